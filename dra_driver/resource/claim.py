@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ResourceClaims: what a workload asks for, and what the scheduler gave it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .classes import OpaqueConfiguration
+from .device import DeviceToleration
+from .meta import NodeSelector, ObjectMeta, empty
+from .quantity import Quantity
+
+EXACT_COUNT = "ExactCount"
+ALL = "All"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequirements:
+    """What a device must be, in an exact request and in each alternative of a prioritised one alike."""
+
+    device_class_name: str
+    selectors: tuple[str, ...] = ()
+    allocation_mode: str = EXACT_COUNT
+    count: int = 1  # 0 with ALL
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity_requests: Mapping[str, Quantity] = field(default_factory=empty)
+    admin_access: bool = False  # exact requests only
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSubRequest:
+    """One alternative of a prioritised list. Elsewhere it is named `<request>/<name>`."""
+
+    name: str
+    requirements: DeviceRequirements
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """`exactly`, or else the first of `first_available` that can be had."""
+
+    name: str
+    exactly: DeviceRequirements | None = None
+    first_available: tuple[DeviceSubRequest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceConstraint:
+    """Devices of the named requests (all, when none is named) must agree, or differ, in one attribute."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimConfiguration:
+    """Configuration for the devices of the named requests (all, when none is named)."""
+
+    requests: tuple[str, ...]
+    opaque: OpaqueConfiguration
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClaim:
+    """The spec of a claim."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[ClaimConfiguration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedDevice:
+    """One entry of `status.allocation.devices.results`. `request` is `request` or `request/subrequest`."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool = False
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    share_id: str | None = None
+    consumed_capacity: Mapping[str, Quantity] = field(default_factory=empty)
+
+    @property
+    def base_request(self) -> str:
+        """The request's name without the alternative that was chosen."""
+        return self.request.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedConfiguration:
+    """Configuration as copied at allocation. `source` is FromClass or FromClaim; class entries come first."""
+
+    source: str
+    requests: tuple[str, ...]
+    opaque: OpaqueConfiguration
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationResult:
+    """What the scheduler allocated. `node_selector` None means usable on every node."""
+
+    results: tuple[AllocatedDevice, ...] = ()
+    config: tuple[AllocatedConfiguration, ...] = ()
+    node_selector: NodeSelector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerReference:
+    """Who may use the claim now, normally a pod (`resource` is its plural, lower case)."""
+
+    resource: str
+    name: str
+    uid: str
+    api_group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceClaim:
+    """A claim. `allocation` is None while it is pending."""
+
+    metadata: ObjectMeta
+    spec: DeviceClaim
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ConsumerReference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceClaimTemplate:
+    """What each pod's own claim is made from."""
+
+    metadata: ObjectMeta
+    spec: DeviceClaim
+    labels: Mapping[str, str] = field(default_factory=empty)
+    annotations: Mapping[str, str] = field(default_factory=empty)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kubernetes' rules for names, as resource.k8s.io applies them."""
+
+import re
+
+from . import limits
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def is_label(text: str) -> bool:
+    """A DNS-1123 label: device, request, counter set and counter names."""
+    return len(text) <= limits.LABEL_BYTES and _LABEL.fullmatch(text) is not None
+
+
+def is_subdomain(text: str, longest: int = 253) -> bool:
+    """A DNS-1123 subdomain: object names, and driver names up to 63 characters."""
+    return len(text) <= longest and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_driver_name(text: str) -> bool:
+    """A DRA driver name, which is also an attribute's domain."""
+    return is_subdomain(text, limits.DRIVER_NAME_BYTES)
+
+
+def is_pool_name(text: str) -> bool:
+    """One or more subdomains joined by slashes."""
+    return 0 < len(text) <= limits.POOL_NAME_BYTES and all(is_subdomain(part) for part in text.split("/"))
+
+
+def is_identifier(text: str) -> bool:
+    """A C identifier of at most 32 characters."""
+    return len(text) <= limits.IDENTIFIER_BYTES and _IDENTIFIER.fullmatch(text) is not None
+
+
+def is_qualified_name(text: str) -> bool:
+    """An attribute or capacity key: `identifier` or `domain/identifier`."""
+    domain, slash, identifier = text.rpartition("/")
+    return is_identifier(identifier) and (not slash or is_driver_name(domain))
+
+
+def split_qualified_name(key: str, driver: str) -> tuple[str, str]:
+    """(domain, identifier) of an attribute or capacity key; without a domain, the driver's name is it."""
+    domain, slash, identifier = key.partition("/")
+    return (domain, identifier) if slash else (driver, key)
