@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gateway to NVML: the calls this driver needs, as an interface.
+
+Each method is one NVML call (or the pair of calls that first asks for a size) and is named after it;
+the meaning of arguments and return codes is that of NVIDIA's NVML API reference. Handles are opaque
+and belong to the gateway that gave them. Every method may raise NvmlError.
+"""
+
+import abc
+import enum
+from dataclasses import dataclass
+from typing import NewType
+
+DeviceHandle = NewType("DeviceHandle", object)
+"""nvmlDevice_t: a GPU or a MIG device."""
+GpuInstanceHandle = NewType("GpuInstanceHandle", object)
+"""nvmlGpuInstance_t."""
+ComputeInstanceHandle = NewType("ComputeInstanceHandle", object)
+"""nvmlComputeInstance_t."""
+EventSetHandle = NewType("EventSetHandle", object)
+"""nvmlEventSet_t."""
+
+
+class Return(enum.IntEnum):
+    """nvmlReturn_t: why a call failed."""
+
+    UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    ALREADY_INITIALIZED = 5
+    NOT_FOUND = 6
+    INSUFFICIENT_SIZE = 7
+    INSUFFICIENT_POWER = 8
+    DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
+    IRQ_ISSUE = 11
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
+    CORRUPTED_INFOROM = 14
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    OPERATING_SYSTEM = 17
+    LIB_RM_VERSION_MISMATCH = 18
+    IN_USE = 19
+    MEMORY = 20
+    NO_DATA = 21
+    VGPU_ECC_NOT_SUPPORTED = 22
+    INSUFFICIENT_RESOURCES = 23
+    FREQ_NOT_SUPPORTED = 24
+    ARGUMENT_VERSION_MISMATCH = 25
+    DEPRECATED = 26
+    NOT_READY = 27
+    GPU_NOT_FOUND = 28
+    INVALID_STATE = 29
+    RESET_TYPE_NOT_SUPPORTED = 30
+    UNKNOWN = 999
+
+    @classmethod
+    def of(cls, code: int) -> "Return":
+        """The member for a code; UNKNOWN for one that a newer driver invented."""
+        try:
+            return cls(code)
+        except ValueError:
+            return cls.UNKNOWN
+
+
+NO_DRIVER = frozenset({Return.UNINITIALIZED, Return.DRIVER_NOT_LOADED, Return.LIBRARY_NOT_FOUND})
+"""Codes that say the whole driver is absent, rather than that one request went wrong."""
+
+
+class NvmlError(Exception):
+    """An NVML call returned something else than success."""
+
+    def __init__(self, code: Return, call: str, detail: str = "") -> None:
+        super().__init__(f"{call}: {code.name}" + (f" ({detail})" if detail else ""))
+        self.code = code
+        self.call = call
+        self.detail = detail
+
+
+class Architecture(enum.IntEnum):
+    """nvmlDeviceArchitecture_t."""
+
+    KEPLER = 2
+    MAXWELL = 3
+    PASCAL = 4
+    VOLTA = 5
+    TURING = 6
+    AMPERE = 7
+    ADA = 8
+    HOPPER = 9
+    BLACKWELL = 10
+    RUBIN = 13
+
+
+@dataclass(frozen=True, slots=True)
+class Pci:
+    """Where a GPU sits on the bus. `device_id` is device and vendor as NVML packs them: 0xDDDDVVVV."""
+
+    domain: int
+    bus: int
+    device: int
+    device_id: int
+    subsystem_id: int = 0
+
+    @property
+    def address(self) -> str:
+        """`0000:3b:00.0`, as in /sys/bus/pci/devices. Longer domains keep their digits."""
+        return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.0"
+
+
+@dataclass(frozen=True, slots=True)
+class MigMode:
+    """Whether a GPU is split into MIG instances, now and after its next reset."""
+
+    current: bool
+    pending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A run of memory slices: `start` and the `size` that follows."""
+
+    start: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.start}:{self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInstanceProfile:
+    """nvmlGpuInstanceProfileInfo_t. `constant` is the NVML_GPU_INSTANCE_PROFILE_* it was asked by, `id`
+    what the driver calls it (`nvidia-smi mig -lgip`). `name` is empty where the driver is too old to tell.
+    """
+
+    constant: int
+    id: int
+    name: str
+    slice_count: int
+    instance_count: int
+    memory_mib: int
+    multiprocessors: int
+    copy_engines: int
+    decoders: int
+    encoders: int
+    jpeg_engines: int
+    ofa_engines: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeInstanceProfile:
+    """nvmlComputeInstanceProfileInfo_t."""
+
+    constant: int
+    id: int
+    slice_count: int
+    instance_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInstance:
+    """nvmlGpuInstanceInfo_t."""
+
+    id: int
+    profile_id: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeInstance:
+    """nvmlComputeInstanceInfo_t. `device` is the handle of the MIG device it makes."""
+
+    id: int
+    profile_id: int
+    device: DeviceHandle
+
+
+class FabricState(enum.IntEnum):
+    """nvmlGpuFabricState_t."""
+
+    NOT_SUPPORTED = 0
+    NOT_STARTED = 1
+    IN_PROGRESS = 2
+    COMPLETED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """nvmlGpuFabricInfo_t. `cluster_uuid` is empty, `clique` 0 and `status` 0 until registration completed."""
+
+    state: FabricState
+    cluster_uuid: str = ""
+    clique: int = 0
+    status: int = 0
+    health_mask: int = 0
+
+
+class EventType(enum.IntFlag):
+    """nvmlEventType*: what an event set can be told to report."""
+
+    SINGLE_BIT_ECC = 0x1
+    DOUBLE_BIT_ECC = 0x2
+    XID = 0x8
+    SINGLE_BIT_ECC_STORM = 0x200
+    DRAM_RETIREMENT = 0x400
+    DRAM_RETIREMENT_FAILURE = 0x800
+    NON_FATAL_POISON = 0x1000
+    FATAL_POISON = 0x2000
+    GPU_UNAVAILABLE = 0x4000
+    GPU_RECOVERY_ACTION = 0x8000
+
+
+NO_INSTANCE = 0xFFFFFFFF
+"""The instance id of an event that concerns the whole GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """nvmlEventData_t. For XID events `data` is the XID."""
+
+    device: DeviceHandle
+    type: EventType
+    data: int
+    gpu_instance: int = NO_INSTANCE
+    compute_instance: int = NO_INSTANCE
+
+
+class Nvml(abc.ABC):
+    """One driver on one node. `initialize` comes first; methods may be called from several threads."""
+
+    @abc.abstractmethod
+    def initialize(self) -> None:
+        """nvmlInitWithFlags, accepting a node without GPUs. Raises DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, …"""
+
+    @abc.abstractmethod
+    def shutdown(self) -> None:
+        """nvmlShutdown."""
+
+    # The system
+
+    @abc.abstractmethod
+    def driver_version(self) -> str:
+        """nvmlSystemGetDriverVersion: `570.158.01`."""
+
+    @abc.abstractmethod
+    def cuda_driver_version(self) -> int:
+        """nvmlSystemGetCudaDriverVersion: 1000 * major + 10 * minor."""
+
+    # GPUs
+
+    @abc.abstractmethod
+    def device_count(self) -> int:
+        """nvmlDeviceGetCount."""
+
+    @abc.abstractmethod
+    def device_by_index(self, index: int) -> DeviceHandle:
+        """nvmlDeviceGetHandleByIndex."""
+
+    @abc.abstractmethod
+    def device_by_uuid(self, uuid: str) -> DeviceHandle:
+        """nvmlDeviceGetHandleByUUID, of a GPU or a MIG device."""
+
+    @abc.abstractmethod
+    def uuid(self, device: DeviceHandle) -> str:
+        """nvmlDeviceGetUUID: `GPU-…` or `MIG-…`."""
+
+    @abc.abstractmethod
+    def minor(self, device: DeviceHandle) -> int:
+        """nvmlDeviceGetMinorNumber: N of /dev/nvidiaN."""
+
+    @abc.abstractmethod
+    def name(self, device: DeviceHandle) -> str:
+        """nvmlDeviceGetName: `NVIDIA H100 80GB HBM3`."""
+
+    @abc.abstractmethod
+    def brand(self, device: DeviceHandle) -> int:
+        """nvmlDeviceGetBrand, an nvmlBrandType_t."""
+
+    @abc.abstractmethod
+    def architecture(self, device: DeviceHandle) -> int:
+        """nvmlDeviceGetArchitecture; see Architecture, a newer driver may know more."""
+
+    @abc.abstractmethod
+    def compute_capability(self, device: DeviceHandle) -> tuple[int, int]:
+        """nvmlDeviceGetCudaComputeCapability: (major, minor)."""
+
+    @abc.abstractmethod
+    def memory_total(self, device: DeviceHandle) -> int:
+        """nvmlDeviceGetMemoryInfo: bytes. NOT_SUPPORTED on parts that share the system's memory."""
+
+    @abc.abstractmethod
+    def pci(self, device: DeviceHandle) -> Pci:
+        """nvmlDeviceGetPciInfo."""
+
+    @abc.abstractmethod
+    def addressing_mode(self, device: DeviceHandle) -> str:
+        """nvmlDeviceGetAddressingMode: `None`, `HMM` or `ATS`."""
+
+    @abc.abstractmethod
+    def nvlink_active(self, device: DeviceHandle, link: int) -> bool:
+        """nvmlDeviceGetNvLinkState."""
+
+    @abc.abstractmethod
+    def fabric(self, device: DeviceHandle) -> Fabric:
+        """nvmlDeviceGetGpuFabricInfo."""
+
+    @abc.abstractmethod
+    def compute_processes(self, device: DeviceHandle) -> tuple[int, ...]:
+        """nvmlDeviceGetComputeRunningProcesses: process ids."""
+
+    # MIG
+
+    @abc.abstractmethod
+    def mig_mode(self, device: DeviceHandle) -> MigMode:
+        """nvmlDeviceGetMigMode. NOT_SUPPORTED on GPUs that cannot be split."""
+
+    @abc.abstractmethod
+    def set_mig_mode(self, device: DeviceHandle, enabled: bool) -> Return | None:
+        """nvmlDeviceSetMigMode. None when the mode is active now, else why it stays pending (IN_USE, …)."""
+
+    @abc.abstractmethod
+    def gpu_instance_profile(self, device: DeviceHandle, constant: int) -> GpuInstanceProfile:
+        """nvmlDeviceGetGpuInstanceProfileInfo. NOT_SUPPORTED for a profile that this GPU lacks."""
+
+    @abc.abstractmethod
+    def gpu_instance_placements(self, device: DeviceHandle, profile_id: int) -> tuple[Placement, ...]:
+        """nvmlDeviceGetGpuInstancePossiblePlacements, whether free or not."""
+
+    @abc.abstractmethod
+    def gpu_instances(self, device: DeviceHandle, profile_id: int) -> tuple[GpuInstanceHandle, ...]:
+        """nvmlDeviceGetGpuInstances: those that exist."""
+
+    @abc.abstractmethod
+    def gpu_instance_by_id(self, device: DeviceHandle, instance_id: int) -> GpuInstanceHandle:
+        """nvmlDeviceGetGpuInstanceById; NOT_FOUND when there is none."""
+
+    @abc.abstractmethod
+    def gpu_instance_info(self, instance: GpuInstanceHandle) -> GpuInstance:
+        """nvmlGpuInstanceGetInfo."""
+
+    @abc.abstractmethod
+    def create_gpu_instance(self, device: DeviceHandle, profile_id: int, placement: Placement) -> GpuInstanceHandle:
+        """nvmlDeviceCreateGpuInstanceWithPlacement. INSUFFICIENT_RESOURCES when the place is taken."""
+
+    @abc.abstractmethod
+    def destroy_gpu_instance(self, instance: GpuInstanceHandle) -> None:
+        """nvmlGpuInstanceDestroy. IN_USE while it has compute instances or processes."""
+
+    @abc.abstractmethod
+    def compute_instance_profile(self, instance: GpuInstanceHandle, constant: int) -> ComputeInstanceProfile:
+        """nvmlGpuInstanceGetComputeInstanceProfileInfo for shared engines."""
+
+    @abc.abstractmethod
+    def compute_instances(self, instance: GpuInstanceHandle, profile_id: int) -> tuple[ComputeInstanceHandle, ...]:
+        """nvmlGpuInstanceGetComputeInstances: those that exist."""
+
+    @abc.abstractmethod
+    def compute_instance_by_id(self, instance: GpuInstanceHandle, instance_id: int) -> ComputeInstanceHandle:
+        """nvmlGpuInstanceGetComputeInstanceById; NOT_FOUND when there is none."""
+
+    @abc.abstractmethod
+    def compute_instance_info(self, instance: ComputeInstanceHandle) -> ComputeInstance:
+        """nvmlComputeInstanceGetInfo."""
+
+    @abc.abstractmethod
+    def create_compute_instance(self, instance: GpuInstanceHandle, profile_id: int) -> ComputeInstanceHandle:
+        """nvmlGpuInstanceCreateComputeInstance."""
+
+    @abc.abstractmethod
+    def destroy_compute_instance(self, instance: ComputeInstanceHandle) -> None:
+        """nvmlComputeInstanceDestroy. IN_USE while a process runs on it."""
+
+    @abc.abstractmethod
+    def mig_devices(self, device: DeviceHandle) -> tuple[DeviceHandle, ...]:
+        """nvmlDeviceGetMaxMigDeviceCount and nvmlDeviceGetMigDeviceHandleByIndex: the MIG devices of a GPU."""
+
+    @abc.abstractmethod
+    def mig_instance_ids(self, mig_device: DeviceHandle) -> tuple[int, int]:
+        """nvmlDeviceGetGpuInstanceId and nvmlDeviceGetComputeInstanceId of a MIG device."""
+
+    # Events
+
+    @abc.abstractmethod
+    def event_set(self) -> EventSetHandle:
+        """nvmlEventSetCreate."""
+
+    @abc.abstractmethod
+    def register_events(self, device: DeviceHandle, types: EventType, events: EventSetHandle) -> EventType:
+        """nvmlDeviceRegisterEvents for those of `types` that the GPU supports; returns these."""
+
+    @abc.abstractmethod
+    def wait_event(self, events: EventSetHandle, timeout_ms: int) -> Event | None:
+        """nvmlEventSetWait; None when nothing happened within the time."""
+
+    @abc.abstractmethod
+    def free_event_set(self, events: EventSetHandle) -> None:
+        """nvmlEventSetFree."""

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One simulated GPU: the rules by which a board accepts and refuses MIG changes.
+
+Follows NVML's documented return codes and what is seen on boards: instance ids, the placement of each
+profile, engines that run out, modes that stay pending while a process runs.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..nvml import MigMode, NvmlError, Placement, Return
+from .models import BoardModel, ProfileModel
+
+COMPUTE_PROFILES = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
+"""Slices of a compute instance -> its profile's id, which is its NVML constant too."""
+
+
+@dataclass(slots=True)
+class ComputeInstanceState:
+    """A compute instance that exists."""
+
+    id: int
+    profile_id: int
+
+
+@dataclass(slots=True)
+class GpuInstanceState:
+    """A GPU instance that exists."""
+
+    id: int
+    profile_id: int
+    start: int
+    size: int
+    compute_instances: list[ComputeInstanceState] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """A process that uses the GPU, or one MIG device of it (`gpu_instance` -1: the whole GPU)."""
+
+    pid: int
+    gpu_instance: int = -1
+    compute_instance: int = -1
+
+
+@dataclass(slots=True)
+class BoardState:
+    """All that a board remembers."""
+
+    mig_current: bool = False
+    mig_pending: bool = False
+    lost: bool = False
+    gpu_instances: list[GpuInstanceState] = field(default_factory=list)
+    processes: list[ProcessState] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> "BoardState":
+        """The state from its JSON form."""
+        instances = [
+            GpuInstanceState(
+                **{**row, "compute_instances": [ComputeInstanceState(**one) for one in row["compute_instances"]]}
+            )
+            for row in value["gpu_instances"]
+        ]
+        processes = [ProcessState(**row) for row in value["processes"]]
+        return BoardState(value["mig_current"], value["mig_pending"], value["lost"], instances, processes)
+
+
+class Board:
+    """The rules, applied to a state that the caller loads and stores. Methods are named after NVML's calls."""
+
+    def __init__(self, model: BoardModel, state: BoardState) -> None:
+        self.model = model
+        self.state = state
+
+    # MIG mode
+
+    def mig_mode(self) -> MigMode:
+        """The modes now and after the next reset."""
+        return MigMode(self.state.mig_current, self.state.mig_pending)
+
+    def set_mig_mode(self, enabled: bool) -> Return | None:
+        """Ask for a mode. It stays pending while a process uses the GPU."""
+        if not enabled and self.state.gpu_instances:
+            raise NvmlError(Return.IN_USE, "nvmlDeviceSetMigMode", "GPU instances exist")
+        self.state.mig_pending = enabled
+        if self.state.processes:
+            return Return.IN_USE
+        self.state.mig_current = enabled
+        return None
+
+    def reset(self) -> None:
+        """A GPU reset: instances go, a pending mode becomes the current one."""
+        if self.state.processes:
+            raise NvmlError(Return.IN_USE, "GPU reset", "processes run")
+        self.state.gpu_instances.clear()
+        self.state.mig_current = self.state.mig_pending
+        self.state.lost = False
+
+    # GPU instances
+
+    def profile(self, profile_id: int, call: str) -> ProfileModel:
+        """A profile by the driver's id."""
+        profile = self.model.profile_by_id(profile_id)
+        if profile is None:
+            raise NvmlError(Return.INVALID_ARGUMENT, call, f"no GPU instance profile {profile_id}")
+        return profile
+
+    def create_gpu_instance(self, profile_id: int, placement: Placement) -> GpuInstanceState:
+        """A new GPU instance at exactly this placement."""
+        call = "nvmlDeviceCreateGpuInstanceWithPlacement"
+        self._require_mig(call)
+        profile = self.profile(profile_id, call)
+        if placement not in profile.placements:
+            raise NvmlError(Return.INVALID_ARGUMENT, call, f"{profile.info.name} cannot be at {placement}")
+        taken = {
+            memory_slice for one in self.state.gpu_instances for memory_slice in range(one.start, one.start + one.size)
+        }
+        if taken.intersection(range(placement.start, placement.start + placement.size)):
+            raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, f"memory slices of {placement} are taken")
+        self._require_engines(profile, call)
+        instance = GpuInstanceState(self._next_id(profile), profile_id, placement.start, placement.size)
+        self.state.gpu_instances.append(instance)
+        return instance
+
+    def gpu_instance(self, instance_id: int, call: str) -> GpuInstanceState:
+        """The GPU instance with this id."""
+        for instance in self.state.gpu_instances:
+            if instance.id == instance_id:
+                return instance
+        raise NvmlError(Return.NOT_FOUND, call, f"no GPU instance {instance_id}")
+
+    def destroy_gpu_instance(self, instance_id: int) -> None:
+        """Remove a GPU instance that nothing uses."""
+        call = "nvmlGpuInstanceDestroy"
+        instance = self.gpu_instance(instance_id, call)
+        if instance.compute_instances:
+            raise NvmlError(Return.IN_USE, call, f"GPU instance {instance_id} has compute instances")
+        self.state.gpu_instances.remove(instance)
+
+    # Compute instances
+
+    def create_compute_instance(self, instance_id: int, profile_id: int) -> ComputeInstanceState:
+        """A new compute instance in a GPU instance."""
+        call = "nvmlGpuInstanceCreateComputeInstance"
+        instance = self.gpu_instance(instance_id, call)
+        slices_of = {profile: slices for slices, profile in COMPUTE_PROFILES.items()}
+        if profile_id not in slices_of:
+            raise NvmlError(Return.INVALID_ARGUMENT, call, f"no compute instance profile {profile_id}")
+        used = sum(slices_of[one.profile_id] for one in instance.compute_instances)
+        if used + slices_of[profile_id] > self.profile(instance.profile_id, call).info.slice_count:
+            raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, "no slices are left in the GPU instance")
+        ids = {one.id for one in instance.compute_instances}
+        created = ComputeInstanceState(next(i for i in range(8) if i not in ids), profile_id)
+        instance.compute_instances.append(created)
+        return created
+
+    def compute_instance(self, instance_id: int, compute_id: int, call: str) -> ComputeInstanceState:
+        """The compute instance with this id."""
+        for compute in self.gpu_instance(instance_id, call).compute_instances:
+            if compute.id == compute_id:
+                return compute
+        raise NvmlError(Return.NOT_FOUND, call, f"no compute instance {compute_id} in GPU instance {instance_id}")
+
+    def destroy_compute_instance(self, instance_id: int, compute_id: int) -> None:
+        """Remove a compute instance that no process uses."""
+        call = "nvmlComputeInstanceDestroy"
+        compute = self.compute_instance(instance_id, compute_id, call)
+        if any((one.gpu_instance, one.compute_instance) == (instance_id, compute_id) for one in self.state.processes):
+            raise NvmlError(Return.IN_USE, call, "a process uses it")
+        self.gpu_instance(instance_id, call).compute_instances.remove(compute)
+
+    def _require_mig(self, call: str) -> None:
+        if not self.state.mig_current:
+            raise NvmlError(Return.NOT_SUPPORTED, call, "MIG mode is off")
+
+    def _require_engines(self, wanted: ProfileModel, call: str) -> None:
+        """Refuse a profile when a kind of engine, or the number of its instances, would run out."""
+        existing = [self.profile(one.profile_id, call).info for one in self.state.gpu_instances]
+        if sum(info.id == wanted.info.id for info in existing) >= wanted.info.instance_count:
+            raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, f"no more instances of {wanted.info.name}")
+        for engine in ("multiprocessors", "copy_engines", "decoders", "encoders", "jpeg_engines", "ofa_engines"):
+            there_are = max(getattr(profile.info, engine) for profile in self.model.profiles)
+            needed = sum(getattr(info, engine) for info in (*existing, wanted.info))
+            if needed > there_are:
+                raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, f"{needed} {engine} of {there_are}")
+
+    def _next_id(self, profile: ProfileModel) -> int:
+        """The lowest free id of the profile's level: a board numbers its partitions like the nodes of a binary
+        tree, 0 for the whole, 1-2 for the halves, 3-6 for the quarters, 7-14 for the eighths.
+        """
+        width = 1 << (profile.info.slice_count - 1).bit_length()
+        parts = max(self.model.memory_slices // width, 1)
+        taken = {one.id for one in self.state.gpu_instances}
+        return next(i for i in range(parts - 1, 2 * parts - 1) if i not in taken)

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a simulated node has: a short YAML, strictly read.
+
+driverVersion: 570.158.01
+cudaVersion: "12.8"
+gpus:
+- model: H100-SXM5-80GB     # one of boards.yaml
+  count: 2
+  mig: true                 # MIG mode is on
+  instances:                # made in each of these GPUs beforehand
+  - {profile: 3g.40gb, start: 4}
+  numaNodes: [0, 1]
+  pciAddresses: ["0000:1b:00.0", "0000:43:00.0"]
+  pcieRoots: ["pci0000:15", "pci0000:3d"]
+fabric: {clusterUUID: 5a1f…, clique: 1}
+faults:                     # see dra_driver.gpu.simulation.faults
+- {call: nvmlDeviceCreateGpuInstanceWithPlacement, gpu: 0, code: INSUFFICIENT_RESOURCES, times: 1}
+"""
+
+import re
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...resource.codec import DecodeError, Fields
+from .faults import Fault, decode_fault, encode_fault
+from .models import BoardModel, boards
+
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
+
+
+class DescriptionError(ValueError):
+    """The description of a simulated node cannot be used; the text says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceDescription:
+    """A MIG instance that exists from the start: a GPU instance and one compute instance filling it."""
+
+    profile: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDescription:
+    """One simulated GPU."""
+
+    board: BoardModel
+    pci_address: str
+    numa_node: int
+    pcie_root: str
+    mig: bool = False
+    instances: tuple[InstanceDescription, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FabricDescription:
+    """The NVLink fabric that all GPUs of the node belong to."""
+
+    cluster_uuid: str
+    clique: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDescription:
+    """A simulated node."""
+
+    driver_version: str
+    cuda_version: str
+    gpus: tuple[GpuDescription, ...]
+    fabric: FabricDescription | None = None
+    faults: tuple[Fault, ...] = ()
+
+    def with_mig(self, indexes: range) -> "NodeDescription":
+        """The same node with MIG mode on for the GPUs in `indexes`."""
+        gpus = (replace(gpu, mig=gpu.mig or index in indexes) for index, gpu in enumerate(self.gpus))
+        return replace(self, gpus=tuple(gpus))
+
+
+def shipped_nodes() -> list[str]:
+    """The names of the nodes that come with the package. Each may be followed by `-mig` or `-mixed`."""
+    folder = resources.files(__package__).joinpath("nodes")
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir())
+
+
+def load_description(name_or_path: str) -> NodeDescription:
+    """The node that ships under this name, or else the one that this YAML file describes.
+
+    `NAME-mig` is the shipped node with MIG mode on everywhere, `NAME-mixed` with it on in the second
+    half of the GPUs. Raises DescriptionError.
+    """
+    shipped = shipped_nodes()
+    base, _, mode = name_or_path.rpartition("-")
+    if name_or_path in shipped:
+        base, mode = name_or_path, ""
+    if base in shipped and mode in ("", "mig", "mixed"):
+        text = resources.files(__package__).joinpath("nodes", f"{base}.yaml").read_text(encoding="utf-8")
+        node = parse_description(text, base)
+        first = {"": len(node.gpus), "mig": 0, "mixed": len(node.gpus) // 2}[mode]
+        return node.with_mig(range(first, len(node.gpus)))
+    path = Path(name_or_path)
+    if not path.is_file():
+        raise DescriptionError(
+            f"no simulated node {name_or_path!r}: there is no such file, and the nodes that come along are"
+            f" {', '.join(shipped)}, each also with -mig or -mixed at its end"
+        )
+    return parse_description(path.read_text(encoding="utf-8"), name_or_path)
+
+
+def parse_description(text: str, source: str) -> NodeDescription:
+    """The node that YAML `text` describes; `source` names it in errors. Raises DescriptionError."""
+    try:
+        return decode_description(yaml.load(text, yaml.CSafeLoader) or {})
+    except (yaml.YAMLError, DecodeError) as error:
+        raise DescriptionError(f"simulated node {source}: {error}") from None
+
+
+def decode_description(value: object) -> NodeDescription:
+    """The node of a parsed YAML. Raises DecodeError."""
+    return _node(Fields(value))
+
+
+def encode_description(node: NodeDescription) -> dict[str, Any]:
+    """The form that `decode_description` reads back."""
+    encoded: dict[str, Any] = {
+        "driverVersion": node.driver_version,
+        "cudaVersion": node.cuda_version,
+        "gpus": [
+            {
+                "model": gpu.board.model,
+                "mig": gpu.mig,
+                "instances": [{"profile": one.profile, "start": one.start} for one in gpu.instances],
+                "numaNodes": [gpu.numa_node],
+                "pciAddresses": [gpu.pci_address],
+                "pcieRoots": [gpu.pcie_root],
+            }
+            for gpu in node.gpus
+        ],
+        "faults": [encode_fault(fault) for fault in node.faults],
+    }
+    if node.fabric is not None:
+        encoded["fabric"] = {"clusterUUID": node.fabric.cluster_uuid, "clique": node.fabric.clique}
+    return encoded
+
+
+def _node(fields: Fields) -> NodeDescription:
+    groups = fields.objects("gpus", _gpu_group)
+    fabric = fields.object("fabric")
+    node = NodeDescription(
+        driver_version=fields.required_text("driverVersion"),
+        cuda_version=fields.required_text("cudaVersion"),
+        gpus=_with_addresses(tuple(gpu for group in groups for gpu in group)),
+        fabric=None if fabric is None else _fabric(fabric),
+        faults=fields.objects("faults", decode_fault),
+    )
+    fields.finish()
+    return node
+
+
+def _fabric(fields: Fields) -> FabricDescription:
+    fabric = FabricDescription(fields.required_text("clusterUUID"), fields.integer("clique") or 0)
+    fields.finish()
+    return fabric
+
+
+def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:
+    model = fields.required_text("model")
+    board = boards().get(model)
+    if board is None:
+        raise fields.error("model", f"{model!r} is not simulated (there are {', '.join(boards())})")
+    count = fields.integer("count")
+    count = 1 if count is None else count
+    mig = fields.flag("mig")
+    instances = fields.objects("instances", lambda instance: _instance(instance, board))
+    if instances and not mig:
+        raise fields.error("instances", "need mig: true")
+    numa_nodes = _per_gpu(fields, "numaNodes", count, int)
+    addresses = _per_gpu(fields, "pciAddresses", count, str)
+    roots = _per_gpu(fields, "pcieRoots", count, str)
+    for address in addresses:
+        if not _PCI_ADDRESS.fullmatch(address):
+            raise fields.error("pciAddresses", f"{address!r} is not of the form 0000:3b:00.0")
+    fields.finish()
+    return tuple(
+        GpuDescription(
+            board=board,
+            pci_address=addresses[i] if addresses else "",
+            numa_node=numa_nodes[i] if numa_nodes else -1,
+            pcie_root=roots[i] if roots else "",
+            mig=mig,
+            instances=instances,
+        )
+        for i in range(count)
+    )
+
+
+def _per_gpu(fields: Fields, name: str, count: int, kind: type) -> list[Any]:
+    values = fields.array(name)
+    if any(type(value) is not kind for value in values):
+        raise fields.error(name, f"must be a list of {kind.__name__}")
+    if values and len(values) != count:
+        raise fields.error(name, f"must have one entry a GPU ({count}), has {len(values)}")
+    return values
+
+
+def _instance(fields: Fields, board: BoardModel) -> InstanceDescription:
+    name = fields.required_text("profile")
+    profile = board.profile_by_name(name)
+    if profile is None:
+        known = ", ".join(profile.info.name for profile in board.profiles)
+        raise fields.error("profile", f"{name!r} is no profile of {board.model} (these are: {known})")
+    start = fields.integer("start") or 0
+    starts = [placement.start for placement in profile.placements]
+    if start not in starts:
+        raise fields.error("start", f"{name} cannot start at memory slice {start} (it can at {starts})")
+    fields.finish()
+    return InstanceDescription(name, start)
+
+
+def _with_addresses(gpus: tuple[GpuDescription, ...]) -> tuple[GpuDescription, ...]:
+    """The GPUs, those without a PCI address on the next free bus from 0000:10 on."""
+    taken = {gpu.pci_address for gpu in gpus}
+    free = (address for bus in range(0x10, 0x100) if (address := f"0000:{bus:02x}:00.0") not in taken)
+    placed = []
+    for gpu in gpus:
+        address = gpu.pci_address or next(free)
+        domain, bus, _ = address.split(":")
+        placed.append(replace(gpu, pci_address=address, pcie_root=gpu.pcie_root or f"pci{domain}:{bus}"))
+    return tuple(placed)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a simulated node keeps what hardware would keep: one folder, shared by every process.
+
+description.json     what it was made from
+gpu-<index>.json     the state of one board, replaced as a whole under gpu-<index>.lock
+system.json          whether the driver is loaded, and injected faults, under system.lock
+events.jsonl         NVML events, appended
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...resource.codec import Fields
+from ..nvml import Return
+from .board import BoardState
+from .description import NodeDescription, decode_description, encode_description
+from .faults import Fault, decode_fault, encode_fault
+
+
+@dataclass(slots=True)
+class SystemState:
+    """The driver as a whole. `absent` is the code that initialization fails with, None when it is loaded;
+    `identity` keeps the UUIDs of two nodes with one description apart.
+    """
+
+    identity: str = ""
+    absent: Return | None = None
+    faults: list[Fault] = field(default_factory=list)
+
+
+class Store:
+    """The folder. Reading takes no lock, since files are replaced whole; changing takes the file's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read_description(self) -> NodeDescription | None:
+        """What the node was made from; None when there is no node yet."""
+        try:
+            return decode_description(json.loads((self.folder / "description.json").read_bytes()))
+        except FileNotFoundError:
+            return None
+
+    def write_description(self, description: NodeDescription) -> None:
+        """Say what the node is; from then on it exists."""
+        _replace(self.folder / "description.json", json.dumps(encode_description(description)))
+
+    @contextlib.contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Exclude other processes and threads while one part of the state changes."""
+        descriptor = os.open(self.folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def read_board(self, index: int) -> BoardState:
+        """The state of GPU `index`."""
+        return BoardState.from_json(json.loads((self.folder / f"gpu-{index}.json").read_bytes()))
+
+    def write_board(self, index: int, state: BoardState) -> None:
+        """Replace the state of GPU `index`; the caller holds its lock."""
+        _replace(self.folder / f"gpu-{index}.json", json.dumps(state.to_json()))
+
+    def read_system(self) -> SystemState:
+        """The state of the driver."""
+        value: dict[str, Any] = json.loads(self.system_file.read_bytes())
+        absent = value["absent"]
+        faults = [decode_fault(Fields(row)) for row in value["faults"]]
+        return SystemState(value["identity"], None if absent is None else Return[absent], faults)
+
+    def write_system(self, state: SystemState) -> None:
+        """Replace the state of the driver; the caller holds its lock."""
+        value = {
+            "identity": state.identity,
+            "absent": None if state.absent is None else state.absent.name,
+            "faults": [encode_fault(fault) for fault in state.faults],
+        }
+        _replace(self.system_file, json.dumps(value))
+
+    @property
+    def system_file(self) -> Path:
+        """Where the state of the driver is; its change time tells whether to read it again."""
+        return self.folder / "system.json"
+
+    @property
+    def events(self) -> Path:
+        """The file that events are appended to, one JSON object a line."""
+        return self.folder / "events.jsonl"
+
+    def append_event(self, event: dict[str, object]) -> None:
+        """Report an event to everybody who waits."""
+        with self.events.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event) + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
