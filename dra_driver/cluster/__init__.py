@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API server, for processes that must stay small: connection, a few verbs, watches.
+
+The official client loads every model of every API group; a node agent needs five verbs on three kinds. So
+requests go through urllib3 here, and JSON is turned into the vocabulary by `dra_driver.resource.codec`.
+Credentials that need a program or a cloud login are left to the official client (see `credentials`).
+"""
+
+from .client import ApiClient, Kind, Page
+from .connection import Connection
+from .credentials import ConfigError, Credentials, load_credentials
+from .errors import ApiError, ConflictError, GoneError, NotFoundError, StatusError, UnreachableError
+from .kinds import NODES, claims_of, newest_dialect, slices_of
+from .watch import Watcher
+
+__all__ = [
+    "NODES",
+    "ApiClient",
+    "ApiError",
+    "ConfigError",
+    "ConflictError",
+    "Connection",
+    "Credentials",
+    "GoneError",
+    "Kind",
+    "NotFoundError",
+    "Page",
+    "StatusError",
+    "UnreachableError",
+    "Watcher",
+    "claims_of",
+    "load_credentials",
+    "newest_dialect",
+    "slices_of",
+]

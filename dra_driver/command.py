@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the project's commands have in common: flags that also read the environment, logs, errors in one line."""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import click
+
+from . import __version__
+
+log = logging.getLogger(__name__)
+
+USAGE = 2
+"""The exit code for input that cannot be used."""
+
+_DEBUG_VERBOSITY = 4
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class UserError(click.ClickException):
+    """Something that the user can mend: the message says what, where and how."""
+
+
+class InputError(UserError):
+    """Input that cannot be used: a file, an object, a flag's value."""
+
+    exit_code = USAGE
+
+
+def logging_options(command: F) -> F:
+    """Adds --log-format and -v, and sets up logging from them before the command runs."""
+    command = click.option(
+        "-v",
+        "--verbosity",
+        type=click.IntRange(min=0),
+        default=0,
+        envvar="LOG_VERBOSITY",
+        show_envvar=True,
+        expose_value=False,
+        is_eager=True,
+        callback=lambda context, _parameter, value: context.meta.__setitem__("verbosity", value),
+        help="0 logs what happens, 4 each step of it.",
+    )(command)
+    return click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        envvar="LOG_FORMAT",
+        show_envvar=True,
+        show_default=True,
+        expose_value=False,
+        callback=lambda context, _parameter, value: set_up_logging(value, context.meta.get("verbosity", 0)),
+        help="How log lines are written to standard error.",
+    )(command)
+
+
+def kubeconfig_option(command: F) -> F:
+    """Adds --kubeconfig."""
+    return click.option(
+        "--kubeconfig",
+        envvar="KUBECONFIG",
+        show_envvar=True,
+        metavar="FILE",
+        help="How to reach the API server; in a pod, its service account is the default.",
+    )(command)
+
+
+def version_option(command: F) -> F:
+    """Adds --version."""
+    return click.version_option(__version__, message="%(prog)s %(version)s")(command)
+
+
+def set_up_logging(style: str, verbosity: int) -> None:
+    """Log to standard error, as `text` or `json`."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_json_formatter() if style == "json" else _TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.DEBUG if verbosity >= _DEBUG_VERBOSITY else logging.INFO)
+    logging.getLogger("urllib3").setLevel(logging.WARNING)
+
+
+def run(command: click.Command, arguments: Sequence[str] | None = None) -> None:
+    """Run a command as a process: errors end it with one line on standard error and a code that is not 0."""
+    name = os.path.basename(sys.argv[0])  # noqa: PTH119 - a path for its name only
+    try:
+        code = command.main(args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False)
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else name
+        _end(f"{path}: {_one_line(error.format_message())} (see {path} --help)", USAGE)
+    except click.ClickException as error:
+        _end(f"{name}: {error.format_message()}", error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at exit
+        sys.exit(141)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def end_when_a_thread_fails() -> None:
+    """A process that lost one of its threads to a bug must not look alive: log and exit, to be started again."""
+
+    def fail(arguments: threading.ExceptHookArgs) -> None:
+        kind, value, trace = arguments.exc_type, arguments.exc_value, arguments.exc_traceback
+        details: tuple[type[BaseException], BaseException, TracebackType | None] | None = (
+            (kind, value, trace) if value is not None else None
+        )
+        name = arguments.thread.name if arguments.thread is not None else "?"
+        log.critical("thread %s failed, ending the process", name, exc_info=details)
+        logging.shutdown()
+        os._exit(70)  # EX_SOFTWARE
+
+    threading.excepthook = fail
+
+
+def _end(line: str, code: int) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.exit(code)
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line[0].lower() + line[1:].removesuffix(".") if line else line
+
+
+class _TextFormatter(logging.Formatter):
+    """`2026-01-02T03:04:05.678Z INFO dra_driver.x message key=value …`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_timestamp(record)} {record.levelname:<7} {record.name}: {record.getMessage()}"
+        fields = "".join(f" {name}={value}" for name, value in record.__dict__.items() if name not in _STANDARD_FIELDS)
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return line + fields + trace
+
+
+_STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    import time
+
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03}Z"
+
+
+def _json_formatter() -> logging.Formatter:
+    from pythonjsonlogger.json import JsonFormatter  # only when it was asked for
+
+    fields = {"levelname": "level", "name": "logger", "message": "message"}
+    return JsonFormatter("%(levelname)s %(name)s %(message)s", rename_fields=fields, timestamp=True)

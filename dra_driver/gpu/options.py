@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flags by which a process is told where its GPUs are: a driver's root, or a simulated node."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..command import InputError
+from .nvml import Nvml
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The node's GPUs and the folders around them, all as this process sees them.
+
+    `nvml` makes a gateway. `driver_root` holds the driver's files, `host_driver_root` is its path on the host;
+    `dev_root`, `proc_root` and `sys_root` are where /dev, /proc and /sys of the GPUs are.
+    """
+
+    nvml: Callable[[], Nvml]
+    driver_root: Path
+    host_driver_root: Path
+    dev_root: Path
+    proc_root: Path
+    sys_root: Path
+
+
+def hardware_options(command: F) -> F:
+    """Adds the flags, and passes a Hardware as `hardware`."""
+
+    @click.option(
+        "--nvidia-driver-root",
+        default="/",
+        show_default=True,
+        envvar="NVIDIA_DRIVER_ROOT",
+        show_envvar=True,
+        help="The host path that the NVIDIA driver is installed under.",
+    )
+    @click.option(
+        "--container-driver-root",
+        default="/driver-root",
+        show_default=True,
+        envvar="DRIVER_ROOT_CTR_PATH",
+        show_envvar=True,
+        help="Where this process sees that path; ignored when there is no such folder.",
+    )
+    @click.option(
+        "--simulated-node",
+        metavar="NAME|FILE",
+        envvar="SIMULATED_NODE",
+        show_envvar=True,
+        help="Use simulated GPUs instead: a node that ships with the driver (h100x8, h100x8-mig, …) or a YAML file.",
+    )
+    @click.option(
+        "--simulated-root",
+        type=click.Path(file_okay=False, path_type=Path),
+        envvar="SIMULATED_ROOT",
+        show_envvar=True,
+        help="The folder that holds the simulated node's hardware; made when missing.",
+    )
+    @click.pass_context
+    @functools.wraps(command)
+    def wrapped(
+        context: click.Context,
+        *arguments: object,
+        nvidia_driver_root: str,
+        container_driver_root: str,
+        simulated_node: str | None,
+        simulated_root: Path | None,
+        **options: object,
+    ) -> object:
+        if simulated_node or simulated_root:
+            node_name = str(context.params.get("node_name", ""))
+            options["hardware"] = _simulated(simulated_node, simulated_root, node_name)
+        else:
+            options["hardware"] = _installed(Path(nvidia_driver_root), Path(container_driver_root))
+        return command(*arguments, **options)
+
+    return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
+
+
+def _installed(host_root: Path, container_root: Path) -> Hardware:
+    from .library import NvmlLibrary
+
+    root = container_root if container_root.is_dir() else host_root
+    library_root = None if root == Path("/") else root
+    dev_root = root if (root / "dev/nvidiactl").exists() else Path("/")
+    return Hardware(lambda: NvmlLibrary(library_root), root, host_root, dev_root, Path("/proc"), Path("/sys"))
+
+
+def _simulated(name: str | None, root: Path | None, node_name: str) -> Hardware:
+    from .simulation import DescriptionError, SimulatedNode, load_description
+
+    if root is None:
+        raise InputError("--simulated-node needs --simulated-root, a folder for its hardware")
+    try:
+        node = SimulatedNode(root) if name is None else SimulatedNode.create(root, load_description(name), node_name)
+    except DescriptionError as error:
+        raise InputError(str(error)) from None
+    driver_root = node.driver_root.absolute()
+    return Hardware(node.nvml, driver_root, driver_root, driver_root, driver_root / "proc", driver_root / "sys")
