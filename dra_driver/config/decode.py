@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opaque parameters -> a configuration. Strict: what is not understood is not guessed."""
+
+from ..resource import OpaqueConfiguration
+from ..resource.codec import DecodeError, Fields
+from .types import DeviceConfig, GpuConfig, MigDeviceConfig, MpsConfig, Sharing, Strategy, TimeSlice
+
+API_VERSION = "resource.nvidia.com/v1beta1"
+
+_KINDS = ("GpuConfig", "MigDeviceConfig")
+_MEBIBYTE = 1 << 20
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the text names the field."""
+
+
+def decode_config(opaque: OpaqueConfiguration) -> DeviceConfig:
+    """The configuration in `opaque`. Raises ConfigError."""
+    try:
+        return _config(Fields(opaque.parameters))
+    except DecodeError as error:
+        raise ConfigError(f"opaque configuration for {opaque.driver}: {error}") from None
+
+
+def _config(fields: Fields) -> DeviceConfig:
+    version, kind = fields.required_text("apiVersion"), fields.required_text("kind")
+    if version != API_VERSION:
+        raise fields.error("apiVersion", f"must be {API_VERSION}, not {version!r}")
+    if kind not in _KINDS:
+        raise fields.error("kind", f"{kind!r} is not supported (there are {' and '.join(_KINDS)})")
+    inner = fields.object("sharing")
+    config: DeviceConfig
+    if kind == "GpuConfig":
+        config = GpuConfig(None if inner is None else _sharing(inner, time_slicing=True))
+    else:
+        config = MigDeviceConfig(None if inner is None else _sharing(inner, time_slicing=False))
+    fields.finish()
+    return config
+
+
+def _sharing(fields: Fields, *, time_slicing: bool) -> Sharing:
+    """`sharing`; a MIG device's has no time-slicing settings."""
+    name = fields.required_text("strategy")
+    if name not in tuple(Strategy):
+        raise fields.error("strategy", f"must be {' or '.join(Strategy)}, not {name!r}")
+    strategy = Strategy(name)
+    slicing = fields.object("timeSlicingConfig") if time_slicing else None
+    mps = fields.object("mpsConfig")
+    if slicing is not None and strategy is not Strategy.TIME_SLICING:
+        raise fields.error("timeSlicingConfig", f"does not go with strategy {strategy}")
+    if mps is not None and strategy is not Strategy.MPS:
+        raise fields.error("mpsConfig", f"does not go with strategy {strategy}")
+    sharing = Sharing(
+        strategy,
+        TimeSlice.DEFAULT if slicing is None else _interval(slicing),
+        None if mps is None else _mps(mps),
+    )
+    fields.finish()
+    return sharing
+
+
+def _interval(fields: Fields) -> TimeSlice:
+    name = fields.text("interval", TimeSlice.DEFAULT)
+    if name not in tuple(TimeSlice):
+        raise fields.error("interval", f"must be one of {', '.join(TimeSlice)}, not {name!r}")
+    fields.finish()
+    return TimeSlice(name)
+
+
+def _mps(fields: Fields) -> MpsConfig:
+    percentage = fields.integer("defaultActiveThreadPercentage")
+    if percentage is not None and not 0 <= percentage <= 100:
+        raise fields.error("defaultActiveThreadPercentage", f"must be 0 to 100, not {percentage}")
+    limit = fields.quantity("defaultPinnedDeviceMemoryLimit")
+    limits = {
+        key: fields.as_quantity(f"defaultPerDevicePinnedMemoryLimit[{key}]", value)
+        for key, value in (fields.raw_object("defaultPerDevicePinnedMemoryLimit") or {}).items()
+    }
+    for key, quantity in {"defaultPinnedDeviceMemoryLimit": limit, **limits}.items():
+        if quantity is not None and quantity.value < _MEBIBYTE:
+            raise fields.error(key, f"{quantity} is less than 1Mi")
+    config = MpsConfig(percentage, limit, limits, fields.flag("multiUser"))
+    fields.finish()
+    return config

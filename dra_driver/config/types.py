@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be configured about an allocated device."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..resource import Quantity
+from ..resource.meta import empty
+
+
+class Strategy(enum.StrEnum):
+    """How several processes share a GPU."""
+
+    TIME_SLICING = "TimeSlicing"
+    MPS = "MPS"
+
+
+class TimeSlice(enum.StrEnum):
+    """How long a process runs before the next one's turn."""
+
+    DEFAULT = "Default"
+    SHORT = "Short"
+    MEDIUM = "Medium"
+    LONG = "Long"
+
+
+@dataclass(frozen=True, slots=True)
+class MpsConfig:
+    """Limits of an MPS control daemon. Percentages are 0 to 100; per-device limits are keyed by UUID or index."""
+
+    active_thread_percentage: int | None = None
+    pinned_memory_limit: Quantity | None = None
+    per_device_memory_limits: Mapping[str, Quantity] = field(default_factory=empty)
+    multi_user: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """A strategy and its settings; `mps` only with MPS."""
+
+    strategy: Strategy
+    interval: TimeSlice = TimeSlice.DEFAULT
+    mps: MpsConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuConfig:
+    """Configuration of a whole GPU. Without sharing it is exclusive and nothing is applied."""
+
+    sharing: Sharing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MigDeviceConfig:
+    """Configuration of a MIG device. Time-slicing is accepted and changes nothing there."""
+
+    sharing: Sharing | None = None
+
+
+DeviceConfig = GpuConfig | MigDeviceConfig
