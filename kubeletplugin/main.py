@@ -109,7 +109,8 @@ def kubeletplugin(
         specs=specs,
         access=access,
     )
-    service = SocketServer(folder / "dra.sock", DraService(lifecycle), threads=16)
+    dra = DraService(lifecycle)
+    service = SocketServer(folder / "dra.sock", dra, threads=16)
     versions = [f"{version}.DRAPlugin" for version in VERSIONS]
     registration = SocketServer(
         kubelet_registrar_directory_path.absolute() / f"{DRIVER_NAME}-reg.sock",
@@ -128,8 +129,9 @@ def kubeletplugin(
     log.info("started", extra={"version": __version__, "node": node_name, "socket": str(service.path)})
     stopped.wait()
     access.stop()
-    registration.stop(grace_seconds=1.0)
-    service.stop(_STOP_SECONDS)
+    registration.stop()
+    dra.drain(_STOP_SECONDS)
+    service.stop()
     log.info("stopped")
 
 

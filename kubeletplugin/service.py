@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The DRA service that kubelet calls: each claim of a call gets its devices or an error of its own."""
 
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
@@ -28,11 +30,20 @@ class DraService:
     def __init__(self, lifecycle: Lifecycle, workers: int = 8) -> None:
         self._lifecycle = lifecycle
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="claim")
+        self._calls = 0
+        self._idle = threading.Condition()
 
     def add_to(self, server: grpc.Server) -> None:
         """Serve on `server`."""
         for version, messages in _MESSAGES.items():
             server.add_generic_rpc_handlers((self._handler(version, messages),))
+
+    def drain(self, seconds: float) -> bool:
+        """Wait so long for running calls to end; gives whether they did. A gRPC server's own grace period waits for
+        idle connections too, which kubelet keeps open.
+        """
+        with self._idle:
+            return self._idle.wait_for(lambda: self._calls == 0, timeout=seconds)
 
     def _handler(self, version: str, messages: Any) -> "grpc.GenericRpcHandler[Any, Any]":
         def prepare(request: Any, _context: grpc.ServicerContext) -> Any:
@@ -59,8 +70,20 @@ class DraService:
 
     def _each(self, claims: Sequence[Any], work: Callable[[ClaimRef], Any]) -> dict[str, Any]:
         refs = [ClaimRef(claim.namespace, claim.name, claim.uid) for claim in claims]
-        answers = map(work, refs) if len(refs) == 1 else self._pool.map(work, refs)
-        return dict(zip((ref.uid for ref in refs), answers, strict=True))
+        with self._counted():
+            answers = map(work, refs) if len(refs) == 1 else self._pool.map(work, refs)
+            return dict(zip((ref.uid for ref in refs), answers, strict=True))
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._idle:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._calls -= 1
+                self._idle.notify_all()
 
     def _prepare(self, ref: ClaimRef, messages: Any) -> Any:
         try:

@@ -42,8 +42,8 @@ class SocketServer:
             raise SocketError(f"cannot listen on {self.path}: {error}") from None
         self._server.start()
 
-    def stop(self, grace_seconds: float) -> None:
-        """Remove the socket, and let running calls end for so long."""
+    def stop(self) -> None:
+        """Remove the socket and end every connection, with whatever call is on it."""
         self.path.unlink(missing_ok=True)
-        self._server.stop(grace_seconds).wait()
+        self._server.stop(grace=None).wait()
         self._pool.shutdown(wait=False)

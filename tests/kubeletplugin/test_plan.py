@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a claim to what has to be done for it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.gpu.devices import MigPlacement
+from dra_driver.gpu.inventory import Gpu
+from dra_driver.gpu.nvml import Placement
+from dra_driver.resource.codec import V1, decode_claim
+from kubeletplugin.gpus import Gpus
+from kubeletplugin.plan import ClaimRef, MigSlot, Plan, PrepareError, WholeGpu, make_plan
+from tests.support.nodes import make_node
+
+REF = ClaimRef("team", "claim", "uid-1")
+GPU = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node-a", "device": "gpu-0"}
+MIG = {**GPU, "request": "mig", "device": "gpu-4-mig-2g20gb-14-2"}
+
+
+@pytest.fixture(scope="module")
+def gpus(tmp_path_factory: pytest.TempPathFactory) -> Gpus:
+    node = make_node(Path(tmp_path_factory.mktemp("node")), "h100x8-mixed")
+    return Gpus(node.nvml, node.sys_root)
+
+
+def plan(
+    gpus: Gpus, results: list[dict[str, Any]] | None, config: list[dict[str, Any]] | None = None, uid: str = "uid-1"
+) -> Plan:
+    """The plan for a claim with this allocation; None for a claim without one."""
+    status = {} if results is None else {"allocation": {"devices": {"results": results, "config": config or []}}}
+    value = {"metadata": {"name": "claim", "namespace": "team", "uid": uid}, "spec": {}, "status": status}
+    return make_plan(REF, decode_claim(value, V1), "node-a", gpus.find)
+
+
+def opaque(kind: str, **fields: object) -> dict[str, Any]:
+    """Claim configuration for request mig."""
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind, **fields}
+    return {
+        "source": "FromClaim",
+        "requests": ["mig"],
+        "opaque": {"driver": "gpu.nvidia.com", "parameters": parameters},
+    }
+
+
+def test_a_whole_gpu_and_a_mig_device_become_targets(gpus: Gpus) -> None:
+    whole, mig = plan(gpus, [GPU, MIG]).devices
+    assert isinstance(whole.target, WholeGpu)
+    assert whole.target.minor == 0
+    assert isinstance(mig.target, MigSlot)
+    assert (mig.target.profile, mig.target.slices, mig.target.placement) == ("2g.20gb", 2, Placement(2, 2))
+
+
+def test_results_of_other_drivers_are_theirs(gpus: Gpus) -> None:
+    assert plan(gpus, [{**GPU, "driver": "nic.example.com"}]).devices == ()
+
+
+def test_the_request_is_named_without_its_alternative(gpus: Gpus) -> None:
+    (device,) = plan(gpus, [{**GPU, "request": "gpu/large"}]).devices
+    assert device.request == "gpu"
+
+
+def test_admin_access_and_shares_are_not_exclusive(gpus: Gpus) -> None:
+    share = {**GPU, "shareID": "0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e11"}
+    assert plan(gpus, [{**GPU, "adminAccess": True}]).exclusive() == frozenset()
+    assert plan(gpus, [share]).exclusive() == frozenset()
+    assert plan(gpus, [GPU]).exclusive() == {"gpu-0"}
+
+
+def test_admins_get_no_slots_made(gpus: Gpus) -> None:
+    assert plan(gpus, [{**MIG, "adminAccess": True}]).slots() == ()
+
+
+def test_a_default_configuration_changes_nothing(gpus: Gpus) -> None:
+    assert plan(gpus, [MIG], [opaque("MigDeviceConfig")]) == plan(gpus, [MIG])
+
+
+@pytest.mark.parametrize(
+    ("results", "config", "uid", "message"),
+    [
+        (None, [], "uid-1", "ResourceClaim team/claim is not allocated"),
+        ([GPU], [], "uid-2", "deleted and made anew"),
+        ([{**GPU, "pool": "node-b"}], [], "uid-1", "in pool node-b, which is not on this node"),
+        ([{**GPU, "device": "gpu-9"}], [], "uid-1", "there is no device gpu-9 on node node-a"),
+        ([{**GPU, "device": "gpu-4"}], [], "uid-1", "there is no device gpu-4"),
+        ([{**GPU, "device": "../gpu-0"}], [], "uid-1", "there is no device ../gpu-0"),
+        ([MIG], [opaque("GpuConfig")], "uid-1", "takes a MigDeviceConfig"),
+        ([MIG], [opaque("MigDeviceConfig", shareing={})], "uid-1", "did you mean 'sharing'"),
+        ([MIG], [opaque("MigDeviceConfig", sharing={"strategy": "MPS"})], "uid-1", "sharing strategy MPS"),
+        ([MIG], [opaque("ImexConfig")], "uid-1", "'ImexConfig' is not supported"),
+    ],
+)
+def test_a_claim_that_cannot_be_prepared_says_why(
+    gpus: Gpus, results: list[dict[str, Any]] | None, config: list[dict[str, Any]], uid: str, message: str
+) -> None:
+    with pytest.raises(PrepareError, match=re.escape(message)):
+        plan(gpus, results, config, uid)
+
+
+def test_names_of_mig_mode_gpus_are_their_placements(gpus: Gpus) -> None:
+    assert isinstance(gpus.find("gpu-0"), Gpu)
+    assert isinstance(gpus.find("gpu-4-mig-1g10gb-me-20-6"), MigPlacement)
