@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Container Device Interface specs: how a container gets its GPU.
+
+Two layers. The format: `Spec` and its parts, `validate`, JSON (`dumps`, `loads`), names, and `SpecDirectory`, which
+writes specs for container runtimes to read. And what a CUDA container needs of this node: `DriverRoot` says where the
+driver is, `common_edits`, `gpu_edits` and `mig_edits` look there, `base_spec` and `claim_spec` put it into specs.
+
+At start:
+
+    root = DriverRoot.at(Path("/driver-root"), host_path="/run/nvidia/driver")
+    found = common_edits(root, driver_version, find_hook_tool(root.files))
+    SpecDirectory(Path("/var/run/cdi"), BASE_KIND).write(base_spec(found.edits))
+
+For a claim:
+
+    found = gpu_edits(root, minor, pci_address)
+    SpecDirectory(Path("/var/run/cdi"), CLAIM_KIND).write(claim_spec(uid, {"gpu-0": found.edits}), uid)
+    ids = [BASE_DEVICE, claim_device(uid, "gpu-0")]
+"""
+
+from .codec import decode, dumps, encode, loads
+from .common import VOID, common_edits
+from .devices import gpu_edits, mig_edits
+from .directory import SpecDirectory
+from .driver_specs import BASE_DEVICE, BASE_KIND, CLAIM_KIND, base_spec, claim_device, claim_spec
+from .hooks import HookTool, find_hook_tool
+from .libraries import LIBRARY_FOLDERS, DriverLibraries, Library, Link, find_libraries
+from .names import qualified_name, split_kind, split_qualified_name
+from .nodes import Discovered, capability_node, character_majors, find_node
+from .problems import Problem, SpecError
+from .root import DriverFilesError, DriverRoot, Root
+from .spec import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec
+from .validation import validate
+from .version import minimum_version
+
+__all__ = [
+    "BASE_DEVICE",
+    "BASE_KIND",
+    "CLAIM_KIND",
+    "LIBRARY_FOLDERS",
+    "VOID",
+    "ContainerEdits",
+    "Device",
+    "DeviceNode",
+    "Discovered",
+    "DriverFilesError",
+    "DriverLibraries",
+    "DriverRoot",
+    "Hook",
+    "HookTool",
+    "Library",
+    "Link",
+    "Mount",
+    "Problem",
+    "Root",
+    "Spec",
+    "SpecDirectory",
+    "SpecError",
+    "base_spec",
+    "capability_node",
+    "character_majors",
+    "claim_device",
+    "claim_spec",
+    "common_edits",
+    "decode",
+    "dumps",
+    "encode",
+    "find_hook_tool",
+    "find_libraries",
+    "find_node",
+    "gpu_edits",
+    "loads",
+    "mig_edits",
+    "minimum_version",
+    "qualified_name",
+    "split_kind",
+    "split_qualified_name",
+    "validate",
+]

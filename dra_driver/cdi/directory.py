@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The specs of one kind in a CDI directory (`/var/run/cdi`), each a file that appears and disappears whole.
+
+Runtimes read every `.json` and `.yaml` file of the directory at any moment, and one that they cannot parse makes its
+devices unknown. A spec is therefore written under a name that they ignore and renamed in the same directory; their
+watchers do not notice a rename from elsewhere. Files are named as the container-device-interface library names them:
+`vendor-class.json`, or `vendor-class_identifier.json` for a spec that lives as long as something else, a claim say.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+from .codec import dumps, loads
+from .names import is_device_name, split_kind
+from .problems import Problem, SpecError
+from .spec import Spec
+from .validation import validate
+
+_SUFFIX = ".json"
+_TEMPORARY = ".tmp"
+
+
+class SpecDirectory:
+    """Writes, reads and removes the specs of `kind` in `path`. Files of other names are never touched.
+
+    Safe for several threads and processes: the last writer of a name wins. With `sync`, a spec is on the disk when
+    `write` returns. OSError of any method names the file.
+    """
+
+    def __init__(self, path: Path, kind: str, *, sync: bool = True) -> None:
+        self.path = path
+        self.kind = kind
+        self._stem = "-".join(split_kind(kind))
+        self._sync = sync
+
+    def file(self, identifier: str = "") -> Path:
+        """Where the spec `identifier` is or would be; the one without an identifier by default.
+
+        ValueError when `identifier` has characters that a device name may not have.
+        """
+        if identifier and not is_device_name(identifier):
+            raise ValueError(f"{identifier!r} cannot identify a CDI spec: use letters, digits, '_', '.', ':' and '-'")
+        return self.path / (f"{self._stem}_{identifier}{_SUFFIX}" if identifier else f"{self._stem}{_SUFFIX}")
+
+    def write(self, spec: Spec, identifier: str = "") -> Path:
+        """Write or replace a spec and return its file. SpecError, and nothing written, when a runtime would refuse it.
+
+        The directory is made when it is missing: `/var/run` is empty after a reboot.
+        """
+        target = self.file(identifier)
+        problems = validate(spec)
+        if spec.kind != self.kind:
+            problems = (Problem("kind", f"is {spec.kind!r}; this directory holds {self.kind!r}"), *problems)
+        if problems:
+            raise SpecError(problems, str(target))
+        data = dumps(spec)
+        temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}{_TEMPORARY}")
+        descriptor = self._create(temporary)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                os.fchmod(descriptor, 0o644)  # whatever the umask
+                stream.write(data)
+                if self._sync:
+                    stream.flush()
+                    os.fsync(descriptor)
+            temporary.replace(target)
+        except BaseException as error:
+            temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:  # of write and fsync
+                raise OSError(error.errno, error.strerror, str(target)) from None
+            raise
+        return target
+
+    def read(self, identifier: str = "") -> Spec | None:
+        """The spec that was written, None when there is none. SpecError when the file is not a valid spec."""
+        file = self.file(identifier)
+        try:
+            data = file.read_bytes()
+        except FileNotFoundError:
+            return None
+        return loads(data, str(file))
+
+    def remove(self, identifier: str = "") -> bool:
+        """Remove a spec. False when it was not there."""
+        try:
+            self.file(identifier).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def identifiers(self) -> list[str]:
+        """The identifiers of the specs that are there, sorted; not the one without an identifier."""
+        prefix = f"{self._stem}_"
+        specs = (name for name in self._names() if name.startswith(prefix) and name.endswith(_SUFFIX))
+        return sorted(filter(is_device_name, (name.removeprefix(prefix).removesuffix(_SUFFIX) for name in specs)))
+
+    def remove_leftovers(self) -> int:
+        """Remove what writers of this kind left half written when they were killed, and return how many files.
+
+        Call it while nobody else writes specs of this kind: at start, under the lock that lets only one plugin run.
+        """
+        leftovers = [
+            name
+            for name in self._names()
+            if name.startswith((f".{self._stem}_", f".{self._stem}{_SUFFIX}")) and name.endswith(_TEMPORARY)
+        ]
+        for name in leftovers:
+            (self.path / name).unlink(missing_ok=True)
+        return len(leftovers)
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.path)  # noqa: PTH208 - names are all that is needed
+        except FileNotFoundError:
+            return []
+
+    def _create(self, file: Path) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return os.open(file, flags, 0o644)
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                self.path.mkdir(parents=True)
+                self.path.chmod(0o755)  # whatever the umask
+            return os.open(file, flags, 0o644)

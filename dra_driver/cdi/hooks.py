@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hooks that finish a container's view of the driver, run by `nvidia-cdi-hook` or `nvidia-ctk hook`.
+
+Mounts alone leave a container without the driver's symbolic links and with a dynamic loader that does not know the
+new libraries. Both programs come with nvidia-container-toolkit; a release that does not know a hook warns and goes
+on. Arguments follow internal/discover/hooks.go and cmd/nvidia-cdi-hook of nvidia-container-toolkit 1.19.
+"""
+
+import posixpath
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .files import PROGRAM_FOLDERS, find_program
+from .root import Root
+from .spec import Hook
+
+_NAMES = ("nvidia-cdi-hook", "nvidia-ctk")
+_FOLDERS = (*PROGRAM_FOLDERS, "/usr/local/nvidia/toolkit")
+
+
+@dataclass(frozen=True, slots=True)
+class HookTool:
+    """The hook program at `path` of the host. It runs there, not in the container."""
+
+    path: str
+
+    def create_symlinks(self, links: Iterable[tuple[str, str]]) -> Hook:
+        """Make symbolic links in the container, given as (text of the link, where it is)."""
+        return self._hook("create-symlinks", *_repeat("--link", (f"{text}::{path}" for text, path in links)))
+
+    def enable_cuda_compat(self, driver_version: str) -> Hook:
+        """Prefer the image's forward-compatibility libcuda when it is newer than driver `driver_version`."""
+        return self._hook("enable-cuda-compat", f"--host-driver-version={driver_version}")
+
+    def update_ldcache(self, folders: Iterable[str]) -> Hook:
+        """Tell the container's dynamic loader about `folders`."""
+        return self._hook("update-ldcache", *_repeat("--folder", folders))
+
+    def disable_device_node_modification(self) -> Hook:
+        """Keep NVML in the container from making nodes of GPUs that the container was not given."""
+        return self._hook("disable-device-node-modification")
+
+    def _hook(self, command: str, *args: str) -> Hook:
+        name = posixpath.basename(self.path)
+        program = (name, "hook") if name == "nvidia-ctk" else (name,)
+        return Hook("createContainer", self.path, (*program, command, *args), env=("NVIDIA_CTK_DEBUG=false",))
+
+
+def find_hook_tool(root: Root) -> HookTool | None:
+    """The hook program below `root`, nvidia-cdi-hook before nvidia-ctk; None when neither is installed.
+
+    The runtime will run it on the host, so `root` should be the host's, or hold programs that run there too.
+    """
+    for name in _NAMES:
+        if found := find_program(root, name, _FOLDERS):
+            return HookTool(root.on_host(found[0]))
+    return None
+
+
+def _repeat(flag: str, values: Iterable[str]) -> list[str]:
+    return [argument for value in values for argument in (flag, value)]

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What plugins report about the health of their devices.
+
+One stream a driver, to the instance that registered last, when that advertises a health service.
+A report counts until its timeout; then, and when the stream ends, the devices are unknown again.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import grpc
+
+from .claims import rpc_text
+from .journal import Journal
+from .options import Periods
+from .plugin import HealthStream, Plugin
+from .wire import Health, ReportedHealth
+
+_MESSAGE_LIMIT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    """What is known of a device now."""
+
+    health: Health = Health.UNKNOWN
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    state: DeviceHealth
+    received: float
+    timeout: float
+
+
+def truncate(message: str) -> str:
+    """A health message as pod.status may hold it: at most 1024 bytes."""
+    encoded = message.encode()
+    if len(encoded) <= _MESSAGE_LIMIT:
+        return message
+    return encoded[: _MESSAGE_LIMIT - 3].decode(errors="ignore") + "..."
+
+
+class HealthCache:
+    """The latest report of every driver. `clock` gives seconds that never go back."""
+
+    def __init__(self, default_timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._default_timeout = default_timeout
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._devices: dict[str, dict[tuple[str, str], _Known]] = {}
+
+    def get(self, driver: str, pool: str, device: str) -> DeviceHealth:
+        """How a device is; unknown when nothing was reported lately."""
+        with self._lock:
+            known = self._devices.get(driver, {}).get((pool, device))
+        if known is None or self._clock() - known.received > known.timeout:
+            return DeviceHealth()
+        return known.state
+
+    def update(self, driver: str, report: Iterable[ReportedHealth]) -> frozenset[tuple[str, str]]:
+        """Take in a report. Returns the devices (pool, device) whose health is another now."""
+        now, changed = self._clock(), set()
+        with self._lock:
+            devices = self._devices.setdefault(driver, {})
+            for entry in report:
+                key = (entry.pool, entry.device)
+                state = DeviceHealth(entry.health, truncate(entry.message))
+                if key not in devices or devices[key].state != state:
+                    changed.add(key)
+                # the time in the report is the plugin's; kubelet counts from when it heard
+                devices[key] = _Known(state, now, entry.timeout if entry.timeout > 0 else self._default_timeout)
+        return frozenset(changed)
+
+    def clear(self, driver: str) -> None:
+        """Forget what the driver's plugin reported."""
+        with self._lock:
+            self._devices.pop(driver, None)
+
+
+class HealthWatch:
+    """Keeps the streams. `changed(driver, devices)` is called from a stream's thread after each change."""
+
+    def __init__(
+        self,
+        cache: HealthCache,
+        periods: Periods,
+        journal: Journal,
+        changed: Callable[[str, frozenset[tuple[str, str]]], None],
+    ) -> None:
+        self._cache = cache
+        self._periods = periods
+        self._journal = journal
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._watched: dict[str, _Watch] = {}
+
+    def follow(self, driver: str, plugin: Plugin | None) -> None:
+        """Watch this instance of the driver from now on, and no other."""
+        with self._lock:
+            current = self._watched.pop(driver, None)
+            if current is not None and current.plugin is plugin:
+                self._watched[driver] = current
+                return
+            if plugin is not None and plugin.registration.health_service is not None:
+                watch = self._watched[driver] = _Watch(plugin)
+                threading.Thread(target=self._run, args=(driver, watch), daemon=True).start()
+        if current is not None:
+            current.cancel()
+
+    def _run(self, driver: str, watch: "_Watch") -> None:
+        while (stream := watch.open()) is not None:
+            try:
+                for report in stream:
+                    changed = self._cache.update(driver, report)
+                    self._journal.record("HealthReported", driver, f"{len(report)} devices, {len(changed)} changed")
+                    if changed:
+                        self._changed(driver, changed)
+                end = "stream ended"
+            except grpc.RpcError as error:
+                end = rpc_text(error)
+                if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    watch.cancel()
+            with self._lock:
+                if self._watched.get(driver) in (None, watch):  # a newer stream's data is not this one's to clear
+                    self._cache.clear(driver)
+            self._journal.record("HealthStreamEnded", driver, end)
+            watch.wait(self._periods.health_retry)
+
+
+class _Watch:
+    """One plugin's stream, begun again and again until cancelled."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        self.plugin = plugin
+        self._lock = threading.Lock()
+        self._cancelled = threading.Event()
+        self._stream: HealthStream | None = None
+
+    def open(self) -> HealthStream | None:
+        """A new stream; None once cancelled."""
+        with self._lock:
+            if self._cancelled.is_set():
+                return None
+            self._stream = self.plugin.watch_health()
+            return self._stream
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled.set()
+            if self._stream is not None:
+                self._stream.cancel()
+
+    def wait(self, seconds: float) -> None:
+        self._cancelled.wait(seconds)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stand-in kubelet of one node, put together: plugins, claims, pods, node object."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from .cluster import ApiError, Cluster
+from .health import DeviceHealth, HealthCache, HealthWatch
+from .journal import Journal
+from .manager import ClaimManager
+from .node import default_labels, node_status
+from .oci import ContainerSpec
+from .options import Options
+from .plugin import Registration
+from .plugins import Plugins
+from .pods import Phase, PodManager, Services
+from .registration import decide, register
+from .runtime import Runtime
+from .state import ClaimCache, ClaimInfo
+from .watcher import PluginWatcher
+from .wire import ClaimAnswer, ClaimRef
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT = 30.0
+
+
+class Kubelet:
+    """Use as a context manager, or `start` and `stop`. The `wait_` methods raise TimeoutError with what happened."""
+
+    def __init__(self, options: Options, cluster: Cluster) -> None:
+        """Makes the directories and reads the checkpoint. Raises CheckpointError when that is damaged."""
+        self.options = options
+        self.journal = Journal()
+        self._cluster = cluster
+        self._stop = threading.Event()
+        for directory in (options.root, options.registration_dir, options.plugins_dir):
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        periods = options.periods
+        self._claims = ClaimCache(options.checkpoint)
+        self._health = HealthCache(periods.health_timeout)
+        watch = HealthWatch(self._health, periods, self.journal, self._health_changed)
+        self._plugins = Plugins(periods, self._wipe, watch, self.journal)
+        self._runtime = Runtime(
+            options.containers_dir,
+            options.cdi_dirs,
+            options.cdi_version,
+            options.device_stat,
+            processes=options.processes,
+        )
+        manager = ClaimManager(self._claims, cluster.get_claim, self._plugins.get, self.journal)
+        self._pods = PodManager(
+            Services(cluster, manager, self._claims, self._health, self._runtime, self.journal, periods)
+        )
+        self._watcher = PluginWatcher(
+            options.registration_dir,
+            periods.scan,
+            periods.register_retry,
+            self._register,
+            self._plugins.remove,
+            self.journal,
+        )
+        self._watching = threading.Thread(target=self._watcher.run, args=(self._stop,), name="plugins", daemon=True)
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True)
+            for name, target in (
+                ("node", self._keep_node),
+                ("pods", self._watch_pods),
+                ("claims", self._reconcile_claims),
+            )
+        ]
+
+    def __enter__(self) -> "Kubelet":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin; returns at once. Nothing is scheduled to a node before its object says Ready."""
+        _log.info("kubelet of node %s below %s", self.options.node_name, self.options.root)
+        for thread in (self._watching, *self._threads):
+            thread.start()
+
+    def stop(self) -> None:
+        """End. Claims stay prepared, as they do when a real kubelet ends."""
+        self._stop.set()
+        self._pods.stop()
+        self._watching.join()
+        self._plugins.stop()  # calls under way end with it, and with them the threads that wait for them
+        for thread in self._threads:
+            thread.join()
+        self._pods.join()
+        if not self.options.containers_survive:
+            for uid in self._runtime.pods():
+                self._runtime.stop_pod(uid, 0)
+                self._runtime.remove_pod(uid)
+        self.journal.record("KubeletStopped", self.options.node_name)
+
+    # what can be waited for
+
+    def wait(self, is_so: Callable[[], bool], timeout: float = DEFAULT_TIMEOUT, what: str = "condition") -> None:
+        """Wait until `is_so()`: looked at whenever something happens here, and every now and then."""
+        self.journal.wait(is_so, timeout, what)
+
+    def wait_event(
+        self, reason: str, subject: str | None = None, timeout: float = DEFAULT_TIMEOUT, count: int = 1
+    ) -> None:
+        """Wait until the journal has `count` entries of that reason (and subject)."""
+        what = f"{count} {reason} of {subject or 'anything'}"
+        self.wait(lambda: len(self.journal.entries(reason, subject)) >= count, timeout, what)
+
+    def wait_ready(self, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Wait until the Node object says Ready and stale ResourceSlices are gone."""
+        self.wait_event("NodeReady", self.options.node_name, timeout)
+        self.wait_event("SlicesWiped", self.options.node_name, timeout)
+
+    def wait_registered(self, driver: str, timeout: float = DEFAULT_TIMEOUT, instances: int = 1) -> None:
+        """Wait until that many plugins of the driver (exactly) are registered and connected."""
+        self.wait(
+            lambda: len(self._plugins.connected(driver)) == instances == len(self._plugins.registered(driver)),
+            timeout,
+            f"{instances} connected plugins of {driver}",
+        )
+
+    def wait_deregistered(self, driver: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Wait until no plugin of the driver is registered."""
+        self.wait(lambda: not self._plugins.registered(driver), timeout, f"no plugin of {driver}")
+
+    def wait_pod_running(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Wait until all containers of the pod are started, and its status says so."""
+        self._wait_pod(namespace, name, Phase.RUNNING, timeout)
+
+    def wait_pod_finished(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Wait until the pod has ended and its claims are unprepared."""
+        self._wait_pod(namespace, name, Phase.FINISHED, timeout)
+
+    def wait_pod_gone(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Wait until kubelet has nothing to do with a pod of that name (any more)."""
+        self.wait(lambda: self._pods.find(namespace, name) is None, timeout, f"pod {namespace}/{name} gone")
+
+    def _wait_pod(self, namespace: str, name: str, phase: Phase, timeout: float) -> None:
+        def is_so() -> bool:
+            worker = self._pods.find(namespace, name)
+            return worker is not None and worker.phase is phase
+
+        self.wait(is_so, timeout, f"pod {namespace}/{name} {phase.value}")
+
+    # what can be looked at
+
+    def plugins(self, driver: str) -> tuple[Registration, ...]:
+        """The registered plugins of a driver, oldest first."""
+        return self._plugins.registered(driver)
+
+    def pending_wipes(self) -> frozenset[str]:
+        """The drivers whose ResourceSlices will be deleted unless one of their plugins connects in time."""
+        return self._plugins.pending_wipes()
+
+    def claims(self) -> tuple[ClaimInfo, ...]:
+        """The claims in the checkpoint, with what the plugins answered."""
+        return self._claims.all()
+
+    def health(self, driver: str, pool: str, device: str) -> DeviceHealth:
+        """What is known of a device's health now."""
+        return self._health.get(driver, pool, device)
+
+    def container(self, namespace: str, pod: str, container: str) -> ContainerSpec | None:
+        """What a container was created with, if it was."""
+        worker = self._pods.find(namespace, pod)
+        return self._runtime.spec(worker.pod.uid, container) if worker else None
+
+    def pid(self, namespace: str, pod: str, container: str) -> int | None:
+        """The process that stands for a container, if one does."""
+        worker = self._pods.find(namespace, pod)
+        running = self._runtime.containers(worker.pod.uid).get(container) if worker else None
+        return running.process.pid if running and running.process else None
+
+    # what can be done
+
+    def prepare(self, driver: str, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
+        """Call NodePrepareResources, past pods and checkpoint. Answers by uid, not checked. Raises ClaimError."""
+        return self._plugins.get(driver).prepare(claims)
+
+    def unprepare(self, driver: str, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
+        """Call NodeUnprepareResources in the same way."""
+        return self._plugins.get(driver).unprepare(claims)
+
+    def finish_pod(self, namespace: str, name: str) -> None:
+        """Let all containers of a pod end successfully, as those of a job do. Raises KeyError for an unknown pod."""
+        worker = self._pods.find(namespace, name)
+        if worker is None:
+            raise KeyError(f"no pod {namespace}/{name} on node {self.options.node_name}")
+        worker.finish()
+
+    # the threads
+
+    def _register(self, socket: str) -> Registration:
+        options = self.options
+        return register(
+            socket,
+            options.periods,
+            self._stop,
+            lambda info: decide(info, socket, options.services, options.health_services),
+            self._plugins.add,
+            self._plugins.remove,
+        )
+
+    def _keep_node(self) -> None:
+        """Make the Node; then delete its slices: no device can be used before its plugin has registered again."""
+        name = self.options.node_name
+        labels = {**default_labels(name), **self.options.labels}
+        if self._until_done(lambda: self._cluster.apply_node(name, labels, node_status(name, time.time())), "Node"):
+            self.journal.record("NodeReady", name)
+            self._wipe(None)
+
+    def _wipe(self, driver: str | None) -> None:
+        """Delete the ResourceSlices of this node, or of one driver on it."""
+        name = self.options.node_name
+        if self._until_done(lambda: self._cluster.delete_slices(name, driver), "ResourceSlices"):
+            self.journal.record("SlicesWiped", driver or name)
+
+    def _until_done(self, step: Callable[[], None], what: str) -> bool:
+        """Try until it works or kubelet ends; returns whether it worked."""
+        failures = 0
+        while not self._stop.is_set():
+            try:
+                step()
+                return True
+            except ApiError as error:
+                failures += 1
+                self.journal.record("ApiFailed", what, str(error))
+                self._stop.wait(self.options.periods.wipe_retry.delay(failures))
+        return False
+
+    def _watch_pods(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            try:
+                for news in self._cluster.watch_pods(self.options.node_name, self._stop):
+                    failures = 0
+                    if self._stop.is_set():
+                        return
+                    self._pods.handle(news)
+            except ApiError as error:
+                if self._stop.is_set():
+                    return
+                failures += 1
+                self.journal.record("ApiFailed", "pods", str(error))
+                self._stop.wait(self.options.periods.watch_retry.delay(failures))
+
+    def _reconcile_claims(self) -> None:
+        while not self._stop.wait(self.options.periods.claim_reconcile):
+            self._pods.reconcile_claims()
+
+    def _health_changed(self, driver: str, devices: frozenset[tuple[str, str]]) -> None:
+        pods: frozenset[str] = frozenset().union(
+            *(
+                info.pods
+                for info in self._claims.all()
+                if any((device.pool, device.device) in devices for device in info.devices.get(driver, ()))
+            )
+        )
+        self._pods.look(pods)

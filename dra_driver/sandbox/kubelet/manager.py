@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The claim manager: prepares the claims of a pod before it runs, unprepares them after its end.
+
+Follows kubelet's order of checks, checkpoints and calls, so that a plugin sees what it would see on a
+node: one call a driver with all claims that are not prepared yet, claims checkpointed before the call,
+and unprepare for claims whose prepare never succeeded.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from dra_driver.resource import ResourceClaim
+
+from .claims import PREPARE, UNPREPARE, ClaimError, ClaimName, check_answer, check_claim, claim_names
+from .claims import cdi_ids as cdi_ids_of
+from .cluster import ApiError
+from .journal import Journal
+from .model import Container, Pod
+from .state import ClaimCache, ClaimInfo
+from .wire import ClaimAnswer, ClaimRef
+
+
+class DriverPlugin(Protocol):
+    """What the manager asks of a plugin instance."""
+
+    def prepare(self, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]: ...
+
+    def unprepare(self, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]: ...
+
+
+class ClaimManager:
+    """All methods may be called from any thread, for different pods at once."""
+
+    def __init__(
+        self,
+        cache: ClaimCache,
+        get_claim: Callable[[str, str], ResourceClaim],
+        get_plugin: Callable[[str], DriverPlugin],
+        journal: Journal,
+    ) -> None:
+        """`get_claim(namespace, name)` raises ApiError; `get_plugin(driver)` raises ClaimError."""
+        self._cache = cache
+        self._get_claim = get_claim
+        self._get_plugin = get_plugin
+        self._journal = journal
+
+    def prepare(self, pod: Pod) -> None:
+        """Make all claims of the pod usable. Raises ClaimError with kubelet's text; may be repeated."""
+        try:
+            self._prepare(pod)
+        except ClaimError as error:
+            raise ClaimError(f"prepare dynamic resources: {error}") from error
+
+    def unprepare(self, pod: Pod) -> None:
+        """Give up the pod's claims, those that no other pod uses. Raises ClaimError; may be repeated."""
+        try:
+            self._unprepare(pod.uid, self._cache.of_pod(pod.uid))
+        except ClaimError as error:
+            raise ClaimError(f"unprepare dynamic resources: {error}") from error
+
+    def reconcile(self, active: frozenset[str]) -> None:
+        """Unprepare what only pods other than these (uids) refer to. Failures are recorded; the next round retries."""
+        for uid in frozenset().union(*(info.pods for info in self._cache.all())) - active:
+            try:
+                self._unprepare(uid, self._cache.of_pod(uid))
+            except ClaimError as error:
+                self._journal.record("ClaimReconcileFailed", uid, str(error))
+
+    def cdi_ids(self, pod: Pod, container: Container) -> tuple[str, ...]:
+        """The CDI devices of a container of a prepared pod. Raises ClaimError."""
+        prepared = {
+            info.ref.name: info.all_devices for info in self._cache.all() if info.ref.namespace == pod.namespace
+        }
+        return cdi_ids_of(pod, container, prepared)
+
+    def _prepare(self, pod: Pod) -> None:
+        checked = [self._checked(pod, name) for name in claim_names(pod)]
+        plugins = {driver: plugin for _, usable in checked for driver, plugin in usable.items()}
+        batches: dict[str, list[ClaimRef]] = {}
+        with self._cache.lock:
+            for claim, usable in checked:
+                info = self._reference(pod, claim, frozenset(usable))
+                if not info.prepared:
+                    for driver in info.devices:
+                        batches.setdefault(driver, []).append(info.ref)
+        for driver, refs in sorted(batches.items()):
+            self._prepare_batch(driver, plugins[driver], refs)
+        with self._cache.lock:
+            # only now, when every driver succeeded: a failed pod asks all of them again
+            for ref in {ref for refs in batches.values() for ref in refs}:
+                self._cache.put(replace(self._known(ref), prepared=True))
+            self._save()
+
+    def _checked(self, pod: Pod, name: ClaimName) -> tuple[ResourceClaim, Mapping[str, DriverPlugin]]:
+        """The claim, and the plugin of each of its drivers. Nothing is changed: a pod that fails here can just go."""
+        try:
+            claim = self._get_claim(pod.namespace, name.name)
+        except ApiError as error:
+            raise ClaimError(f"fetch ResourceClaim {name.name}: {error}") from error
+        drivers = check_claim(pod, name, claim)
+        return claim, {driver: self._get_plugin(driver) for driver in sorted(drivers)}
+
+    def _reference(self, pod: Pod, claim: ResourceClaim, drivers: frozenset[str]) -> ClaimInfo:
+        """Note in the checkpoint that the pod uses the claim."""
+        meta = claim.metadata
+        info = self._cache.get(meta.namespace, meta.name)
+        if info is None:
+            ref = ClaimRef(meta.namespace, meta.name, meta.uid)
+            info = ClaimInfo(ref, devices=dict.fromkeys(sorted(drivers), ()))
+        elif info.ref.uid != meta.uid:
+            raise ClaimError(
+                f"old ResourceClaim with same name {meta.name} and different UID {info.ref.uid} "
+                "still exists (previous pod force-deleted?!)"
+            )
+        info = replace(info, pods=info.pods | {pod.uid})
+        self._cache.put(info)
+        self._save()
+        return info
+
+    def _prepare_batch(self, driver: str, plugin: DriverPlugin, refs: list[ClaimRef]) -> None:
+        answer = plugin.prepare(refs)
+        check_answer(PREPARE, refs, answer)
+        with self._cache.lock:
+            for ref in refs:
+                info = self._known(ref)
+                # appended, not replaced: a plugin asked again has to give the same ids again
+                devices = (*info.devices.get(driver, ()), *answer[ref.uid].devices)
+                self._cache.put(replace(info, devices={**info.devices, driver: devices}))
+        self._journal.record("ClaimsPrepared", driver, ", ".join(f"{ref.namespace}/{ref.name}" for ref in refs))
+
+    def _known(self, ref: ClaimRef) -> ClaimInfo:
+        info = self._cache.get(ref.namespace, ref.name)
+        if info is None:
+            raise ClaimError(
+                f"internal error: unable to get claim info for ResourceClaim {ref.name} in namespace {ref.namespace}"
+            )
+        return info
+
+    def _unprepare(self, pod_uid: str, infos: Iterable[ClaimInfo]) -> None:
+        batches: dict[str, list[ClaimRef]] = {}
+        last = []
+        with self._cache.lock:
+            for info in infos:
+                if others := info.pods - {pod_uid}:
+                    self._cache.put(replace(info, pods=others))
+                    continue
+                last.append(info.ref)
+                for driver in info.devices:
+                    batches.setdefault(driver, []).append(info.ref)
+        for driver, refs in sorted(batches.items()):
+            check_answer(UNPREPARE, refs, self._get_plugin(driver).unprepare(refs))
+            self._journal.record("ClaimsUnprepared", driver, ", ".join(f"{ref.namespace}/{ref.name}" for ref in refs))
+        with self._cache.lock:
+            for ref in last:
+                self._cache.remove(ref)
+            self._save()
+
+    def _save(self) -> None:
+        try:
+            self._cache.save()
+        except OSError as error:
+            raise ClaimError(f"checkpoint ResourceClaim state: {error}") from error

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A core/v1 Pod as kubelet needs it: which containers want which requests of which claims.
+
+ResourceClaims are read with the project's own vocabulary (`dra_driver.resource`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """One entry of spec.resourceClaims: a claim by name, or else one made from a template."""
+
+    name: str
+    claim_name: str | None = None
+    template_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerClaim:
+    """One entry of resources.claims: a PodClaim by name, and a request in it (empty: all of them)."""
+
+    name: str
+    request: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container. `requested` are the resources it asks for; a `sidecar` is an init container that keeps running."""
+
+    name: str
+    image: str = ""
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    claims: tuple[ContainerClaim, ...] = ()
+    requested: frozenset[str] = frozenset()
+    sidecar: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMapping:
+    """Which request of the pod's extended-resource claim serves a resource of a container."""
+
+    container: str
+    resource: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod bound to a node. `raw` is the object as it came."""
+
+    namespace: str
+    name: str
+    uid: str
+    claims: tuple[PodClaim, ...] = ()
+    generated_claims: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
+    """PodClaim name -> the claim made from its template, None when none was needed."""
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+    extended_claim: str | None = None
+    """The claim that the scheduler made for the pod's extended resources."""
+    extended_requests: tuple[RequestMapping, ...] = ()
+    phase: str = "Pending"
+    deleting: bool = False
+    grace_period: int = 30
+    raw: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """In the order they are started."""
+        return (*self.init_containers, *self.containers)
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it has run to its end."""
+        return self.phase in TERMINAL_PHASES
+
+
+def differs(old: Pod, new: Pod) -> bool:
+    """Whether kubelet would look at the pod again: a change of its status alone is no news."""
+    metadata = ("labels", "annotations", "deletionTimestamp", "deletionGracePeriodSeconds")
+    before, after = old.raw.get("metadata", {}), new.raw.get("metadata", {})
+    return old.raw.get("spec") != new.raw.get("spec") or any(before.get(key) != after.get(key) for key in metadata)
+
+
+def decode_pod(raw: Mapping[str, Any]) -> Pod:
+    """The pod that an API object describes. Fields that kubelet's part in DRA does not touch are left in `raw`."""
+    metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    extended = status.get("extendedResourceClaimStatus") or {}
+    return Pod(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        claims=tuple(
+            PodClaim(claim["name"], claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName"))
+            for claim in spec.get("resourceClaims") or ()
+        ),
+        generated_claims={
+            claim["name"]: claim.get("resourceClaimName") for claim in status.get("resourceClaimStatuses") or ()
+        },
+        init_containers=_containers(spec.get("initContainers")),
+        containers=_containers(spec.get("containers")),
+        extended_claim=extended.get("resourceClaimName"),
+        extended_requests=tuple(
+            RequestMapping(entry["containerName"], entry["resourceName"], entry["requestName"])
+            for entry in extended.get("requestMappings") or ()
+        ),
+        phase=status.get("phase") or "Pending",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        grace_period=int(metadata.get("deletionGracePeriodSeconds") or 0),
+        raw=raw,
+    )
+
+
+def _containers(raw: Iterable[Mapping[str, Any]] | None) -> tuple[Container, ...]:
+    return tuple(_container(container) for container in raw or ())
+
+
+def _container(raw: Mapping[str, Any]) -> Container:
+    resources = raw.get("resources") or {}
+    return Container(
+        name=raw["name"],
+        image=raw.get("image") or "",
+        args=(*(raw.get("command") or ()), *(raw.get("args") or ())),
+        # values from elsewhere (valueFrom) stay out: nothing here runs the program that would read them
+        env=tuple(f"{entry['name']}={entry.get('value') or ''}" for entry in raw.get("env") or ()),
+        claims=tuple(
+            ContainerClaim(claim["name"], claim.get("request") or "") for claim in resources.get("claims") or ()
+        ),
+        requested=frozenset(
+            name for name, quantity in (resources.get("requests") or {}).items() if str(quantity) != "0"
+        ),
+        sidecar=raw.get("restartPolicy") == "Always",
+    )

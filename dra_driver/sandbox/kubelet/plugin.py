@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One registered plugin instance: its connection, and the calls kubelet makes over it.
+
+As in kubelet's gRPC library: plain text over a unix socket, calls fail at once when there is no
+connection, and a lost connection is sought again without being asked.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import quote
+
+import grpc
+
+from .claims import PREPARE, UNPREPARE, ClaimError, rpc_text
+from .options import Periods
+from .wire import (
+    HEALTH_SERVICES,
+    PLUGIN_SERVICES,
+    ClaimAnswer,
+    ClaimRef,
+    ReportedHealth,
+    decode_health,
+    decode_prepared,
+    decode_unprepared,
+    encode_claims,
+    message_class,
+)
+
+_UNESCAPED = "-_.~!$&'()*+,;=:[]@"
+"""What kubelet's library leaves alone in an authority; a slash is not in it."""
+
+# grpcio hears a nudge to connect within 0.2 s, and its thread dies noisily if the channel was closed before
+_NUDGE_HEARD = 0.3
+
+# every channel has its own connection: a shared one would carry an old one's reconnect delay into a new registration
+_OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
+
+
+def registration_channel(socket: str) -> grpc.Channel:
+    """A channel to a registration socket; kubelet names the percent-encoded path as its authority."""
+    options = [_OWN_CONNECTION, ("grpc.default_authority", quote(socket, safe=_UNESCAPED))]
+    return grpc.insecure_channel(f"unix:{socket}", options=options)
+
+
+def service_channel(endpoint: str, periods: Periods) -> grpc.Channel:
+    """A channel to a DRAPlugin service, with authority `localhost`."""
+    options = [
+        _OWN_CONNECTION,
+        ("grpc.default_authority", "localhost"),
+        ("grpc.initial_reconnect_backoff_ms", int(periods.reconnect.first * 1000)),
+        ("grpc.min_reconnect_backoff_ms", int(periods.reconnect.first * 1000)),
+        ("grpc.max_reconnect_backoff_ms", int(periods.reconnect.limit * 1000)),
+    ]
+    return grpc.insecure_channel(f"unix:{endpoint}", options=options)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a plugin registered: its driver, where its service is, and which gRPC services were chosen."""
+
+    driver: str
+    endpoint: str
+    service: str
+    health_service: str | None = None
+
+
+class Plugin:
+    """A plugin instance. `on_connection(connected)` is called from a thread of its own at each change."""
+
+    def __init__(
+        self, registration: Registration, periods: Periods, on_connection: Callable[["Plugin", bool], None]
+    ) -> None:
+        self.registration = registration
+        self._periods = periods
+        self._on_connection = partial(on_connection, self)
+        self._channel = service_channel(registration.endpoint, periods)
+        self._connected = False
+        self._nudged = -math.inf
+
+    def connect(self) -> None:
+        """Seek a connection from now on, and report its changes."""
+        self._channel.subscribe(self._connectivity_changed, try_to_connect=True)
+
+    def close(self) -> None:
+        """End the connection and all calls over it."""
+        self._channel.unsubscribe(self._connectivity_changed)
+        time.sleep(max(0.0, self._nudged + _NUDGE_HEARD - time.monotonic()))
+        self._channel.close()
+
+    def prepare(self, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
+        """NodePrepareResources, answers by claim uid, not checked. Raises ClaimError when the call itself fails."""
+        return self._call(PREPARE, claims, decode_prepared)
+
+    def unprepare(self, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
+        """NodeUnprepareResources, in the same way."""
+        return self._call(UNPREPARE, claims, decode_unprepared)
+
+    def watch_health(self) -> "HealthStream":
+        """Begin NodeWatchResources on the plugin's health service, which it must have."""
+        assert self.registration.health_service is not None
+        package = HEALTH_SERVICES[self.registration.health_service]
+        method = self._channel.unary_stream(
+            f"/{self.registration.health_service}/NodeWatchResources",
+            request_serializer=lambda _: bytes(
+                message_class(package, "NodeWatchResourcesRequest")().SerializeToString()
+            ),
+            response_deserializer=partial(decode_health, package),
+        )
+        return HealthStream(method(None))
+
+    def _call(
+        self,
+        method: str,
+        claims: Iterable[ClaimRef],
+        decode: Callable[[str, bytes], Mapping[str, ClaimAnswer]],
+    ) -> Mapping[str, ClaimAnswer]:
+        package = PLUGIN_SERVICES[self.registration.service]
+        call: grpc.UnaryUnaryMultiCallable[Iterable[ClaimRef], Mapping[str, ClaimAnswer]] = self._channel.unary_unary(
+            f"/{package}.DRAPlugin/{method}",
+            request_serializer=partial(encode_claims, package, method),
+            response_deserializer=partial(decode, package),
+        )
+        try:
+            return call(claims, timeout=self._periods.call)
+        except grpc.RpcError as error:
+            raise ClaimError(f"{method}: {rpc_text(error)}") from error
+        except ValueError as error:  # how grpcio says that the channel was closed in the meantime
+            text = "rpc error: code = Canceled desc = grpc: the client connection is closing"
+            raise ClaimError(f"{method}: {text}") from error
+
+    def _connectivity_changed(self, state: grpc.ChannelConnectivity) -> None:
+        if state is grpc.ChannelConnectivity.IDLE:
+            # an idle channel waits for a call; subscribing anew is how it is told to connect without one
+            self._nudged = time.monotonic()
+            self._channel.subscribe(_nothing, try_to_connect=True)
+            self._channel.unsubscribe(_nothing)
+        connected = state is grpc.ChannelConnectivity.READY
+        if connected != self._connected:
+            self._connected = connected
+            self._on_connection(connected)
+
+
+class HealthStream:
+    """A running NodeWatchResources call."""
+
+    def __init__(self, call: "grpc.CallIterator[tuple[ReportedHealth, ...]]") -> None:
+        self._call = call
+
+    def __iter__(self) -> Iterator[tuple[ReportedHealth, ...]]:
+        """The reports as they come. Raises grpc.RpcError when the stream breaks or is cancelled."""
+        return iter(self._call)
+
+    def cancel(self) -> None:
+        """End the stream from this side."""
+        self._call.cancel()  # type: ignore[no-untyped-call]
+
+
+def _nothing(_: grpc.ChannelConnectivity) -> None:
+    return None

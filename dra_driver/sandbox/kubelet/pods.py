@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pods of this node: one worker thread a pod, as kubelet has one goroutine a pod.
+
+A worker brings its pod up (claims, sandbox, containers, status), and after its end takes it down in
+kubelet's order: containers stopped, claims unprepared, terminal status reported, object deleted.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from .claims import ClaimError
+from .cluster import ApiError, Cluster, PodChanged, PodGone, PodNews, PodsListed
+from .health import HealthCache
+from .journal import Journal
+from .manager import ClaimManager
+from .model import Pod, differs
+from .options import Periods
+from .podstatus import ContainerState, Running, Terminated, Waiting, allocated_resources, pod_status
+from .runtime import ContainerError, Runtime
+from .state import ClaimCache
+
+_NEVER_RAN = 137
+"""The exit code that kubelet gives a container it has not seen end."""
+
+
+class Phase(Enum):
+    """How far a worker got."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every worker uses."""
+
+    cluster: Cluster
+    manager: ClaimManager
+    claims: ClaimCache
+    health: HealthCache
+    runtime: Runtime
+    journal: Journal
+    periods: Periods
+
+
+class PodWorker:
+    """One pod, from its binding to its end. `update`, `vanish`, `finish` and `look` may be called from any thread."""
+
+    def __init__(self, pod: Pod, services: Services, gone: Callable[[Pod], None]) -> None:
+        """`gone(pod)` is called at the very end, unless the worker is stopped before."""
+        self.phase = Phase.STARTING
+        self._services = services
+        self._gone = gone
+        self._news = threading.Condition()
+        self._pod = pod
+        self._awake = True
+        self._vanished = False
+        self._completed = False
+        self._stopped = False
+        self._waiting: dict[str, Waiting] = {}
+        self._reported: Mapping[str, Any] = {}
+        self._thread = threading.Thread(target=self._run, name=f"pod {pod}", daemon=True)
+
+    @property
+    def pod(self) -> Pod:
+        """The latest version of the pod."""
+        with self._news:
+            return self._pod
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def update(self, pod: Pod) -> None:
+        """There is another version of the pod."""
+        with self._news:
+            if differs(self._pod, pod):
+                self._awake = True
+            self._pod = pod
+            self._news.notify()
+
+    def vanish(self) -> None:
+        """The object is gone, without waiting for this node."""
+        self._wake(vanished=True)
+
+    def finish(self) -> None:
+        """All containers of the pod end by themselves, successfully."""
+        self._wake(completed=True)
+
+    def look(self) -> None:
+        """Something that the pod's status shows has changed."""
+        self._wake()
+
+    def stop(self) -> None:
+        """End the worker, not the pod."""
+        self._wake(stopped=True)
+
+    def join(self) -> None:
+        """Wait until a stopped worker has ended."""
+        self._thread.join()
+
+    def _wake(self, *, vanished: bool = False, completed: bool = False, stopped: bool = False) -> None:
+        with self._news:
+            self._vanished |= vanished
+            self._completed |= completed
+            self._stopped |= stopped
+            self._awake = True
+            self._news.notify()
+
+    def _run(self) -> None:
+        delay: float | None = 0.0
+        while delay is not None:
+            with self._news:
+                self._news.wait_for(lambda: self._awake, delay)
+                self._awake = False
+                if self._stopped:
+                    return
+                pod, ends = self._pod, self._vanished or self._completed or self._pod.deleting or self._pod.terminal
+            try:
+                delay = self._take_down(pod) if ends else self._bring_up(pod)
+            except ApiError as error:
+                self._services.journal.record("PodSyncFailed", str(pod), str(error))
+                delay = _jittered(self._services.periods.container_retry)
+        self._gone(pod)
+
+    def _bring_up(self, pod: Pod) -> float:
+        """One step towards a running pod. Returns when to look again, in seconds."""
+        services = self._services
+        if not services.runtime.has_pod(pod.uid):
+            self._report(pod, {})
+            try:
+                services.manager.prepare(pod)
+            except ClaimError as error:
+                self._event(pod, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
+                return _jittered(services.periods.pod_resync)
+            services.runtime.create_pod(pod)
+        failed = self._start_containers(pod)
+        self._report(pod, {})
+        if failed:
+            return _jittered(services.periods.container_retry)
+        if self.phase is Phase.STARTING:
+            self.phase = Phase.RUNNING
+            services.journal.record("PodRunning", str(pod))
+        return _jittered(services.periods.pod_resync)
+
+    def _start_containers(self, pod: Pod) -> bool:
+        """Start what is not started yet. Returns whether that failed; init containers hold up those after them."""
+        services = self._services
+        started = services.runtime.containers(pod.uid)
+        self._waiting.clear()
+        for container in pod.all_containers:
+            if container.name in started:
+                continue
+            try:
+                ids = services.manager.cdi_ids(pod, container)
+                services.runtime.create_container(pod, container, ids)
+            except (ContainerError, ClaimError) as error:
+                reason = error.reason if isinstance(error, ContainerError) else "CreateContainerConfigError"
+                self._waiting[container.name] = Waiting(reason, str(error))
+                self._event(pod, "Failed", f"Error: {error}")
+                if container in pod.init_containers:
+                    break
+        return bool(self._waiting)
+
+    def _take_down(self, pod: Pod) -> float | None:
+        """One step towards the pod's end. Returns when to try again; None when the object is gone."""
+        services = self._services
+        with self._news:
+            vanished = self._vanished
+        if self.phase is not Phase.FINISHED:
+            containers = services.runtime.containers(pod.uid)
+            codes = services.runtime.stop_pod(pod.uid, pod.grace_period)
+            try:
+                services.manager.unprepare(pod)
+            except ClaimError as error:
+                services.journal.record("FailedUnprepareDynamicResources", str(pod), str(error))
+                return _jittered(services.periods.unprepare_retry)
+            if not vanished and not pod.terminal:
+                now = time.time()
+                ended: dict[str, ContainerState] = {
+                    name: Terminated(
+                        0 if self._completed else code, now, containers[name].id, containers[name].started_at
+                    )
+                    for name, code in codes.items()
+                }
+                self._report(pod, {c.name: Terminated(_NEVER_RAN, now) for c in pod.all_containers} | ended)
+            services.runtime.remove_pod(pod.uid)
+            self.phase = Phase.FINISHED
+            services.journal.record("PodFinished", str(pod))
+        if vanished:
+            return None
+        if pod.deleting:
+            services.cluster.delete_pod(pod)
+            services.journal.record("PodDeleted", str(pod))
+        return services.periods.pod_resync
+
+    def _report(self, pod: Pod, ended: Mapping[str, ContainerState]) -> None:
+        """Write the pod's status, when it is not what it was."""
+        services = self._services
+        containers = services.runtime.containers(pod.uid)
+        states: dict[str, ContainerState] = dict(ended)
+        for container in pod.all_containers:
+            if container.name in states:
+                continue
+            known = containers.get(container.name)
+            if known is None:
+                states[container.name] = self._waiting.get(container.name, Waiting())
+            elif container in pod.init_containers and not container.sidecar:
+                states[container.name] = Terminated(0, known.started_at, known.id, known.started_at)
+            else:
+                states[container.name] = Running(known.id, known.started_at)
+        allocated = {
+            container.name: allocated_resources(
+                pod, container, lambda name: services.claims.get(pod.namespace, name), services.health.get
+            )
+            for container in pod.containers
+        }
+        status = pod_status(pod, states, self._reported or pod.raw.get("status") or {}, time.time(), allocated)
+        if status != self._reported:
+            services.cluster.patch_pod_status(pod, status)
+            self._reported = status
+            services.journal.record("PodStatusReported", str(pod), status["phase"])
+
+    def _event(self, pod: Pod, reason: str, message: str) -> None:
+        if self._stopped:
+            return  # what fails because kubelet itself ends is no failure of the pod
+        self._services.journal.record(reason, str(pod), message)
+        self._services.cluster.create_event(pod, "Warning", reason, message)
+
+
+def _jittered(period: float) -> float:
+    """`period`, or up to half as much again, so that pods do not come in step."""
+    return period * random.uniform(1.0, 1.5)  # noqa: S311
+
+
+class PodManager:
+    """Turns news of pods into workers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._lock = threading.Lock()
+        self._workers: dict[str, PodWorker] = {}
+        self._stopped = False
+        self._listed = threading.Event()
+
+    def handle(self, news: PodNews) -> None:
+        """Take in what the watch says."""
+        match news:
+            case PodsListed(pods):
+                for pod in pods:
+                    self._update(pod)
+                known = {pod.uid for pod in pods}
+                for worker in self._all():
+                    if worker.pod.uid not in known:
+                        worker.vanish()
+                if not self._listed.is_set():
+                    self._remove_orphans(known)
+                    self._listed.set()
+            case PodChanged(pod):
+                self._update(pod)
+            case PodGone(uid):
+                self._remove(uid)
+
+    def find(self, namespace: str, name: str) -> PodWorker | None:
+        """The worker of the pod of that name."""
+        found = [w for w in self._all() if (w.pod.namespace, w.pod.name) == (namespace, name)]
+        return found[-1] if found else None
+
+    def look(self, uids: frozenset[str]) -> None:
+        """Something that the status of these pods shows has changed."""
+        for worker in self._all():
+            if worker.pod.uid in uids:
+                worker.look()
+
+    def reconcile_claims(self) -> None:
+        """Unprepare the claims of pods that are no longer there; nothing before all pods are known."""
+        if self._listed.is_set():
+            active = frozenset(worker.pod.uid for worker in self._all() if worker.phase is not Phase.FINISHED)
+            self._services.manager.reconcile(active)
+
+    def stop(self) -> None:
+        """Tell all workers to end, and begin no more; their pods stay as they are."""
+        with self._lock:
+            self._stopped = True
+        for worker in self._all():
+            worker.stop()
+
+    def join(self) -> None:
+        """Wait until they have ended."""
+        for worker in self._all():
+            worker.join()
+
+    def _all(self) -> tuple[PodWorker, ...]:
+        with self._lock:
+            return tuple(self._workers.values())
+
+    def _update(self, pod: Pod) -> None:
+        with self._lock:
+            if self._stopped:
+                return
+            worker = self._workers.get(pod.uid)
+            if worker is None:
+                worker = self._workers[pod.uid] = PodWorker(pod, self._services, self._forget)
+                worker.start()
+                return
+        worker.update(pod)
+
+    def _remove(self, uid: str) -> None:
+        with self._lock:
+            worker = self._workers.get(uid)
+        if worker is not None:
+            worker.vanish()
+
+    def _forget(self, pod: Pod) -> None:
+        with self._lock:
+            del self._workers[pod.uid]
+        self._services.journal.record("PodGone", str(pod))
+
+    def _remove_orphans(self, known: set[str]) -> None:
+        """Stop the containers of pods that were deleted while no kubelet was there; their claims are reconciled."""
+        for uid in self._services.runtime.pods():
+            if uid not in known:
+                self._services.runtime.stop_pod(uid, 0)
+                self._services.runtime.remove_pod(uid)
+                self._services.journal.record("OrphanRemoved", uid)

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pod.status as kubelet writes it: phase, conditions, one status a container, and the health of its devices."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from .claims import ClaimError, claim_name
+from .health import DeviceHealth
+from .model import Container, Pod
+from .state import ClaimInfo
+from .wire import PreparedDevice
+
+HOST_IP = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Not created yet, and why."""
+
+    reason: str = "ContainerCreating"
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Started (seconds since the epoch)."""
+
+    id: str
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Terminated:
+    """Ended. A container that never started has no id."""
+
+    exit_code: int
+    finished_at: float
+    id: str = ""
+    started_at: float | None = None
+
+
+ContainerState = Waiting | Running | Terminated
+Devices = Callable[[str], ClaimInfo | None]
+"""The prepared claim of that name in the pod's namespace."""
+HealthOf = Callable[[str, str, str], DeviceHealth]
+"""Driver, pool, device -> how it is."""
+
+
+def timestamp(seconds: float) -> str:
+    """As the API writes times: UTC, whole seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def phase_of(pod: Pod, states: Mapping[str, ContainerState]) -> str:
+    """Pending, Running, Succeeded or Failed."""
+    main = [states[container.name] for container in pod.containers]
+    if all(isinstance(state, Terminated) for state in main):
+        return "Succeeded" if all(isinstance(s, Terminated) and s.exit_code == 0 for s in main) else "Failed"
+    return "Pending" if any(isinstance(state, Waiting) for state in states.values()) else "Running"
+
+
+def pod_status(
+    pod: Pod,
+    states: Mapping[str, ContainerState],
+    previous: Mapping[str, Any],
+    now: float,
+    allocated: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Mapping[str, Any]:
+    """The whole status. `states` has every container, `previous` the status so far, `allocated` device health."""
+    status: dict[str, Any] = {
+        "phase": phase_of(pod, states),
+        "conditions": _conditions(pod, states, previous, now),
+        "hostIP": HOST_IP,
+        "hostIPs": [{"ip": HOST_IP}],
+        "startTime": previous.get("startTime") or timestamp(now),
+        "containerStatuses": [_container(c, states[c.name], allocated.get(c.name, ())) for c in pod.containers],
+    }
+    if pod.init_containers:
+        status["initContainerStatuses"] = [_container(c, states[c.name], ()) for c in pod.init_containers]
+    return status
+
+
+def _conditions(
+    pod: Pod, states: Mapping[str, ContainerState], previous: Mapping[str, Any], now: float
+) -> list[Mapping[str, Any]]:
+    uninitialized = [c.name for c in pod.init_containers if not _ready(c, states[c.name], init=True)]
+    unready = [c.name for c in pod.containers if not _ready(c, states[c.name], init=False)]
+    done = phase_of(pod, states) in ("Succeeded", "Failed")
+    not_ready = {
+        "status": "False",
+        "reason": "PodCompleted" if done else "ContainersNotReady",
+        "message": "" if done else f"containers with unready status: [{' '.join(unready)}]",
+    }
+    ready = not_ready if unready else {"status": "True"}
+    conditions: dict[str, Mapping[str, str]] = {
+        "Initialized": {
+            "status": "False",
+            "reason": "ContainersNotInitialized",
+            "message": f"containers with incomplete status: [{' '.join(uninitialized)}]",
+        }
+        if uninitialized and not done
+        else {"status": "True"},
+        "Ready": ready,
+        "ContainersReady": ready,
+        "PodScheduled": {"status": "True"},
+    }
+    before = {condition["type"]: condition for condition in previous.get("conditions") or ()}
+    kept = [condition for kind, condition in before.items() if kind not in conditions]
+    return kept + [_condition(kind, want, before.get(kind), now) for kind, want in conditions.items()]
+
+
+def _condition(kind: str, want: Mapping[str, str], before: Mapping[str, Any] | None, now: float) -> Mapping[str, Any]:
+    same = before is not None and before.get("status") == want["status"]
+    since = before.get("lastTransitionTime") if same and before else None
+    return {"type": kind, **{k: v for k, v in want.items() if v}, "lastTransitionTime": since or timestamp(now)}
+
+
+def _ready(container: Container, state: ContainerState, *, init: bool) -> bool:
+    if init and not container.sidecar:
+        return isinstance(state, Terminated) and state.exit_code == 0
+    return isinstance(state, Running)
+
+
+def _container(
+    container: Container, state: ContainerState, allocated: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    status: dict[str, Any] = {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "ready": isinstance(state, Running),
+        "started": isinstance(state, Running),
+        "restartCount": 0,
+    }
+    match state:
+        case Waiting(reason, message):
+            status["state"] = {"waiting": {"reason": reason} | ({"message": message} if message else {})}
+        case Running(id, started_at):
+            status["containerID"] = f"sandbox://{id}"
+            status["state"] = {"running": {"startedAt": timestamp(started_at)}}
+        case Terminated(exit_code, finished_at, id, started_at):
+            if id:
+                status["containerID"] = f"sandbox://{id}"
+            reason = "Completed" if exit_code == 0 else "Error"
+            times = {"startedAt": timestamp(started_at or finished_at), "finishedAt": timestamp(finished_at)}
+            status["state"] = {"terminated": {"exitCode": exit_code, "reason": reason} | times}
+    if allocated:
+        status["allocatedResourcesStatus"] = list(allocated)
+    return status
+
+
+def allocated_resources(
+    pod: Pod, container: Container, claim_of: Devices, health_of: HealthOf
+) -> list[Mapping[str, Any]]:
+    """allocatedResourcesStatus of a container: the health of the devices behind each of its claims."""
+    entries = {entry.name: entry for entry in pod.claims}
+    result: list[Mapping[str, Any]] = []
+    for use in container.claims:
+        try:
+            name = claim_name(pod, entries[use.name]) if use.name in entries else None
+        except ClaimError:
+            continue  # not created yet
+        info = claim_of(name.name) if name else None
+        base = use.request.partition("/")[0]
+        found: dict[str, Mapping[str, Any]] = {}
+        for driver, device in _devices(info):
+            if base and device.request_names and base not in device.request_names:
+                continue
+            health = health_of(driver, device.pool, device.device)
+            id = device.cdi_ids[0] if device.cdi_ids else f"{driver}/{device.pool}/{device.device}"
+            entry = {"resourceID": id, "health": health.health.value}
+            found.setdefault(id, entry | ({"message": health.message} if health.message else {}))
+        if found:
+            full = f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}"
+            result.append({"name": full, "resources": list(found.values())})
+    return result
+
+
+def _devices(info: ClaimInfo | None) -> Iterable[tuple[str, PreparedDevice]]:
+    if info is not None:
+        for driver, devices in info.devices.items():
+            for device in devices:
+                yield driver, device

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The claims of this node, in memory and in kubelet's checkpoint `dra_manager_state`.
+
+The file has kubelet's own form: a JSON document in a string, beside its CRC-32. Whether a claim was
+prepared is not in it, which is why plugins are asked again after a restart of kubelet.
+"""
+
+import json
+import threading
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from .wire import ClaimRef, PreparedDevice
+
+_KIND = {"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1"}
+
+
+class CheckpointError(Exception):
+    """The checkpoint cannot be used. The node has to be drained and the file removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimInfo:
+    """A claim that was prepared here, or is about to be. `devices` has a key for every driver to call."""
+
+    ref: ClaimRef
+    pods: frozenset[str] = frozenset()
+    devices: Mapping[str, tuple[PreparedDevice, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    prepared: bool = False
+
+    @property
+    def all_devices(self) -> tuple[PreparedDevice, ...]:
+        """The devices of all drivers."""
+        return tuple(device for devices in self.devices.values() for device in devices)
+
+
+class ClaimCache:
+    """ClaimInfos by (namespace, name). Take `lock` for several steps that belong together."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Reads `checkpoint`, if there is one. Raises CheckpointError when it is damaged."""
+        self._path = checkpoint
+        self._lock = threading.RLock()
+        self._claims = {(info.ref.namespace, info.ref.name): info for info in load(checkpoint)}
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Reentrant."""
+        return self._lock
+
+    def get(self, namespace: str, name: str) -> ClaimInfo | None:
+        """The claim of that name, which may be an older one than the API server has."""
+        with self._lock:
+            return self._claims.get((namespace, name))
+
+    def all(self) -> tuple[ClaimInfo, ...]:
+        """Every claim known here."""
+        with self._lock:
+            return tuple(self._claims.values())
+
+    def of_pod(self, uid: str) -> tuple[ClaimInfo, ...]:
+        """The claims that a pod refers to."""
+        return tuple(info for info in self.all() if uid in info.pods)
+
+    def put(self, info: ClaimInfo) -> None:
+        """Add or replace, in memory only."""
+        with self._lock:
+            self._claims[info.ref.namespace, info.ref.name] = info
+
+    def remove(self, ref: ClaimRef) -> None:
+        """Forget, in memory only."""
+        with self._lock:
+            self._claims.pop((ref.namespace, ref.name), None)
+
+    def save(self) -> None:
+        """Write the checkpoint. Raises OSError."""
+        with self._lock:
+            temporary = self._path.with_suffix(".tmp")
+            temporary.write_text(encode(self._claims.values()), encoding="utf-8")
+            temporary.replace(self._path)
+
+
+def encode(claims: Iterable[ClaimInfo]) -> str:
+    """The checkpoint's text."""
+    data = json.dumps({**_KIND, "ClaimInfoStateList": [_encode_info(info) for info in claims]}, separators=(",", ":"))
+    return json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())}, separators=(",", ":"))
+
+
+def decode(text: str) -> tuple[ClaimInfo, ...]:
+    """The claims in a checkpoint's text, none of them marked prepared. Raises CheckpointError."""
+    try:
+        envelope = json.loads(text)
+        data = envelope["Data"]
+        if zlib.crc32(data.encode()) != envelope["Checksum"]:
+            raise CheckpointError("checkpoint is corrupted")
+        document = json.loads(data)
+        if {key: document.get(key) for key in _KIND} != _KIND:
+            raise CheckpointError(f"unknown checkpoint {document.get('apiVersion')}, Kind={document.get('kind')}")
+        return tuple(_decode_info(info) for info in document.get("ClaimInfoStateList") or ())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"not a DRA checkpoint: {error!r}") from error
+
+
+def load(path: Path) -> tuple[ClaimInfo, ...]:
+    """The claims in a checkpoint file, none when there is no file. Raises CheckpointError."""
+    try:
+        return decode(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ()
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}; drain the node and remove the file") from error
+
+
+def _encode_info(info: ClaimInfo) -> Mapping[str, Any]:
+    return {
+        "ClaimUID": info.ref.uid,
+        "ClaimName": info.ref.name,
+        "Namespace": info.ref.namespace,
+        "PodUIDs": {uid: {} for uid in sorted(info.pods)},
+        "DriverState": {
+            driver: {"Devices": [_encode_device(device) for device in devices] or None}
+            for driver, devices in sorted(info.devices.items())
+        },
+    }
+
+
+def _encode_device(device: PreparedDevice) -> Mapping[str, Any]:
+    encoded: dict[str, Any] = {"PoolName": device.pool, "DeviceName": device.device}
+    if device.share_id is not None:
+        encoded["ShareID"] = device.share_id
+    return {**encoded, "RequestNames": list(device.request_names), "CDIDeviceIDs": list(device.cdi_ids)}
+
+
+def _decode_info(raw: Mapping[str, Any]) -> ClaimInfo:
+    return ClaimInfo(
+        ref=ClaimRef(raw["Namespace"], raw["ClaimName"], raw["ClaimUID"]),
+        pods=frozenset(raw.get("PodUIDs") or ()),
+        devices={
+            driver: tuple(_decode_device(device) for device in state.get("Devices") or ())
+            for driver, state in (raw.get("DriverState") or {}).items()
+        },
+    )
+
+
+def _decode_device(raw: Mapping[str, Any]) -> PreparedDevice:
+    return PreparedDevice(
+        raw["PoolName"],
+        raw["DeviceName"],
+        tuple(raw.get("RequestNames") or ()),
+        tuple(raw.get("CDIDeviceIDs") or ()),
+        raw.get("ShareID"),
+    )

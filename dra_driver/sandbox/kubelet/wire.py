@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kubelet's side of the wire: plugin registration, DRAPlugin and DRAResourceHealth.
+
+The descriptors are written by hand after the published field tables and live in a pool of their
+own, so that nothing is shared with the code of any plugin: if a plugin answers this kubelet, it
+speaks the protocol. Messages become plain values here; nothing else sees protobuf.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+REGISTRATION: Final = "pluginregistration"
+DRA_V1: Final = "k8s.io.kubelet.pkg.apis.dra.v1"
+DRA_V1BETA1: Final = "k8s.io.kubelet.pkg.apis.dra.v1beta1"
+HEALTH_V1: Final = "v1"
+HEALTH_V1ALPHA1: Final = "v1alpha1"
+
+GET_INFO: Final = f"/{REGISTRATION}.Registration/GetInfo"
+NOTIFY_REGISTRATION_STATUS: Final = f"/{REGISTRATION}.Registration/NotifyRegistrationStatus"
+
+PLUGIN_SERVICES: Final[Mapping[str, str]] = {"v1.DRAPlugin": DRA_V1, "v1beta1.DRAPlugin": DRA_V1BETA1}
+"""What a plugin advertises for its DRAPlugin services -> the protobuf package behind it."""
+
+HEALTH_SERVICES: Final[Mapping[str, str]] = {
+    "v1.DRAResourceHealth": HEALTH_V1,
+    "v1alpha1.DRAResourceHealth": HEALTH_V1ALPHA1,
+}
+"""The same for the optional health services, the one that kubelet prefers first."""
+
+_Field = tuple[str, int, str]
+"""Name, number, type: a scalar, `Message`, `repeated TYPE`, `optional TYPE` or `map Message` (string keys)."""
+
+_REGISTRATION_MESSAGES: Mapping[str, tuple[_Field, ...]] = {
+    "InfoRequest": (),
+    "PluginInfo": (
+        ("type", 1, "string"),
+        ("name", 2, "string"),
+        ("endpoint", 3, "string"),
+        ("supported_versions", 4, "repeated string"),
+    ),
+    "RegistrationStatus": (("plugin_registered", 1, "bool"), ("error", 2, "string")),
+    "RegistrationStatusResponse": (),
+}
+_DEVICE_V1BETA1: tuple[_Field, ...] = (
+    ("request_names", 1, "repeated string"),
+    ("pool_name", 2, "string"),
+    ("device_name", 3, "string"),
+    ("cdi_device_ids", 4, "repeated string"),
+)
+_DRA_V1BETA1_MESSAGES: Mapping[str, tuple[_Field, ...]] = {
+    "Claim": (("namespace", 1, "string"), ("uid", 2, "string"), ("name", 3, "string")),
+    "Device": _DEVICE_V1BETA1,
+    "NodePrepareResourcesRequest": (("claims", 1, "repeated Claim"),),
+    "NodePrepareResourceResponse": (("devices", 1, "repeated Device"), ("error", 2, "string")),
+    "NodePrepareResourcesResponse": (("claims", 1, "map NodePrepareResourceResponse"),),
+    "NodeUnprepareResourcesRequest": (("claims", 1, "repeated Claim"),),
+    "NodeUnprepareResourceResponse": (("error", 1, "string"),),
+    "NodeUnprepareResourcesResponse": (("claims", 1, "map NodeUnprepareResourceResponse"),),
+}
+_DRA_V1_MESSAGES = {**_DRA_V1BETA1_MESSAGES, "Device": (*_DEVICE_V1BETA1, ("share_id", 5, "optional string"))}
+_HEALTH_MESSAGES: Mapping[str, tuple[_Field, ...]] = {
+    "NodeWatchResourcesRequest": (),
+    "DeviceIdentifier": (("pool_name", 1, "string"), ("device_name", 2, "string")),
+    "DeviceHealth": (
+        ("device", 1, "DeviceIdentifier"),
+        ("health", 2, "HealthStatus"),
+        ("last_updated_time", 3, "int64"),
+        ("health_check_timeout_seconds", 4, "int64"),
+        ("message", 5, "string"),
+    ),
+    "NodeWatchResourcesResponse": (("devices", 1, "repeated DeviceHealth"),),
+}
+_HEALTH_STATUS = ("UNKNOWN", "HEALTHY", "UNHEALTHY")
+
+_Proto = descriptor_pb2.FieldDescriptorProto
+_SCALARS = {"string": _Proto.TYPE_STRING, "bool": _Proto.TYPE_BOOL, "int64": _Proto.TYPE_INT64}
+
+
+def _add_message(file: descriptor_pb2.FileDescriptorProto, name: str, fields: Iterable[_Field]) -> None:
+    message = file.message_type.add(name=name)
+    for field_name, number, declared in fields:
+        label, _, type_name = declared.rpartition(" ")
+        field = message.field.add(name=field_name, number=number, label=_Proto.LABEL_OPTIONAL)
+        if label in ("repeated", "map"):
+            field.label = _Proto.LABEL_REPEATED
+        if label == "map":
+            entry = message.nested_type.add(name=f"{field_name.title()}Entry")
+            entry.options.map_entry = True
+            entry.field.add(name="key", number=1, label=_Proto.LABEL_OPTIONAL, type=_Proto.TYPE_STRING)
+            value = entry.field.add(name="value", number=2, label=_Proto.LABEL_OPTIONAL, type=_Proto.TYPE_MESSAGE)
+            value.type_name = f".{file.package}.{type_name}"
+            type_name = f"{name}.{entry.name}"
+        if label == "optional":  # proto3 tells an absent value from an empty one by a oneof of one
+            message.oneof_decl.add(name=f"_{field_name}")
+            field.oneof_index = len(message.oneof_decl) - 1
+            field.proto3_optional = True
+        if type_name in _SCALARS:
+            field.type = _SCALARS[type_name]
+        else:
+            is_enum = any(enum.name == type_name for enum in file.enum_type)
+            field.type = _Proto.TYPE_ENUM if is_enum else _Proto.TYPE_MESSAGE
+            field.type_name = f".{file.package}.{type_name}"
+
+
+def _pool() -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    for package, messages in (
+        (REGISTRATION, _REGISTRATION_MESSAGES),
+        (DRA_V1, _DRA_V1_MESSAGES),
+        (DRA_V1BETA1, _DRA_V1BETA1_MESSAGES),
+        (HEALTH_V1, _HEALTH_MESSAGES),
+        (HEALTH_V1ALPHA1, _HEALTH_MESSAGES),
+    ):
+        file = descriptor_pb2.FileDescriptorProto(name=f"kubelet/{package}.proto", package=package, syntax="proto3")
+        if messages is _HEALTH_MESSAGES:
+            enum = file.enum_type.add(name="HealthStatus")
+            for number, value in enumerate(_HEALTH_STATUS):
+                enum.value.add(name=value, number=number)
+        for name, fields in messages.items():
+            _add_message(file, name, fields)
+        pool.Add(file)
+    return pool
+
+
+_POOL = _pool()
+
+
+def message_class(package: str, name: str) -> Any:
+    """The class of one message of the tables above; what it holds is known only at run time."""
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{package}.{name}"))
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """What a plugin says of itself. An empty `endpoint` means the registration socket."""
+
+    type: str
+    name: str
+    endpoint: str
+    supported_versions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """A claim as a plugin gets to know it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDevice:
+    """One device of a prepared claim. No `request_names` means that it belongs to every request."""
+
+    pool: str
+    device: str
+    request_names: tuple[str, ...] = ()
+    cdi_ids: tuple[str, ...] = ()
+    share_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswer:
+    """A plugin's answer for one claim. With an `error` the devices mean nothing; unprepare has none."""
+
+    devices: tuple[PreparedDevice, ...] = ()
+    error: str = ""
+
+
+class Health(Enum):
+    """How a device is, by the names of pod.status."""
+
+    UNKNOWN = "Unknown"
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedHealth:
+    """One device in a health report. `timeout` in seconds; zero or less leaves it to kubelet."""
+
+    pool: str
+    device: str
+    health: Health
+    timeout: int = 0
+    message: str = ""
+
+
+def encode_info_request(_: None) -> bytes:
+    """An InfoRequest, which is empty."""
+    return bytes(message_class(REGISTRATION, "InfoRequest")().SerializeToString())
+
+
+def decode_info(data: bytes) -> PluginInfo:
+    """A PluginInfo message."""
+    info = message_class(REGISTRATION, "PluginInfo").FromString(data)
+    return PluginInfo(info.type, info.name, info.endpoint, tuple(info.supported_versions))
+
+
+def encode_status(error: str) -> bytes:
+    """A RegistrationStatus message: success when `error` is empty."""
+    status = message_class(REGISTRATION, "RegistrationStatus")(plugin_registered=not error, error=error)
+    return bytes(status.SerializeToString())
+
+
+def encode_claims(package: str, method: str, claims: Iterable[ClaimRef]) -> bytes:
+    """The request of `method`, NodePrepareResources or NodeUnprepareResources."""
+    request = message_class(package, f"{method}Request")()
+    for claim in claims:
+        request.claims.add(namespace=claim.namespace, uid=claim.uid, name=claim.name)
+    return bytes(request.SerializeToString())
+
+
+def decode_prepared(package: str, data: bytes) -> Mapping[str, ClaimAnswer]:
+    """A NodePrepareResourcesResponse, by claim uid."""
+    response = message_class(package, "NodePrepareResourcesResponse").FromString(data)
+    return {
+        uid: ClaimAnswer(tuple(_device(package, device) for device in claim.devices), claim.error)
+        for uid, claim in response.claims.items()
+    }
+
+
+def _device(package: str, device: Any) -> PreparedDevice:
+    share_id = device.share_id if package == DRA_V1 and device.HasField("share_id") else None
+    return PreparedDevice(
+        device.pool_name, device.device_name, tuple(device.request_names), tuple(device.cdi_device_ids), share_id
+    )
+
+
+def decode_unprepared(package: str, data: bytes) -> Mapping[str, ClaimAnswer]:
+    """A NodeUnprepareResourcesResponse, by claim uid."""
+    response = message_class(package, "NodeUnprepareResourcesResponse").FromString(data)
+    return {uid: ClaimAnswer(error=claim.error) for uid, claim in response.claims.items()}
+
+
+def decode_health(package: str, data: bytes) -> tuple[ReportedHealth, ...]:
+    """A NodeWatchResourcesResponse. A status that is not in the table reads as unknown."""
+    response = message_class(package, "NodeWatchResourcesResponse").FromString(data)
+    known = dict(enumerate((Health.UNKNOWN, Health.HEALTHY, Health.UNHEALTHY)))
+    return tuple(
+        ReportedHealth(
+            device.device.pool_name,
+            device.device.device_name,
+            known.get(device.health, Health.UNKNOWN),
+            device.health_check_timeout_seconds,
+            device.message,
+        )
+        for device in response.devices
+    )

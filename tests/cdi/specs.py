@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Specs that several tests start from."""
+
+from dra_driver.cdi import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec
+
+NODE = DeviceNode("/dev/nvidia0")
+EDITS = ContainerEdits(device_nodes=(NODE,))
+MINIMAL = Spec("nvidia.com/gpu", (Device("gpu0", EDITS),))
+
+CLAIM_KIND = "k8s.gpu.nvidia.com/claim"
+
+
+def large(device: str) -> Spec:
+    """A claim's spec of some 50 KB, which takes a while to write."""
+    paths = (f"/usr/lib64/library-{index}" for index in range(400))
+    return Spec(CLAIM_KIND, (Device(device, ContainerEdits(mounts=tuple(Mount(path, path) for path in paths))),))
+
+
+EVERYTHING = Spec(
+    cdi_version="0.7.0",
+    kind="nvidia.com/gpu",
+    annotations={"nvidia.com/made-by": "a test"},
+    devices=(
+        Device(
+            name="gpu0",
+            annotations={"color": "green"},
+            container_edits=ContainerEdits(
+                env=("A=1", "B="),
+                device_nodes=(
+                    DeviceNode(
+                        path="/dev/nvidia0",
+                        host_path="/host/dev/nvidia0",
+                        type="c",
+                        major=195,
+                        minor=3,
+                        file_mode=0o640,
+                        permissions="rw",
+                        uid=0,
+                        gid=44,
+                    ),
+                ),
+                mounts=(Mount("/lib/a", "/lib/b", ("ro", "bind"), "none"),),
+                hooks=(Hook("createContainer", "/bin/hook", ("hook", "run"), ("X=y",), 5),),
+                additional_gids=(44,),
+            ),
+        ),
+    ),
+    container_edits=ContainerEdits(env=("C=2",)),
+)
+"""Every field that there is."""
+
+EVERYTHING_JSON = {
+    "cdiVersion": "0.7.0",
+    "kind": "nvidia.com/gpu",
+    "annotations": {"nvidia.com/made-by": "a test"},
+    "devices": [
+        {
+            "name": "gpu0",
+            "annotations": {"color": "green"},
+            "containerEdits": {
+                "env": ["A=1", "B="],
+                "deviceNodes": [
+                    {
+                        "path": "/dev/nvidia0",
+                        "hostPath": "/host/dev/nvidia0",
+                        "type": "c",
+                        "major": 195,
+                        "minor": 3,
+                        "fileMode": 416,
+                        "permissions": "rw",
+                        "uid": 0,
+                        "gid": 44,
+                    }
+                ],
+                "mounts": [
+                    {"hostPath": "/lib/a", "containerPath": "/lib/b", "options": ["ro", "bind"], "type": "none"}
+                ],
+                "hooks": [
+                    {
+                        "hookName": "createContainer",
+                        "path": "/bin/hook",
+                        "args": ["hook", "run"],
+                        "env": ["X=y"],
+                        "timeout": 5,
+                    }
+                ],
+                "additionalGids": [44],
+            },
+        }
+    ],
+    "containerEdits": {"env": ["C=2"]},
+}
+"""EVERYTHING as SPEC.md of the Container Device Interface spells it."""

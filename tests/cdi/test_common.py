@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every container with a GPU gets: the driver, found below its root."""
+
+from pathlib import Path
+
+import pytest
+
+from dra_driver.cdi import (
+    BASE_DEVICE,
+    BASE_KIND,
+    ContainerEdits,
+    DeviceNode,
+    DriverFilesError,
+    DriverRoot,
+    HookTool,
+    Mount,
+    Root,
+    SpecDirectory,
+    base_spec,
+    common_edits,
+    find_hook_tool,
+    validate,
+)
+
+from .trees import MAJORS, SONAMES, VERSION, file, kernel, libraries, link, program
+
+FOLDER = "/usr/lib/x86_64-linux-gnu"
+HOOK = HookTool("/usr/bin/nvidia-cdi-hook")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> DriverRoot:
+    """A driver container's root with CUDA libraries, seen by the runtime at /run/nvidia/driver."""
+    libraries(tmp_path, FOLDER)
+    kernel(tmp_path, MAJORS)
+    return DriverRoot.of_node(tmp_path, "/run/nvidia/driver")
+
+
+def mounts(edits: ContainerEdits) -> dict[str, str]:
+    """Host path by container path."""
+    found = {mount.container_path: mount.host_path for mount in edits.mounts}
+    assert len(found) == len(edits.mounts), "no place in the container is mounted twice"
+    return found
+
+
+def test_libraries_are_mounted_read_only_from_the_path_that_the_runtime_sees(root: DriverRoot) -> None:
+    edits = common_edits(root, VERSION, HOOK).edits
+    assert mounts(edits) == {
+        f"{FOLDER}/{name}.{VERSION}": f"/run/nvidia/driver{FOLDER}/{name}.{VERSION}" for name in SONAMES
+    }
+    assert {mount.options for mount in edits.mounts} == {("ro", "nosuid", "nodev", "rbind", "rprivate")}
+    assert edits.env == ("NVIDIA_VISIBLE_DEVICES=void", f"NVIDIA_CTK_LIBCUDA_DIR={FOLDER}")
+
+
+def test_programs_configuration_and_firmware_are_mounted_where_images_look_for_them(root: DriverRoot) -> None:
+    tree = root.files.path
+    program(tree, "/usr/bin/nvidia-smi")
+    program(tree, "/usr/sbin/nvidia-imex")
+    program(tree, "/usr/lib/nvidia/current/nvidia-debugdump")
+    link(tree, "/usr/bin/nvidia-debugdump", "/etc/alternatives/debugdump")
+    link(tree, "/etc/alternatives/debugdump", "/usr/lib/nvidia/current/nvidia-debugdump")
+    file(tree, "/usr/bin/nvidia-persistenced", mode=0o644)  # not executable
+    program(tree, "/usr/bin/nvidia-settings")  # not for containers
+    file(tree, "/usr/share/glvnd/egl_vendor.d/10_nvidia.json")
+    file(tree, "/usr/share/vulkan/icd.d/nvidia_icd.x86_64.json")
+    file(tree, "/etc/OpenCL/vendors/nvidia.icd")
+    file(tree, f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin")
+    file(tree, "/lib/firmware/nvidia/570.00.01/gsp_ga10x.bin")
+    file(tree, f"/lib/firmware/updates/6.1.0/nvidia/{VERSION}/gsp_tu10x.bin")
+    found = mounts(common_edits(root, VERSION, HOOK, kernel_release="6.1.0").edits)
+    assert {path: source for path, source in found.items() if ".so." not in path} == {
+        "/usr/bin/nvidia-smi": "/run/nvidia/driver/usr/bin/nvidia-smi",
+        "/usr/sbin/nvidia-imex": "/run/nvidia/driver/usr/sbin/nvidia-imex",
+        "/usr/bin/nvidia-debugdump": "/run/nvidia/driver/usr/lib/nvidia/current/nvidia-debugdump",
+        "/usr/share/glvnd/egl_vendor.d/10_nvidia.json": (
+            "/run/nvidia/driver/usr/share/glvnd/egl_vendor.d/10_nvidia.json"
+        ),
+        "/etc/vulkan/icd.d/nvidia_icd.x86_64.json": (
+            "/run/nvidia/driver/usr/share/vulkan/icd.d/nvidia_icd.x86_64.json"
+        ),
+        "/etc/OpenCL/vendors/nvidia.icd": "/run/nvidia/driver/etc/OpenCL/vendors/nvidia.icd",
+        f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin": (
+            f"/run/nvidia/driver/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin"
+        ),
+        f"/lib/firmware/updates/6.1.0/nvidia/{VERSION}/gsp_tu10x.bin": (
+            f"/run/nvidia/driver/lib/firmware/updates/6.1.0/nvidia/{VERSION}/gsp_tu10x.bin"
+        ),
+    }
+
+
+def test_sockets_of_the_drivers_daemons_are_mounted_writable_while_they_run(root: DriverRoot) -> None:
+    link(root.files.path, "/var/run", "/run")
+    file(root.files.path, "/run/nvidia-persistenced/socket")
+    edits = common_edits(root, VERSION, HOOK).edits
+    assert [mount for mount in edits.mounts if "socket" in mount.container_path] == [
+        Mount(
+            "/run/nvidia/driver/run/nvidia-persistenced/socket",
+            "/run/nvidia-persistenced/socket",
+            ("nosuid", "nodev", "noexec", "rbind", "rprivate"),
+        )
+    ]
+
+
+def test_control_nodes_have_the_numbers_of_the_nodes_that_are_there(root: DriverRoot) -> None:
+    # /dev/null stands in for a node that only root could make
+    link(root.dev.path, "/dev/nvidiactl", "/dev/null")
+    nodes = common_edits(root, VERSION, HOOK).edits.device_nodes
+    assert nodes[0] == DeviceNode(
+        "/dev/nvidiactl", "/run/nvidia/driver/dev/nvidiactl", "c", major=1, minor=3, permissions="rw"
+    )
+
+
+def test_control_nodes_that_nobody_made_yet_have_the_numbers_that_the_kernel_registered(root: DriverRoot) -> None:
+    found = common_edits(root, VERSION, HOOK)
+    assert found.warnings == ()
+    assert found.edits.device_nodes == (
+        DeviceNode("/dev/nvidiactl", type="c", major=195, minor=255, permissions="rw"),
+        DeviceNode("/dev/nvidia-uvm", type="c", major=510, minor=0, permissions="rw"),
+        DeviceNode("/dev/nvidia-uvm-tools", type="c", major=510, minor=1, permissions="rw"),
+    )
+
+
+def test_a_simulated_node_that_is_a_plain_file_is_taken_and_reported(root: DriverRoot) -> None:
+    file(root.dev.path, "/dev/nvidia-modeset")
+    found = common_edits(root, VERSION, HOOK)
+    assert found.edits.device_nodes[-1] == DeviceNode(
+        "/dev/nvidia-modeset", "/run/nvidia/driver/dev/nvidia-modeset", permissions="rw"
+    )
+    assert found.warnings == (f"{root.dev.path}/dev/nvidia-modeset is not a character device",)
+
+
+def test_nodes_without_which_nothing_works_are_missed_aloud(tmp_path: Path) -> None:
+    libraries(tmp_path, FOLDER)
+    found = common_edits(DriverRoot.of_node(tmp_path), VERSION, HOOK)
+    assert found.edits.device_nodes == ()
+    assert found.warnings == (
+        "/dev/nvidiactl is missing and its kernel module not loaded: no program can use the GPU",
+        "/dev/nvidia-uvm is missing and its kernel module not loaded: CUDA programs cannot start",
+    )
+
+
+def test_a_driver_without_libcuda_is_missed_aloud(root: DriverRoot) -> None:
+    root.files.here(f"{FOLDER}/libcuda.so.{VERSION}").unlink()
+    (warning,) = common_edits(root, VERSION, HOOK).warnings
+    assert warning == f"libcuda.so.{VERSION} is not below {root.files.path}: CUDA programs cannot start"
+
+
+def test_a_driver_of_another_version_is_an_error(root: DriverRoot) -> None:
+    with pytest.raises(DriverFilesError, match=r"no library of NVIDIA driver 570\.00\.01"):
+        common_edits(root, "570.00.01", HOOK)
+
+
+@pytest.mark.parametrize(
+    ("path", "program"),
+    [
+        ("/opt/nvidia-cdi-hook", ("nvidia-cdi-hook",)),
+        ("/usr/bin/nvidia-ctk", ("nvidia-ctk", "hook")),
+    ],
+)
+def test_hooks_make_links_then_refresh_the_loaders_cache(root: DriverRoot, path: str, program: tuple[str, ...]) -> None:
+    hooks = common_edits(root, VERSION, HookTool(path)).edits.hooks
+    assert {(hook.hook_name, hook.path, hook.env) for hook in hooks} == {
+        ("createContainer", path, ("NVIDIA_CTK_DEBUG=false",))
+    }
+    create, *others = hooks
+    assert create.args[: len(program) + 3] == (
+        *program,
+        "create-symlinks",
+        "--link",
+        f"libcuda.so.1::{FOLDER}/libcuda.so",
+    )
+    assert create.args.count("--link") == 2 * len(SONAMES)
+    assert [hook.args for hook in others] == [
+        (*program, "enable-cuda-compat", f"--host-driver-version={VERSION}"),
+        (*program, "update-ldcache", "--folder", FOLDER),
+        (*program, "disable-device-node-modification"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("installed", "found"),
+    [
+        ([], None),
+        (["/usr/bin/nvidia-ctk"], "/host/usr/bin/nvidia-ctk"),
+        (["/usr/bin/nvidia-cdi-hook"], "/host/usr/bin/nvidia-cdi-hook"),
+        (
+            ["/usr/bin/nvidia-ctk", "/usr/local/nvidia/toolkit/nvidia-cdi-hook"],
+            "/host/usr/local/nvidia/toolkit/nvidia-cdi-hook",
+        ),
+    ],
+)
+def test_the_hook_program_is_found_as_the_runtime_sees_it(
+    tmp_path: Path, installed: list[str], found: str | None
+) -> None:
+    for path in installed:
+        program(tmp_path, path)
+    assert find_hook_tool(Root(tmp_path, "/host")) == (HookTool(found) if found else None)
+
+
+def test_without_a_hook_program_every_name_of_a_library_is_mounted_where_any_glibc_looks(root: DriverRoot) -> None:
+    found = common_edits(root, VERSION, None, machine="x86_64")
+    assert found.edits.hooks == ()
+    assert "no nvidia-cdi-hook or nvidia-ctk" in found.warnings[0]
+    names = {file: f"{name}.{VERSION}" for name in SONAMES for file in (name, SONAMES[name], f"{name}.{VERSION}")}
+    assert mounts(found.edits) == {
+        f"{folder}/{name}": f"/run/nvidia/driver{FOLDER}/{source}"
+        for folder in (FOLDER, "/usr/lib64")
+        for name, source in names.items()
+    }
+
+
+def test_without_a_hook_program_the_places_follow_the_machine(tmp_path: Path) -> None:
+    libraries(tmp_path, "/usr/lib64")
+    edits = common_edits(DriverRoot.of_node(tmp_path), VERSION, None, machine="aarch64").edits
+    assert mounts(edits)["/usr/lib/aarch64-linux-gnu/libcuda.so.1"] == f"/usr/lib64/libcuda.so.{VERSION}"
+
+
+@pytest.mark.parametrize("hook", [None, HOOK])
+def test_the_base_spec_is_valid_and_serves_one_device(tmp_path: Path, root: DriverRoot, hook: HookTool | None) -> None:
+    spec = base_spec(common_edits(root, VERSION, hook).edits)
+    assert validate(spec) == ()
+    assert BASE_DEVICE == f"{BASE_KIND}={spec.devices[0].name}" == "k8s.gpu.nvidia.com/driver=common"
+    assert SpecDirectory(tmp_path, BASE_KIND).write(spec).name == "k8s.gpu.nvidia.com-driver.json"

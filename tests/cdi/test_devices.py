@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a container gets for each allocated device: a whole GPU, or a MIG device."""
+
+from pathlib import Path
+
+import pytest
+
+from dra_driver.cdi import (
+    CLAIM_KIND,
+    DeviceNode,
+    DriverFilesError,
+    DriverRoot,
+    HookTool,
+    claim_device,
+    claim_spec,
+    encode,
+    gpu_edits,
+    mig_edits,
+    validate,
+)
+
+from .trees import MAJORS, file, kernel, link
+
+ADDRESS = "0000:17:00.0"
+UID = "9f53c0e5-9f54-647d-a53c-73174df363ba"
+GPU_NODE = DeviceNode("/dev/nvidia3", type="c", major=195, minor=3, permissions="rw")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> DriverRoot:
+    """A node whose GPU 3 has GPU instance 1 with compute instance 0; its device nodes are not made yet."""
+    kernel(tmp_path, MAJORS, {"gpu3/mig/gi1/access": 417, "gpu3/mig/gi1/ci0/access": 418})
+    return DriverRoot.of_node(tmp_path)
+
+
+def drm(root: DriverRoot, *names: str) -> None:
+    """DRM nodes of the GPU, with /dev/null standing in for each."""
+    for name in names:
+        (root.sys / "bus/pci/devices" / ADDRESS / "drm" / name).mkdir(parents=True)
+        link(root.dev.path, f"/dev/dri/{name}", "/dev/null")
+
+
+def test_a_whole_gpu_is_its_own_node(root: DriverRoot) -> None:
+    found = gpu_edits(root, 3, ADDRESS)
+    assert found.edits.device_nodes == (GPU_NODE,)
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize("address", [ADDRESS, "00000000:17:00.0"])
+def test_a_gpu_that_drives_displays_brings_its_drm_nodes(root: DriverRoot, address: str) -> None:
+    drm(root, "card1", "renderD128")
+    (root.sys / "bus/pci/devices" / ADDRESS / "drm/card1-DP-1").mkdir()  # a connector has no node
+    nodes = gpu_edits(root, 3, address).edits.device_nodes
+    assert [node.path for node in nodes] == ["/dev/nvidia3", "/dev/dri/card1", "/dev/dri/renderD128"]
+    assert [(node.major, node.minor) for node in nodes[1:]] == [(1, 3), (1, 3)], "the numbers of /dev/null"
+
+
+def test_drm_nodes_that_the_node_does_not_have_are_left_out(root: DriverRoot) -> None:
+    drm(root, "card1")
+    root.dev.here("/dev/dri/card1").unlink()
+    assert gpu_edits(root, 3, ADDRESS).edits.device_nodes == (GPU_NODE,)
+
+
+def test_links_by_path_are_made_by_the_hook_program(tmp_path: Path) -> None:
+    kernel(tmp_path, MAJORS)
+    root = DriverRoot.of_node(tmp_path)
+    (root.sys / "bus/pci/devices" / ADDRESS / "drm/card1").mkdir(parents=True)
+    file(tmp_path, "/dev/dri/card1")
+    link(tmp_path, f"/dev/dri/by-path/pci-{ADDRESS}-card", "../card1")
+    link(tmp_path, f"/dev/dri/by-path/pci-{ADDRESS}-render", "../renderD128")
+    (hook,) = gpu_edits(root, 3, ADDRESS, HookTool("/usr/bin/nvidia-cdi-hook")).edits.hooks
+    assert hook.args == (
+        "nvidia-cdi-hook",
+        "create-symlinks",
+        "--link",
+        f"../card1::/dev/dri/by-path/pci-{ADDRESS}-card",
+    )
+    assert gpu_edits(root, 3, ADDRESS).edits.hooks == ()
+
+
+def test_a_node_that_exists_has_its_own_numbers_and_host_path(tmp_path: Path) -> None:
+    kernel(tmp_path, MAJORS)
+    link(tmp_path, "/dev/nvidia3", "/dev/null")
+    (node,) = gpu_edits(DriverRoot.of_node(tmp_path, "/host"), 3).edits.device_nodes
+    assert node == DeviceNode("/dev/nvidia3", "/host/dev/nvidia3", "c", 1, 3, permissions="rw")
+
+
+def test_a_simulated_gpu_node_that_is_a_plain_file_is_taken_and_reported(tmp_path: Path) -> None:
+    file(tmp_path, "/dev/nvidia3")
+    found = gpu_edits(DriverRoot.of_node(tmp_path), 3)
+    assert found.edits.device_nodes == (DeviceNode("/dev/nvidia3", permissions="rw"),), "the runtime has to look itself"
+    assert found.warnings == (f"{tmp_path}/dev/nvidia3 is not a character device",)
+
+
+def test_a_gpu_of_an_older_driver_is_found_by_the_older_name(tmp_path: Path) -> None:
+    kernel(tmp_path, {"nvidia-frontend": 195})
+    assert gpu_edits(DriverRoot.of_node(tmp_path), 3).edits.device_nodes == (GPU_NODE,)
+
+
+def test_a_gpu_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DriverFilesError, match=r"dev/nvidia3 is missing and .*is the nvidia module loaded\?"):
+        gpu_edits(DriverRoot.of_node(tmp_path), 3)
+
+
+def test_a_mig_device_is_its_gpus_node_and_two_capabilities(root: DriverRoot) -> None:
+    drm(root, "card1")
+    assert mig_edits(root, 3, 1, 0).edits.device_nodes == (
+        GPU_NODE,
+        DeviceNode("/dev/nvidia-caps/nvidia-cap417", "", "c", 235, 417, file_mode=0o444, permissions="rw"),
+        DeviceNode("/dev/nvidia-caps/nvidia-cap418", "", "c", 235, 418, file_mode=0o444, permissions="rw"),
+    )
+
+
+@pytest.mark.parametrize(("gpu_instance", "compute_instance"), [(2, 0), (1, 1)])
+def test_an_instance_that_is_not_there_is_an_error(root: DriverRoot, gpu_instance: int, compute_instance: int) -> None:
+    with pytest.raises(DriverFilesError, match=rf"gi{gpu_instance}.*access is missing: no such instance exists"):
+        mig_edits(root, 3, gpu_instance, compute_instance)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        (
+            "/proc/devices",
+            "Character devices:\n195 nvidia\n\nBlock devices:\n  9 nvidia-caps\n",
+            "no entry nvidia-caps",
+        ),
+        ("/proc/driver/nvidia/capabilities/gpu3/mig/gi1/access", "", "does not tell the DeviceFileMinor"),
+        ("/proc/driver/nvidia/capabilities/gpu3/mig/gi1/access", "DeviceFileMinor: x\n", "does not tell the Dev"),
+    ],
+)
+def test_what_the_kernel_does_not_tell_is_an_error(root: DriverRoot, path: str, text: str, message: str) -> None:
+    file(root.files.path, path, text)
+    with pytest.raises(DriverFilesError, match=message):
+        mig_edits(root, 3, 1, 0)
+
+
+def test_a_claims_spec_names_its_devices_by_claim(root: DriverRoot) -> None:
+    spec = claim_spec(UID, {"gpu-3": gpu_edits(root, 3).edits, "gpu-3-mig-1g10gb-0-0": mig_edits(root, 3, 1, 0).edits})
+    assert validate(spec) == ()
+    assert [f"{CLAIM_KIND}={device.name}" for device in spec.devices] == [
+        claim_device(UID, "gpu-3"),
+        claim_device(UID, "gpu-3-mig-1g10gb-0-0"),
+    ]
+    assert encode(spec) == {
+        "cdiVersion": "0.5.0",
+        "kind": "k8s.gpu.nvidia.com/claim",
+        "devices": [
+            {
+                "name": f"{UID}-gpu-3",
+                "containerEdits": {
+                    "deviceNodes": [
+                        {"path": "/dev/nvidia3", "type": "c", "major": 195, "minor": 3, "permissions": "rw"}
+                    ]
+                },
+            },
+            {
+                "name": f"{UID}-gpu-3-mig-1g10gb-0-0",
+                "containerEdits": {
+                    "deviceNodes": [
+                        {"path": "/dev/nvidia3", "type": "c", "major": 195, "minor": 3, "permissions": "rw"},
+                        *(
+                            {
+                                "path": f"/dev/nvidia-caps/nvidia-cap{minor}",
+                                "type": "c",
+                                "major": 235,
+                                "minor": minor,
+                                "fileMode": 292,
+                                "permissions": "rw",
+                            }
+                            for minor in (417, 418)
+                        ),
+                    ]
+                },
+            },
+        ],
+    }

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kubelet's decisions about claims, as tables."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dra_driver.resource import AllocatedConfiguration, OpaqueConfiguration, ResourceClaim
+from dra_driver.sandbox.kubelet import ClaimAnswer, ClaimError, ClaimRef, PreparedDevice
+from dra_driver.sandbox.kubelet.claims import ClaimName, cdi_ids, check_answer, check_claim, claim_name, claim_names
+from dra_driver.sandbox.kubelet.model import Pod, PodClaim, decode_pod
+
+from .memory_cluster import make_claim, make_pod
+
+POD = Pod("default", "pod", "uid-pod", generated_claims={"made": "pod-made-abc", "unneeded": None})
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (PodClaim("named", claim_name="shared"), ClaimName("shared")),
+        (PodClaim("made", template_name="template"), ClaimName("pod-made-abc", generated=True)),
+        (PodClaim("unneeded", template_name="template"), None),
+    ],
+)
+def test_an_entry_of_a_pod_means_a_claim(entry: PodClaim, expected: ClaimName | None) -> None:
+    assert claim_name(POD, entry) == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "error"),
+    [
+        (PodClaim("late", template_name="template"), 'pod "default/pod": ResourceClaim not created yet'),
+        (PodClaim("odd"), 'pod "default/pod", spec.resourceClaim "odd": none of the supported fields are set'),
+    ],
+)
+def test_an_entry_without_a_claim_is_an_error(entry: PodClaim, error: str) -> None:
+    with pytest.raises(ClaimError) as caught:
+        claim_name(POD, entry)
+    assert str(caught.value) == error
+
+
+def test_the_claim_for_extended_resources_comes_last() -> None:
+    pod = replace(POD, claims=(PodClaim("a", claim_name="one"),), extended_claim="pod-extended-resources-x")
+    assert claim_names(pod) == (ClaimName("one"), ClaimName("pod-extended-resources-x"))
+
+
+def test_the_drivers_to_call_are_those_of_the_results() -> None:
+    claim = make_claim("c", pods=["uid-pod"], drivers=["a.example.com", "b.example.com", "a.example.com"])
+    config = AllocatedConfiguration("FromClass", (), OpaqueConfiguration("only-config.example.com", {}))
+    assert claim.allocation is not None
+    claim = replace(claim, allocation=replace(claim.allocation, config=(config,)))
+    assert check_claim(POD, ClaimName("c"), claim) == {"a.example.com", "b.example.com"}
+
+
+@pytest.mark.parametrize(
+    ("generated", "claim", "error"),
+    [
+        (
+            True,
+            make_claim("c", pods=["uid-pod"], owner="uid-other"),
+            "ResourceClaim default/c was not created for Pod default/pod (Pod is not owner)",
+        ),
+        (
+            False,
+            make_claim("c", pods=["uid-other"]),
+            "pod pod (uid-pod) is not allowed to use ResourceClaim c (uid-c)",
+        ),
+        (False, make_claim("c", pods=["uid-pod"], allocated=False), "ResourceClaim c: not allocated"),
+    ],
+)
+def test_a_claim_that_the_pod_may_not_use_is_refused(generated: bool, claim: ResourceClaim, error: str) -> None:
+    with pytest.raises(ClaimError) as caught:
+        check_claim(POD, ClaimName("c", generated), claim)
+    assert str(caught.value) == error
+
+
+def test_a_generated_claim_has_to_belong_to_the_pod_and_a_named_one_has_not() -> None:
+    assert check_claim(POD, ClaimName("c", generated=True), make_claim("c", pods=["uid-pod"], owner="uid-pod"))
+    assert check_claim(POD, ClaimName("c"), make_claim("c", pods=["uid-pod"], owner="uid-other"))
+
+
+ONE, TWO = ClaimRef("default", "one", "uid-1"), ClaimRef("default", "two", "uid-2")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ({"uid-1": ClaimAnswer(), "uid-9": ClaimAnswer()}, "M returned result for unknown claim UID uid-9"),
+        ({"uid-1": ClaimAnswer(error="no GPU"), "uid-2": ClaimAnswer()}, "M failed for ResourceClaim one: no GPU"),
+        ({"uid-1": ClaimAnswer()}, "M skipped 1 ResourceClaims"),
+        ({}, "M skipped 2 ResourceClaims"),
+    ],
+)
+def test_an_answer_that_is_not_whole_is_an_error(answer: Mapping[str, ClaimAnswer], error: str) -> None:
+    with pytest.raises(ClaimError) as caught:
+        check_answer("M", [ONE, TWO], answer)
+    assert str(caught.value) == error
+
+
+def test_an_answer_with_every_claim_is_whole() -> None:
+    check_answer("M", [ONE, TWO], {"uid-1": ClaimAnswer(), "uid-2": ClaimAnswer()})
+
+
+PREPARED = {
+    "claim": [
+        PreparedDevice("p", "a", ("gpu",), ("v/c=a", "v/c=common")),
+        PreparedDevice("p", "b", ("mig",), ("v/c=b",)),
+        PreparedDevice("p", "all", (), ("v/c=all",)),
+        PreparedDevice("p", "sub", ("first/best",), ("v/c=sub",)),
+        PreparedDevice("p", "none", ("gpu",), ()),
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("request_name", "ids"),
+    [
+        ("", ("v/c=a", "v/c=common", "v/c=b", "v/c=all", "v/c=sub")),
+        ("gpu", ("v/c=a", "v/c=common", "v/c=all")),
+        ("mig", ("v/c=b", "v/c=all")),
+        ("first", ("v/c=all",)),  # the subrequest that the plugin left in hides the device
+        ("other", ("v/c=all",)),
+    ],
+)
+def test_a_container_gets_the_devices_of_the_request_it_names(request_name: str, ids: tuple[str, ...]) -> None:
+    pod = decode_pod(make_pod("pod", "claim", request=request_name))
+    assert cdi_ids(pod, pod.containers[0], PREPARED) == ids
+
+
+def test_a_container_that_names_two_requests_gets_shared_devices_twice() -> None:
+    raw = make_pod("pod", "claim")
+    raw["spec"]["containers"][0]["resources"]["claims"] = [
+        {"name": "claim", "request": "gpu"},
+        {"name": "claim", "request": "mig"},
+    ]
+    pod = decode_pod(raw)
+    assert cdi_ids(pod, pod.containers[0], PREPARED).count("v/c=all") == 2
+
+
+def test_a_container_without_claims_gets_nothing() -> None:
+    raw: dict[str, Any] = make_pod("pod", "claim")
+    raw["spec"]["containers"].append({"name": "plain"})
+    pod = decode_pod(raw)
+    assert cdi_ids(pod, pod.containers[1], PREPARED) == ()
+
+
+def test_an_extended_resource_finds_its_request_through_the_pods_status() -> None:
+    raw: dict[str, Any] = make_pod("pod")
+    raw["spec"]["containers"] = [
+        {"name": "main", "resources": {"requests": {"example.com/gpu": "1"}}},
+        {"name": "idle", "resources": {"requests": {"example.com/gpu": "0"}}},
+    ]
+    raw["status"]["extendedResourceClaimStatus"] = {
+        "resourceClaimName": "claim",
+        "requestMappings": [
+            {"containerName": name, "resourceName": "example.com/gpu", "requestName": "gpu"}
+            for name in ("main", "idle")
+        ],
+    }
+    pod = decode_pod(raw)
+    assert cdi_ids(pod, pod.containers[0], PREPARED) == ("v/c=a", "v/c=common", "v/c=all")
+    assert cdi_ids(pod, pod.containers[1], PREPARED) == ()
+
+
+def test_a_claim_that_was_never_prepared_is_an_internal_error() -> None:
+    pod = decode_pod(make_pod("pod", "claim"))
+    with pytest.raises(ClaimError, match="internal error: unable to get claim info for ResourceClaim claim"):
+        cdi_ids(pod, pod.containers[0], {})

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The requests that go to an API server, and what is made of its answers: over HTTP, with scripted answers."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dra_driver.sandbox.kubelet import ApiError, KubernetesCluster
+from dra_driver.sandbox.kubelet.cluster import PodChanged, PodGone, PodsListed
+from dra_driver.sandbox.kubelet.model import decode_pod
+
+from .memory_cluster import NODE, make_pod
+from .scripted_api import ScriptedApi, scripted_api, write_kubeconfig
+
+PODS = "/api/v1/pods"
+POD = decode_pod(make_pod("pod"))
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedApi]:
+    """A server that answers 404 to all that it was not told."""
+    with scripted_api() as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(api: ScriptedApi, tmp_path: Path) -> KubernetesCluster:
+    """The client of that server."""
+    return KubernetesCluster(write_kubeconfig(tmp_path / "kubeconfig", api.port), node_name=NODE)
+
+
+def test_a_claim_is_read_from_resource_v1(cluster: KubernetesCluster, api: ScriptedApi) -> None:
+    result = {"request": "gpu", "driver": "gpu.example.com", "pool": NODE, "device": "gpu-0"}
+    api.answers["GET", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/gpu"] = (
+        200,
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {
+                "name": "gpu",
+                "namespace": "default",
+                "uid": "uid-gpu",
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "uid-pod", "controller": True}
+                ],
+            },
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}},
+            "status": {
+                "allocation": {"devices": {"results": [result]}},
+                "reservedFor": [{"resource": "pods", "name": "pod", "uid": "uid-pod"}],
+            },
+        },
+    )
+    claim = cluster.get_claim("default", "gpu")
+    assert (claim.metadata.uid, claim.metadata.owner_references[0].controller) == ("uid-gpu", True)
+    assert claim.allocation is not None
+    assert claim.allocation.results[0].driver == "gpu.example.com"
+    assert claim.reserved_for[0].uid == "uid-pod"
+
+
+def test_an_error_has_the_servers_words(cluster: KubernetesCluster) -> None:
+    with pytest.raises(ApiError) as caught:
+        cluster.get_claim("default", "gpu")
+    assert caught.value.status == 404
+    assert str(caught.value) == "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/gpu not found"
+
+
+def test_a_server_that_is_not_there_is_an_error_without_a_status(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "kubeconfig", port=9)
+    with pytest.raises(ApiError) as caught:
+        KubernetesCluster(path, node_name=NODE).delete_slices(NODE, None)
+    assert caught.value.status == 0
+
+
+def test_pods_are_listed_and_then_watched(cluster: KubernetesCluster, api: ScriptedApi) -> None:
+    listed = {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [make_pod("old")]}
+    api.answers["GET", PODS] = 200, listed
+    news = cluster.watch_pods(NODE, threading.Event())
+    first = next(news)
+    assert isinstance(first, PodsListed)
+    assert [pod.name for pod in first.pods] == ["old"]
+    for kind, name in (("ADDED", "new"), ("MODIFIED", "new"), ("DELETED", "old")):
+        api.events.put({"type": kind, "object": {"apiVersion": "v1", "kind": "Pod"} | make_pod(name)})
+    assert [next(news) for _ in range(3)] == [
+        PodChanged(decode_pod(make_pod("new"))),
+        PodChanged(decode_pod(make_pod("new"))),
+        PodGone("uid-old"),
+    ]
+    queries = [query for _, path, query, *_ in api.requests if path == PODS]
+    assert [query["fieldSelector"] for query in queries] == ["spec.nodeName=node-1"] * 2
+    assert queries[1]["resourceVersion"] == "7"
+    api.events.put(None)
+    assert next(news, None) is None
+
+
+def test_a_watch_that_expired_is_an_error_and_one_that_is_told_to_stop_ends(
+    cluster: KubernetesCluster, api: ScriptedApi
+) -> None:
+    api.answers["GET", PODS] = 200, {"metadata": {"resourceVersion": "7"}, "items": []}
+    expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    news = cluster.watch_pods(NODE, threading.Event())
+    next(news)
+    api.events.put({"type": "ERROR", "object": expired})
+    with pytest.raises(ApiError, match="too old resource version"):
+        next(news)
+    api.events.put(None)
+    stop = threading.Event()
+    news = cluster.watch_pods(NODE, stop)
+    next(news)
+    threading.Timer(0.1, stop.set).start()
+    # nothing more comes from the server, so only being cut off ends the wait; maybe in the middle of a read
+    with contextlib.suppress(ApiError):
+        assert next(news, None) is None
+
+
+def test_the_status_is_patched_for_the_pod_of_that_uid(cluster: KubernetesCluster, api: ScriptedApi) -> None:
+    path = "/api/v1/namespaces/default/pods/pod/status"
+    api.answers["PATCH", path] = 200, make_pod("pod")
+    cluster.patch_pod_status(POD, {"phase": "Running"})
+    assert api.requests[0][3] == "application/strategic-merge-patch+json"
+    assert api.body_of("PATCH", path) == {"metadata": {"uid": "uid-pod"}, "status": {"phase": "Running"}}
+
+
+@pytest.mark.parametrize(("status", "raises"), [(200, False), (404, False), (409, False), (403, True)])
+def test_a_pod_is_deleted_at_once_and_only_that_one(
+    cluster: KubernetesCluster, api: ScriptedApi, status: int, raises: bool
+) -> None:
+    path = "/api/v1/namespaces/default/pods/pod"
+    api.answers["DELETE", path] = status, make_pod("pod") if status == 200 else {"message": "no"}
+    if raises:
+        with pytest.raises(ApiError, match="no"):
+            cluster.delete_pod(POD)
+    else:
+        cluster.delete_pod(POD)
+    assert api.body_of("DELETE", path) == {"gracePeriodSeconds": 0, "preconditions": {"uid": "uid-pod"}}
+
+
+def test_an_event_is_about_the_pod_and_from_kubelet(cluster: KubernetesCluster, api: ScriptedApi) -> None:
+    path = "/api/v1/namespaces/default/events"
+    api.answers["POST", path] = 201, {"metadata": {}, "involvedObject": {}}
+    cluster.create_event(POD, "Warning", "FailedPrepareDynamicResources", "Failed to …")
+    event = api.body_of("POST", path)
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "default",
+        "name": "pod",
+        "uid": "uid-pod",
+    }
+    assert (event["type"], event["reason"], event["message"]) == (
+        "Warning",
+        "FailedPrepareDynamicResources",
+        "Failed to …",
+    )
+    assert event["source"] == {"component": "kubelet", "host": NODE}
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_node_is_made_or_labelled_and_its_status_set(
+    cluster: KubernetesCluster, api: ScriptedApi, exists: bool
+) -> None:
+    node = {"metadata": {"name": NODE}}
+    api.answers["POST", "/api/v1/nodes"] = (409, {"message": "exists"}) if exists else (201, node)
+    api.answers["PATCH", f"/api/v1/nodes/{NODE}"] = 200, node
+    api.answers["PATCH", f"/api/v1/nodes/{NODE}/status"] = 200, node
+    cluster.apply_node(NODE, {"a": "b"}, {"conditions": []})
+    assert api.body_of("POST", "/api/v1/nodes")["metadata"] == {"name": NODE, "labels": {"a": "b"}}
+    assert api.body_of("PATCH", f"/api/v1/nodes/{NODE}/status") == {"status": {"conditions": []}}
+    if exists:
+        assert api.body_of("PATCH", f"/api/v1/nodes/{NODE}") == {"metadata": {"labels": {"a": "b"}}}
+
+
+@pytest.mark.parametrize(
+    ("driver", "selector"),
+    [(None, "spec.nodeName=node-1"), ("gpu.example.com", "spec.nodeName=node-1,spec.driver=gpu.example.com")],
+)
+def test_slices_are_deleted_as_a_collection(
+    cluster: KubernetesCluster, api: ScriptedApi, driver: str | None, selector: str
+) -> None:
+    path = "/apis/resource.k8s.io/v1/resourceslices"
+    api.answers["DELETE", path] = 200, {"kind": "Status", "status": "Success"}
+    cluster.delete_slices(NODE, driver)
+    assert api.requests[0][:3] == ("DELETE", path, {"fieldSelector": selector})

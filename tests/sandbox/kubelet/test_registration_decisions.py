@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kubelet decides about plugins, without sockets."""
+
+import pytest
+
+from dra_driver.sandbox.kubelet import Backoff, Registration
+from dra_driver.sandbox.kubelet.registration import RegistrationError, choose_health_service, choose_service, decide
+from dra_driver.sandbox.kubelet.watcher import Failures, Plan, Registered, plan
+from dra_driver.sandbox.kubelet.wire import PluginInfo
+
+V1, V1BETA1, UNKNOWN = "v1.DRAPlugin", "v1beta1.DRAPlugin", "v9.DRAPlugin"
+HEALTH_V1, HEALTH_V1ALPHA1 = "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"
+
+
+@pytest.mark.parametrize(
+    ("advertised", "known", "chosen"),
+    [
+        ([V1, V1BETA1], [V1, V1BETA1], V1),
+        ([V1BETA1, V1], [V1, V1BETA1], V1BETA1),  # the plugin's order counts
+        ([UNKNOWN, HEALTH_V1, V1BETA1], [V1, V1BETA1], V1BETA1),
+        ([V1, V1BETA1], [V1BETA1], V1BETA1),  # a kubelet of 1.32 or 1.33
+    ],
+)
+def test_the_first_advertised_service_that_kubelet_knows_is_chosen(
+    advertised: list[str], known: list[str], chosen: str
+) -> None:
+    assert choose_service(advertised, known) == chosen
+
+
+@pytest.mark.parametrize(
+    ("advertised", "error"),
+    [
+        ([], "empty list of supported gRPC services (aka supported versions)"),
+        (
+            [UNKNOWN],
+            'none of services supported by the plugin (["v9.DRAPlugin"]) are supported by the kubelet '
+            '(["v1.DRAPlugin" "v1beta1.DRAPlugin"])',
+        ),
+    ],
+)
+def test_without_a_known_service_there_is_no_registration(advertised: list[str], error: str) -> None:
+    with pytest.raises(RegistrationError) as caught:
+        choose_service(advertised, [V1, V1BETA1])
+    assert str(caught.value) == error
+
+
+@pytest.mark.parametrize(
+    ("advertised", "chosen"),
+    [
+        ([V1], None),
+        ([V1, HEALTH_V1ALPHA1], HEALTH_V1ALPHA1),
+        ([V1, HEALTH_V1ALPHA1, HEALTH_V1], HEALTH_V1),  # whatever the plugin's order
+    ],
+)
+def test_the_newest_health_service_is_preferred_and_none_is_fine(advertised: list[str], chosen: str | None) -> None:
+    assert choose_health_service(advertised, [HEALTH_V1, HEALTH_V1ALPHA1]) == chosen
+
+
+@pytest.mark.parametrize(("endpoint", "registered"), [("/plugins/dra.sock", "/plugins/dra.sock"), ("", "/reg.sock")])
+def test_an_empty_endpoint_means_the_registration_socket(endpoint: str, registered: str) -> None:
+    info = PluginInfo("DRAPlugin", "driver", endpoint, (V1, HEALTH_V1))
+    assert decide(info, "/reg.sock", [V1], [HEALTH_V1]) == Registration("driver", registered, V1, HEALTH_V1)
+
+
+@pytest.mark.parametrize(
+    ("backoff", "delays"),
+    [
+        (Backoff(0.5, 122.0), [0.5, 1, 2, 4, 8, 16, 32, 64, 122, 122]),
+        (Backoff(1.0, 120.0, 1.6), [1, 1.6, 2.56]),
+    ],
+)
+def test_waits_grow_up_to_a_limit(backoff: Backoff, delays: list[float]) -> None:
+    assert [round(backoff.delay(failures), 3) for failures in range(1, len(delays) + 1)] == delays
+
+
+def test_waits_stay_at_the_limit_forever() -> None:
+    assert Backoff(0.5, 122.0).delay(100_000) == 122.0
+
+
+OLD, NEW = (1, 10), (1, 20)
+KNOWN = {"/s": Registered(OLD, Registration("driver", "/e", V1))}
+
+
+@pytest.mark.parametrize(
+    ("sockets", "registered", "busy", "failures", "expected"),
+    [
+        pytest.param({"/s": OLD}, {}, [], {}, Plan((), ("/s",)), id="new"),
+        pytest.param({"/s": OLD}, KNOWN, [], {}, Plan((), ()), id="unchanged"),
+        pytest.param({}, KNOWN, [], {}, Plan(("/s",), ()), id="gone"),
+        pytest.param({"/s": NEW}, KNOWN, [], {}, Plan(("/s",), ("/s",)), id="replaced"),
+        pytest.param({"/s": OLD}, {}, ["/s"], {}, Plan((), ()), id="under-way"),
+        pytest.param({"/s": NEW}, KNOWN, ["/s"], {}, Plan((), ()), id="replaced-while-under-way"),
+        pytest.param({"/s": OLD}, {}, [], {"/s": Failures(1, 101.0)}, Plan((), ()), id="failed-just-now"),
+        pytest.param({"/s": OLD}, {}, [], {"/s": Failures(1, 100.0)}, Plan((), ("/s",)), id="failed-a-while-ago"),
+        pytest.param({"/s": NEW}, KNOWN, [], {"/s": Failures(1, 101.0)}, Plan(("/s",), ()), id="replaced-and-failed"),
+    ],
+)
+def test_registrations_follow_the_sockets(
+    sockets: dict[str, tuple[int, int]],
+    registered: dict[str, Registered],
+    busy: list[str],
+    failures: dict[str, Failures],
+    expected: Plan,
+) -> None:
+    assert plan(sockets, registered, frozenset(busy), failures, now=100.0) == expected

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kubelet against the sandbox's API server: real HTTP, real watches, real status updates."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options
+
+from .conftest import WriteCdi
+from .memory_cluster import NODE, make_pod
+from .scripted_plugin import DRIVER, ScriptedPlugin
+
+
+class Api:
+    """What a user, a scheduler and a driver do at the API server in these tests."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        api = config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]
+        self.core = client.CoreV1Api(api)
+        self.resource = client.ResourceV1Api(api)
+
+    def add_slice(self, name: str, driver: str = DRIVER) -> None:
+        """A slice of the node, with one GPU."""
+        pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "nodeName": NODE, "pool": pool, "devices": [{"name": "gpu-0"}]}
+        self.resource.create_resource_slice(_any({"metadata": {"name": name}, "spec": spec}))
+
+    def slices(self) -> list[str | None]:
+        """The names of all slices."""
+        return [item.metadata.name for item in self.resource.list_resource_slice().items if item.metadata]
+
+    def run_pod(self, name: str, claim: str) -> tuple[str, str]:
+        """A claim, a pod bound to the node that uses it, and the allocation. Returns the uids of claim and pod."""
+        request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER}}
+        spec = {"devices": {"requests": [request]}}
+        made = self.resource.create_namespaced_resource_claim(
+            "default", _any({"metadata": {"name": claim}, "spec": spec})
+        )
+        template = make_pod(name, claim, request="gpu")
+        # bound only after the claim is allocated, as a scheduler does it
+        body = {"metadata": {"name": name}, "spec": {k: v for k, v in template["spec"].items() if k != "nodeName"}}
+        pod = self.core.create_namespaced_pod("default", _any(body))
+        assert made.metadata is not None
+        assert pod.metadata is not None
+        result = {"request": "gpu", "driver": DRIVER, "pool": NODE, "device": "gpu-0"}
+        status = {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": name, "uid": pod.metadata.uid}],
+        }
+        self.resource.patch_namespaced_resource_claim_status(claim, "default", _any({"status": status}))
+        binding = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": NODE}}
+        self.core.create_namespaced_pod_binding(name, "default", _any(binding), _preload_content=False)
+        return str(made.metadata.uid), str(pod.metadata.uid)
+
+    def pod(self, name: str) -> Any:
+        return self.core.read_namespaced_pod(name, "default")
+
+    def events(self, reason: str) -> list[str | None]:
+        """The messages of the events of that reason."""
+        return [e.message for e in self.core.list_namespaced_event("default").items if e.reason == reason]
+
+
+def _any(value: Any) -> Any:
+    """A plain dictionary where the client's types want a model; it takes both."""
+    return value
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of a running server."""
+    with ApiServer(ApiServerOptions(minor=36)) as server:
+        yield server.write_kubeconfig(tmp_path / "kubeconfig")
+
+
+def test_a_pod_lives_and_ends(options: Options, kubeconfig: Path, root: Path, cdi: WriteCdi) -> None:
+    api = Api(kubeconfig)
+    api.add_slice("stale")
+    with Kubelet(options, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet, ScriptedPlugin(root) as plugin:
+        kubelet.wait_ready()
+        assert api.slices() == []
+        node = api.core.read_node(NODE)
+        assert node.status is not None
+        assert [(c.type, c.status) for c in node.status.conditions or ()] == [("Ready", "True")]
+
+        kubelet.wait_registered(DRIVER)
+        claim_uid, pod_uid = api.run_pod("pod", "claim")
+        cdi(claim_uid)
+        kubelet.wait_pod_running("default", "pod")
+        assert plugin.called("Prepare") == [("claim",)]
+        container = kubelet.container("default", "pod", "main")
+        assert container is not None
+        assert container.variable("CLAIM") == claim_uid
+        pod = api.pod("pod")
+        assert pod.status.phase == "Running"
+        assert {c.type: c.status for c in pod.status.conditions}["Ready"] == "True"
+        (resource,) = pod.status.container_statuses[0].allocated_resources_status[0].resources
+        assert (resource.resource_id, resource.health) == (f"example.com/claim={claim_uid}", "Unknown")
+
+        api.core.delete_namespaced_pod("pod", "default")
+        kubelet.wait_pod_gone("default", "pod")
+        assert plugin.called("Unprepare") == [("claim",)]
+        assert pod_uid not in {p.metadata.uid for p in api.core.list_namespaced_pod("default").items if p.metadata}
+
+
+def test_a_failed_prepare_is_an_event_that_users_see(patient: Options, kubeconfig: Path, root: Path) -> None:
+    api = Api(kubeconfig)
+    with Kubelet(patient, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet, ScriptedPlugin(root) as plugin:
+        plugin.prepare = lambda claims: {"claims": {claim.uid: {"error": "no such GPU"} for claim in claims}}
+        kubelet.wait_registered(DRIVER)
+        api.run_pod("pod", "claim")
+        kubelet.wait(lambda: bool(api.events("FailedPrepareDynamicResources")), what="an event")
+        assert api.pod("pod").status.phase == "Pending"
+    assert api.events("FailedPrepareDynamicResources") == [
+        "Failed to prepare dynamic resources: prepare dynamic resources: "
+        "NodePrepareResources failed for ResourceClaim claim: no such GPU"
+    ]
+
+
+def test_the_slices_of_a_lost_driver_go_and_those_of_others_stay(
+    options: Options, kubeconfig: Path, root: Path
+) -> None:
+    api = Api(kubeconfig)
+    with Kubelet(options, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet:
+        kubelet.wait_ready()
+        with ScriptedPlugin(root):
+            kubelet.wait_registered(DRIVER)
+            api.add_slice("mine")
+            api.add_slice("others", driver="other.example.com")
+        kubelet.wait_event("SlicesWiped", DRIVER)
+        assert api.slices() == ["others"]
+
+
+def test_a_watch_that_is_cut_is_begun_again(options: Options, tmp_path: Path, root: Path, cdi: WriteCdi) -> None:
+    with ApiServer(ApiServerOptions(minor=36)) as server:
+        kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+        api = Api(kubeconfig)
+        with Kubelet(options, KubernetesCluster(kubeconfig, node_name=NODE)) as kubelet, ScriptedPlugin(root):
+            kubelet.wait_registered(DRIVER)
+            server.compact()
+            server.drop_watches("pods")
+            claim_uid, _ = api.run_pod("pod", "claim")
+            cdi(claim_uid)
+            kubelet.wait_pod_running("default", "pod")
