@@ -22,12 +22,12 @@ from dra_driver.cluster import (
 )
 from dra_driver.cluster.client import JSON
 from dra_driver.gpu.devices import GpuDevices
+from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.resource import ResourceSlice
 from dra_driver.resource.codec import Dialect, decode_slice, encode_slice
 from dra_driver.resource.validation import slice_problems
 
-from .layout import node_slices
 from .reconcile import Writes, plan_writes, same_content
 from .stored import StoredSlices
 

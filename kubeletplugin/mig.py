@@ -16,7 +16,7 @@ from dra_driver.gpu.nvml import (
     NvmlError,
     Return,
 )
-from dra_driver.gpu.profiles import COMPUTE_PROFILE_CONSTANTS, PROFILE_CONSTANTS
+from dra_driver.gpu.profiles import PROFILE_CONSTANTS, whole_compute_profile
 
 from .plan import MigInstanceIds, MigSlot, PrepareError
 
@@ -78,10 +78,13 @@ class MigInstances:
         return self._gpus[slot.gpu_uuid]
 
     def _find_gpu_instance(self, slot: MigSlot) -> GpuInstanceHandle | None:
-        for handle in self._nvml.gpu_instances(self._gpu(slot), slot.profile_id):
-            if self._nvml.gpu_instance_info(handle).placement == slot.placement:
-                return handle
-        return None
+        try:
+            handles = self._nvml.gpu_instances(self._gpu(slot), slot.profile_id)
+        except NvmlError as error:
+            if error.code is Return.NOT_SUPPORTED:  # MIG mode is off: there are none
+                return None
+            raise
+        return next((one for one in handles if self._nvml.gpu_instance_info(one).placement == slot.placement), None)
 
     def _create_gpu_instance(self, slot: MigSlot) -> GpuInstanceHandle:
         gpu = self._gpu(slot)
@@ -118,8 +121,7 @@ class MigInstances:
         return self._nvml.create_compute_instance(handle, self._compute_profile(handle, slot))
 
     def _compute_profile(self, handle: GpuInstanceHandle, slot: MigSlot) -> int:
-        """The id of the compute instance profile that fills the GPU instance."""
-        return self._nvml.compute_instance_profile(handle, COMPUTE_PROFILE_CONSTANTS[slot.slices]).id
+        return whole_compute_profile(self._nvml, handle, slot.slices)
 
     def _ids(self, handle: GpuInstanceHandle, compute: ComputeInstanceHandle) -> MigInstanceIds:
         info = self._nvml.compute_instance_info(compute)

@@ -74,9 +74,11 @@ class ApiClient:
             items += page.get("items") or []
         return Page(items, page["metadata"]["resourceVersion"])
 
-    def create(self, kind: Kind, value: Mapping[str, Any], namespace: str = "") -> JSON:
-        """A new object."""
-        return self._json("POST", kind.path(namespace), value)
+    def create(
+        self, kind: Kind, value: Mapping[str, Any], namespace: str = "", *, name: str = "", subresource: str = ""
+    ) -> JSON:
+        """A new object, or with `name` and `subresource` one that is made there (a pod's binding)."""
+        return self._json("POST", kind.path(namespace, name, subresource), value)
 
     def update(self, kind: Kind, value: Mapping[str, Any], *, subresource: str = "") -> JSON:
         """Replace an object, or its status; its resourceVersion must be the current one."""

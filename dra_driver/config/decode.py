@@ -74,12 +74,17 @@ def _mps(fields: Fields) -> MpsConfig:
         raise fields.error("defaultActiveThreadPercentage", f"must be 0 to 100, not {percentage}")
     limit = fields.quantity("defaultPinnedDeviceMemoryLimit")
     limits = {
-        key: fields.as_quantity(f"defaultPerDevicePinnedMemoryLimit[{key}]", value)
+        key: fields.as_quantity(_device_limit(key), value)
         for key, value in (fields.raw_object("defaultPerDevicePinnedMemoryLimit") or {}).items()
     }
-    for key, quantity in {"defaultPinnedDeviceMemoryLimit": limit, **limits}.items():
+    named = {"defaultPinnedDeviceMemoryLimit": limit, **{_device_limit(key): each for key, each in limits.items()}}
+    for field, quantity in named.items():
         if quantity is not None and quantity.value < _MEBIBYTE:
-            raise fields.error(key, f"{quantity} is less than 1Mi")
+            raise fields.error(field, f"{quantity} is less than 1Mi")
     config = MpsConfig(percentage, limit, limits, fields.flag("multiUser"))
     fields.finish()
     return config
+
+
+def _device_limit(key: str) -> str:
+    return f"defaultPerDevicePinnedMemoryLimit[{key}]"

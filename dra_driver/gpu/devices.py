@@ -174,7 +174,8 @@ def _counter_totals(profiles: tuple[MigProfile, ...]) -> dict[str, Quantity]:
     """The most that any profile draws of each counter. Counters that nobody draws on are left out."""
     drawn = [_counters(profile.info) for profile in profiles]
     totals = {name: max(counters[name] for counters in drawn) for name in drawn[0]}
-    slices = max(placement.start + placement.size for profile in profiles for placement in profile.placements)
+    ends = (placement.start + placement.size for profile in profiles for placement in profile.placements)
+    slices = max(ends, default=0)
     return {
         **{name: total for name, total in totals.items() if total.nanos},
         **{_slice_counter(index): Quantity.of(1) for index in range(slices)},

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a node has, as plain facts: read through the NVML gateway and sysfs, once over.
 
-One bad GPU, or one query that a GPU does not support, hides nothing else: a GPU that cannot even be
-identified becomes a `Failure`, a fact that cannot be had is absent, and why is among the GPU's `problems`.
+One bad GPU, or one query that a GPU does not support, hides nothing else: a GPU that cannot be identified, or
+told whole from split, becomes a `Failure`; any other fact that cannot be had is absent, and why is among the
+GPU's `problems`.
 """
 
 from collections.abc import Callable
@@ -99,7 +100,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A GPU that NVML counts but cannot identify."""
+    """A GPU that NVML counts but does not tell enough about to publish it."""
 
     index: int
     reason: str
@@ -142,11 +143,11 @@ class _Reader:
 
     def gpu(self, index: int, sys_root: Path) -> Gpu:
         nvml, handle = self._nvml, self._handle
-        uuid, minor = nvml.uuid(handle), nvml.minor(handle)  # without these it has no name: let them raise
+        # What decides which devices there are, and their names, must be known: let these raise.
+        uuid, minor, mig_mode = nvml.uuid(handle), nvml.minor(handle), self._mig_mode()
         pci = self._optional(lambda: nvml.pci(handle))
         location = None if pci is None else pci_location(sys_root, pci.address)
         memory = self._optional(lambda: nvml.memory_total(handle))
-        mig_mode = self._optional(lambda: nvml.mig_mode(handle))
         split = mig_mode is not None and mig_mode.current
         profiles = (self._optional(lambda: self._profiles(memory or 0)) or ()) if split else ()
         instances = (self._optional(lambda: self._instances(profiles)) or ()) if split else ()
@@ -176,6 +177,15 @@ class _Reader:
             if error.code not in _ABSENT:
                 self._problems.append(str(error))
             return None
+
+    def _mig_mode(self) -> MigMode | None:
+        """None for a GPU that cannot be split. One whose mode is unknown must not be taken for whole."""
+        try:
+            return self._nvml.mig_mode(self._handle)
+        except NvmlError as error:
+            if error.code in _ABSENT:
+                return None
+            raise
 
     def _profiles(self, memory: int) -> tuple[MigProfile, ...]:
         nvml, handle = self._nvml, self._handle

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from dra_driver import DRIVER_NAME
-from dra_driver.gpu.devices import GpuDevices
-from dra_driver.resource import CounterSet, Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
-from dra_driver.resource.limits import COUNTER_SETS_PER_SLICE, DEVICES_PER_SLICE_WITH_EXTRAS
+from .. import DRIVER_NAME
+from ..resource import CounterSet, Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
+from ..resource.limits import COUNTER_SETS_PER_SLICE, DEVICES_PER_SLICE_WITH_EXTRAS
+from .devices import GpuDevices
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 def node_slices(node_name: str, node_uid: str, gpus: Sequence[GpuDevices]) -> tuple[ResourceSlice, ...]:
     """The slices that the node should have; at least one, so that "no devices" can be told from "no driver".
 
-    Their generation is left at 0 for `reconcile` to decide.
+    Their generation is left at 0: it depends on what was published before.
     """
     whole = [gpu for gpu in gpus if gpu.counter_set is None]
     split = [gpu for gpu in gpus if gpu.counter_set is not None]

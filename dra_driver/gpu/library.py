@@ -80,7 +80,10 @@ class NvmlLibrary(Nvml):
             path = find_library(self._driver_root)
             if path is not None:
                 # pynvml opens the library by its soname: one that is loaded already is found by it.
-                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+                try:
+                    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+                except OSError as error:
+                    raise NvmlError(Return.LIBRARY_NOT_FOUND, "dlopen", str(error)) from None
         _call(pynvml.nvmlInitWithFlags, _INIT_WITHOUT_GPUS)
 
     def shutdown(self) -> None:
@@ -138,8 +141,11 @@ class NvmlLibrary(Nvml):
         info = pynvml.c_nvmlGpuFabricInfo_v2_t()
         _call(pynvml.nvmlDeviceGetGpuFabricInfoV, device, ctypes.byref(info))
         raw = bytes(info.clusterUuid)
+        state = info.state & 0xFF  # a byte in NVML; pynvml reads the padding behind it as well
+        if state not in tuple(FabricState):
+            raise NvmlError(Return.UNKNOWN, "nvmlDeviceGetGpuFabricInfoV", f"state {state}")
         return Fabric(
-            state=FabricState(info.state),
+            state=FabricState(state),
             cluster_uuid=str(uuid.UUID(bytes=raw)) if any(raw) else "",
             clique=info.cliqueId,
             status=info.status,
@@ -160,7 +166,7 @@ class NvmlLibrary(Nvml):
     def gpu_instance_profile(self, device: DeviceHandle, constant: int) -> GpuInstanceProfile:
         try:
             info = _call(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, device, constant, 2)
-            name = info.name.decode(errors="replace")
+            name = str(info.name)  # decoded by pynvml
         except NvmlError as error:
             if error.code not in (Return.FUNCTION_NOT_FOUND, Return.ARGUMENT_VERSION_MISMATCH):
                 raise

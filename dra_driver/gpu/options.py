@@ -64,7 +64,7 @@ def hardware_options(command: F) -> F:
         show_envvar=True,
         help="The folder that holds the simulated node's hardware; made when missing.",
     )
-    @click.pass_context
+    @click.pass_context  # type: ignore[arg-type]  # it does not see through functools.wraps
     @functools.wraps(command)
     def wrapped(
         context: click.Context,

@@ -8,13 +8,13 @@ slices, memory and the variant that the NVML constant stands for.
 import math
 import re
 
-from .nvml import DeviceHandle, GpuInstanceProfile, Nvml, NvmlError, Return
+from .nvml import DeviceHandle, GpuInstanceHandle, GpuInstanceProfile, Nvml, NvmlError, Return
 
 PROFILE_CONSTANTS = range(18)
 """NVML_GPU_INSTANCE_PROFILE_*: a driver answers NOT_SUPPORTED for those that a GPU, or the driver, lacks."""
 
-COMPUTE_PROFILE_CONSTANTS = {1: 0, 2: 1, 3: 2, 4: 3, 6: 6, 7: 4, 8: 5}
-"""Slices -> NVML_COMPUTE_INSTANCE_PROFILE_* of the compute instance that has that many."""
+COMPUTE_PROFILE_CONSTANTS = range(9)
+"""NVML_COMPUTE_INSTANCE_PROFILE_*; several may have the same number of slices, a GPU supports some of them."""
 
 _VARIANTS = {
     7: "+me",
@@ -43,15 +43,36 @@ def supported_profiles(nvml: Nvml, gpu: DeviceHandle) -> list[GpuInstanceProfile
 
 
 def profile_name(profile: GpuInstanceProfile, gpu_memory: int) -> str:
-    """`1g.10gb`, `1g.5gb+me` and so on. `gpu_memory` is the whole GPU's, in bytes."""
+    """`1g.10gb`, `1g.5gb+me` and so on.
+
+    `gpu_memory` is the whole GPU's, in bytes, 0 when unknown. Without it, a profile that the driver does not
+    name has no name: raises NvmlError.
+    """
     if profile.name:
         return profile.name
+    if not gpu_memory:
+        raise NvmlError(Return.NO_DATA, "nvmlDeviceGetMemoryInfo", f"needed to name MIG profile {profile.id}")
     total_gib = math.ceil(gpu_memory / 2**30)
     eighths = math.ceil((profile.memory_mib << 20) * 8 / gpu_memory)
-    gigabytes = round(eighths / 8 * total_gib)
+    gigabytes = math.floor(eighths / 8 * total_gib + 0.5)  # not round(), which turns 22.5 into 22
     return f"{profile.slice_count}g.{gigabytes}gb{_VARIANTS.get(profile.constant, '')}"
 
 
 def device_suffix(name: str) -> str:
     """The profile's part of a device name: `1g5gb-me` for `1g.5gb+me`."""
     return re.sub(r"[^a-z0-9-]", "-", name.lower().replace(".", ""))
+
+
+def whole_compute_profile(nvml: Nvml, instance: GpuInstanceHandle, slices: int) -> int:
+    """The id of the compute instance profile that fills a GPU instance of `slices`. Raises NvmlError."""
+    for constant in COMPUTE_PROFILE_CONSTANTS:
+        try:
+            profile = nvml.compute_instance_profile(instance, constant)
+        except NvmlError as error:
+            if error.code not in (Return.NOT_SUPPORTED, Return.INVALID_ARGUMENT):
+                raise
+        else:
+            if profile.slice_count == slices:
+                return profile.id
+    call = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
+    raise NvmlError(Return.NOT_SUPPORTED, call, f"no compute instance profile has {slices} slices")

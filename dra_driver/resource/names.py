@@ -8,6 +8,7 @@ from . import limits
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_LABEL_TEXT = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 
 
 def is_label(text: str) -> bool:
@@ -21,8 +22,8 @@ def is_subdomain(text: str, longest: int = 253) -> bool:
 
 
 def is_driver_name(text: str) -> bool:
-    """A DRA driver name, which is also an attribute's domain."""
-    return is_subdomain(text, limits.DRIVER_NAME_BYTES)
+    """A DRA driver name, which is also an attribute's domain. Upper case is taken, though warned about."""
+    return is_subdomain(text.lower(), limits.DRIVER_NAME_BYTES)
 
 
 def is_pool_name(text: str) -> bool:
@@ -39,6 +40,17 @@ def is_qualified_name(text: str) -> bool:
     """An attribute or capacity key: `identifier` or `domain/identifier`."""
     domain, slash, identifier = text.rpartition("/")
     return is_identifier(identifier) and (not slash or is_driver_name(domain))
+
+
+def is_label_key(text: str) -> bool:
+    """The key of an object's label, or of a taint: `name` or `domain/name`."""
+    domain, slash, name = text.rpartition("/")
+    return is_label_value(name) and name != "" and (not slash or is_subdomain(domain))
+
+
+def is_label_value(text: str) -> bool:
+    """The value of a label or taint, which may be empty."""
+    return text == "" or (len(text) <= limits.LABEL_BYTES and _LABEL_TEXT.fullmatch(text) is not None)
 
 
 def split_qualified_name(key: str, driver: str) -> tuple[str, str]:

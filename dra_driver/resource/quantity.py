@@ -69,10 +69,10 @@ class Quantity:
         return self.nanos % NANO == 0
 
     def __add__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.nanos + other.nanos, self.format)
+        return Quantity(self.nanos + other.nanos, (self if self.nanos else other).format)
 
     def __sub__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.nanos - other.nanos, self.format)
+        return Quantity(self.nanos - other.nanos, (self if self.nanos else other).format)
 
     def __eq__(self, other: object) -> bool:
         return self.nanos == other.nanos if isinstance(other, Quantity) else NotImplemented

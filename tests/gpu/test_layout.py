@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.layout import node_slices
+from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.simulation import shipped_nodes
 from dra_driver.resource.validation import slice_problems
 from tests.support.nodes import make_node

@@ -383,3 +383,15 @@ def test_two_hundred_cycles_over_all_placements_leave_nothing(plugin: Plugin) ->
         plugin.lifecycle.prepare(ref)
         plugin.lifecycle.unprepare(ref)
     assert plugin.left() == NOTHING
+
+
+def test_mig_mode_switched_off_by_hand_is_said_and_blocks_no_unprepare(plugin: Plugin) -> None:
+    ref = plugin.add([SMALL])
+    plugin.lifecycle.prepare(ref)
+    plugin.node.node.reset_gpu(4)
+    gpu = plugin.node.nvml.device_by_index(4)
+    plugin.node.nvml.set_mig_mode(gpu, False)
+    plugin.lifecycle.unprepare(ref)
+    assert plugin.left() == NOTHING
+    with pytest.raises(PrepareError, match=r"MIG mode of GPU GPU-.* is off \(nvidia-smi"):
+        plugin.lifecycle.prepare(plugin.add([SMALL]))

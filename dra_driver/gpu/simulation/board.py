@@ -113,7 +113,7 @@ class Board:
     def create_gpu_instance(self, profile_id: int, placement: Placement) -> GpuInstanceState:
         """A new GPU instance at exactly this placement."""
         call = "nvmlDeviceCreateGpuInstanceWithPlacement"
-        self._require_mig(call)
+        self.require_mig(call)
         profile = self.profile(profile_id, call)
         if placement not in profile.placements:
             raise NvmlError(Return.INVALID_ARGUMENT, call, f"{profile.info.name} cannot be at {placement}")
@@ -174,7 +174,8 @@ class Board:
             raise NvmlError(Return.IN_USE, call, "a process uses it")
         self.gpu_instance(instance_id, call).compute_instances.remove(compute)
 
-    def _require_mig(self, call: str) -> None:
+    def require_mig(self, call: str) -> None:
+        """Refuse what makes sense in MIG mode only."""
         if not self.state.mig_current:
             raise NvmlError(Return.NOT_SUPPORTED, call, "MIG mode is off")
 

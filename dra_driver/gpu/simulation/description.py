@@ -26,10 +26,13 @@ from typing import Any
 import yaml
 
 from ...resource.codec import DecodeError, Fields
+from ..nvml import NvmlError, Placement
+from .board import Board, BoardState
 from .faults import Fault, decode_fault, encode_fault
-from .models import BoardModel, boards
+from .models import BoardModel, ProfileModel, boards
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+)+")
 
 
 class DescriptionError(ValueError):
@@ -42,6 +45,11 @@ class InstanceDescription:
 
     profile: str
     start: int
+
+    def on(self, board: BoardModel) -> tuple[ProfileModel, Placement]:
+        """Its profile and placement on a board that has them."""
+        profile = next(one for one in board.profiles if one.info.name == self.profile)
+        return profile, next(one for one in profile.placements if one.start == self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +155,28 @@ def encode_description(node: NodeDescription) -> dict[str, Any]:
 
 
 def _node(fields: Fields) -> NodeDescription:
-    groups = fields.objects("gpus", _gpu_group)
+    gpus = tuple(gpu for group in fields.objects("gpus", _gpu_group) for gpu in group)
+    given = [gpu.pci_address for gpu in gpus if gpu.pci_address]
+    for address in given:
+        if given.count(address) > 1:
+            raise fields.error("gpus", f"two GPUs have the PCI address {address}")
     fabric = fields.object("fabric")
     node = NodeDescription(
-        driver_version=fields.required_text("driverVersion"),
-        cuda_version=fields.required_text("cudaVersion"),
-        gpus=_with_addresses(tuple(gpu for group in groups for gpu in group)),
+        driver_version=_version(fields, "driverVersion"),
+        cuda_version=_version(fields, "cudaVersion"),
+        gpus=_with_addresses(gpus),
         fabric=None if fabric is None else _fabric(fabric),
         faults=fields.objects("faults", decode_fault),
     )
     fields.finish()
     return node
+
+
+def _version(fields: Fields, name: str) -> str:
+    text = fields.required_text(name)
+    if not _VERSION.fullmatch(text):
+        raise fields.error(name, f"{text!r} is not a dotted number such as 12.8")
+    return text
 
 
 def _fabric(fields: Fields) -> FabricDescription:
@@ -173,10 +192,13 @@ def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:
         raise fields.error("model", f"{model!r} is not simulated (there are {', '.join(boards())})")
     count = fields.integer("count")
     count = 1 if count is None else count
+    if count < 1:
+        raise fields.error("count", f"must be at least 1, not {count}")
     mig = fields.flag("mig")
     instances = fields.objects("instances", lambda instance: _instance(instance, board))
     if instances and not mig:
         raise fields.error("instances", "need mig: true")
+    _check_fit(fields, board, instances)
     numa_nodes = _per_gpu(fields, "numaNodes", count, int)
     addresses = _per_gpu(fields, "pciAddresses", count, str)
     roots = _per_gpu(fields, "pcieRoots", count, str)
@@ -218,6 +240,17 @@ def _instance(fields: Fields, board: BoardModel) -> InstanceDescription:
         raise fields.error("start", f"{name} cannot start at memory slice {start} (it can at {starts})")
     fields.finish()
     return InstanceDescription(name, start)
+
+
+def _check_fit(fields: Fields, board: BoardModel, instances: tuple[InstanceDescription, ...]) -> None:
+    """Refuse instances that the board would not hold together."""
+    trial = Board(board, BoardState(mig_current=True))
+    for index, instance in enumerate(instances):
+        profile, placement = instance.on(board)
+        try:
+            trial.create_gpu_instance(profile.info.id, placement)
+        except NvmlError as error:
+            raise fields.error(f"instances[{index}]", f"does not fit beside the others: {error.detail}") from None
 
 
 def _with_addresses(gpus: tuple[GpuDescription, ...]) -> tuple[GpuDescription, ...]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from ...resource.codec import Fields
 from ..nvml import Return
 
+_LONGEST = 10**6  # stands for never, and still is something that can be slept
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -35,14 +37,17 @@ def decode_fault(fields: Fields) -> Fault:
     if name is not None and name not in Return.__members__:
         raise fields.error("code", f"{name!r} is no NVML return code (they are {', '.join(Return.__members__)})")
     seconds = fields.take("seconds")
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0):
-        raise fields.error("seconds", "must be a number of seconds")
+    if seconds is not None and (type(seconds) not in (int, float) or not 0 <= seconds <= _LONGEST):
+        raise fields.error("seconds", f"must be a number of seconds up to {_LONGEST}")
+    times = fields.integer("times") or 0
+    if times < 0:
+        raise fields.error("times", f"must not be negative: {times}")
     fault = Fault(
         call=fields.required_text("call"),
         gpu=fields.integer("gpu"),
         code=None if name is None else Return[name],
         seconds=float(seconds or 0),
-        times=fields.integer("times") or 0,
+        times=times,
     )
     fields.finish()
     return fault

@@ -37,8 +37,9 @@ from ..nvml import (
 )
 from .board import COMPUTE_PROFILES, Board
 from .description import NodeDescription
+from .faults import Fault
 from .files import DriverFiles
-from .store import Store, SystemState
+from .store import Store, SystemState, parse_system
 
 _BRAND_NVIDIA = 14
 _NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # ours, for name-based UUIDs
@@ -96,7 +97,7 @@ class SimulatedNvml(Nvml):
         self._files = DriverFiles(root / "driver")
         self._description: NodeDescription | None = None
         self._system = SystemState()
-        self._system_version = (0, 0)
+        self._system_text = b""
 
     def initialize(self) -> None:
         call = "nvmlInitWithFlags"
@@ -133,20 +134,20 @@ class SimulatedNvml(Nvml):
 
     def device_by_index(self, index: int) -> DeviceHandle:
         call = "nvmlDeviceGetHandleByIndex"
-        if not 0 <= index < len(self._enter(call, index).gpus):
+        description = self._enter(call, index)
+        if not 0 <= index < len(description.gpus):
             raise NvmlError(Return.INVALID_ARGUMENT, call, f"no GPU {index}")
+        self._load(description, index, call)
         return DeviceHandle(_Gpu(index))
 
     def device_by_uuid(self, uuid: str) -> DeviceHandle:
         call = "nvmlDeviceGetHandleByUUID"
-        for index in range(len(self._enter(call).gpus)):
-            if self._gpu_uuid(index) == uuid:
-                self._enter(call, index)
-                return DeviceHandle(_Gpu(index))
-            if uuid.startswith("MIG-"):
-                for mig in self._mig_devices(index):
-                    if mig_uuid(self._gpu_uuid(index), mig.instance, mig.compute) == uuid:
-                        return DeviceHandle(mig)
+        for index in range(0 if self._description is None else len(self._description.gpus)):
+            handle = self._find_on_gpu(uuid, index)
+            if handle is not None:
+                self._board(call, index)
+                return DeviceHandle(handle)
+        self._enter(call)
         raise NvmlError(Return.NOT_FOUND, call, uuid)
 
     def uuid(self, device: DeviceHandle) -> str:
@@ -154,15 +155,13 @@ class SimulatedNvml(Nvml):
         if isinstance(device, _Mig):
             self._board(call, device.gpu).compute_instance(device.instance, device.compute, call)
             return mig_uuid(self._gpu_uuid(device.gpu), device.instance, device.compute)
-        index = self._gpu(device, call)
-        self._enter(call, index)
-        return self._gpu_uuid(index)
+        self._board(call, device)
+        return self._gpu_uuid(self._gpu(device, call))
 
     def minor(self, device: DeviceHandle) -> int:
         call = "nvmlDeviceGetMinorNumber"
-        index = self._gpu(device, call)
-        self._enter(call, index)
-        return index
+        self._board(call, device)
+        return self._gpu(device, call)
 
     def name(self, device: DeviceHandle) -> str:
         return self._board("nvmlDeviceGetName", device).model.product_name
@@ -182,8 +181,9 @@ class SimulatedNvml(Nvml):
 
     def pci(self, device: DeviceHandle) -> Pci:
         call = "nvmlDeviceGetPciInfo"
-        index = self._gpu(device, call)
-        gpu = self._enter(call, index).gpus[index]
+        self._board(call, device)
+        assert self._description is not None
+        gpu = self._description.gpus[self._gpu(device, call)]
         domain, bus, rest = gpu.pci_address.split(":")
         return Pci(int(domain, 16), int(bus, 16), int(rest.split(".")[0], 16), gpu.board.pci_device_id)
 
@@ -201,7 +201,9 @@ class SimulatedNvml(Nvml):
 
     def fabric(self, device: DeviceHandle) -> Fabric:
         call = "nvmlDeviceGetGpuFabricInfo"
-        fabric = self._enter(call, self._gpu(device, call)).fabric
+        self._board(call, device)
+        assert self._description is not None
+        fabric = self._description.fabric
         if fabric is None:
             return Fabric(FabricState.NOT_SUPPORTED)
         return Fabric(FabricState.COMPLETED, fabric.cluster_uuid, fabric.clique)
@@ -233,19 +235,22 @@ class SimulatedNvml(Nvml):
     def gpu_instance_placements(self, device: DeviceHandle, profile_id: int) -> tuple[Placement, ...]:
         call = "nvmlDeviceGetGpuInstancePossiblePlacements"
         board = self._board(call, device)
-        if not board.state.mig_current:
-            raise NvmlError(Return.NOT_SUPPORTED, call, "MIG mode is off")
+        board.require_mig(call)
         return board.profile(profile_id, call).placements
 
     def gpu_instances(self, device: DeviceHandle, profile_id: int) -> tuple[GpuInstanceHandle, ...]:
         call = "nvmlDeviceGetGpuInstances"
         index = self._gpu(device, call)
-        instances = self._board(call, device).state.gpu_instances
+        board = self._board(call, device)
+        board.require_mig(call)
+        instances = board.state.gpu_instances
         return tuple(GpuInstanceHandle(_Instance(index, one.id)) for one in instances if one.profile_id == profile_id)
 
     def gpu_instance_by_id(self, device: DeviceHandle, instance_id: int) -> GpuInstanceHandle:
         call = "nvmlDeviceGetGpuInstanceById"
-        self._board(call, device).gpu_instance(instance_id, call)
+        board = self._board(call, device)
+        board.require_mig(call)
+        board.gpu_instance(instance_id, call)
         return GpuInstanceHandle(_Instance(self._gpu(device, call), instance_id))
 
     def gpu_instance_info(self, instance: GpuInstanceHandle) -> GpuInstance:
@@ -390,26 +395,31 @@ class SimulatedNvml(Nvml):
 
     def _strike(self, call: str, gpu: int | None) -> None:
         fault = next((fault for fault in self._system.faults if fault.hits(call, gpu)), None)
+        if fault is not None and fault.times:
+            fault = self._use_up(call, gpu)
         if fault is None:
             return
-        if fault.times:
-            with self._store.lock("system"):
-                system = self._store.read_system()
-                if fault in system.faults:
-                    index = system.faults.index(fault)
-                    system.faults[index : index + 1] = (
-                        [replace(fault, times=fault.times - 1)] if fault.times > 1 else []
-                    )
-                    self._store.write_system(system)
         time.sleep(fault.seconds)
         if fault.code is not None:
             raise NvmlError(fault.code, call, "injected fault")
 
+    def _use_up(self, call: str, gpu: int | None) -> Fault | None:
+        """Count down the fault that hits; None when another process has used it up meanwhile."""
+        with self._store.lock("system"):
+            system = self._store.read_system()
+            for index, fault in enumerate(system.faults):
+                if fault.hits(call, gpu):
+                    if fault.times:
+                        left = [replace(fault, times=fault.times - 1)] if fault.times > 1 else []
+                        system.faults[index : index + 1] = left
+                        self._store.write_system(system)
+                    return fault
+        return None
+
     def _refresh_system(self) -> None:
-        status = self._store.system_file.stat()
-        version = (status.st_mtime_ns, status.st_ino)
-        if version != self._system_version:
-            self._system, self._system_version = self._store.read_system(), version
+        text = self._store.read_system_text()
+        if text != self._system_text:
+            self._system, self._system_text = parse_system(text), text
 
     def _gpu(self, device: object, call: str) -> int:
         if not isinstance(device, _Gpu):
@@ -429,7 +439,6 @@ class SimulatedNvml(Nvml):
         state = self._store.read_board(index)
         if state.lost:
             raise NvmlError(Return.GPU_IS_LOST, call)
-        state.processes = [one for one in state.processes if _runs(one.pid)]
         return Board(description.gpus[index].board, state)
 
     @contextlib.contextmanager
@@ -441,6 +450,16 @@ class SimulatedNvml(Nvml):
             board = self._load(description, index, call)
             yield board
             self._store.write_board(index, board.state)
+
+    def _find_on_gpu(self, uuid: str, index: int) -> _Gpu | _Mig | None:
+        """GPU `index`, or the MIG device of it, with this UUID."""
+        gpu = self._gpu_uuid(index)
+        if gpu == uuid:
+            return _Gpu(index)
+        if not uuid.startswith("MIG-"):
+            return None
+        migs = (mig for mig in self._mig_devices(index) if mig_uuid(gpu, mig.instance, mig.compute) == uuid)
+        return next(migs, None)
 
     def _mig_devices(self, index: int) -> list[_Mig]:
         instances = sorted(self._store.read_board(index).gpu_instances, key=lambda one: one.id)
@@ -457,11 +476,3 @@ def _compute(handle: object, call: str) -> _Compute:
     if not isinstance(handle, _Compute):
         raise NvmlError(Return.INVALID_ARGUMENT, call, "not a compute instance")
     return handle
-
-
-def _runs(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - called on every board access
-            return file.read().rpartition(b")")[2].split()[0] != b"Z"
-    except FileNotFoundError:
-        return False

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated node as its owner handles it: made, occupied, broken, reset."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..nvml import NO_INSTANCE, EventType, Return
-from .board import COMPUTE_PROFILES, Board, BoardState, ProcessState
+from .board import COMPUTE_PROFILES, Board, BoardState, GpuInstanceState, ProcessState
 from .description import DescriptionError, GpuDescription, NodeDescription
 from .faults import Fault
 from .files import DriverFiles
@@ -78,7 +79,7 @@ class SimulatedNode:
 
         self._change_system(unload)
         for index in range(len(self._description().gpus)):
-            self._change(index, self._forget_instances(index))
+            self._change(index, functools.partial(self._forget_instances, index))
 
     def load_driver(self) -> None:
         """Bring the driver back."""
@@ -89,11 +90,15 @@ class SimulatedNode:
         self._change_system(load)
 
     def reset_gpu(self, index: int) -> None:
-        """Reset a GPU: its instances go, and a pending MIG mode becomes the current one."""
+        """Reset a GPU: its instances go, and a pending MIG mode becomes the current one.
+
+        Raises NvmlError with IN_USE, and changes nothing, while processes use it.
+        """
 
         def reset(board: Board) -> None:
-            self._forget_instances(index)(board)
+            instances = list(board.state.gpu_instances)
             board.reset()
+            self._remove_files(index, instances)
 
         self._change(index, reset)
 
@@ -131,9 +136,7 @@ class SimulatedNode:
     def _initial_board(self, index: int, gpu: GpuDescription) -> BoardState:
         board = Board(gpu.board, BoardState(mig_current=gpu.mig, mig_pending=gpu.mig))
         for wanted in gpu.instances:
-            profile = gpu.board.profile_by_name(wanted.profile)
-            assert profile is not None  # the description was checked
-            placement = next(one for one in profile.placements if one.start == wanted.start)
+            profile, placement = wanted.on(gpu.board)
             instance = board.create_gpu_instance(profile.info.id, placement)
             self._files.add_gpu_instance(index, instance.id)
             compute = board.create_compute_instance(instance.id, COMPUTE_PROFILES[profile.info.slice_count])
@@ -161,15 +164,15 @@ class SimulatedNode:
             change(system)
             self._store.write_system(system)
 
-    def _forget_instances(self, index: int) -> Callable[[Board], None]:
-        def forget(board: Board) -> None:
-            for instance in board.state.gpu_instances:
-                for compute in instance.compute_instances:
-                    self._files.remove_compute_instance(index, instance.id, compute.id)
-                self._files.remove_gpu_instance(index, instance.id)
-            board.state.gpu_instances.clear()
+    def _forget_instances(self, index: int, board: Board) -> None:
+        self._remove_files(index, board.state.gpu_instances)
+        board.state.gpu_instances.clear()
 
-        return forget
+    def _remove_files(self, index: int, instances: Iterable[GpuInstanceState]) -> None:
+        for instance in instances:
+            for compute in instance.compute_instances:
+                self._files.remove_compute_instance(index, instance.id, compute.id)
+            self._files.remove_gpu_instance(index, instance.id)
 
     def _find(self, uuid: str) -> tuple[int, int, int]:
         """(GPU index, GPU instance, compute instance) of a UUID; -1 for the instances of a whole GPU."""

@@ -62,8 +62,10 @@ class Store:
             os.close(descriptor)
 
     def read_board(self, index: int) -> BoardState:
-        """The state of GPU `index`."""
-        return BoardState.from_json(json.loads((self.folder / f"gpu-{index}.json").read_bytes()))
+        """The state of GPU `index`, without processes that have ended since: a driver cleans up after these."""
+        state = BoardState.from_json(json.loads((self.folder / f"gpu-{index}.json").read_bytes()))
+        state.processes = [one for one in state.processes if _runs(one.pid)]
+        return state
 
     def write_board(self, index: int, state: BoardState) -> None:
         """Replace the state of GPU `index`; the caller holds its lock."""
@@ -71,10 +73,11 @@ class Store:
 
     def read_system(self) -> SystemState:
         """The state of the driver."""
-        value: dict[str, Any] = json.loads(self.system_file.read_bytes())
-        absent = value["absent"]
-        faults = [decode_fault(Fields(row)) for row in value["faults"]]
-        return SystemState(value["identity"], None if absent is None else Return[absent], faults)
+        return parse_system(self.read_system_text())
+
+    def read_system_text(self) -> bytes:
+        """The same as it is stored, for telling cheaply whether it has changed."""
+        return self._system_file.read_bytes()
 
     def write_system(self, state: SystemState) -> None:
         """Replace the state of the driver; the caller holds its lock."""
@@ -83,11 +86,10 @@ class Store:
             "absent": None if state.absent is None else state.absent.name,
             "faults": [encode_fault(fault) for fault in state.faults],
         }
-        _replace(self.system_file, json.dumps(value))
+        _replace(self._system_file, json.dumps(value))
 
     @property
-    def system_file(self) -> Path:
-        """Where the state of the driver is; its change time tells whether to read it again."""
+    def _system_file(self) -> Path:
         return self.folder / "system.json"
 
     @property
@@ -99,6 +101,22 @@ class Store:
         """Report an event to everybody who waits."""
         with self.events.open("a", encoding="utf-8") as file:
             file.write(json.dumps(event) + "\n")
+
+
+def parse_system(text: bytes) -> SystemState:
+    """The state of the driver as `Store.read_system_text` gives it."""
+    value: dict[str, Any] = json.loads(text)
+    absent = value["absent"]
+    faults = [decode_fault(Fields(row)) for row in value["faults"]]
+    return SystemState(value["identity"], None if absent is None else Return[absent], faults)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - called on every board access
+            return file.read().rpartition(b")")[2].split()[0] != b"Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _replace(path: Path, text: str) -> None:

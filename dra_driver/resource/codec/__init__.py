@@ -12,7 +12,7 @@ from .decode import (
 )
 from .dialect import BY_API_VERSION, DIALECTS, GROUP, V1, V1BETA1, V1BETA2, Dialect
 from .encode import encode_allocation, encode_claim_spec, encode_meta, encode_slice, encode_taint
-from .fields import DecodeError, Fields, exactly_one, json_type
+from .fields import DecodeError, Fields, json_type
 
 __all__ = [
     "BY_API_VERSION",
@@ -36,6 +36,5 @@ __all__ = [
     "encode_meta",
     "encode_slice",
     "encode_taint",
-    "exactly_one",
     "json_type",
 ]

@@ -58,6 +58,8 @@ _REQUIREMENT_FIELDS = (
     "capacity",
 )
 
+_DEVICE_FIELDS = ("attributes", "capacity", "consumesCounters", "taints", "nodeName", "nodeSelector", "allNodes")
+
 Decoded = ResourceSlice | DeviceClass | ResourceClaim | ResourceClaimTemplate | Node
 
 
@@ -73,7 +75,7 @@ def decode(value: object, *, strict: bool = True) -> Decoded:
     if not isinstance(api_version, str) or not isinstance(kind, str):
         raise DecodeError("", "not a Kubernetes object: apiVersion and kind are missing")
     if (api_version, kind) == ("v1", "Node"):
-        return decode_node(value)
+        return decode_node(value, strict=strict)
     dialect = BY_API_VERSION.get(api_version)
     if dialect is None:
         hint = f" (use {', '.join(d.api_version for d in DIALECTS)})" if api_version.startswith(GROUP + "/") else ""
@@ -168,9 +170,9 @@ def decode_claim_template(value: object, dialect: Dialect, *, strict: bool = Tru
     return decoded
 
 
-def decode_node(value: object) -> Node:
+def decode_node(value: object, *, strict: bool = True) -> Node:
     """The metadata of a core/v1 Node; the rest of it is not read."""
-    top = Fields(value)
+    top = Fields(value, strict=strict)
     node = Node(_object_meta(top))
     top.ignore_rest()
     return node
@@ -304,6 +306,13 @@ def _request_range(fields: Fields | None) -> RequestRange | None:
 def _device(fields: Fields, dialect: Dialect) -> Device:
     name = fields.required_text("name")
     if dialect.nested_device:
+        misplaced = next((field for field in _DEVICE_FIELDS if field in fields), None)
+        if misplaced is not None:
+            raise fields.error(
+                misplaced,
+                f"is the form of resource.k8s.io/v1. In {dialect.api_version} put it under 'basic',"
+                " or set apiVersion: resource.k8s.io/v1",
+            )
         body = fields.object("basic") or Fields({}, "basic", fields)
     else:
         if "basic" in fields:
@@ -348,16 +357,18 @@ def _attribute(fields: Fields, name: str, value: object) -> AttributeValue:
     if not isinstance(value, dict):
         raise fields.error(path, f"must be an object such as {{string: a100}}, not {json_type(value)}")
     present = {kind: content for kind, content in value.items() if content is not None}
-    for kind, content in present.items():
+    for kind, content in list(present.items()):
         if kind in _SCALAR_TYPES:
             if type(content) is not _SCALAR_TYPES[kind]:
                 raise fields.error(f"{path}.{kind}", f"must be of type {kind}, not {json_type(content)}")
         elif kind in _LIST_TYPES:
             if type(content) is not list or any(type(item) is not _LIST_TYPES[kind] for item in content):
                 raise fields.error(f"{path}.{kind}", f"must be a list of {kind}")
-        else:
+        elif fields.strict:
             known = ", ".join((*_SCALAR_TYPES, *_LIST_TYPES))
             raise fields.error(f"{path}.{kind}", f"unknown field (an attribute has one of {known})")
+        else:
+            del present[kind]
     if len(present) != 1:
         return MalformedAttribute(present)
     ((kind, content),) = present.items()
@@ -447,6 +458,12 @@ def _request(fields: Fields, dialect: Dialect) -> DeviceRequest:
     alternatives = fields.objects("firstAvailable", _sub_request)
     exactly: DeviceRequirements | None = None
     if dialect.flat_request:
+        if "exactly" in fields:
+            raise fields.error(
+                "exactly",
+                f"is the form of resource.k8s.io/v1. In {dialect.api_version} move everything under 'exactly'"
+                " one level up, beside 'name', or set apiVersion: resource.k8s.io/v1",
+            )
         if not alternatives:
             exactly = _requirements(fields)
     else:

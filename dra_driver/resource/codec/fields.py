@@ -6,7 +6,7 @@ asked for. null is absence, as in the Kubernetes API.
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..quantity import Quantity, QuantityError
@@ -189,12 +189,3 @@ def json_type(value: object) -> str:
         case Mapping():
             return "an object"
     return type(value).__name__
-
-
-def exactly_one(fields: Fields, choices: Iterable[str]) -> None:
-    """Refuse an object that has none or several of `choices`."""
-    names = list(choices)
-    present = [name for name in names if name in fields]
-    if len(present) != 1:
-        found = f"not {' and '.join(present)}" if present else "none is set"
-        raise fields.error("", f"exactly one of {', '.join(names)} must be set; {found}")

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of several configurations an allocated device gets."""
+
+import pytest
+
+from dra_driver.config import API_VERSION, ConfigError, GpuConfig, MigDeviceConfig, TimeSlice, config_for
+from dra_driver.resource import AllocatedConfiguration, AllocatedDevice, OpaqueConfiguration
+
+DRIVER = "gpu.nvidia.com"
+
+
+def sliced(
+    interval: str, *requests: str, source: str = "FromClaim", driver: str = DRIVER, kind: str = "GpuConfig"
+) -> AllocatedConfiguration:
+    """A configuration told from others by its interval."""
+    sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
+    parameters = {"apiVersion": API_VERSION, "kind": kind, "sharing": sharing}
+    return AllocatedConfiguration(source, requests, OpaqueConfiguration(driver, parameters))
+
+
+def plain(kind: str, *requests: str) -> AllocatedConfiguration:
+    """A configuration of a kind with nothing in it."""
+    return AllocatedConfiguration(
+        "FromClaim", requests, OpaqueConfiguration(DRIVER, {"apiVersion": API_VERSION, "kind": kind})
+    )
+
+
+def device(request: str = "gpu") -> AllocatedDevice:
+    """A device that was allocated for this request."""
+    return AllocatedDevice(request, DRIVER, "node-a", "gpu-0")
+
+
+BROKEN = plain("Nonsense")
+
+# what is decided, the request, the configurations as listed in the allocation, the interval of the one that wins
+PRECEDENCE: list[tuple[str, str, list[AllocatedConfiguration], str | None]] = [
+    ("nothing configured is the default", "gpu", [], None),
+    ("the only one applies", "gpu", [sliced("Long")], "Long"),
+    ("the later wins", "gpu", [sliced("Long"), sliced("Short")], "Short"),
+    ("the claim's wins over the class's", "gpu", [sliced("Long", source="FromClass"), sliced("Short")], "Short"),
+    ("the class's applies alone", "gpu", [sliced("Long", "gpu", source="FromClass")], "Long"),
+    ("other requests' are passed over", "gpu", [sliced("Long", "gpu"), sliced("Short", "nic")], "Long"),
+    ("only other requests' is the default", "gpu", [sliced("Short", "nic")], None),
+    ("one of several requests", "gpu", [sliced("Long", "nic", "gpu")], "Long"),
+    ("named and general: the later wins", "gpu", [sliced("Long", "gpu"), sliced("Short")], "Short"),
+    ("general and named: the later wins", "gpu", [sliced("Long"), sliced("Short", "gpu")], "Short"),
+    ("an alternative by its full name", "gpu/big", [sliced("Long", "gpu/big")], "Long"),
+    ("an alternative by its request's name", "gpu/big", [sliced("Long", "gpu")], "Long"),
+    ("another alternative's is passed over", "gpu/big", [sliced("Long", "gpu/small")], None),
+    ("a request is not its alternatives", "gpu", [sliced("Long", "gpu/big")], None),
+    ("names are compared whole", "gpu", [sliced("Long", "gpu2"), sliced("Short", "gp")], None),
+    ("other drivers' are passed over", "gpu", [sliced("Long"), sliced("Short", driver="nic.example.com")], "Long"),
+    ("general ones of another kind are passed over", "gpu", [sliced("Long"), plain("MigDeviceConfig")], "Long"),
+    ("a broken one that is overridden does no harm", "gpu", [BROKEN, sliced("Long")], "Long"),
+    ("one without sharing overrides, too", "gpu", [sliced("Long"), plain("GpuConfig")], None),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_name", "configs", "interval"), [row[1:] for row in PRECEDENCE], ids=[row[0] for row in PRECEDENCE]
+)
+def test_precedence(request_name: str, configs: list[AllocatedConfiguration], interval: str | None) -> None:
+    found = config_for(device(request_name), GpuConfig, configs)
+    assert isinstance(found, GpuConfig)
+    assert (found.sharing and found.sharing.interval) == (interval and TimeSlice(interval))
+
+
+def test_a_mig_device_takes_its_own_kind() -> None:
+    configs = [plain("MigDeviceConfig"), plain("GpuConfig")]
+    assert config_for(device(), MigDeviceConfig, configs) == MigDeviceConfig()
+    assert config_for(device(), GpuConfig, configs) == GpuConfig()
+
+
+def test_a_configuration_of_the_wrong_kind_for_a_named_request_is_an_error() -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"^request gpu is configured with a MigDeviceConfig, but device gpu-0 takes a GpuConfig$",
+    ):
+        config_for(device(), GpuConfig, [sliced("Long"), plain("MigDeviceConfig", "gpu")])
+
+
+@pytest.mark.parametrize("requests", [(), ("gpu",)])
+def test_a_broken_one_that_applies_is_an_error(requests: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="kind: 'Nonsense' is not supported"):
+        config_for(device(), GpuConfig, [sliced("Long"), plain("Nonsense", *requests)])

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptions of simulated nodes: what they mean, and what a mistake is answered with."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_driver.gpu.nvml import Return
+from dra_driver.gpu.simulation import DescriptionError, load_description, shipped_nodes
+from dra_driver.gpu.simulation.description import (
+    FabricDescription,
+    GpuDescription,
+    InstanceDescription,
+    NodeDescription,
+    decode_description,
+    encode_description,
+    parse_description,
+)
+from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.simulation.models import boards
+
+VERSIONS = 'driverVersion: 570.158.01\ncudaVersion: "12.8"\n'
+H100 = "model: H100-SXM5-80GB"
+
+MISTAKES = {
+    "": "driverVersion: is required",
+    "- a": "must be an object, not a list",
+    "{": "while parsing a flow",
+    "driverVersion: 570.158.01\ncudaVersion: 12.8": "cudaVersion: must be a string, not a number",
+    'driverVersion: 570.158.01\ncudaVersion: "12"': "cudaVersion: '12' is not a dotted number such as 12.8",
+    'driverVersion: ../570.1\ncudaVersion: "12.8"': "driverVersion: '../570.1' is not a dotted number",
+    VERSIONS + "gpu: []": "gpu: unknown field; did you mean 'gpus'?",
+    VERSIONS + "gpus: [{}]": "gpus[0].model: is required",
+    VERSIONS + "gpus: [{model: V100}]": "gpus[0].model: 'V100' is not simulated (there are A100-SXM4-40GB, ",
+    VERSIONS + f"gpus: [{{{H100}, count: 0}}]": "gpus[0].count: must be at least 1, not 0",
+    VERSIONS + f"gpus: [{{{H100}, numaNodes: [0, 1]}}]": "gpus[0].numaNodes: must have one entry a GPU (1), has 2",
+    VERSIONS + f"gpus: [{{{H100}, numaNodes: ['0']}}]": "gpus[0].numaNodes: must be a list of int",
+    VERSIONS + f"gpus: [{{{H100}, pciAddresses: ['1b:00.0']}}]": "gpus[0].pciAddresses: '1b:00.0' is not of the form",
+    VERSIONS + f"gpus: [{{{H100}, pciAddresses: ['0000:1b:00.0']}}, {{{H100}, pciAddresses: ['0000:1b:00.0']}}]": (
+        "gpus: two GPUs have the PCI address 0000:1b:00.0"
+    ),
+    VERSIONS + f"gpus: [{{{H100}, mig: 1}}]": "gpus[0].mig: must be true or false, not a number",
+    VERSIONS + f"gpus: [{{{H100}, instances: [{{profile: 1g.10gb}}]}}]": "gpus[0].instances: need mig: true",
+    VERSIONS + f"gpus: [{{{H100}, mig: true, instances: [{{profile: 1g.5gb}}]}}]": (
+        "gpus[0].instances[0].profile: '1g.5gb' is no profile of H100-SXM5-80GB (these are: 1g.10gb, 1g.10gb+me, "
+    ),
+    VERSIONS + f"gpus: [{{{H100}, mig: true, instances: [{{profile: 3g.40gb, start: 2}}]}}]": (
+        "gpus[0].instances[0].start: 3g.40gb cannot start at memory slice 2 (it can at [0, 4])"
+    ),
+    VERSIONS + f"gpus: [{{{H100}, mig: true, instances: [{{profile: 3g.40gb}}, {{profile: 1g.10gb, start: 3}}]}}]": (
+        "gpus[0].instances[1]: does not fit beside the others: memory slices of 3:1 are taken"
+    ),
+    VERSIONS
+    + f"gpus: [{{{H100}, mig: true, instances: [{{profile: 1g.10gb+me}}, {{profile: 1g.10gb+me, start: 1}}]}}]": (
+        "gpus[0].instances[1]: does not fit beside the others: no more instances of 1g.10gb+me"
+    ),
+    VERSIONS + "fabric: {clique: 1}": "fabric.clusterUUID: is required",
+    VERSIONS + "faults: [{code: IN_USE}]": "faults[0].call: is required",
+    VERSIONS + "faults: [{call: nvmlShutdown, code: BUSY}]": "faults[0].code: 'BUSY' is no NVML return code (they are ",
+    VERSIONS + "faults: [{call: nvmlShutdown, seconds: -1}]": "faults[0].seconds: must be a number of seconds up to",
+    VERSIONS + "faults: [{call: nvmlShutdown, seconds: .inf}]": "faults[0].seconds: must be a number of seconds up to",
+    VERSIONS + "faults: [{call: nvmlShutdown, times: -1}]": "faults[0].times: must not be negative: -1",
+}
+
+
+@pytest.mark.parametrize(("text", "error"), MISTAKES.items(), ids=[error[:70] for error in MISTAKES.values()])
+def test_a_mistake_is_answered_with_its_place(text: str, error: str) -> None:
+    with pytest.raises(DescriptionError) as raised:
+        parse_description(text, "my-node.yaml")
+    assert str(raised.value).startswith(f"simulated node my-node.yaml: {error}")
+
+
+def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+    with pytest.raises(
+        DescriptionError, match=r"no simulated node 'h100x9': .* a100-40x8, .* h100x8, .* -mig or -mixed"
+    ):
+        load_description("h100x9")
+
+
+def test_gpus_without_an_address_get_the_next_free_bus() -> None:
+    text = (
+        VERSIONS + f"gpus: [{{{H100}, count: 2}}, {{{H100}, pciAddresses: ['0000:10:00.0'], pcieRoots: [pci0000:0f]}}]"
+    )
+    gpus = parse_description(text, "").gpus
+    assert [gpu.pci_address for gpu in gpus] == ["0000:11:00.0", "0000:12:00.0", "0000:10:00.0"]
+    assert [gpu.pcie_root for gpu in gpus] == ["pci0000:11", "pci0000:12", "pci0000:0f"]
+    assert [gpu.numa_node for gpu in gpus] == [-1, -1, -1]
+
+
+def test_a_group_is_as_many_gpus_as_its_count() -> None:
+    text = VERSIONS + f"gpus: [{{{H100}, count: 2, mig: true, instances: [{{profile: 3g.40gb, start: 4}}]}}]"
+    gpus = parse_description(text, "").gpus
+    assert [(gpu.mig, gpu.instances) for gpu in gpus] == [(True, (InstanceDescription("3g.40gb", 4),))] * 2
+
+
+@pytest.mark.parametrize("name", shipped_nodes())
+def test_shipped_nodes_come_plain_split_and_mixed(name: str) -> None:
+    plain, split, mixed = (load_description(name + mode) for mode in ("", "-mig", "-mixed"))
+    count = len(plain.gpus)
+    assert not any(gpu.mig for gpu in plain.gpus)
+    assert all(gpu.mig for gpu in split.gpus)
+    assert [gpu.mig for gpu in mixed.gpus] == [False] * (count // 2) + [True] * (count // 2)
+    assert len({gpu.pci_address for gpu in plain.gpus}) == count
+    assert all(gpu.pcie_root and gpu.numa_node in (0, 1) for gpu in plain.gpus)
+
+
+def test_a_file_may_describe_the_node(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(VERSIONS + f"gpus: [{{{H100}}}]\n")
+    node = load_description(str(file))
+    assert (node.driver_version, node.cuda_version) == ("570.158.01", "12.8")
+    assert [gpu.board.model for gpu in node.gpus] == ["H100-SXM5-80GB"]
+
+
+faults = st.builds(
+    Fault,
+    call=st.sampled_from(["nvmlShutdown", "nvmlDeviceGetName"]),
+    gpu=st.none() | st.integers(0, 15),
+    code=st.none() | st.sampled_from(Return),
+    seconds=st.floats(0, 10),
+    times=st.integers(0, 5),
+)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> NodeDescription:
+    """Any node."""
+    gpus = []
+    for index in range(draw(st.integers(0, 3))):
+        board = draw(st.sampled_from(list(boards().values())))
+        profile = draw(st.sampled_from(board.profiles))
+        placement = draw(st.sampled_from(profile.placements))
+        mig = draw(st.booleans())
+        instances = (InstanceDescription(profile.info.name, placement.start),) if mig and draw(st.booleans()) else ()
+        address = f"{draw(st.integers(0, 0xFFFFF)):04x}:{index:02x}:00.0"
+        gpus.append(GpuDescription(board, address, draw(st.integers(-1, 3)), "pci0000:15", mig, instances))
+    fabric = draw(st.none() | st.builds(FabricDescription, st.uuids().map(str), st.integers(0, 9)))
+    return NodeDescription("570.158.01", "12.8", tuple(gpus), fabric, tuple(draw(st.lists(faults, max_size=2))))
+
+
+@given(nodes())
+def test_a_description_survives_being_stored(node: NodeDescription) -> None:
+    assert decode_description(json.loads(json.dumps(encode_description(node)))) == node
+
+
+def test_mig_can_be_switched_on_for_some_gpus() -> None:
+    node = load_description("a30x4")
+    assert [gpu.mig for gpu in node.with_mig(range(1, 3)).gpus] == [False, True, True, False]
+    split = replace(node, gpus=tuple(replace(gpu, mig=True) for gpu in node.gpus))
+    assert split.with_mig(range(0)) == split

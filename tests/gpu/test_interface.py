@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gateway's interface: both sides have it whole, and its numbers are NVML's."""
+
+import inspect
+
+import pynvml
+import pytest
+
+from dra_driver.gpu.library import NvmlLibrary
+from dra_driver.gpu.nvml import Architecture, EventType, FabricState, Nvml, Pci, Return
+from dra_driver.gpu.profiles import COMPUTE_PROFILE_CONSTANTS, PROFILE_CONSTANTS
+from dra_driver.gpu.simulation import SimulatedNvml
+
+METHODS = sorted(Nvml.__abstractmethods__)
+EVENTS = {
+    EventType.SINGLE_BIT_ECC: "SingleBitEccError",
+    EventType.DOUBLE_BIT_ECC: "DoubleBitEccError",
+    EventType.XID: "XidCriticalError",
+    EventType.SINGLE_BIT_ECC_STORM: "SingleBitEccErrorStorm",
+    EventType.DRAM_RETIREMENT: "DramRetirementEvent",
+    EventType.DRAM_RETIREMENT_FAILURE: "DramRetirementFailure",
+    EventType.NON_FATAL_POISON: "NonFatalPoisonError",
+    EventType.FATAL_POISON: "FatalPoisonError",
+    EventType.GPU_UNAVAILABLE: "GpuUnavailableError",
+    EventType.GPU_RECOVERY_ACTION: "GpuRecoveryAction",
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("gateway", [NvmlLibrary, SimulatedNvml])
+def test_a_gateway_has_every_method_with_the_interfaces_signature(gateway: type[Nvml], method: str) -> None:
+    assert method in vars(gateway)
+    assert inspect.signature(getattr(gateway, method)) == inspect.signature(getattr(Nvml, method))
+
+
+@pytest.mark.parametrize("gateway", [NvmlLibrary, SimulatedNvml])
+def test_a_gateway_adds_nothing_to_the_interface(gateway: type[Nvml]) -> None:
+    assert [name for name in vars(gateway) if not name.startswith("_") and name not in METHODS] == []
+
+
+@pytest.mark.parametrize("code", Return)
+def test_return_codes_are_nvmls(code: Return) -> None:
+    assert getattr(pynvml, f"NVML_ERROR_{code.name}") == code
+
+
+def test_codes_of_newer_drivers_are_unknown() -> None:
+    assert Return.of(19) is Return.IN_USE
+    assert Return.of(31) is Return.UNKNOWN
+    assert Return.of(999) is Return.UNKNOWN
+
+
+@pytest.mark.parametrize("architecture", Architecture)
+def test_architectures_are_nvmls(architecture: Architecture) -> None:
+    assert getattr(pynvml, f"NVML_DEVICE_ARCH_{architecture.name}") == architecture
+
+
+@pytest.mark.parametrize("state", FabricState)
+def test_fabric_states_are_nvmls(state: FabricState) -> None:
+    assert getattr(pynvml, f"NVML_GPU_FABRIC_STATE_{state.name}") == state
+
+
+@pytest.mark.parametrize("event", EventType)
+def test_event_types_are_nvmls(event: EventType) -> None:
+    assert getattr(pynvml, f"nvmlEventType{EVENTS[event]}") == event
+
+
+def test_profile_constants_are_nvmls() -> None:
+    prefix = "NVML_GPU_INSTANCE_PROFILE_"
+    named = {value for name, value in vars(pynvml).items() if name.startswith(prefix) and not name.endswith("_COUNT")}
+    assert set(PROFILE_CONSTANTS) <= named
+    assert len(COMPUTE_PROFILE_CONSTANTS) == pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
+
+
+@pytest.mark.parametrize(
+    ("pci", "address"),
+    [
+        (Pci(0, 0x3B, 0, 0), "0000:3b:00.0"),
+        (Pci(0x1F, 0, 0x1C, 0), "001f:00:1c.0"),
+        (Pci(0x10000, 1, 0, 0), "10000:01:00.0"),
+    ],
+)
+def test_pci_addresses_are_written_as_sysfs_does(pci: Pci, address: str) -> None:
+    assert pci.address == address

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real gateway against an NVML of our own (nvml_stub.c): arguments, structures, handles and errors.
+
+pynvml keeps one library for the life of a process, so every session is a process of its own. What a test wants to
+know is a function that runs there, with the gateway, and returns plain values.
+"""
+
+import multiprocessing
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from dra_driver.gpu.library import LIBRARY, LIBRARY_DIRECTORIES, NvmlLibrary, find_library
+from dra_driver.gpu.nvml import (
+    NO_INSTANCE,
+    ComputeInstanceProfile,
+    EventType,
+    Fabric,
+    FabricState,
+    GpuInstance,
+    GpuInstanceProfile,
+    MigMode,
+    NvmlError,
+    Pci,
+    Placement,
+    Return,
+)
+from dra_driver.gpu.profiles import supported_profiles
+
+T = TypeVar("T")
+
+STUB = Path(__file__).with_name("nvml_stub.c")
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler on PATH to build the NVML stub with")
+
+UUID = "GPU-00000000-0000-0000-0000-000000000000"
+ONE_SLICE = GpuInstanceProfile(
+    constant=0, id=19, name="1g.10gb", slice_count=1, instance_count=7, memory_mib=9984, multiprocessors=16,
+    copy_engines=1, decoders=2, encoders=3, jpeg_engines=4, ofa_engines=5,
+)  # fmt: skip
+
+
+class Session:
+    """A process in which a gateway is used."""
+
+    def __init__(self, executor: ProcessPoolExecutor, driver_root: Path | None) -> None:
+        self._executor = executor
+        self._driver_root = driver_root
+
+    def __call__(self, ask: Callable[[NvmlLibrary], T]) -> T:
+        """What `ask` answers there, given an initialized gateway."""
+        return self._executor.submit(_with_gateway, ask, self._driver_root).result()
+
+
+def _with_gateway(ask: Callable[[NvmlLibrary], T], driver_root: Path | None) -> T:
+    nvml = NvmlLibrary(driver_root)
+    nvml.initialize()
+    try:
+        return ask(nvml)
+    finally:
+        nvml.shutdown()
+
+
+def build(root: Path, *defines: str, directory: str = "usr/lib64") -> Path:
+    """A driver root with the stub in it."""
+    assert COMPILER is not None
+    library = root / directory / LIBRARY
+    library.parent.mkdir(parents=True)
+    options = ["-std=c11", "-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}", *defines]
+    subprocess.run([COMPILER, *options, "-o", str(library), str(STUB)], check=True)
+    return root
+
+
+def process() -> ProcessPoolExecutor:
+    """One fresh process."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A session with a driver of today."""
+    root = build(tmp_path_factory.mktemp("driver"))
+    with process() as executor:
+        yield Session(executor, root)
+
+
+@pytest.fixture(scope="module")
+def old_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A session with a driver that lacks the newer calls."""
+    root = build(tmp_path_factory.mktemp("old-driver"), "-DOLD_DRIVER")
+    with process() as executor:
+        yield Session(executor, root)
+
+
+def failure(call: Callable[..., object], *arguments: object) -> tuple[Return, str] | None:
+    """The code and text of the error that a call fails with; None when it succeeds."""
+    try:
+        call(*arguments)
+    except NvmlError as error:
+        return error.code, str(error)
+    return None
+
+
+# The system and its GPUs
+
+
+def system(nvml: NvmlLibrary) -> tuple[str, int, int]:
+    """What there is."""
+    return nvml.driver_version(), nvml.cuda_driver_version(), nvml.device_count()
+
+
+@needs_compiler
+def test_the_system(driver: Session) -> None:
+    assert driver(system) == ("570.158.01", 12080, 3)
+
+
+def facts(nvml: NvmlLibrary) -> dict[str, object]:
+    """All about GPU 0."""
+    gpu = nvml.device_by_index(0)
+    return {
+        "uuid": nvml.uuid(gpu),
+        "minor": nvml.minor(gpu),
+        "name": nvml.name(gpu),
+        "brand": nvml.brand(gpu),
+        "architecture": nvml.architecture(gpu),
+        "capability": nvml.compute_capability(gpu),
+        "memory": nvml.memory_total(gpu),
+        "pci": nvml.pci(gpu),
+        "addressing": nvml.addressing_mode(gpu),
+        "links": [nvml.nvlink_active(gpu, link) for link in (0, 3)],
+        "fabric": nvml.fabric(gpu),
+        "processes": nvml.compute_processes(gpu),
+    }
+
+
+@needs_compiler
+def test_facts_of_a_gpu(driver: Session) -> None:
+    found = driver(facts)
+    assert found == {
+        "uuid": UUID,
+        "minor": 4,
+        "name": "NVIDIA H100 80GB HBM3",
+        "brand": 14,
+        "architecture": 9,
+        "capability": (9, 1),
+        "memory": 81559 << 20,
+        "pci": Pci(0x10, 0x3B, 0x1C, 0x233010DE, 0x16C110DE),
+        "addressing": "ATS",
+        "links": [True, False],
+        "fabric": Fabric(FabricState.COMPLETED, "10111213-1415-1617-1819-1a1b1c1d1e1f", 5, 0, 1),
+        "processes": (41, 42),
+    }
+    assert Pci(0x10, 0x3B, 0x1C, 0).address == "0010:3b:1c.0"
+
+
+def by_uuid(nvml: NvmlLibrary) -> tuple[int, object]:
+    """The minor of the GPU with a UUID, and what becomes of a wrong one."""
+    return nvml.minor(nvml.device_by_uuid(UUID[:-1] + "2")), failure(nvml.device_by_uuid, "GPU-nonsense")
+
+
+@needs_compiler
+def test_a_gpu_is_found_by_its_uuid(driver: Session) -> None:
+    assert driver(by_uuid) == (6, (Return.NOT_FOUND, "nvmlDeviceGetHandleByUUID: NOT_FOUND"))
+
+
+# Errors
+
+
+def errors(nvml: NvmlLibrary) -> list[object]:
+    """What calls fail with: of a lost GPU, of one that is too new, and with wrong arguments."""
+    lost, new = nvml.device_by_index(1), nvml.device_by_index(2)
+    return [
+        failure(nvml.uuid, lost),
+        failure(nvml.mig_mode, lost),
+        failure(nvml.name, new),
+        failure(nvml.memory_total, new),
+        failure(nvml.mig_mode, new),
+        failure(nvml.fabric, new),
+        failure(nvml.device_by_index, 3),
+        failure(nvml.nvlink_active, new, 18),
+        failure(nvml.gpu_instance_profile, nvml.device_by_index(0), 2),
+        failure(nvml.gpu_instance_profile, nvml.device_by_index(0), 18),
+    ]
+
+
+@needs_compiler
+def test_errors_have_their_code_and_the_name_of_the_call(driver: Session) -> None:
+    assert driver(errors) == [
+        (Return.GPU_IS_LOST, "nvmlDeviceGetUUID: GPU_IS_LOST"),
+        (Return.GPU_IS_LOST, "nvmlDeviceGetMigMode: GPU_IS_LOST"),
+        (Return.UNKNOWN, "nvmlDeviceGetName: UNKNOWN (code 777)"),
+        (Return.NOT_SUPPORTED, "nvmlDeviceGetMemoryInfo: NOT_SUPPORTED"),
+        (Return.NOT_SUPPORTED, "nvmlDeviceGetMigMode: NOT_SUPPORTED"),
+        (Return.UNKNOWN, "nvmlDeviceGetGpuFabricInfoV: UNKNOWN (state 9)"),
+        (Return.INVALID_ARGUMENT, "nvmlDeviceGetHandleByIndex: INVALID_ARGUMENT"),
+        (Return.INVALID_ARGUMENT, "nvmlDeviceGetNvLinkState: INVALID_ARGUMENT"),
+        (Return.NOT_SUPPORTED, "nvmlDeviceGetGpuInstanceProfileInfo: NOT_SUPPORTED"),
+        (Return.INVALID_ARGUMENT, "nvmlDeviceGetGpuInstanceProfileInfo: INVALID_ARGUMENT"),
+    ]
+
+
+def novelties(nvml: NvmlLibrary) -> tuple[object, ...]:
+    """What a newer GPU says that we have no name for."""
+    gpu = nvml.device_by_index(2)
+    return nvml.brand(gpu), nvml.addressing_mode(gpu), nvml.compute_processes(gpu)
+
+
+@needs_compiler
+def test_answers_without_a_name_are_passed_on(driver: Session) -> None:
+    assert driver(novelties) == (99, "7", ())
+
+
+def twice(nvml: NvmlLibrary) -> tuple[object, ...]:
+    """Shutting down one gateway of two, and then using both."""
+    other = NvmlLibrary()
+    other.initialize()
+    other.shutdown()
+    counted = other.device_count()
+    nvml.shutdown()
+    unusable = failure(nvml.device_count)
+    nvml.initialize()
+    return counted, unusable
+
+
+@needs_compiler
+def test_initializations_are_counted(driver: Session) -> None:
+    assert driver(twice) == (3, (Return.UNINITIALIZED, "nvmlDeviceGetCount: UNINITIALIZED"))
+
+
+# MIG
+
+
+def profiles(nvml: NvmlLibrary) -> list[GpuInstanceProfile]:
+    """The profiles that GPU 0 has."""
+    return supported_profiles(nvml, nvml.device_by_index(0))
+
+
+@needs_compiler
+def test_profiles_with_the_drivers_names(driver: Session) -> None:
+    first, second = driver(profiles)
+    assert first == ONE_SLICE
+    assert (second.constant, second.id, second.name, second.memory_mib) == (1, 14, "2g.20gb", 20096)
+
+
+@needs_compiler
+def test_an_old_driver_gives_profiles_without_names(old_driver: Session) -> None:
+    found = old_driver(profiles)
+    assert [profile.name for profile in found] == ["", ""]
+    assert [(profile.id, profile.slice_count, profile.ofa_engines) for profile in found] == [(19, 1, 5), (14, 2, 0)]
+
+
+def missing(nvml: NvmlLibrary) -> object:
+    """A call that an old driver lacks."""
+    return failure(nvml.addressing_mode, nvml.device_by_index(0))
+
+
+@needs_compiler
+def test_a_call_that_the_driver_lacks(old_driver: Session) -> None:
+    assert old_driver(missing) == (Return.FUNCTION_NOT_FOUND, "nvmlDeviceGetAddressingMode: FUNCTION_NOT_FOUND")
+
+
+def mode(nvml: NvmlLibrary) -> list[object]:
+    """Switching MIG mode on and off."""
+    gpu = nvml.device_by_index(0)
+    before = failure(nvml.gpu_instance_placements, gpu, 19), nvml.mig_devices(gpu)
+    on = nvml.set_mig_mode(gpu, True), nvml.mig_mode(gpu)
+    return [before, on, (nvml.set_mig_mode(gpu, False), nvml.mig_mode(gpu))]
+
+
+@needs_compiler
+def test_mig_mode_and_why_it_stays_pending(tmp_path: Path) -> None:
+    with process() as executor:
+        assert Session(executor, build(tmp_path))(mode) == [
+            ((Return.NOT_SUPPORTED, "nvmlDeviceGetGpuInstancePossiblePlacements: NOT_SUPPORTED"), ()),
+            (None, MigMode(True, True)),
+            (Return.IN_USE, MigMode(True, False)),
+        ]
+
+
+def placements(nvml: NvmlLibrary) -> list[tuple[Placement, ...]]:
+    """Where instances of two profiles could be, and of one that is unknown."""
+    gpu = nvml.device_by_index(0)
+    nvml.set_mig_mode(gpu, True)
+    return [nvml.gpu_instance_placements(gpu, profile) for profile in (19, 14, 99)]
+
+
+@needs_compiler
+def test_placements_are_as_many_as_the_driver_says(driver: Session) -> None:
+    assert driver(placements) == [
+        tuple(Placement(start, 1) for start in range(7)),
+        (Placement(0, 2), Placement(2, 2), Placement(4, 2)),
+        (),
+    ]
+
+
+def instances(nvml: NvmlLibrary) -> dict[str, object]:
+    """A MIG device is made, looked at from all sides, and destroyed; another one of the GPU is left alone."""
+    gpu = nvml.device_by_index(0)
+    nvml.set_mig_mode(gpu, True)
+    other = nvml.create_gpu_instance(gpu, 19, Placement(6, 1))
+    made = nvml.create_gpu_instance(gpu, 14, Placement(2, 2))
+    seen: dict[str, object] = {
+        "info": nvml.gpu_instance_info(made),
+        "taken": failure(nvml.create_gpu_instance, gpu, 19, Placement(3, 1)),
+        "listed": [nvml.gpu_instance_info(one).id for one in nvml.gpu_instances(gpu, 14)],
+        "by id": nvml.gpu_instance_info(nvml.gpu_instance_by_id(gpu, 2)).profile_id,
+        "no such id": failure(nvml.gpu_instance_by_id, gpu, 5),
+        "compute profile": nvml.compute_instance_profile(made, 1),
+        "no such compute profile": failure(nvml.compute_instance_profile, made, 2),
+        "no compute instance": nvml.compute_instances(made, 21),
+    }
+    compute = nvml.create_compute_instance(made, 21)
+    info = nvml.compute_instance_info(compute)
+    device = info.device
+    uuid = nvml.uuid(device)
+    seen |= {
+        "compute": (info.id, info.profile_id),
+        "computes": [nvml.compute_instance_info(one).id for one in nvml.compute_instances(made, 21)],
+        "compute by id": nvml.compute_instance_info(nvml.compute_instance_by_id(made, 0)).profile_id,
+        "no such compute": failure(nvml.compute_instance_by_id, made, 1),
+        "uuid": uuid,
+        "ids": nvml.mig_instance_ids(device),
+        "ids by uuid": nvml.mig_instance_ids(nvml.device_by_uuid(uuid)),
+        "devices": [nvml.uuid(one) for one in nvml.mig_devices(gpu)],
+        "not a MIG device": failure(nvml.mig_instance_ids, gpu),
+        "busy": failure(nvml.destroy_gpu_instance, made),
+    }
+    nvml.destroy_compute_instance(compute)
+    nvml.destroy_gpu_instance(made)
+    seen["gone"] = failure(nvml.gpu_instance_info, made), nvml.mig_devices(gpu), nvml.gpu_instances(gpu, 14)
+    seen["left"] = nvml.gpu_instance_info(other)
+    nvml.destroy_gpu_instance(other)
+    return seen
+
+
+@needs_compiler
+def test_instances_are_made_seen_and_destroyed(driver: Session) -> None:
+    assert driver(instances) == {
+        "info": GpuInstance(2, 14, Placement(2, 2)),
+        "taken": (
+            Return.INSUFFICIENT_RESOURCES,
+            "nvmlDeviceCreateGpuInstanceWithPlacement: INSUFFICIENT_RESOURCES",
+        ),
+        "listed": [2],
+        "by id": 14,
+        "no such id": (Return.NOT_FOUND, "nvmlDeviceGetGpuInstanceById: NOT_FOUND"),
+        "compute profile": ComputeInstanceProfile(constant=1, id=21, slice_count=2, instance_count=1),
+        "no such compute profile": (
+            Return.NOT_SUPPORTED,
+            "nvmlGpuInstanceGetComputeInstanceProfileInfo: NOT_SUPPORTED",
+        ),
+        "no compute instance": (),
+        "compute": (0, 21),
+        "computes": [0],
+        "compute by id": 21,
+        "no such compute": (Return.NOT_FOUND, "nvmlGpuInstanceGetComputeInstanceById: NOT_FOUND"),
+        "uuid": "MIG-00000000-0000-0000-0000-000000000002",
+        "ids": (2, 0),
+        "ids by uuid": (2, 0),
+        "devices": ["MIG-00000000-0000-0000-0000-000000000002"],
+        "not a MIG device": (Return.INVALID_ARGUMENT, "nvmlDeviceGetGpuInstanceId: INVALID_ARGUMENT"),
+        "busy": (Return.IN_USE, "nvmlGpuInstanceDestroy: IN_USE"),
+        "gone": ((Return.NOT_FOUND, "nvmlGpuInstanceGetInfo: NOT_FOUND"), (), ()),
+        "left": GpuInstance(1, 19, Placement(6, 1)),
+    }
+
+
+# Events
+
+
+def events(nvml: NvmlLibrary) -> list[object]:
+    """Everything that an event set reports."""
+    gpu, deaf = nvml.device_by_index(0), nvml.device_by_index(2)
+    waiting = nvml.event_set()
+    registered = [nvml.register_events(one, EventType.XID | EventType.FATAL_POISON, waiting) for one in (gpu, deaf)]
+    event = nvml.wait_event(waiting, 250)
+    assert event is not None
+    seen: list[object] = [
+        registered,
+        (nvml.uuid(event.device), event.type, event.data, event.gpu_instance, event.compute_instance),
+        failure(nvml.wait_event, waiting, 250),
+        nvml.wait_event(waiting, 250),
+        nvml.wait_event(waiting, 250),
+    ]
+    nvml.free_event_set(waiting)
+    return seen
+
+
+@needs_compiler
+def test_events_of_what_the_gpu_supports_then_errors_then_nothing(driver: Session) -> None:
+    assert driver(events) == [
+        [EventType.XID, EventType(0)],
+        (UUID, EventType.XID, 79, 3, 0),
+        (Return.UNKNOWN, "nvmlEventSetWait_v2: UNKNOWN (code 777)"),
+        None,
+        None,
+    ]
+    assert NO_INSTANCE == 0xFFFFFFFF
+
+
+# Where the library is found
+
+
+def starts(driver_root: Path | None) -> tuple[Return, str] | None:
+    """Why a gateway cannot be initialized; None when it can."""
+    return failure(NvmlLibrary(driver_root).initialize)
+
+
+@pytest.mark.parametrize("directory", LIBRARY_DIRECTORIES)
+def test_the_library_is_found_below_the_driver_root(tmp_path: Path, directory: str) -> None:
+    (tmp_path / directory).mkdir(parents=True, exist_ok=True)
+    library = tmp_path / directory / LIBRARY
+    library.touch()
+    assert find_library(tmp_path) == library
+
+
+def test_a_root_without_the_library_has_none(tmp_path: Path) -> None:
+    assert find_library(tmp_path) is None
+
+
+def test_the_first_directory_counts(tmp_path: Path) -> None:
+    for directory in LIBRARY_DIRECTORIES:
+        (tmp_path / directory).mkdir(parents=True, exist_ok=True)
+        (tmp_path / directory / LIBRARY).touch()
+    assert find_library(tmp_path) == tmp_path / LIBRARY_DIRECTORIES[0] / LIBRARY
+
+
+def test_a_library_that_cannot_be_loaded_says_so(tmp_path: Path) -> None:
+    (tmp_path / LIBRARY).write_text("not a library")
+    with process() as executor:
+        found = executor.submit(starts, tmp_path).result()
+    assert found is not None
+    code, text = found
+    assert code is Return.LIBRARY_NOT_FOUND
+    assert text.startswith("dlopen: LIBRARY_NOT_FOUND (")
+    assert str(tmp_path / LIBRARY) in text
+
+
+@pytest.mark.skipif(
+    find_library(Path("/")) is not None,
+    reason="this machine has a driver of its own",
+)
+def test_without_a_library_there_is_none(tmp_path: Path) -> None:
+    with process() as executor:
+        for root in (tmp_path, None):
+            found = executor.submit(starts, root).result()
+            assert found == (Return.LIBRARY_NOT_FOUND, "nvmlInitWithFlags: LIBRARY_NOT_FOUND")
+
+
+@needs_compiler
+def test_a_library_that_appears_later_is_found_by_the_same_process(tmp_path: Path) -> None:
+    with process() as executor:
+        assert executor.submit(starts, tmp_path).result() is not None
+        build(tmp_path)
+        assert executor.submit(starts, tmp_path).result() is None

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What we encode, against the JSON schemas that Kubernetes publishes with each release."""
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate  # type: ignore[import-untyped]  # published without types
+import pytest
+
+from dra_driver.gpu.layout import node_slices
+from dra_driver.gpu.simulation import shipped_nodes
+from dra_driver.resource import ResourceClaim, ResourceSlice
+from dra_driver.resource.codec import (
+    V1,
+    V1BETA1,
+    V1BETA2,
+    Dialect,
+    decode,
+    encode_allocation,
+    encode_claim_spec,
+    encode_meta,
+    encode_slice,
+)
+from tests.resource.test_decode import CLAIM, load
+from tests.support.nodes import make_node
+
+RELEASES = [(V1, "1.34"), (V1, "1.36"), (V1, "1.37"), (V1BETA2, "1.36"), (V1BETA1, "1.36")]
+IDS = [f"{dialect.version}-of-{release}" for dialect, release in RELEASES]
+
+
+def check(value: dict[str, Any], release: str) -> None:
+    """Raises unless `value` is as this release's schema says, without unknown fields."""
+    kubernetes_validate.validate(value, release, strict=True)
+
+
+def published(root: Path, node: str) -> tuple[ResourceSlice, ...]:
+    """The slices of a shipped node."""
+    return node_slices("node-a", "uid", make_node(root, node).describe())
+
+
+@pytest.mark.parametrize("node", [base + mode for base in shipped_nodes() for mode in ("", "-mig", "-mixed")])
+def test_slices_of_every_shipped_node_are_as_published(tmp_path: Path, node: str) -> None:
+    for one in published(tmp_path, node):
+        check(encode_slice(one, V1), "1.36")
+
+
+@pytest.mark.parametrize("base", shipped_nodes())
+@pytest.mark.parametrize(("dialect", "release"), RELEASES, ids=IDS)
+def test_slices_are_as_published_with_every_version(tmp_path: Path, base: str, dialect: Dialect, release: str) -> None:
+    counters, whole, split, *_ = published(tmp_path, f"{base}-mixed")
+    for one in (counters, whole, split):
+        check(encode_slice(one, dialect), release)
+
+
+@pytest.mark.parametrize(("dialect", "release"), RELEASES, ids=IDS)
+def test_claims_are_as_published_with_every_version(dialect: Dialect, release: str) -> None:
+    claim = decode(load(CLAIM))
+    assert isinstance(claim, ResourceClaim)
+    assert claim.allocation is not None
+    value = {
+        "apiVersion": dialect.api_version,
+        "kind": "ResourceClaim",
+        "metadata": encode_meta(claim.metadata),
+        "spec": encode_claim_spec(claim.spec, dialect),
+        "status": {"allocation": encode_allocation(claim.allocation)},
+    }
+    check(value, release)
+
+
+def test_the_schemas_do_notice_a_field_of_another_version(tmp_path: Path) -> None:
+    (only,) = published(tmp_path, "a30x4")
+    with pytest.raises(kubernetes_validate.ValidationError, match="basic"):
+        check({**encode_slice(only, V1BETA1), "apiVersion": V1.api_version}, "1.36")
