@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON of every served version of resource.k8s.io <-> the vocabulary. Nothing else knows versions exist."""
 
-from .decode import (
-    Decoded,
-    decode,
-    decode_claim,
-    decode_claim_template,
-    decode_class,
-    decode_node,
-    decode_slice,
-)
+from .decode import Decoded, decode
+from .decode_claims import decode_claim, decode_claim_template, decode_class
+from .decode_parts import decode_node
+from .decode_slices import decode_slice
 from .dialect import BY_API_VERSION, DIALECTS, GROUP, V1, V1BETA1, V1BETA2, Dialect
 from .encode import encode_allocation, encode_claim_spec, encode_meta, encode_slice, encode_taint
 from .fields import DecodeError, Fields, json_type

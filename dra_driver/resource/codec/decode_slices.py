@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ResourceSlices from JSON: pools, devices and what describes them."""
+
+from ..device import (
+    AttributeList,
+    AttributeValue,
+    CounterConsumption,
+    CounterSet,
+    Device,
+    DeviceCapacity,
+    DeviceTaint,
+    MalformedAttribute,
+    RequestPolicy,
+    RequestRange,
+)
+from ..quantity import Quantity
+from ..semver import Version
+from ..slices import ResourcePool, ResourceSlice
+from .decode_parts import node_selector, object_meta, timestamp
+from .dialect import Dialect
+from .fields import Fields, json_type
+
+_SCALAR_TYPES: dict[str, type] = {"string": str, "int": int, "bool": bool, "version": str}
+_LIST_TYPES: dict[str, type] = {"strings": str, "ints": int, "bools": bool, "versions": str}
+_DEVICE_FIELDS = ("attributes", "capacity", "consumesCounters", "taints", "nodeName", "nodeSelector", "allNodes")
+
+
+def decode_slice(value: object, dialect: Dialect, *, strict: bool = True) -> ResourceSlice:
+    """A ResourceSlice."""
+    top = Fields(value, strict=strict)
+    metadata = object_meta(top)
+    spec = top.required_object("spec")
+    pool = spec.required_object("pool")
+    decoded = ResourceSlice(
+        metadata=metadata,
+        driver=spec.required_text("driver"),
+        pool=ResourcePool(
+            pool.required_text("name"), pool.required_integer("generation"), pool.required_integer("resourceSliceCount")
+        ),
+        node_name=spec.text("nodeName") or None,
+        node_selector=node_selector(spec.object("nodeSelector")),
+        all_nodes=spec.flag("allNodes"),
+        per_device_node_selection=spec.flag("perDeviceNodeSelection"),
+        devices=spec.objects("devices", lambda fields: _device(fields, dialect)),
+        shared_counters=spec.objects("sharedCounters", _counter_set),
+    )
+    pool.finish()
+    spec.finish()
+    top.finish()
+    return decoded
+
+
+def _counter_set(fields: Fields) -> CounterSet:
+    counters = CounterSet(fields.required_text("name"), _counters(fields))
+    fields.finish()
+    return counters
+
+
+def _counter_consumption(fields: Fields) -> CounterConsumption:
+    consumption = CounterConsumption(fields.required_text("counterSet"), _counters(fields))
+    fields.finish()
+    return consumption
+
+
+def _counters(fields: Fields) -> dict[str, Quantity]:
+    return {name: counter.value for name, counter in _capacities(fields, "counters").items()}
+
+
+def _capacities(fields: Fields, field: str) -> dict[str, DeviceCapacity]:
+    values = fields.raw_object(field) or {}
+    decoded: dict[str, DeviceCapacity] = {}
+    for name, value in values.items():
+        if type(value) is dict and len(value) == 1 and type(text := value.get("value")) is str:
+            decoded[name] = DeviceCapacity(fields.as_quantity(f"{field}[{name}].value", text))
+        else:
+            decoded[name] = _capacity(Fields(value, f"{field}[{name}]", fields))
+    return decoded
+
+
+def _capacity(fields: Fields) -> DeviceCapacity:
+    value = fields.quantity("value")
+    if value is None:
+        raise fields.error("value", "is required")
+    policy: RequestPolicy | None = None
+    policy_fields = fields.object("requestPolicy")
+    if policy_fields is not None:
+        values = policy_fields.array("validValues")
+        policy = RequestPolicy(
+            default=policy_fields.quantity("default"),
+            valid_values=tuple(policy_fields.as_quantity(f"validValues[{i}]", v) for i, v in enumerate(values)),
+            valid_range=_request_range(policy_fields.object("validRange")),
+        )
+        policy_fields.finish()
+    fields.finish()
+    return DeviceCapacity(value, policy)
+
+
+def _request_range(fields: Fields | None) -> RequestRange | None:
+    if fields is None:
+        return None
+    minimum = fields.quantity("min")
+    if minimum is None:
+        raise fields.error("min", "is required")
+    decoded = RequestRange(minimum, fields.quantity("max"), fields.quantity("step"))
+    fields.finish()
+    return decoded
+
+
+def _device(fields: Fields, dialect: Dialect) -> Device:
+    name = fields.required_text("name")
+    if dialect.nested_device:
+        misplaced = next((field for field in _DEVICE_FIELDS if field in fields), None)
+        if misplaced is not None:
+            raise fields.error(
+                misplaced,
+                f"is the form of resource.k8s.io/v1. In {dialect.api_version} put it under 'basic',"
+                " or set apiVersion: resource.k8s.io/v1",
+            )
+        body = fields.object("basic") or Fields({}, "basic", fields)
+    else:
+        if "basic" in fields:
+            raise fields.error(
+                "basic",
+                f"is the form of resource.k8s.io/v1beta1. In {dialect.api_version} move everything under 'basic'"
+                " one level up, beside 'name', or set apiVersion: resource.k8s.io/v1beta1",
+            )
+        body = fields
+    device = Device(
+        name=name,
+        attributes=_attributes(body),
+        capacity=_capacities(body, "capacity"),
+        consumes_counters=body.objects("consumesCounters", _counter_consumption),
+        node_name=body.optional_text("nodeName"),
+        node_selector=node_selector(body.object("nodeSelector")),
+        all_nodes=body.flag("allNodes"),
+        taints=body.objects("taints", _taint),
+        binds_to_node=body.flag("bindsToNode"),
+        binding_conditions=body.texts("bindingConditions"),
+        binding_failure_conditions=body.texts("bindingFailureConditions"),
+        allow_multiple_allocations=body.flag("allowMultipleAllocations"),
+    )
+    body.ignore("nodeAllocatableResourceMappings")
+    body.finish()
+    if body is not fields:
+        fields.finish()
+    return device
+
+
+def _attributes(fields: Fields) -> dict[str, AttributeValue]:
+    values = fields.raw_object("attributes") or {}
+    return {name: _attribute(fields, name, value) for name, value in values.items()}
+
+
+def _attribute(fields: Fields, name: str, value: object) -> AttributeValue:
+    if type(value) is dict and len(value) == 1:
+        ((kind, content),) = value.items()
+        if kind == "string" and type(content) is str:
+            return content
+    path = f"attributes[{name}]"
+    if not isinstance(value, dict):
+        raise fields.error(path, f"must be an object such as {{string: a100}}, not {json_type(value)}")
+    present = {kind: content for kind, content in value.items() if content is not None}
+    for kind, content in list(present.items()):
+        if kind in _SCALAR_TYPES:
+            if type(content) is not _SCALAR_TYPES[kind]:
+                raise fields.error(f"{path}.{kind}", f"must be of type {kind}, not {json_type(content)}")
+        elif kind in _LIST_TYPES:
+            if type(content) is not list or any(type(item) is not _LIST_TYPES[kind] for item in content):
+                raise fields.error(f"{path}.{kind}", f"must be a list of {kind}")
+        elif fields.strict:
+            known = ", ".join((*_SCALAR_TYPES, *_LIST_TYPES))
+            raise fields.error(f"{path}.{kind}", f"unknown field (an attribute has one of {known})")
+        else:
+            del present[kind]
+    if len(present) != 1:
+        return MalformedAttribute(present)
+    ((kind, content),) = present.items()
+    if kind in _LIST_TYPES:
+        return AttributeList(kind, tuple(Version(item) if kind == "versions" else item for item in content))
+    if kind == "version":
+        return Version(content)
+    result: str | int | bool = content
+    return result
+
+
+def _taint(fields: Fields) -> DeviceTaint:
+    taint = DeviceTaint(
+        key=fields.required_text("key"),
+        effect=fields.required_text("effect"),
+        value=fields.text("value"),
+        time_added=timestamp(fields, "timeAdded"),
+    )
+    fields.finish()
+    return taint
