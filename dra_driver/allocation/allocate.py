@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocating pending claims: on one node, and on every node of a cluster.
+
+The same answers as kube-scheduler's structured allocator, each node looked at by itself (within one
+attempt the scheduler shares counters between nodes, which makes a few of its answers depend on
+timing). Nothing changes but what the cluster keeps of its own preparation.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+
+from ..resource import DeviceRequirements, Node, ResourceClaim
+from .cel_selectors import compile_cel
+from .cluster import Cluster
+from .errors import AllocationError
+from ..cel import Reads
+from .features import Features
+from .likeness import Concern
+from .observer import Observer
+from .options import Options
+from .outcome import ALLOCATED, ERROR, UNAVAILABLE, ErrorKind, NodeOutcome
+from .outcomes import Group, Outcomes
+from .pools import PoolState
+from .problem import state_problem
+from .results import ShareIds, allocations
+from .search import Search, Solution
+from .selectors import Compile, Selectors
+from .survey import NodeView
+
+
+def new_share_id() -> str:
+    """A random UUID."""
+    return str(uuid.uuid4())
+
+
+def allocate(
+    cluster: Cluster,
+    claims: Sequence[ResourceClaim],
+    node_name: str,
+    features: Features | None = None,
+    *,
+    compile_selector: Compile = compile_cel,
+    share_ids: ShareIds = new_share_id,
+    observer: Observer | None = None,
+    limit: int | None = None,
+) -> NodeOutcome:
+    """Allocates `claims` together, as those of one pod, with devices that `node_name` can reach.
+
+    `claims` need not be among the cluster's. `limit` is the number of search steps after which to give
+    up on the node, as the scheduler does after ten seconds. KeyError when the cluster has no such node.
+    """
+    attempt = _Attempt(cluster, claims, features or Features(), compile_selector, share_ids, limit)
+    node = cluster.node_by_name[node_name]
+    return attempt.outcome(node, attempt.decide(node, observer))
+
+
+def allocate_all(
+    cluster: Cluster,
+    claims: Sequence[ResourceClaim],
+    features: Features | None = None,
+    *,
+    compile_selector: Compile = compile_cel,
+    share_ids: ShareIds = new_share_id,
+    limit: int | None = None,
+) -> Outcomes:
+    """`allocate` on every node of the cluster, each kind of node decided once."""
+    attempt = _Attempt(cluster, claims, features or Features(), compile_selector, share_ids, limit)
+    return attempt.outcomes()
+
+
+Decision = Solution | AllocationError | None
+
+
+class _Attempt:
+    """One set of claims, to be allocated on one or many nodes."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        claims: Sequence[ResourceClaim],
+        features: Features,
+        compile_selector: Compile,
+        share_ids: ShareIds,
+        limit: int | None,
+    ) -> None:
+        self._cluster = cluster
+        self._claims = claims
+        self._features = features
+        self._survey = cluster.survey(features)
+        self._rulings = cluster.rulings(features, compile_selector)
+        self._share_ids = share_ids
+        self._limit = limit
+
+    def decide(self, node: Node, observer: Observer | None = None) -> Decision:
+        """The solution, None when there is none, or what stopped the search for it."""
+        try:
+            view = self._survey.view(node)
+            if observer is not None:
+                observer.starts(view)
+                for pool in view.pools:
+                    if pool.state is not PoolState.COMPLETE:
+                        observer.skips(pool)
+            options = Options(view, self._survey, self._cluster.class_by_name, self._features, self._rulings, observer)
+            problem = state_problem(view, self._survey, self._claims, options, self._features)
+            return Search(problem, self._features, observer, self._limit).run()
+        except AllocationError as failure:
+            return failure
+
+    def outcome(self, node: Node, decision: Decision) -> NodeOutcome:
+        """The decision in words of the API."""
+        if isinstance(decision, AllocationError):
+            return _failed(node, decision)
+        view = self._survey.view(node)
+        if decision is None:
+            return _without_solution(view)
+        try:
+            results = allocations(self._claims, decision, view, self._features, self._share_ids)
+        except AllocationError as failure:
+            return _failed(node, failure)
+        return NodeOutcome(node.name, ALLOCATED, results)
+
+    def outcomes(self) -> Outcomes:
+        """What every node answers."""
+        decisions: dict[str, Decision] = {}
+        groups: list[Group] = []
+        for nodes in self._cluster.likeness(self._features).groups(self._concern()):
+            first = nodes[0]
+            decision = decisions[first.name] = self.decide(first)
+            groups.append(Group(self.outcome(first, decision), tuple(node.name for node in nodes)))
+
+        def write(name: str, group: Group) -> NodeOutcome:
+            node = self._cluster.node_by_name[name]
+            decision = decisions[group.nodes[0]]
+            # A failure names devices of the node that it was met on.
+            return self.outcome(node, self.decide(node) if isinstance(decision, AllocationError) else decision)
+
+        return Outcomes(tuple(node.name for node in self._cluster.nodes), groups, write)
+
+    def _concern(self) -> Concern:
+        reads = Reads()
+        capacities = False
+        for required in _requirements(self._claims):
+            device_class = self._cluster.class_by_name.get(required.device_class_name)
+            if device_class is not None:
+                reads |= self._rulings.of(Selectors(device_class.selectors, required.selectors)).reads
+            capacities = capacities or bool(required.capacity_requests)
+        compared = (
+            constraint.match_attribute or constraint.distinct_attribute
+            for claim in self._claims
+            for constraint in claim.spec.constraints
+        )
+        return Concern(reads, frozenset(attribute for attribute in compared if attribute), capacities)
+
+
+def _requirements(claims: Sequence[ResourceClaim]) -> Iterator[DeviceRequirements]:
+    for claim in claims:
+        for request in claim.spec.requests:
+            if request.exactly is not None:
+                yield request.exactly
+            yield from (alternative.requirements for alternative in request.first_available)
+
+
+def _failed(node: Node, failure: AllocationError) -> NodeOutcome:
+    return NodeOutcome(node.name, ERROR, (), failure.kind, failure.fatal, failure.message)
+
+
+def _without_solution(view: NodeView) -> NodeOutcome:
+    """No solution, which counts as an error of the node when it sees an invalid pool, related or not."""
+    invalid = [pool for pool in view.pools if pool.state is PoolState.INVALID]
+    if not invalid:
+        return NodeOutcome(view.node.name, UNAVAILABLE)
+    pools = "; ".join(f"{pool.driver}/{pool.name}: {pool.reason}" for pool in invalid)
+    text = f"the claims do not fit, and node {view.node.name} sees invalid pools: {pools}"
+    return NodeOutcome(view.node.name, ERROR, (), ErrorKind.INVALID_POOLS, False, text)

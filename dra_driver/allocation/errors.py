@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The error that ends an allocation attempt at once: there is no backtracking around it."""
+
+from .outcome import ErrorKind
+
+
+class AllocationError(Exception):
+    """Carries the kind of error, its text, and whether it stops the pod (`fatal`) or only rules out the node."""
+
+    def __init__(self, kind: ErrorKind, message: str, *, fatal: bool = True) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.fatal = fatal

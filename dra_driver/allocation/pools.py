@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools as one node sees them: generations, completeness, validity, and the order of their devices.
+
+Follows the pool gathering of Kubernetes' structured allocator. Most nodes see most pools in the same
+way, so a view depends on the slices that are relevant and not on the node.
+"""
+
+import enum
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, chain
+
+from ..resource import CounterSet, Device, ResourceSlice
+from .facts import odd_devices
+from .nodes import Place, place
+from .usage import PoolKey, PoolUsage
+
+CounterKey = tuple[str, str]
+"""(counter set, counter)."""
+
+
+class PoolState(enum.Enum):
+    """Whether devices of a pool are offered."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, eq=False)
+class PoolView:
+    """One pool, as the nodes for which the same slices are relevant see it.
+
+    `slices` hold the devices on offer, in order; `elsewhere` are the slices of the generation that are
+    for other nodes, whose devices draw on the same counters. Both are empty unless the state is COMPLETE.
+    """
+
+    key: PoolKey
+    state: PoolState = PoolState.COMPLETE
+    reason: str = ""
+    slices: tuple[ResourceSlice, ...] = ()
+    elsewhere: tuple[ResourceSlice, ...] = ()
+    counter_sets: Mapping[str, CounterSet] = field(default_factory=dict)
+
+    @property
+    def driver(self) -> str:
+        return self.key[0]
+
+    @property
+    def name(self) -> str:
+        return self.key[1]
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """Every device on offer, in the order of the search."""
+        return tuple(chain.from_iterable(slice_.devices for slice_ in self.slices))
+
+    @cached_property
+    def attribute_keys(self) -> frozenset[str]:
+        """The keys under which any device publishes an attribute."""
+        return frozenset([key for device in self.devices for key in device.attributes])
+
+    @cached_property
+    def odd_devices(self) -> frozenset[int]:
+        """Devices (by index) that expressions may fail on whatever they read."""
+        return odd_devices(self.devices)
+
+    @cached_property
+    def has_binding_conditions(self) -> bool:
+        """Whether the pool is searched after those without."""
+        return any(device.binding_conditions for device in self.devices)
+
+    @cached_property
+    def places(self) -> Mapping[int, Place]:
+        """Where the devices are, by index, that have places of their own."""
+        places: dict[int, Place] = {}
+        first = 0
+        for slice_ in self.slices:
+            if slice_.per_device_node_selection:
+                places.update((first + index, place(device)) for index, device in enumerate(slice_.devices))
+            first += len(slice_.devices)
+        return places
+
+    def slice_of(self, device: int) -> ResourceSlice:
+        """The slice that lists the device with that index in `devices`."""
+        ends = list(accumulate(len(slice_.devices) for slice_ in self.slices))
+        return self.slices[bisect_right(ends, device)]
+
+    def available(self, usage: PoolUsage) -> dict[CounterKey, int]:
+        """What is left of each counter, in billionths; negative where too much is in use."""
+        left = {
+            (name, counter): amount.nanos
+            for name, counters in self.counter_sets.items()
+            for counter, amount in counters.counters.items()
+        }
+        if not left or not (usage.whole or usage.shared):
+            return left
+        for slice_ in chain(self.slices, self.elsewhere):
+            for device in slice_.devices:
+                if usage.is_used(device.name):
+                    for consumption in device.consumes_counters:
+                        for counter, amount in consumption.counters.items():
+                            left[consumption.counter_set, counter] -= amount.nanos
+        return left
+
+
+def pool_view(
+    key: PoolKey, relevant: Sequence[ResourceSlice], pool: Sequence[ResourceSlice], *, partitionable: bool
+) -> PoolView | None:
+    """How a node sees a pool for which the slices `relevant` count; None where the pool is to be ignored.
+
+    `pool` are all its slices, of every node and generation. `partitionable` is the gate.
+    """
+    generation = max(slice_.pool.generation for slice_ in relevant)
+    current = [slice_ for slice_ in relevant if slice_.pool.generation == generation]
+    wanted = current[0].pool.resource_slice_count
+    elsewhere: list[ResourceSlice] = []
+    if len(current) != wanted:
+        if any(slice_.pool.generation > generation for slice_ in pool):
+            return None
+        every = [slice_ for slice_ in pool if slice_.pool.generation == generation]
+        if len(every) != wanted:
+            reason = f"it has {len(every)} slices of generation {generation} instead of {wanted}"
+            return PoolView(key, PoolState.INCOMPLETE, reason)
+        here = {slice_.metadata.name for slice_ in current}
+        elsewhere = [slice_ for slice_ in every if slice_.metadata.name not in here]
+    # Kubernetes' oldest allocator keeps the order of its informer instead, which is no order at all.
+    current.sort(key=lambda slice_: slice_.metadata.name)
+    if not partitionable:
+        reason = _repeated("devices", (device.name for slice_ in current for device in slice_.devices))
+        return PoolView(key, PoolState.INVALID, reason) if reason else PoolView(key, slices=tuple(current))
+    return _with_counters(key, current, elsewhere)
+
+
+def _with_counters(key: PoolKey, current: list[ResourceSlice], elsewhere: list[ResourceSlice]) -> PoolView:
+    offering = tuple(slice_ for slice_ in current if not slice_.shared_counters)
+    declared = [counters for slice_ in chain(current, elsewhere) for counters in slice_.shared_counters]
+    sets = {counters.name: counters for counters in declared}
+    reason = (
+        _repeated("devices", (device.name for slice_ in offering for device in slice_.devices))
+        or _repeated("counter sets", (counters.name for counters in declared))
+        or _undefined_counter(sets, chain(current, elsewhere))
+    )
+    if reason:
+        return PoolView(key, PoolState.INVALID, reason)
+    others = tuple(slice_ for slice_ in elsewhere if not slice_.shared_counters)
+    return PoolView(key, slices=offering, elsewhere=others, counter_sets=sets)
+
+
+def _repeated(what: str, names: Iterable[str]) -> str:
+    every = list(names)
+    seen = set(every)
+    if len(every) == len(seen):
+        return ""
+    name = next(name for name in sorted(seen) if every.count(name) > 1)
+    return f"it has {every.count(name)} {what} named {name}"
+
+
+def _undefined_counter(sets: Mapping[str, CounterSet], slices: Iterable[ResourceSlice]) -> str:
+    for slice_ in slices:
+        for device in slice_.devices:
+            for consumption in device.consumes_counters:
+                name = consumption.counter_set
+                if name not in sets:
+                    return f"its device {device.name} consumes counter set {name}, which it does not define"
+                undefined = consumption.counters.keys() - sets[name].counters.keys()
+                if undefined:
+                    return f"its device {device.name} consumes counter {min(undefined)}, which set {name} does not have"
+    return ""

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search: depth first, the first complete solution wins.
+
+Visits the candidates in the order of Kubernetes' structured allocator and keeps its state between
+visits as that does, defects included, because what a refused candidate leaves behind decides about
+later ones. It keeps a stack of its own, so that the size of a pod's claims does not meet Python's.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..resource import limits
+from .capacity import Share, shortage
+from .errors import AllocationError
+from .features import Features, Variant
+from .observer import Check, Detail, Observer, Refusal
+from .option import BoundConstraint, Option
+from .outcome import ErrorKind
+from .problem import Problem
+from .pruning import is_hopeless, twins
+
+Dead = int
+"""Why a branch holds no solution: TRIED, or the index of the claim that it would give too many devices."""
+
+TRIED: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A device for an option, or a share of it."""
+
+    option: Option
+    device: int
+    share: Share | None
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """For each claim the option that serves each request, and the picks in order."""
+
+    options: list[list[Option]]
+    picks: list[list[Pick]]
+
+
+@dataclass(slots=True)
+class _Choice:
+    """A request with alternatives, of which those before `next` led nowhere."""
+
+    claim: int
+    request: int
+    next: int = 0
+    all_too_many: bool = True
+
+
+@dataclass(slots=True)
+class _Place:
+    """The n-th device of an option: which was picked, and where among the option's devices to go on."""
+
+    claim: int
+    request: int
+    option: Option
+    number: int
+    position: int
+    failed: set[tuple[int, int]] = field(default_factory=set)
+    """Kinds of twins that were tried in vain, and for which claims they were picked then."""
+
+
+class Search:
+    """One search for one problem: call `run` once."""
+
+    def __init__(
+        self, problem: Problem, features: Features, observer: Observer | None = None, limit: int | None = None
+    ) -> None:
+        """`limit` is the number of steps (a device placed, or a placement taken back) after which to give up.
+
+        An observer is shown every attempt; without one those that cannot change the answer are left out.
+        """
+        self._hopeless = observer is None and is_hopeless(problem)
+        self._claims = problem.claims
+        self._charges = problem.charges
+        self._consumed = problem.consumed
+        self._sharing = problem.sharing
+        self._quirks = features.quirks
+        self._twins = twins(problem, features) if observer is None else None
+        self._permutes = features.variant is Variant.STABLE
+        self._observer = observer
+        self._picked = [0] * len(problem.charges)  # for each device a bit for each claim that has it as a whole
+        self._shared: dict[int, dict[str, int]] = {}  # capacity that picked shares consume
+        self._picks: list[list[Pick]] = [[] for _ in problem.claims]
+        self._charged: list[bool] = []  # for each pick whether it took counters
+        self._stack: list[_Choice | _Place] = []
+        self._complete = False
+        self._limit = limit
+
+    def run(self) -> Solution | None:
+        """The first solution; None when there is none. AllocationError ends the search."""
+        if self._hopeless:
+            return None
+        dead = self._enter(0, 0)
+        steps = 0
+        while not self._complete:
+            steps += 1
+            if steps == self._limit:
+                raise AllocationError(ErrorKind.SEARCH_LIMIT, f"no answer was found in {steps} steps", fatal=False)
+            if dead is not None:
+                if not self._stack:
+                    return None
+                dead = self._retreat(self._stack[-1], dead)
+            else:
+                place = self._stack[-1]
+                assert isinstance(place, _Place)
+                dead = self._advance(place)
+        return Solution(self._chosen(), self._picks)
+
+    def _chosen(self) -> list[list[Option]]:
+        choices = {(top.claim, top.request): top.next - 1 for top in self._stack if isinstance(top, _Choice)}
+        return [
+            [options[choices.get((claim, request), 0)] for request, options in enumerate(requests)]
+            for claim, requests in enumerate(self._claims)
+        ]
+
+    def _enter(self, claim: int, request: int) -> Dead | None:
+        """Turns to a request, or to the next claim when that was the last one."""
+        while claim < len(self._claims) and request >= len(self._claims[claim]):
+            claim, request = claim + 1, 0
+        if claim == len(self._claims):
+            self._complete = True
+            return None
+        options = self._claims[claim][request]
+        if not options[0].is_alternative:
+            return self._begin(claim, request, options[0])
+        choice = _Choice(claim, request)
+        self._stack.append(choice)
+        return self._choose(choice)
+
+    def _choose(self, choice: _Choice) -> Dead | None:
+        """Turns to the next alternative."""
+        options = self._claims[choice.claim][choice.request]
+        while choice.next < len(options):
+            option = options[choice.next]
+            choice.next += 1
+            dead = self._begin(choice.claim, choice.request, option)
+            if dead is None:
+                return None
+            choice.all_too_many &= dead == choice.claim
+        self._stack.pop()
+        return choice.claim if choice.all_too_many else TRIED
+
+    def _begin(self, claim: int, request: int, option: Option) -> Dead | None:
+        """Turns to the first device of an option."""
+        if option.wants_all and not option.devices:
+            return TRIED
+        if option.count <= 0:
+            return self._enter(claim, request + 1)
+        if len(self._picks[claim]) + option.count > limits.RESULTS_PER_CLAIM:
+            return claim
+        self._stack.append(_Place(claim, request, option, 0, 0))
+        return None
+
+    def _advance(self, place: _Place) -> Dead | None:
+        """Picks the next device that can be had for `place` and turns to what comes after it."""
+        if not self._pick(place):
+            self._stack.pop()
+            return TRIED
+        option, number = place.option, place.number + 1
+        if number == option.count:
+            return self._enter(place.claim, place.request + 1)
+        position = 0 if self._permutes and not option.wants_all else place.position
+        self._stack.append(_Place(place.claim, place.request, option, number, position))
+        return None
+
+    def _retreat(self, top: _Choice | _Place, dead: Dead) -> Dead | None:
+        """Goes on with `top` after what came after it led nowhere."""
+        if isinstance(top, _Choice):
+            top.all_too_many &= dead == top.claim
+            return self._choose(top)
+        device = self._undo(top)
+        if self._twins is not None:
+            top.failed.add((self._twins[device], self._picked[device]))
+        if dead == top.claim or top.option.wants_all:
+            self._stack.pop()
+            return dead if dead == top.claim else TRIED
+        return self._advance(top)
+
+    def _pick(self, place: _Place) -> bool:
+        option, picked, shares = place.option, self._picked, place.option.shares
+        mask = 1 << place.claim if option.requirements.admin_access else -1
+        devices = option.devices
+        if option.wants_all:
+            end = place.number + 1
+        elif self._observer is None and not self._permutes and option.leaves_nothing:
+            end = len(devices) - (option.count - place.number - 1)  # enough have to be left for the places to come
+        else:
+            end = len(devices)
+        for position in range(place.position, end):
+            device = devices[position]
+            if picked[device] & mask:
+                if self._observer is not None:
+                    self._refuse(option, device, Check.PICKED)
+                continue
+            if self._twins is not None and (self._twins[device], picked[device]) in place.failed:
+                continue
+            if device in option.errors:
+                raise option.errors[device]
+            if device in option.barred:
+                if self._observer is not None:
+                    self._observer.refuses(option.barred[device])
+                continue
+            share = shares.get(device)
+            if share is not None and not option.wants_all and not self._has_room(option, device, share):
+                continue
+            if self._take(place, device, share):
+                place.position = position + 1
+                return True
+        return False
+
+    def _take(self, place: _Place, device: int, share: Share | None) -> bool:
+        """Takes the device for `place` if counters, taints, constraints and capacity allow it."""
+        option = place.option
+        charge = self._charges[device]
+        if share is not None and (device in self._sharing or device in self._shared):
+            charge = None  # the first share took the counters
+        if charge is not None and not charge.reserve():
+            if self._observer is not None:
+                self._refuse(option, device, Check.COUNTERS, tuple(charge.overdrawn()))
+            return False
+        keeps = charge is not None and self._quirks.refused_keep_counters
+        if not self._admits(option, device, keeps) or (share is not None and not self._add(option, device, share)):
+            if charge is not None and not keeps:
+                charge.release()
+            return False
+        if share is None:
+            self._picked[device] |= 1 << place.claim
+        self._picks[place.claim].append(Pick(option, device, share))
+        self._charged.append(charge is not None)
+        if self._observer is not None:
+            self._observer.picks(option.slot, device)
+        return True
+
+    def _admits(self, option: Option, device: int, keeps: bool) -> bool:
+        """Whether taints and constraints allow it; then the constraints have counted the device in."""
+        if device in option.tainted:
+            if self._observer is not None:
+                self._refuse(option, device, Check.TAINT, option.tainted[device].detail, keeps)
+            return False
+        for bound in option.constraints:
+            fact = bound.facts[device]
+            if fact is None or not bound.constraint.add(option.request, fact):
+                if option.wants_all:
+                    raise _unsatisfiable(option, bound)
+                self._leave(option, bound)
+                if self._observer is not None:
+                    self._refuse(option, device, Check.CONSTRAINT, bound.index, keeps)
+                return False
+        return True
+
+    def _undo(self, place: _Place) -> int:
+        pick = self._picks[place.claim].pop()
+        charge = self._charges[pick.device] if self._charged.pop() else None
+        self._leave(pick.option, None)
+        if pick.share is None:
+            self._picked[pick.device] &= ~(1 << place.claim)
+        else:
+            self._remove(pick.device, pick.share, first=charge is not None)
+        if charge is not None and not (pick.share is not None and self._quirks.undone_shares_keep_counters):
+            charge.release()
+        if self._observer is not None:
+            self._observer.undoes(pick.option.slot, pick.device)
+        return pick.device
+
+    def _leave(self, option: Option, until: BoundConstraint | None) -> None:
+        """Removes a device from the constraints that counted it in: those before `until`, or all."""
+        for bound in option.constraints:
+            if bound is until:
+                return
+            bound.constraint.remove(option.request)
+
+    def _add(self, option: Option, device: int, share: Share) -> bool:
+        """Adds a share. There is room but for All, whose devices were chosen before anything was picked."""
+        if not self._has_room(option, device, share):
+            if not self._quirks.refused_shares_stay_in_constraints:
+                self._leave(option, None)
+            return False
+        sums = self._shared.setdefault(device, {})
+        for name, amount in share.amounts.items():
+            sums[name] = sums.get(name, 0) + amount.nanos
+        return True
+
+    def _remove(self, device: int, share: Share, *, first: bool) -> None:
+        """Removes a share; `first`: the one that took the device's counters, which is the last one to go."""
+        sums = self._shared[device]
+        for name, amount in share.amounts.items():
+            sums[name] -= amount.nanos
+        # Kubernetes forgets that a device is shared once nothing of it is consumed, and never if nothing was.
+        if (share.amounts and not any(sums.values())) if self._quirks.undone_shares_keep_counters else first:
+            del self._shared[device]
+
+    def _has_room(self, option: Option, device: int, share: Share) -> bool:
+        recorded, picked = self._consumed.get(device, {}), self._shared.get(device, {})
+        lacking = shortage(share.capacities, share.amounts, recorded, picked)
+        if lacking is not None and self._observer is not None:
+            self._refuse(option, device, Check.CAPACITY, lacking)
+        return lacking is None
+
+    def _refuse(self, option: Option, device: int, check: Check, detail: Detail = None, keeps: bool = False) -> None:
+        assert self._observer is not None
+        self._observer.refuses(Refusal(option.slot, device, check, detail, keeps))
+
+
+def _unsatisfiable(option: Option, bound: BoundConstraint) -> AllocationError:
+    return AllocationError(
+        ErrorKind.ALL_CONSTRAINT,
+        f"claim {option.claim.metadata}, request {option.slot.request} asks for all devices, "
+        f"but not all of them can meet constraint {bound.index} of the claim",
+    )

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which devices the expressions of a class and a request select.
+
+An expression reads few attributes, and devices are much alike: a ruling is found once for each
+combination of values that its expressions read. The evaluator is passed in; `dra_driver.cel` is the
+one that answers as kube-scheduler does.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ..cel import CelError, CompileError, EvaluationError, Reads
+from ..resource import Device
+from .facts import read_values
+from .features import Features
+from .pools import PoolView
+
+
+class Predicate(Protocol):
+    """A compiled expression."""
+
+    @property
+    def reads(self) -> Reads:
+        """What the value depends on."""
+
+    def matches(self, driver: str, device: Device) -> bool:
+        """Whether it selects the device. Raises EvaluationError."""
+
+
+Compile = Callable[[str, Features], Predicate]
+"""Compiles an expression as the scheduler with these features does; raises CompileError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selectors:
+    """The expressions that a device has to meet, those of the class first."""
+
+    device_class: tuple[str, ...]
+    request: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """Selector `index` of the class or else of the request is false; `error` when it could not be evaluated."""
+
+    of_class: bool
+    index: int
+    expression: str
+    error: CelError | None = None
+
+
+Verdict = Unmet | None
+"""None: selected."""
+
+
+class Ruling:
+    """The verdicts of one list of selectors on devices."""
+
+    def __init__(self, checks: Sequence[tuple[Unmet, Predicate | CompileError]]) -> None:
+        self._checks = checks
+        self.reads = Reads()
+        for _, check in checks:
+            if not isinstance(check, CompileError):
+                self.reads |= check.reads
+        self._by_values: dict[Hashable, Verdict] = {}
+        self._by_pool: dict[PoolView, list[Verdict]] = {}
+
+    def verdicts(self, pool: PoolView) -> Sequence[Verdict]:
+        """The verdict on each device of the pool."""
+        if pool not in self._by_pool:
+            self._by_pool[pool] = list(self._judge_all(pool))
+        return self._by_pool[pool]
+
+    def _judge_all(self, pool: PoolView) -> Iterator[Verdict]:
+        values_of_each = read_values(pool.devices, pool.driver, self.reads)
+        for index, (device, values) in enumerate(zip(pool.devices, values_of_each, strict=True)):
+            if index in pool.odd_devices:
+                yield self._judge(pool.driver, device)
+                continue
+            key = (pool.driver, device.allow_multiple_allocations, values)
+            if key not in self._by_values:
+                self._by_values[key] = self._judge(pool.driver, device)
+            yield self._by_values[key]
+
+    def _judge(self, driver: str, device: Device) -> Verdict:
+        for unmet, check in self._checks:
+            if isinstance(check, CompileError):
+                return replace(unmet, error=check)
+            try:
+                if not check.matches(driver, device):
+                    return unmet
+            except EvaluationError as error:
+                return replace(unmet, error=error)
+        return None
+
+
+class Rulings:
+    """Rulings by selectors, each expression compiled once. A broken expression is an error for who comes to it."""
+
+    def __init__(self, compile_one: Callable[[str], Predicate]) -> None:
+        self._compile_one = compile_one
+        self._compiled: dict[str, Predicate | CompileError] = {}
+        self._rulings: dict[Selectors, Ruling] = {}
+
+    def of(self, selectors: Selectors) -> Ruling:
+        """The ruling of these selectors."""
+        if selectors not in self._rulings:
+            self._rulings[selectors] = Ruling(
+                [
+                    (Unmet(of_class, index, expression), self._compile(expression))
+                    for of_class, expressions in ((True, selectors.device_class), (False, selectors.request))
+                    for index, expression in enumerate(expressions)
+                ]
+            )
+        return self._rulings[selectors]
+
+    def _compile(self, expression: str) -> Predicate | CompileError:
+        if expression not in self._compiled:
+            try:
+                self._compiled[expression] = self._compile_one(expression)
+            except CompileError as error:
+                self._compiled[expression] = error
+        return self._compiled[expression]

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Feature gates by name, and which of Kubernetes' allocators they select."""
+
+import pytest
+
+from dra_driver.allocation import ErrorKind, Features, Quirks, Variant
+
+from .build import Requests, ask, claim, gpu, picked, quantities, slice_of, wants
+
+
+@pytest.mark.parametrize(
+    ("gates", "variant"),
+    [
+        ({}, Variant.INCUBATING),
+        ({"DRAConsumableCapacity": False}, Variant.INCUBATING),
+        ({"DRAConsumableCapacity": False, "DRADeviceBindingConditions": False}, Variant.STABLE),
+        ({"DRAConsumableCapacity": False, "DRAResourceClaimDeviceStatus": False}, Variant.STABLE),
+        ({"DRAListTypeAttributes": True}, Variant.INCUBATING),
+    ],
+)
+def test_the_least_new_allocator_that_knows_all_features_answers(gates: dict[str, bool], variant: Variant) -> None:
+    assert Features.from_gates(gates).variant is variant
+
+
+def test_constraints_on_lists_take_the_newest_allocator() -> None:
+    assert Features.from_gates({}, list_constraints=True).variant is Variant.EXPERIMENTAL
+
+
+def test_unknown_gates_and_releases_are_refused() -> None:
+    with pytest.raises(ValueError, match="DRANothing"):
+        Features.from_gates({"DRANothing": True})
+    with pytest.raises(ValueError, match="cannot be imitated"):
+        Features(release="1.2")
+
+
+def test_the_ideal_has_no_quirks() -> None:
+    assert Features(ideal=True).quirks == Quirks()
+    assert Features().quirks != Quirks()
+
+
+@pytest.mark.parametrize(
+    ("features", "requests"),
+    [
+        (Features(prioritized_list=False), {"x": [wants()]}),
+        (Features(admin_access=False), {"x": wants(admin_access=True)}),
+    ],
+)
+def test_what_is_switched_off_is_an_error(features: Features, requests: Requests) -> None:
+    outcome = ask(slice_of(gpu("a")), claim(**requests), features=features)
+    assert (picked(outcome), outcome.fatal) == (ErrorKind.FEATURE_DISABLED, True)
+    assert "DRA" in outcome.message
+
+
+def test_the_oldest_allocator_looks_at_requests_for_capacity_no_more_than_at_shares() -> None:
+    stable = Features(consumable_capacity=False, binding_conditions=False)
+    asked = claim(x=wants(capacity_requests=quantities({"memory": 99})))
+    assert picked(ask(slice_of(gpu("a")), asked, features=stable)) == "x=a"

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a scenario and comparing an answer with what Kubernetes gave, as README.md says."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dra_driver.allocation import Cluster, Features, NodeOutcome, allocate, allocate_all
+from dra_driver.resource import codec
+
+_GATES = "# feature-gates:"
+_ALLOCATOR = "# allocator-features:"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A cluster with pending claims, and the expected outcome of each node as JSON."""
+
+    category: str
+    name: str
+    cluster: Cluster
+    features: Features
+    expected: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.category}/{self.name}"
+
+
+def scenarios(folder: Path) -> Iterator[Scenario]:
+    """Every `<category>/<name>.yaml` with a `.expect.json` below `folder`, sorted by name."""
+    for path in sorted(folder.glob("*/*.yaml")):
+        yield load(path)
+
+
+def load(path: Path) -> Scenario:
+    """The scenario of a YAML file and the JSON beside it."""
+    text = path.read_text()
+    documents = yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    cluster = Cluster.of(codec.decode(document) for document in documents if document is not None)
+    expected = json.loads(path.with_suffix(".expect.json").read_text())
+    return Scenario(path.parent.name, path.stem, cluster, _features(text), expected["nodes"])
+
+
+def _features(text: str) -> Features:
+    gates: dict[str, bool] = {}
+    lists = False
+    for line in text.splitlines():
+        if line.startswith(_GATES):
+            gates.update(_settings(line.removeprefix(_GATES)))
+        elif line.startswith(_ALLOCATOR):
+            lists = _settings(line.removeprefix(_ALLOCATOR)).get("ListTypeAttributes", False)
+        elif not line.startswith("#"):
+            break
+    return Features.from_gates(gates, list_constraints=lists)
+
+
+def _settings(text: str) -> dict[str, bool]:
+    pairs = (item.strip().partition("=") for item in text.split(",") if item.strip())
+    return {name: value == "true" for name, _, value in pairs}
+
+
+def disagreements(scenario: Scenario) -> Iterator[str]:
+    """What is different from Kubernetes' answer, per node; each node asked alone and together with the others."""
+    pending = scenario.cluster.pending
+    together = allocate_all(scenario.cluster, pending, scenario.features)
+    if sorted(together) != sorted(scenario.expected):
+        yield f"nodes {sorted(together)} instead of {sorted(scenario.expected)}"
+        return
+    for node, expected in scenario.expected.items():
+        wanted = _comparable(expected)
+        for how, outcome in (
+            ("alone", allocate(scenario.cluster, pending, node, scenario.features)),
+            ("with all nodes", together[node]),
+        ):
+            found = _comparable(_encoded(outcome))
+            if found != wanted:
+                yield f"{node} ({how}):\n  expected {_line(wanted)}\n  found    {_line(found)} {outcome.message}"
+
+
+def _encoded(outcome: NodeOutcome) -> dict[str, Any]:
+    # Go writes devices even when a claim needs none.
+    allocations = [{"devices": {}} | codec.encode_allocation(allocation) for allocation in outcome.allocations]
+    for allocation in allocations:
+        for result in allocation["devices"].get("results", ()):
+            if "shareID" in result:
+                result["shareID"] = "*"
+    return {
+        "outcome": outcome.kind,
+        "allocations": allocations,
+        "errorKind": outcome.error_kind,
+        "fatal": outcome.fatal,
+    }
+
+
+def _comparable(answer: dict[str, Any]) -> dict[str, Any]:
+    """What README.md asks to compare: order counts in lists, and quantities by the text they have."""
+    kept: dict[str, Any] = {"outcome": answer["outcome"]}
+    if answer["outcome"] == "allocated":
+        kept["allocations"] = answer.get("allocations", [])
+    if answer["outcome"] == "error":
+        kept |= {"errorKind": answer["errorKind"], "fatal": answer["fatal"]}
+    return kept
+
+
+def _line(answer: dict[str, Any]) -> str:
+    return json.dumps(answer, sort_keys=True)
