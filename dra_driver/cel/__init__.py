@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CEL device selectors, as kube-scheduler and kube-apiserver understand them.
+
+`compile_selector` turns an expression into a `Selector` for one `Environment` (a Kubernetes release and its
+feature gates); `Selector.matches` asks it about a device. Everything outside of that environment is a
+`CompileError`, everything that has no answer for a device an `EvaluationError`.
+"""
+
+from .environment import NEWEST, RELEASES, Environment
+from .errors import CelError, CompileError, EvaluationError, Issue
+from .reads import Reads
+from .selector import COST_LIMIT, MAX_BYTES, Selector, compile_selector
+
+__all__ = [
+    "COST_LIMIT",
+    "MAX_BYTES",
+    "NEWEST",
+    "RELEASES",
+    "CelError",
+    "CompileError",
+    "Environment",
+    "EvaluationError",
+    "Issue",
+    "Reads",
+    "Selector",
+    "compile_selector",
+]

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of one evaluation: the device it looks at, local variables, and the cost so far.
+
+The device is read in place. Its two-level maps are only built for an expression that uses one as a
+value; quantities are made when first read and kept, since comparing and adding change them.
+Follows `DeviceMatches` of k8s.io/dynamic-resource-allocation `cel/compile.go`.
+"""
+
+from typing import Final, NoReturn
+
+from ..resource import AttributeList, Device, DeviceCapacity, MalformedAttribute, Version
+from . import quantities, semvers
+from .errors import Abort, Fault
+from .maps import EMPTY, DomainMap, TextMap
+
+PLAIN: Final = frozenset((str, bool, int))
+"""Classes of attribute values that are CEL values as they are."""
+
+_LISTS: Final = ("ints", "bools", "strings", "versions")
+_SCALARS: Final = ("int", "bool", "string", "version")
+_WRAP: Final = 1 << 64
+
+
+class Frame:
+    """One evaluation. `slots` are its local variables."""
+
+    __slots__ = ("_attributes", "_capacity", "_quantities", "cost", "device", "driver", "limit", "lists", "slots")
+
+    def __init__(self, driver: str, device: Device, limit: int, slots: int, *, lists: bool) -> None:
+        self.driver = driver
+        self.device = device
+        self.cost = 0
+        self.limit = limit
+        self.lists = lists
+        self.slots: list[object] = [None] * slots
+        self._quantities: dict[str, quantities.QuantityValue] | None = None
+        self._attributes: DomainMap | None = None
+        self._capacity: DomainMap | None = None
+
+    @staticmethod
+    def without_device() -> "Frame":
+        """For what reads no variables: costs nothing and has no limit."""
+        return Frame("", Device(""), _WRAP, 0, lists=True)
+
+    def charge(self, amount: int) -> None:
+        """Add to the cost. Raises Abort when that exceeds the limit. A negative cost wraps around, as in Go."""
+        self.cost += amount
+        if self.cost < 0:
+            self.cost += _WRAP
+        if self.cost > self.limit:
+            raise Abort("cost_limit", f"the evaluation costs more than {self.limit}")
+
+    def out_of_budget(self) -> NoReturn:
+        """End an evaluation whose cost, counted in steps of one, went over the limit."""
+        self.cost = self.limit + 1
+        raise Abort("cost_limit", f"the evaluation costs more than {self.limit}")
+
+    def check_attributes(self) -> None:
+        """Raise Fault if the device cannot be evaluated at all, whatever the expression reads."""
+        for name, value in self.device.attributes.items():
+            if value.__class__ not in PLAIN:
+                try:
+                    self.converted(value)
+                except Fault as fault:
+                    raise Fault("device_attribute", f"attribute {name}: {fault.message}") from None
+
+    def converted(self, value: object) -> object:
+        """The CEL value of an attribute. Raises Fault when there is none."""
+        if value.__class__ in PLAIN:
+            return value
+        if isinstance(value, Version):
+            return semvers.parse(value.text)
+        if isinstance(value, AttributeList):
+            return self._list(value.kind, value.items)
+        if isinstance(value, MalformedAttribute):
+            return self._first_field(value)
+        raise Fault("device_attribute", "unsupported attribute value")
+
+    def _first_field(self, value: MalformedAttribute) -> object:
+        """The field that Kubernetes reads of an attribute with none or several."""
+        if self.lists:
+            for kind in _LISTS:
+                items = value.fields.get(kind)
+                if isinstance(items, list):
+                    return self._list(kind, tuple(items))
+        for kind in _SCALARS:
+            field = value.fields.get(kind)
+            if kind == "version" and isinstance(field, str):
+                return semvers.parse(field)
+            if field is not None:
+                return field
+        raise Fault("device_attribute", "unsupported attribute value")
+
+    def _list(self, kind: str, items: tuple[object, ...]) -> list[object]:
+        if not self.lists:
+            raise Fault("device_attribute", "unsupported attribute value: a list, with DRAListTypeAttributes disabled")
+        if kind == "versions":
+            return [semvers.parse(str(item)) for item in items]
+        return list(items)
+
+    def attribute(self, domain: str, identifier: str, qualified: str, plain: str | None) -> object:
+        """An attribute, or the fault of its absence.
+
+        `qualified` is its published name with the domain, `plain` the one without, where there can be one.
+        """
+        attributes = self.device.attributes
+        value = attributes.get(plain) if plain is not None and self.driver == domain else None
+        if value is None:
+            value = attributes.get(qualified)
+        if value.__class__ in PLAIN:
+            return value
+        return no_such_key(identifier) if value is None else self.converted(value)
+
+    def capacity(self, domain: str, identifier: str, qualified: str, plain: str | None) -> object:
+        """A capacity's quantity, or the fault of its absence. Names as in `attribute`."""
+        published = self.device.capacity
+        if plain is not None and self.driver == domain and plain in published:
+            return self._quantity(plain, published[plain])
+        capacity = published.get(qualified)
+        return no_such_key(identifier) if capacity is None else self._quantity(qualified, capacity)
+
+    def _quantity(self, name: str, capacity: DeviceCapacity) -> quantities.QuantityValue:
+        known = self._quantities
+        if known is None:
+            known = self._quantities = {}
+        value = known.get(name)
+        if value is None:
+            value = known[name] = quantities.of(capacity.value)
+        return value
+
+    @property
+    def attributes(self) -> DomainMap:
+        """device.attributes"""
+        if self._attributes is None:
+            named = {name: self.converted(value) for name, value in self.device.attributes.items()}
+            self._attributes = self._by_domain(named)
+        return self._attributes
+
+    @property
+    def capacities(self) -> DomainMap:
+        """device.capacity"""
+        if self._capacity is None:
+            named = {name: self._quantity(name, value) for name, value in self.device.capacity.items()}
+            self._capacity = self._by_domain(named)
+        return self._capacity
+
+    def _by_domain(self, named: dict[str, object] | dict[str, quantities.QuantityValue]) -> DomainMap:
+        domains: dict[str, dict[str, object]] = {}
+        for name, value in named.items():
+            domain, slash, identifier = name.partition("/")
+            if not slash:
+                domain, identifier = self.driver, name
+            domains.setdefault(domain, {})[identifier] = value
+        return DomainMap({domain: TextMap(entries) for domain, entries in domains.items()})
+
+    def attribute_domain(self, domain: str) -> object:
+        """device.attributes[domain]"""
+        return self.attributes.entries.get(domain, EMPTY)
+
+    def capacity_domain(self, domain: str) -> object:
+        """device.capacity[domain]"""
+        return self.capacities.entries.get(domain, EMPTY)
+
+    def device_map(self, *, multiple_allocations: bool) -> TextMap:
+        """The device itself, as a value."""
+        fields: dict[str, object] = {
+            "driver": self.driver,
+            "attributes": self.attributes,
+            "capacity": self.capacities,
+        }
+        if multiple_allocations:
+            fields["allowMultipleAllocations"] = self.device.allow_multiple_allocations
+        return TextMap(fields)
+
+
+def no_such_key(key: object) -> Fault:
+    """The fault of looking up what a map does not have."""
+    return Fault("no_such_key", f"no such key: {key}")

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions on strings: cel-go's own, and `ext/strings.go` version 2 with the costs of k8s.io/apiserver."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from .. import costs, effort, texts
+from ..ast import Literal
+from ..declarations import EstimateCall, Function, Implementation, Library, Overload, RuntimeCost
+from ..errors import Fault
+from ..estimate import TRAVERSAL, CallEstimate, Operand, searching, traversal
+from ..formats import render
+from ..sizes import UNBOUNDED, Size, times
+from ..types import BOOL, DYN, INT, STRING, Type, list_of
+from ..values import core_cost_size, cost_size, no_such_overload, type_name
+
+_TO_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_TO_UPPER: Final = {code + 32: code for code in _TO_LOWER}
+_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_STRINGS: Final = list_of(STRING)
+
+
+def _checked(value: object, argument: object, function: str) -> tuple[str, str]:
+    if isinstance(value, str) and isinstance(argument, str):
+        return value, argument
+    raise no_such_overload(function, value, argument)
+
+
+def _contains(value: object, part: object) -> bool:
+    text, wanted = _checked(value, part, "contains")
+    return wanted in text
+
+
+def _starts_with(value: object, prefix: object) -> bool:
+    text, wanted = _checked(value, prefix, "startsWith")
+    return text.startswith(wanted)
+
+
+def _ends_with(value: object, suffix: object) -> bool:
+    text, wanted = _checked(value, suffix, "endsWith")
+    return text.endswith(wanted)
+
+
+def _out_of_range(index: int) -> Fault:
+    return Fault("out_of_range", f"index out of range: {index}")
+
+
+def _char_at(text: str, index: int) -> str:
+    if not 0 <= index <= len(text):
+        raise _out_of_range(index)
+    return text[index : index + 1]
+
+
+def _index_of(text: str, part: str, start: int = 0) -> int:
+    if not part:
+        return start
+    if start < 0:
+        raise _out_of_range(start)
+    return text.find(part, start)
+
+
+def _last_index_of(text: str, part: str, start: int | None = None) -> int:
+    if not part:
+        return len(text) if start is None else start
+    if start is None:
+        return text.rfind(part)
+    if start < 0:
+        raise _out_of_range(start)
+    if start >= len(text):
+        return -1
+    return text.rfind(part, 0, start + len(part))
+
+
+def _lower(text: str) -> str:
+    return text.translate(_TO_LOWER)
+
+
+def _upper(text: str) -> str:
+    return text.translate(_TO_UPPER)
+
+
+def _replace(text: str, old: str, new: str, count: int = -1) -> str:
+    found = text.count(old) if count < 0 else min(text.count(old), count)
+    effort.spend(len(text) + found * len(new))
+    return text.replace(old, new, found)
+
+
+def _split(text: str, separator: str, count: int = -1) -> list[object]:
+    effort.spend(len(text))
+    if count == 0:
+        return []
+    if not separator:
+        return _characters(text, count)
+    return list(text.split(separator, count - 1 if count > 0 else -1))
+
+
+def _characters(text: str, count: int) -> list[object]:
+    if count < 0 or count >= len(text):
+        return list(text)
+    return [*text[: count - 1], text[count - 1 :]]
+
+
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    if end is None:
+        end = len(text)
+        if not 0 <= start <= end:
+            raise _out_of_range(start)
+    if start > end:
+        raise Fault("out_of_range", f"invalid substring range. start: {start}, end: {end}")
+    for index in (start, end):
+        if not 0 <= index <= len(text):
+            raise _out_of_range(index)
+    return text[start:end]
+
+
+def _trim(text: str) -> str:
+    return text.strip(_SPACE)
+
+
+def _join(items: list[object], separator: str = "") -> str:
+    strings: list[str] = []
+    for item in items:
+        if not isinstance(item, str):
+            raise Fault("other", f"join() takes strings, not {type_name(item)}")
+        effort.spend(len(item) + len(separator))
+        strings.append(item)
+    return separator.join(strings)
+
+
+def _contains_cost(arguments: Sequence[object], result: object) -> int:
+    return costs.traversal(core_cost_size(arguments[0])) * costs.traversal(core_cost_size(arguments[1]))
+
+
+def _joined_cost(arguments: Sequence[object], result: object) -> int:
+    return costs.construction(cost_size(result))
+
+
+def _contains_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
+    if target is None or len(arguments) != 1:
+        return None
+    return CallEstimate(times(traversal(target), traversal(arguments[0])))
+
+
+def _affix_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
+    return CallEstimate(traversal(arguments[0]))
+
+
+def _format_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
+    return CallEstimate(traversal(target)) if target else None
+
+
+def _quote_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
+    size = arguments[0].size
+    return CallEstimate(traversal(arguments[0]), Size(size.low + 2, (size.high * 2 + 2) % (UNBOUNDED + 1)))
+
+
+def _same_size(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
+    return CallEstimate(traversal(target), target.size) if target else None
+
+
+def _replaced(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
+    if target is None:
+        return None
+    size, old, new = target.size, arguments[0].size, arguments[1].size
+    result = Size(_fewest(size, old, new), _most(size, old, new))
+    return CallEstimate(size.scaled(2 * TRAVERSAL), result)
+
+
+def _most(size: Size, old: Size, new: Size) -> int:
+    """The greatest size after replacing."""
+    if old.low == 0:  # replacing nothing puts the replacement around every character
+        return Size(0, min(size.high + 1, UNBOUNDED)).times(new).plus(size).high
+    if new.high <= old.low:
+        return size.high
+    return Size(0, math.ceil(float(size.high) / float(old.low))).times(new).high
+
+
+def _fewest(size: Size, old: Size, new: Size) -> int:
+    """The least size after replacing."""
+    if old.high == 0:
+        return Size(min(size.low + 1, UNBOUNDED), 0).times(new).plus(size).low
+    if old.high <= new.low:
+        return size.low
+    return Size(math.ceil(float(size.low) / float(old.high)), 0).times(new).low
+
+
+def _parts(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
+    if target is None:
+        return None
+    most = target.size.high
+    if len(arguments) > 1 and isinstance(arguments[1].node, Literal) and isinstance(arguments[1].node.value, int):
+        most = arguments[1].node.value % (UNBOUNDED + 1)
+    return CallEstimate(target.size.scaled(2 * TRAVERSAL), Size(0, most))
+
+
+def _joined(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
+    if target is None:
+        return None
+    count = target.size
+    element = target.element
+    size = count.times(element.size) if element else Size(0, 0)
+    if arguments:
+        gaps = Size(max(count.low - 1, 0), max(count.high - 1, 0))
+        size = size.plus(arguments[0].size.times(gaps))
+    return CallEstimate(size.scaled(TRAVERSAL), size)
+
+
+def _member(identifier: str, parameters: tuple[Type, ...], result: Type, call: Implementation) -> Overload:
+    return Overload(identifier, (STRING, *parameters), result, call, member=True)
+
+
+def _test(name: str, identifier: str, call: Implementation, cost: RuntimeCost, estimate: EstimateCall) -> Function:
+    overload = Overload(
+        identifier, (STRING, STRING), BOOL, call, member=True, guarded=False, cost=cost, estimate=estimate
+    )
+    return Function(name, (overload,))
+
+
+STRING_TESTS = Library(
+    functions=(
+        _test("contains", "contains_string", _contains, _contains_cost, _contains_estimate),
+        _test("startsWith", "starts_with_string", _starts_with, costs.read_core, _affix_estimate),
+        _test("endsWith", "ends_with_string", _ends_with, costs.read_core, _affix_estimate),
+    )
+)
+
+STRINGS = Library(
+    functions=(
+        Function("charAt", (_member("string_char_at_int", (INT,), STRING, _char_at),)),
+        Function(
+            "indexOf",
+            (
+                _member("string_index_of_string", (STRING,), INT, _index_of),
+                _member("string_index_of_string_int", (STRING, INT), INT, _index_of),
+            ),
+            cost=costs.visited,
+            estimate=searching,
+        ),
+        Function(
+            "lastIndexOf",
+            (
+                _member("string_last_index_of_string", (STRING,), INT, _last_index_of),
+                _member("string_last_index_of_string_int", (STRING, INT), INT, _last_index_of),
+            ),
+            cost=costs.visited,
+            estimate=searching,
+        ),
+        Function(
+            "lowerAscii",
+            (_member("string_lower_ascii", (), STRING, _lower),),
+            cost=costs.read_first,
+            estimate=_same_size,
+        ),
+        Function(
+            "upperAscii",
+            (_member("string_upper_ascii", (), STRING, _upper),),
+            cost=costs.read_first,
+            estimate=_same_size,
+        ),
+        Function(
+            "replace",
+            (
+                _member("string_replace_string_string", (STRING, STRING), STRING, _replace),
+                _member("string_replace_string_string_int", (STRING, STRING, INT), STRING, _replace),
+            ),
+            cost=costs.rebuild_first,
+            estimate=_replaced,
+        ),
+        Function(
+            "split",
+            (
+                _member("string_split_string", (STRING,), _STRINGS, _split),
+                _member("string_split_string_int", (STRING, INT), _STRINGS, _split),
+            ),
+            cost=costs.rebuild_first,
+            estimate=_parts,
+        ),
+        Function(
+            "substring",
+            (
+                _member("string_substring_int", (INT,), STRING, _substring),
+                _member("string_substring_int_int", (INT, INT), STRING, _substring),
+            ),
+            cost=costs.read_first,
+            estimate=_same_size,
+        ),
+        Function(
+            "trim", (_member("string_trim", (), STRING, _trim),), cost=costs.read_first, estimate=_same_size
+        ),
+        Function(
+            "format",
+            (
+                Overload(
+                    "string_format",
+                    (STRING, list_of(DYN)),
+                    STRING,
+                    render,
+                    member=True,
+                    lazy=True,
+                    cost=costs.read_core,
+                    estimate=_format_estimate,
+                ),
+            ),
+        ),
+        Function(
+            "strings.quote",
+            (
+                Overload(
+                    "strings_quote", (STRING,), STRING, texts.escaped, cost=costs.read_core, estimate=_quote_estimate
+                ),
+            ),
+        ),
+        Function(
+            "join",
+            (
+                Overload("list_join", (_STRINGS,), STRING, _join, member=True),
+                Overload("list_join_string", (_STRINGS, STRING), STRING, _join, member=True),
+            ),
+            cost=_joined_cost,
+            estimate=_joined,
+        ),
+    )
+)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CEL's types, as the type checker and `type()` know them.
+
+Follows cel-go's `common/types`: two types are the same when kind, name and parameters are; `dyn`,
+`any` and type parameters take every value. A type is also a value, compared by name.
+"""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+class Kind(enum.Enum):
+    """The family a type belongs to."""
+
+    DYN = "dyn"
+    ANY = "any"
+    BOOL = "bool"
+    BYTES = "bytes"
+    DOUBLE = "double"
+    DURATION = "duration"
+    ERROR = "error"
+    INT = "int"
+    LIST = "list"
+    MAP = "map"
+    NULL = "null"
+    OPAQUE = "opaque"
+    STRING = "string"
+    STRUCT = "struct"
+    TIMESTAMP = "timestamp"
+    TYPE = "type"
+    PARAMETER = "parameter"
+    UINT = "uint"
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """One type. `nullable` marks protobuf's wrapper types, which also take null and otherwise count as what they wrap."""
+
+    kind: Kind
+    name: str
+    parameters: tuple["Type", ...] = ()
+    nullable: bool = field(default=False, compare=False)
+
+    def __str__(self) -> str:
+        """The type as messages of the type checker name it."""
+        match self.kind:
+            case Kind.ANY:
+                return "any"
+            case Kind.ERROR:
+                return "!error!"
+            case Kind.NULL | Kind.DURATION | Kind.TIMESTAMP:
+                return self.kind.value
+        if self.nullable:
+            return f"wrapper({self.name})"
+        if not self.parameters:
+            return self.name
+        return f"{self.name}({', '.join(map(str, self.parameters))})"
+
+    @property
+    def display(self) -> str:
+        """The type as results name it: `google.protobuf.Any` for an attribute of unknown type."""
+        if self.nullable:
+            return f"wrapper({self.name})"
+        if not self.parameters:
+            return self.name
+        return f"{self.name}({', '.join(p.display for p in self.parameters)})"
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether every value has this type, as far as the type checker can tell."""
+        return self.kind is Kind.DYN or self.kind is Kind.ANY
+
+    @property
+    def element(self) -> "Type":
+        """A list's element type, or an optional's."""
+        return self.parameters[0]
+
+
+ANY = Type(Kind.ANY, "google.protobuf.Any")
+BOOL = Type(Kind.BOOL, "bool")
+BYTES = Type(Kind.BYTES, "bytes")
+DOUBLE = Type(Kind.DOUBLE, "double")
+DURATION = Type(Kind.DURATION, "google.protobuf.Duration")
+DYN = Type(Kind.DYN, "dyn")
+ERROR = Type(Kind.ERROR, "error")
+INT = Type(Kind.INT, "int")
+NULL = Type(Kind.NULL, "null_type")
+STRING = Type(Kind.STRING, "string")
+TIMESTAMP = Type(Kind.TIMESTAMP, "google.protobuf.Timestamp")
+TYPE = Type(Kind.TYPE, "type")
+UINT = Type(Kind.UINT, "uint")
+
+QUANTITY = Type(Kind.STRUCT, "kubernetes.Quantity")
+SEMVER = Type(Kind.STRUCT, "kubernetes.Semver")
+URL = Type(Kind.STRUCT, "kubernetes.URL")
+NAMED_FORMAT = Type(Kind.STRUCT, "kubernetes.NamedFormat")
+IP = Type(Kind.OPAQUE, "net.IP")
+CIDR = Type(Kind.OPAQUE, "net.CIDR")
+DEVICE = Type(Kind.STRUCT, "kubernetes.DRADevice")
+
+_OPTIONAL = "optional_type"
+
+
+def list_of(element: Type) -> Type:
+    """list(element)"""
+    return Type(Kind.LIST, "list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """map(key, value)"""
+    return Type(Kind.MAP, "map", (key, value))
+
+
+def optional_of(value: Type) -> Type:
+    """optional_type(value)"""
+    return Type(Kind.OPAQUE, _OPTIONAL, (value,))
+
+
+def type_of(described: Type) -> Type:
+    """The type of a type: type(described)"""
+    return Type(Kind.TYPE, "type", (described,))
+
+
+def parameter(name: str) -> Type:
+    """A type parameter, bound anew by each call."""
+    return Type(Kind.PARAMETER, name)
+
+
+def wrapper(wrapped: Type) -> Type:
+    """Protobuf's wrapper message of a primitive type."""
+    return Type(wrapped.kind, wrapped.name, nullable=True)
+
+
+LIST = list_of(DYN)
+MAP = map_of(DYN, DYN)
+OPTIONAL = Type(Kind.OPAQUE, _OPTIONAL)
+
+
+def is_optional(candidate: Type) -> bool:
+    """Whether it is optional_type(…)."""
+    return candidate.kind is Kind.OPAQUE and candidate.name == _OPTIONAL
+
+
+def parameters_of(candidate: Type) -> Iterator[str]:
+    """The names of the type parameters inside a type."""
+    if candidate.kind is Kind.PARAMETER:
+        yield candidate.name
+    for inner in candidate.parameters:
+        yield from parameters_of(inner)

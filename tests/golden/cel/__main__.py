@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tests.golden.cel [DIR]`: how often our CEL agrees with Kubernetes.
+
+DIR is a folder with devices.json and vectors.jsonl, by default this one. Prints the agreement per category
+and every disagreement; exits with 1 unless all vectors agree.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+from .vectors import differences, vectors
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.golden.cel", description="Agreement with Kubernetes.")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent, metavar="DIR")
+    folder: Path = parser.parse_args().folder
+    missing = [name for name in ("devices.json", "vectors.jsonl") if not (folder / name).is_file()]
+    if missing:
+        parser.error(f"{folder} has no {' and no '.join(missing)}")
+    total: Counter[str] = Counter()
+    agreeing: Counter[str] = Counter()
+    wrong: Counter[str] = Counter()
+    for vector in vectors(folder):
+        total[vector.category] += 1
+        found = differences(vector)
+        agreeing[vector.category] += not found
+        wrong.update({difference.what for difference in found})
+        if found:
+            print(vector, *(f"  {difference}" for difference in found), "", sep="\n")
+    for category in sorted(total):
+        print(f"{category:16} {agreeing[category]:5} of {total[category]:5}")
+    print(f"{'total':16} {agreeing.total():5} of {total.total():5}")
+    for what, count in wrong.most_common():
+        print(f"vectors that differ in {what}: {count}")
+    return 0 if total and agreeing == total else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The format of README.md: one vector, and where our answers differ from it."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dra_driver.cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, EvaluationError, Selector, compile_selector
+from dra_driver.resource import Device
+from dra_driver.resource.codec import V1, decode_slice
+
+RELEASE: Final = "1.36"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A device, with the driver that publishes it."""
+
+    driver: str
+    device: Device
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """An expression, the environment, and what Kubernetes says."""
+
+    id: str
+    category: str
+    expression: str
+    environment: Environment
+    subjects: Sequence[Subject]
+    expect: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.expression[:200]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is compared (`results`, `compile`, `api`, `outputType`, `maxCost`, `actualCost`), ours, and theirs."""
+
+    what: str
+    ours: object
+    theirs: object
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.ours} here, {self.theirs} in Kubernetes"
+
+
+def vectors(folder: Path) -> Iterator[Vector]:
+    """All vectors of a folder."""
+    subjects = {
+        name: [_subject(raw) for raw in devices]
+        for name, devices in json.loads((folder / "devices.json").read_text()).items()
+    }
+    with (folder / "vectors.jsonl").open(encoding="utf-8") as lines:
+        for line in lines:
+            raw = json.loads(line)
+            environment = Environment(
+                RELEASE,
+                consumable_capacity=raw["features"]["consumableCapacity"],
+                list_type_attributes=raw["features"]["listTypeAttributes"],
+                stored=raw["envType"] == "stored",
+            )
+            yield Vector(
+                raw["id"], raw["category"], raw["expression"], environment, subjects[raw["devices"]], raw["expect"]
+            )
+
+
+def differences(vector: Vector) -> list[Difference]:
+    """Where we do not agree, the most important first."""
+    return list(_differences(vector))
+
+
+def _subject(raw: dict[str, Any]) -> Subject:
+    device = {key: value for key, value in raw.items() if key != "driver"}
+    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": raw["driver"] or "nameless", "pool": pool, "nodeName": "node", "devices": [device]}
+    (decoded,) = decode_slice({"metadata": {"name": "slice"}, "spec": spec}, V1, strict=False).devices
+    return Subject(raw["driver"], decoded)
+
+
+def _differences(vector: Vector) -> Iterator[Difference]:
+    expect = vector.expect
+    selector = _compiled(vector.expression, vector.environment)
+    ours = selector.kind if isinstance(selector, CompileError) else "ok"
+    theirs = "ok" if expect["compile"]["ok"] else expect["compile"]["kind"]
+    if ours != theirs:
+        yield Difference("compile", ours, theirs)
+    if (admitted := _admission(vector)) != (expected := expect["apiCreate"].get("type", "ok")):
+        yield Difference("api", admitted, expected)
+    if isinstance(selector, CompileError) or theirs != "ok":
+        return
+    for index, subject in enumerate(vector.subjects):
+        result, cost = _answer(selector, subject)
+        wanted = expect["results"][index]
+        answer = wanted["match"] if "match" in wanted else wanted["kind"]
+        if result != answer:
+            yield Difference("results", f"{subject.device.name} is {result}", answer)
+        elif not _is_cost(cost, index, expect):
+            yield Difference("actualCost", f"{subject.device.name} costs {cost}", expect["actualCost"][index])
+    if selector.output_type.display != expect["outputType"]:
+        yield Difference("outputType", selector.output_type.display, expect["outputType"])
+    if str(selector.max_cost) != expect["maxCost"]:
+        yield Difference("maxCost", selector.max_cost, expect["maxCost"])
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(expression: str, environment: Environment) -> Selector | CompileError:
+    try:
+        return compile_selector(expression, environment)
+    except CompileError as error:
+        return error
+
+
+def _admission(vector: Vector) -> str:
+    """What kube-apiserver says to a new DeviceClass with this selector."""
+    if len(vector.expression.encode()) > MAX_BYTES:
+        return "FieldValueTooLong"
+    selector = _compiled(vector.expression, dataclasses.replace(vector.environment, stored=False))
+    if isinstance(selector, CompileError):
+        return "InternalError" if selector.internal else "FieldValueInvalid"
+    return "FieldValueForbidden" if selector.max_cost > COST_LIMIT else "ok"
+
+
+def _answer(selector: Selector, subject: Subject) -> tuple[bool | str, int | None]:
+    try:
+        return selector.evaluate(subject.driver, subject.device)
+    except EvaluationError as error:
+        return error.kind, error.cost
+
+
+def _is_cost(cost: int | None, index: int, expect: dict[str, Any]) -> bool:
+    lowest_and_highest = expect.get("costRange", {}).get(str(index))
+    if lowest_and_highest is not None:
+        lowest, highest = lowest_and_highest
+        return cost is not None and bool(lowest <= cost <= highest)
+    return bool(cost == expect["actualCost"][index])
