@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods, and what makes pods, as the claims that they bring to the scheduler.
+
+Only what concerns devices is read. A reference to a claim or template that is not among the documents is an error:
+without it there is no telling what the pod needs.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..command import InputError
+from ..resource import ResourceClaim, ResourceClaimTemplate
+from ..resource.codec import Decoded, DecodeError, Fields, decode
+from .documents import Document
+
+_GROUP = "resource.k8s.io/"
+_DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
+_POD_PATHS: dict[str, tuple[str, ...]] = {
+    "Pod": ("spec",),
+    "Deployment": ("spec", "template", "spec"),
+    "ReplicaSet": ("spec", "template", "spec"),
+    "StatefulSet": ("spec", "template", "spec"),
+    "DaemonSet": ("spec", "template", "spec"),
+    "Job": ("spec", "template", "spec"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+}
+_REPLICAS: dict[str, tuple[str, ...]] = {
+    "Deployment": ("spec", "replicas"),
+    "ReplicaSet": ("spec", "replicas"),
+    "StatefulSet": ("spec", "replicas"),
+    "Job": ("spec", "parallelism"),
+    "CronJob": ("spec", "jobTemplate", "spec", "parallelism"),
+}
+_EXTENDED_RESOURCE = re.compile(r"(requests\.)?[a-z0-9.-]+\.[a-z]+/.+")
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is to be scheduled together: a pod with all its claims, or a claim by itself.
+
+    `node_name` and `node_selector` are the pod's own.
+    """
+
+    name: str
+    claims: tuple[ResourceClaim, ...]
+    node_name: str = ""
+    node_selector: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The documents, sorted: what to evaluate, and objects of the cluster that came along. `ignored` are the rest."""
+
+    demands: tuple[Demand, ...]
+    objects: tuple[Decoded, ...]
+    ignored: tuple[Document, ...]
+
+
+def sort_documents(documents: Sequence[Document]) -> Input:
+    """What the documents mean. Raises InputError when one is not understood."""
+    objects: list[tuple[Document, Decoded]] = []
+    workloads: list[Document] = []
+    ignored: list[Document] = []
+    for document in documents:
+        if document.kind in _DEVICE_KINDS or document.value["apiVersion"].startswith(_GROUP) or document.kind == "Node":
+            objects.append((document, decode_document(document)))
+        elif document.kind in _POD_PATHS:
+            workloads.append(document)
+        else:
+            ignored.append(document)
+    found = _Found([one for _, one in objects])
+    demands = [demand for workload in workloads for demand in _demands(workload, found)]
+    demands += [
+        Demand(f"ResourceClaim {claim.metadata}", (claim,))
+        for key, claim in found.claims.items()
+        if claim.allocation is None and key not in found.used
+    ]
+    demands += [
+        Demand(f"ResourceClaimTemplate {template.metadata}", (_instantiate(template, template.metadata.name, ""),))
+        for key, template in found.templates.items()
+        if key not in found.used
+    ]
+    kept = [one for _, one in objects if not isinstance(one, ResourceClaimTemplate)]
+    allocated = [one for one in kept if not isinstance(one, ResourceClaim) or one.allocation is not None]
+    return Input(tuple(demands), tuple(allocated), tuple(ignored))
+
+
+def decode_document(document: Document) -> Decoded:
+    """The object of a resource.k8s.io (or Node) document. Raises InputError."""
+    try:
+        return decode(document.value)
+    except DecodeError as error:
+        raise InputError(f"{document}: {error}") from None
+
+
+class _Found:
+    """Claims and templates among the documents, by kind, namespace and name."""
+
+    def __init__(self, objects: Iterable[Decoded]) -> None:
+        self.claims: dict[tuple[str, str, str], ResourceClaim] = {}
+        self.templates: dict[tuple[str, str, str], ResourceClaimTemplate] = {}
+        self.used: set[tuple[str, str, str]] = set()
+        for one in objects:
+            if isinstance(one, ResourceClaim):
+                self.claims[_key(one)] = one
+            elif isinstance(one, ResourceClaimTemplate):
+                self.templates[_key(one)] = one
+
+
+def _key(one: ResourceClaim | ResourceClaimTemplate) -> tuple[str, str, str]:
+    return type(one).__name__, one.metadata.namespace or "default", one.metadata.name
+
+
+def _demands(document: Document, found: _Found) -> list[Demand]:
+    """One demand a pod that the document makes."""
+    spec: Any = document.value
+    for step in _POD_PATHS[document.kind]:
+        spec = spec.get(step) if isinstance(spec, dict) else None
+    if not isinstance(spec, dict):
+        raise InputError(f"{document}: {'.'.join(_POD_PATHS[document.kind])} is missing")
+    try:
+        return [
+            _demand(document, spec, found, index, count) for count in [_replicas(document)] for index in range(count)
+        ]
+    except DecodeError as error:
+        raise InputError(f"{document}: {'.'.join(_POD_PATHS[document.kind])}.{error}") from None
+
+
+def _replicas(document: Document) -> int:
+    value: Any = document.value
+    for step in _REPLICAS.get(document.kind, ()):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 1
+
+
+def _demand(document: Document, spec: Mapping[str, Any], found: _Found, index: int, count: int) -> Demand:
+    namespace = (document.value.get("metadata") or {}).get("namespace") or "default"
+    pod = document.name if document.kind == "Pod" and count == 1 else f"{document.name}-{index}"
+    fields = Fields(spec, strict=False)
+    claims = dict(fields.objects("resourceClaims", lambda one: _claim(one, namespace, pod, found)))
+    for containers in ("initContainers", "containers"):
+        fields.objects(containers, lambda one: _check_container(one, claims))
+    label = f"{document.kind} {document.name}" + (f", pod {index + 1} of {count}" if count > 1 else "")
+    return Demand(label, tuple(claims.values()), fields.text("nodeName"), fields.text_map("nodeSelector") or None)
+
+
+def _claim(fields: Fields, namespace: str, pod: str, found: _Found) -> tuple[str, ResourceClaim]:
+    name = fields.required_text("name")
+    direct, template = fields.text("resourceClaimName"), fields.text("resourceClaimTemplateName")
+    if bool(direct) == bool(template):
+        raise fields.error("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
+    kind = "ResourceClaim" if direct else "ResourceClaimTemplate"
+    key = (kind, namespace, direct or template)
+    found.used.add(key)
+    if direct and key in found.claims:
+        return name, found.claims[key]
+    if template and key in found.templates:
+        return name, _instantiate(found.templates[key], f"{pod}-{name}", namespace)
+    raise fields.error(
+        "", f"there is no {kind} {namespace}/{direct or template} among the documents: pass its file too"
+    )
+
+
+def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim]) -> None:
+    resources = fields.object("resources")
+    if resources is None:
+        return
+    for claim in resources.objects("claims", lambda one: one):
+        name, request = claim.required_text("name"), claim.text("request")
+        if name not in claims:
+            raise claim.error("name", f"{name!r} is not in resourceClaims (there is {', '.join(claims) or 'none'})")
+        names = [one.name for one in claims[name].spec.requests]
+        if request and request not in names:
+            raise claim.error("request", f"{request!r} is no request of the claim (it has {', '.join(names)})")
+    for section in ("requests", "limits"):
+        for resource in resources.raw_object(section) or {}:
+            if _EXTENDED_RESOURCE.fullmatch(resource):
+                raise resources.error(
+                    f"{section}[{resource}]", "extended resources are not evaluated yet; write it as a ResourceClaim"
+                )
+
+
+def _instantiate(template: ResourceClaimTemplate, name: str, namespace: str) -> ResourceClaim:
+    metadata = replace(template.metadata, name=name, namespace=namespace or template.metadata.namespace)
+    return ResourceClaim(metadata, template.spec)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job from end to end, shown: publish, allocate, prepare, survive a kill, unprepare, leave nothing.
+
+Every step checks what it shows, so the demo fails when the driver does.
+"""
+
+import json
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from ..gpu.simulation.faults import Fault
+from .environment import JSON, NODE, Sandbox
+from .picture import memory_slices
+
+HARDWARE = "h100x8-mixed"
+EXAMPLES = ("whole-gpu", "shared-gpu", "mig-slices")
+MIG_POD = "mig-slices"
+
+_CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
+
+
+class DemoError(Exception):
+    """Something is not as it must be; the text says what."""
+
+
+class Demo:
+    """Runs the steps in order on a sandbox that has started, writing to `console`."""
+
+    def __init__(self, sandbox: Sandbox, console: Console, examples: Path) -> None:
+        self._sandbox = sandbox
+        self._console = console
+        self._examples = examples
+
+    def run(self) -> None:
+        """All of it. Raises DemoError, or TimeoutError when something never happens."""
+        self._title(f"A node with 8 x H100, GPUs 4 to 7 in MIG mode, publishes its devices ({NODE})")
+        self._show_slices()
+        self._title("Would the four-slice claim fit? dra-dryrun asks the same question as the scheduler")
+        self._dry_run()
+        self._title("Pods ask for GPUs: one each, one shared by two containers, four MIG slices of one GPU")
+        self._apply_examples()
+        self._title("What the scheduler allocated")
+        self._show_allocations()
+        self._title("The MIG instances that the plugin made for it, on the memory slices of each GPU")
+        self._show_picture()
+        self._title("The CDI spec of the claim with four slices; libraries and control nodes are in the common one")
+        self._show_spec()
+        self._title("kill -9 while the plugin makes four more instances for a second pod")
+        self._kill_halfway()
+        self._title("All pods are deleted")
+        self._delete_everything()
+
+    def _show_slices(self) -> None:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for heading in ("SLICE", "COUNTER SETS", "DEVICES", ""):
+            table.add_column(heading)
+        slices = self._sandbox.slices()
+        expected = slices[0]["spec"]["pool"]["resourceSliceCount"]
+        self._sandbox.kubelet.wait(lambda: len(self._sandbox.slices()) == expected, what="all slices of the pool")
+        for one in self._sandbox.slices():
+            names = [device["name"] for device in one["spec"].get("devices") or []]
+            counters = one["spec"].get("sharedCounters") or []
+            shown = f"{names[0]}, …" if names else "(what MIG devices share)"
+            table.add_row(one["metadata"]["name"], str(len(counters)), str(len(names)), shown)
+        self._console.print(table)
+
+    def _dry_run(self) -> None:
+        manifest = str(self._examples / f"{MIG_POD}.yaml")
+        command = ["-m", "dra_driver.dryrun.main", "--kubeconfig", str(self._sandbox.kubeconfig), manifest]
+        result = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
+        self._console.out(f"$ dra-dryrun --kubeconfig kubeconfig examples/{MIG_POD}.yaml\n{result.stdout}", end="")
+        self._require(result.returncode == 0, f"dra-dryrun to find room, not exit code {result.returncode}")
+
+    def _apply_examples(self) -> None:
+        for name in EXAMPLES:
+            self._sandbox.apply(self._examples / f"{name}.yaml")
+        for pod in self._sandbox.pods():
+            self._sandbox.kubelet.wait_pod_running("default", pod["metadata"]["name"])
+            self._console.print(f"pod [bold]{pod['metadata']['name']}[/] is running")
+
+    def _show_allocations(self) -> None:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for heading in ("CLAIM", "REQUEST", "DEVICE"):
+            table.add_column(heading)
+        for claim in self._sandbox.claims():
+            for result in claim["status"]["allocation"]["devices"]["results"]:
+                table.add_row(claim["metadata"]["name"], result["request"], result["device"])
+        self._console.print(table)
+        devices = {result["device"] for result in self._results(self._claim_of(MIG_POD))}
+        parents = {device.split("-mig-")[0] for device in devices}
+        self._require(len(devices) == 4 and len(parents) == 1, f"four slices of one GPU, not {sorted(devices)}")
+
+    def _show_picture(self, instances: int = 4) -> None:
+        inventory = self._sandbox.inventory()
+        self._console.print(memory_slices(inventory))
+        there = sum(len(gpu.mig_instances) for gpu in inventory.gpus)
+        self._require(there == instances, f"{instances} MIG instances, not {there}")
+
+    def _show_spec(self) -> None:
+        uid = self._claim_of(MIG_POD)["metadata"]["uid"]
+        (file,) = (one for one in self._sandbox.claim_specs() if uid in one.name)
+        spec = json.loads(file.read_text(encoding="utf-8"))
+        spec["devices"] = spec["devices"][:1]
+        self._console.print(f"[dim]{file.name}, the first of its 4 devices:[/]")
+        self._console.print(Syntax(json.dumps(spec, indent=1), "json", background_color="default"))
+        container = self._sandbox.kubelet.container("default", MIG_POD, "large")
+        self._require(container is not None and container.variable("NVIDIA_VISIBLE_DEVICES") == "void", "CDI edits")
+
+    def _kill_halfway(self) -> None:
+        sandbox = self._sandbox
+        sandbox.node.inject(Fault(_CREATE, seconds=0.5))
+        self._apply_second_pod()
+        sandbox.kubelet.wait(lambda: self._count() >= 6, what="two more MIG instances")
+        pid = sandbox.pid("kubeletplugin")
+        sandbox.kill("kubeletplugin")
+        sandbox.node.clear_faults()
+        self._console.print(f"killed process {pid}; this is what it left:")
+        self._show_picture(self._count())
+        self._require(self._count() < 8, "a pod that is half prepared")
+        sandbox.start_plugin()
+        sandbox.kubelet.wait_pod_running("default", f"{MIG_POD}-2", timeout=120)
+        self._console.print(f"a new process undid the half, kubelet tried again: pod [bold]{MIG_POD}-2[/] is running")
+        self._show_picture(8)
+
+    def _delete_everything(self) -> None:
+        self._sandbox.delete_pods()
+        self._show_picture(0)
+        left = [path.name for path in (*self._sandbox.claim_specs(), *self._sandbox.records())]
+        self._require(not left, f"nothing left on the node, not {left}")
+        self._console.print("no MIG instance, no CDI spec of a claim, no record: [bold green]nothing is left[/]")
+
+    def _apply_second_pod(self) -> None:
+        second = self._sandbox.folder / "second.yaml"
+        text = (self._examples / f"{MIG_POD}.yaml").read_text(encoding="utf-8")
+        pod = text[text.index("apiVersion: v1\n") :].replace(f"name: {MIG_POD}\n", f"name: {MIG_POD}-2\n", 1)
+        second.write_text(pod, encoding="utf-8")
+        self._sandbox.apply(second)
+
+    def _count(self) -> int:
+        return sum(len(gpu.mig_instances) for gpu in self._sandbox.inventory().gpus)
+
+    def _claim_of(self, pod: str) -> JSON:
+        for claim in self._sandbox.claims():
+            if any(one["name"] == pod for one in claim["metadata"].get("ownerReferences") or []):
+                return claim
+        raise DemoError(f"pod {pod} has no claim")
+
+    @staticmethod
+    def _results(claim: JSON) -> list[JSON]:
+        results: list[JSON] = claim["status"]["allocation"]["devices"]["results"]
+        return results
+
+    def _title(self, text: str) -> None:
+        self._console.print()
+        self._console.print(f"[bold cyan]==[/] [bold]{text}[/]", soft_wrap=True)
+
+    @staticmethod
+    def _require(condition: bool, what: str) -> None:
+        if not condition:
+            raise DemoError(f"expected {what}")
+
+
+def examples_folder() -> Path:
+    """Where the example manifests are: beside the packages in a checkout, else what was installed with them."""
+    checkout = Path(__file__).parents[2] / "examples"
+    return checkout if checkout.is_dir() else Path(str(resources.files("dra_driver.sandbox") / "examples"))

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node on a laptop: API server, kubelet and scheduler in this process, controller and plugin as real processes.
+
+with Sandbox(Path("/tmp/sandbox"), "h100x8-mixed") as sandbox:
+    sandbox.apply("examples/mig-slices.yaml")
+    sandbox.kubelet.wait_pod_running("default", "mig-slices")
+"""
+
+import contextlib
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from .. import DRIVER_NAME, __version__
+from ..cluster import ApiClient, Connection, load_credentials
+from ..gpu.inventory import Inventory, read_inventory
+from ..gpu.simulation import SimulatedNode, load_description
+from ..resource.codec import V1
+from .apiserver import ApiServer, ApiServerOptions, RunningServer
+from .claimcontroller import ClaimController
+from .kubelet import Kubelet, KubernetesCluster, Options, Periods, stat_device, stat_stand_in
+from .loop import ControlLoop
+from .pods import CLAIMS, CLASSES, PODS, SLICES, TEMPLATES
+from .scheduler import Scheduler
+
+JSON = dict[str, Any]
+
+NODE = "node-1"
+"""The sandbox's only node."""
+
+DEVICE_TYPES = {"gpu.nvidia.com": "gpu", "mig.nvidia.com": "mig"}
+"""The DeviceClasses that the chart installs, by name: the `type` of their devices."""
+
+_STOP_SECONDS = 10.0
+_RESYNC_SECONDS = 2.0  # kubelet's is a minute: what it takes until a failed prepare is tried again
+
+
+class Sandbox:
+    """Everything runs from `start` (or entering) to `stop`, and keeps its files in `folder`.
+
+    `simulated` names or describes the node's hardware. What a killed process leaves is still there when it is
+    started again.
+    """
+
+    def __init__(self, folder: Path, simulated: str, *, kubernetes_minor: int = 36, port: int = 0) -> None:
+        self.folder = folder.absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.kubeconfig = self.folder / "kubeconfig"
+        self.cdi_root = self.folder / "cdi"
+        self.kubelet_root = self.folder / "kubelet"
+        self.logs = self.folder / "logs"
+        self.logs.mkdir(exist_ok=True)
+        self.cdi_root.mkdir(exist_ok=True)
+        self.node = SimulatedNode.create(self.folder / "node", load_description(simulated), NODE)
+        self._api_server = ApiServer(ApiServerOptions(minor=kubernetes_minor, port=port))
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._running = contextlib.ExitStack()
+
+    def __enter__(self) -> "Sandbox":
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything; returns once the plugin is registered and the node's devices are published."""
+        self.server: RunningServer = self._running.enter_context(self._api_server)
+        self.server.write_kubeconfig(self.kubeconfig)
+        connection = self._running.enter_context(
+            Connection(load_credentials(str(self.kubeconfig)), f"dra-sandbox/{__version__}")
+        )
+        self.client = ApiClient(connection)
+        for name, kind in DEVICE_TYPES.items():
+            self.client.create(CLASSES, _device_class(name, kind))
+        self.kubelet = Kubelet(self._kubelet_options(), KubernetesCluster(self.kubeconfig, node_name=NODE))
+        self._running.enter_context(self.kubelet)
+        self.kubelet.wait_ready()
+        loop = ControlLoop(self.client, [ClaimController(self.client), Scheduler(self.client)])
+        loop.start()
+        self._running.callback(loop.stop)
+        self._running.callback(self._stop_processes)
+        self.start_controller()
+        self.start_plugin()
+        self.kubelet.wait(lambda: bool(self.slices()), what="ResourceSlices of the node")
+
+    def stop(self) -> None:
+        """Stop everything. The files stay."""
+        self._running.close()
+
+    # The real processes
+
+    def start_controller(self) -> None:
+        """Start dra-controller."""
+        self._start("controller", "controller.main")
+
+    def start_plugin(self) -> None:
+        """Start dra-kubeletplugin and wait until kubelet has registered it."""
+        self._start(
+            "kubeletplugin",
+            "kubeletplugin.main",
+            "--cdi-root",
+            str(self.cdi_root),
+            "--kubelet-registrar-directory-path",
+            str(self.kubelet_root / "plugins_registry"),
+            "--kubelet-plugins-directory-path",
+            str(self.kubelet_root / "plugins"),
+        )
+        self.kubelet.wait_registered(DRIVER_NAME)
+
+    def pid(self, name: str) -> int:
+        """The process id of `controller` or `kubeletplugin`."""
+        return self._processes[name].pid
+
+    def kill(self, name: str) -> None:
+        """End a process with SIGKILL, in the middle of whatever it does."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def terminate(self, name: str) -> int:
+        """End a process with SIGTERM; gives its exit code."""
+        process = self._processes.pop(name)
+        process.send_signal(signal.SIGTERM)
+        return process.wait(_STOP_SECONDS)
+
+    def log(self, name: str) -> str:
+        """What a process has logged, over all of its starts."""
+        return (self.logs / f"{name}.log").read_text(encoding="utf-8")
+
+    # The API server
+
+    def apply(self, path: Path | str) -> list[JSON]:
+        """Create the objects of a manifest in namespace default; gives them as stored."""
+        return [self._create(value) for value in yaml.safe_load_all(Path(path).read_text(encoding="utf-8")) if value]
+
+    def slices(self) -> list[JSON]:
+        """The driver's ResourceSlices."""
+        return self.client.list(SLICES, field_selector=f"spec.driver={DRIVER_NAME}").items
+
+    def claims(self) -> list[JSON]:
+        """All ResourceClaims."""
+        return self.client.list(CLAIMS).items
+
+    def pods(self) -> list[JSON]:
+        """All Pods."""
+        return self.client.list(PODS).items
+
+    def delete_pods(self) -> None:
+        """Delete all pods, and wait until they and their claims are gone."""
+        for pod in self.pods():
+            self.client.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+        self.kubelet.wait(lambda: not self.pods() and not self.claims(), what="pods and claims to be gone")
+
+    # The node
+
+    def inventory(self) -> Inventory:
+        """What the hardware holds."""
+        nvml = self.node.nvml()
+        nvml.initialize()
+        return read_inventory(nvml, self.node.driver_root / "sys")
+
+    def claim_specs(self) -> list[Path]:
+        """The CDI specs of claims."""
+        return sorted(self.cdi_root.glob("*-claim_*.json"))
+
+    def records(self) -> list[Path]:
+        """What the plugin remembers of claims."""
+        return sorted((self.kubelet_root / "plugins" / DRIVER_NAME / "claims").glob("*"))
+
+    def _kubelet_options(self) -> Options:
+        # Without the right to make device nodes, the simulated ones are plain files.
+        real = stat.S_ISCHR((self.node.driver_root / "dev/nvidiactl").stat().st_mode)
+        return Options(
+            NODE,
+            self.kubelet_root,
+            cdi_dirs=(self.cdi_root,),
+            periods=Periods(pod_resync=_RESYNC_SECONDS),
+            device_stat=stat_device if real else stat_stand_in,
+        )
+
+    def _start(self, name: str, module: str, *arguments: str) -> None:
+        command: Sequence[str] = (
+            *(sys.executable, "-m", module),
+            *("--node-name", NODE, "--kubeconfig", str(self.kubeconfig)),
+            *("--simulated-root", str(self.node.root), *arguments),
+        )
+        with (self.logs / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
+
+    def _stop_processes(self) -> None:
+        for name in list(self._processes):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.terminate(name)
+
+    def _create(self, value: JSON) -> JSON:
+        kinds = {"ResourceClaim": CLAIMS, "ResourceClaimTemplate": TEMPLATES, "Pod": PODS}
+        return self.client.create(kinds[value["kind"]], value, value["metadata"].get("namespace", "default"))
+
+
+def _device_class(name: str, kind: str) -> JSON:
+    expression = f"device.driver == '{DRIVER_NAME}' && device.attributes['{DRIVER_NAME}'].type == '{kind}'"
+    return {
+        "apiVersion": V1.api_version,
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dra-sandbox command: the driver on a laptop, with simulated GPUs."""
+
+import logging
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from ..command import InputError, UserError, logging_options, run, version_option
+from ..gpu.simulation import DescriptionError
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@click.group()
+@version_option
+def sandbox() -> None:
+    """Run the driver on simulated GPUs, with an API server, a kubelet and a scheduler of its own."""
+
+
+@sandbox.command()
+@click.option("--keep", type=_FOLDER, metavar="FOLDER", help="Keep logs, CDI specs and the node's state there.")
+@logging_options
+@version_option
+@click.pass_context
+def demo(context: click.Context, keep: Path | None) -> None:
+    """Show the main job from end to end: publish, allocate, prepare, survive kill -9, unprepare, leave nothing."""
+    from .demo import HARDWARE, Demo, DemoError, examples_folder
+    from .environment import Sandbox
+
+    if not context.meta["verbosity"]:
+        logging.getLogger("dra_driver.sandbox").setLevel(logging.WARNING)  # the demo tells what happens itself
+    console = Console(highlight=False)
+    folder = keep or Path(tempfile.mkdtemp(prefix="dra-"))
+    try:
+        with Sandbox(folder, HARDWARE) as running:
+            Demo(running, console, examples_folder()).run()
+    except (DemoError, TimeoutError) as error:
+        logs = keep or "use --keep FOLDER to keep"
+        raise UserError(f"the demo failed: {error} (logs: {logs})") from None
+    finally:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@sandbox.command()
+@click.option(
+    "--folder",
+    type=_FOLDER,
+    default=".sandbox",
+    show_default=True,
+    envvar="SANDBOX_FOLDER",
+    show_envvar=True,
+    help="Where everything is kept. GPUs in it survive; API objects do not.",
+)
+@click.option(
+    "--node",
+    default="h100x8-mixed",
+    show_default=True,
+    envvar="SIMULATED_NODE",
+    show_envvar=True,
+    metavar="NAME|FILE",
+    help="The simulated hardware: a node that ships with the driver or a YAML file.",
+)
+@click.option(
+    "--kubernetes-minor",
+    type=click.IntRange(34, 37),
+    default=36,
+    show_default=True,
+    envvar="KUBERNETES_MINOR",
+    show_envvar=True,
+    help="The Kubernetes release 1.N that the API server is like.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, envvar="PORT", show_envvar=True, help="0 takes a free one."
+)
+@logging_options
+@version_option
+def up(folder: Path, node: str, kubernetes_minor: int, port: int) -> None:
+    """Start the sandbox and leave it running, with a kubeconfig for kubectl, until it is interrupted."""
+    from .environment import Sandbox
+
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        with Sandbox(folder, node, kubernetes_minor=kubernetes_minor, port=port) as running:
+            click.echo(f"export KUBECONFIG={running.kubeconfig}")
+            click.echo(f"The sandbox is up, Kubernetes 1.{kubernetes_minor} at {running.server.url}; Ctrl-C ends it.")
+            click.echo("Try: kubectl get resourceslices; kubectl apply -f examples/mig-slices.yaml")
+            click.echo(f"Logs: {running.logs}   CDI specs: {running.cdi_root}")
+            stopped.wait()
+    except DescriptionError as error:
+        raise InputError(str(error)) from None
+    except (OSError, TimeoutError) as error:
+        raise UserError(f"the sandbox did not start: {error}") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    try:
+        import aiohttp  # noqa: F401 - the sandbox's API server needs it
+    except ImportError:
+        raise SystemExit("dra-sandbox: install its dependencies first: pip install 'dra-driver-gpu[sandbox]'") from None
+    run(sandbox, arguments)
+
+
+if __name__ == "__main__":
+    main()
