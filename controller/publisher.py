@@ -60,6 +60,7 @@ class Publisher:
         self._gpus: Sequence[GpuDevices] = ()
         self._discovered_at: float | None = None
         self._partitionable = True
+        self._watcher: Watcher | None = None
 
     def stop(self) -> None:
         """Let `run` return soon. The slices stay: pods keep running, and kubelet withdraws the slices of a
@@ -70,6 +71,13 @@ class Publisher:
 
     def run(self) -> None:
         """Publish, and go on publishing, until `stop`."""
+        try:
+            self._run()
+        finally:
+            if self._watcher is not None:
+                self._watcher.stop()
+
+    def _run(self) -> None:
         target: _Target | None = None
         retry = self._timing.first_retry
         while not self._stopped.is_set():
@@ -121,14 +129,14 @@ class Publisher:
         def decode(value: JSON) -> ResourceSlice:
             return decode_slice(value, target.dialect, strict=False)
 
-        watcher = Watcher(
+        self._watcher = Watcher(
             self._client,
             target.kind,
             field_selector=f"spec.driver={DRIVER_NAME},spec.nodeName={self._node_name}",
             on_list=lambda values: self._stored.replace(map(decode, values)),
             on_event=lambda event, value: self._stored.event(event, decode(value)),
         )
-        watcher.start()
+        self._watcher.start()
         while not self._stored.listed.wait(0.5) and not self._stopped.is_set():
             pass
 

@@ -62,6 +62,8 @@ class Watcher:
                 log.info("listing %s anew: %s", self._kind.plural, error)
                 self._version = ""
             except ApiError as error:
+                if self._stopped.is_set():
+                    return  # whoever stopped it has closed the connection
                 log.warning("watching %s: %s", self._kind.plural, error)
             # A watch that held for a while was a good one; what ends at once must not be asked for at once.
             pause = _FIRST_PAUSE if time.monotonic() - began > _GOOD_WATCH else min(pause * 2, _LONGEST_PAUSE)

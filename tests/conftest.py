@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of several rooms share: an API server, and a client of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dra_driver.cluster import ApiClient
+
+from .support.apiserver import api_server, connect
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of an API server that all tests of a worker share: a real one with KUBEBUILDER_ASSETS."""
+    with api_server(tmp_path_factory.mktemp("apiserver")) as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def client(kubeconfig: Path) -> Iterator[ApiClient]:
+    """The administrator's client of that server."""
+    with connect(kubeconfig) as connected:
+        yield connected

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node's slices in a real API, kept as they should be whatever others do to them."""
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.publisher import Publisher, Timing
+from dra_driver import DRIVER_NAME
+from dra_driver.cluster import NODES, ApiClient, Connection, load_credentials
+from dra_driver.gpu.devices import GpuDevices
+from dra_driver.gpu.nvml import NvmlError, Return
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
+from tests.support.apiserver import SLICES, connect
+from tests.support.nodes import make_node
+from tests.support.waiting import wait_for
+
+JSON = dict[str, Any]
+QUICK = Timing(settle=0.01, rediscover=0.05, first_retry=0.05, longest_retry=0.2)
+
+
+class Hardware:
+    """What the publisher discovers: a node's devices, or an error."""
+
+    def __init__(self, gpus: Sequence[GpuDevices]) -> None:
+        self.gpus = gpus
+        self.error: NvmlError | None = None
+        self.looks = 0
+
+    def __call__(self) -> Sequence[GpuDevices]:
+        self.looks += 1
+        if self.error is not None:
+            raise self.error
+        return self.gpus
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[GpuDevices, ...]:
+    """8 H100, the second half in MIG mode."""
+    return make_node(tmp_path_factory.mktemp("node"), "h100x8-mixed").describe()
+
+
+@pytest.fixture
+def hardware(mixed: tuple[GpuDevices, ...]) -> Hardware:
+    return Hardware(mixed)
+
+
+@pytest.fixture
+def node(client: ApiClient) -> str:
+    """A Node of this test's own."""
+    return make_cluster_node(client)
+
+
+def make_cluster_node(client: ApiClient, name: str = "") -> str:
+    name = name or f"node-{uuid.uuid4().hex[:8]}"
+    client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    return name
+
+
+@contextlib.contextmanager
+def publishing(client: ApiClient, node: str, hardware: Callable[[], Sequence[GpuDevices]]) -> Iterator[Publisher]:
+    """A publisher at work."""
+    publisher = Publisher(client, node, hardware, QUICK)
+    thread = threading.Thread(target=publisher.run)
+    thread.start()
+    try:
+        yield publisher
+    finally:
+        publisher.stop()
+        thread.join(30)
+        assert not thread.is_alive(), "the publisher does not stop"
+
+
+def slices_of_node(client: ApiClient, node: str) -> dict[str, JSON]:
+    """By name."""
+    items = client.list(SLICES, field_selector=f"spec.nodeName={node}").items
+    return {one["metadata"]["name"]: one for one in items}
+
+
+def complete_pool(client: ApiClient, node: str) -> dict[str, JSON]:
+    """The slices of the highest generation, empty while some are missing."""
+    slices = slices_of_node(client, node)
+    generation = max((one["spec"]["pool"]["generation"] for one in slices.values()), default=0)
+    current = {name: one for name, one in slices.items() if one["spec"]["pool"]["generation"] == generation}
+    counts = {one["spec"]["pool"]["resourceSliceCount"] for one in current.values()}
+    return current if counts == {len(slices)} else {}
+
+
+def published(client: ApiClient, node: str) -> dict[str, JSON]:
+    """The node's slices as soon as all are there."""
+    return wait_for(lambda: complete_pool(client, node), "a complete pool")
+
+
+def versions(slices: dict[str, JSON]) -> dict[str, str]:
+    return {name: one["metadata"]["resourceVersion"] for name, one in slices.items()}
+
+
+def device_names(slices: dict[str, JSON]) -> set[str]:
+    return {device["name"] for one in slices.values() for device in one["spec"].get("devices") or []}
+
+
+def test_a_node_publishes_whole_gpus_and_mig_placements_owned_by_the_node(
+    client: ApiClient, node: str, hardware: Hardware
+) -> None:
+    with publishing(client, node, hardware):
+        slices = published(client, node)
+    owner = client.get(NODES, node)["metadata"]["uid"]
+    for one in slices.values():
+        assert [(ref["kind"], ref["name"], ref["uid"]) for ref in one["metadata"]["ownerReferences"]] == [
+            ("Node", node, owner)
+        ]
+        assert one["spec"]["driver"] == DRIVER_NAME
+        assert one["spec"]["pool"]["name"] == node
+    names = device_names(slices)
+    assert {"gpu-0", "gpu-3", "gpu-4-mig-1g10gb-19-0", "gpu-7-mig-7g80gb-0-0"} <= names
+    assert not {"gpu-4", "gpu-0-mig-1g10gb-19-0"} & names, "a GPU is either whole or partitioned"
+
+
+def test_a_whole_gpu_has_the_attributes_that_users_select_by(client: ApiClient, node: str, hardware: Hardware) -> None:
+    with publishing(client, node, hardware):
+        slices = published(client, node)
+    (gpu,) = (d for one in slices.values() for d in one["spec"].get("devices") or [] if d["name"] == "gpu-0")
+    wanted = {
+        *("uuid", "model", "productName", "architecture", "brand"),
+        *("cudaComputeCapability", "driverVersion", "type"),
+    }
+    assert wanted <= set(gpu["attributes"])
+    assert gpu["attributes"]["architecture"] == {"string": "Hopper"}
+    assert gpu["attributes"]["cudaComputeCapability"] == {"version": "9.0.0"}
+    assert gpu["capacity"]["memory"] == {"value": "81559Mi"}
+
+
+def test_a_restart_writes_nothing(client: ApiClient, node: str, hardware: Hardware) -> None:
+    with publishing(client, node, hardware):
+        before = versions(published(client, node))
+    looks = hardware.looks
+    with publishing(client, node, hardware):
+        wait_for(lambda: hardware.looks >= looks + 3, "the second publisher to look at the hardware repeatedly")
+    assert versions(slices_of_node(client, node)) == before
+
+
+def test_a_deleted_slice_comes_back(client: ApiClient, node: str, hardware: Hardware) -> None:
+    with publishing(client, node, hardware):
+        before = published(client, node)
+        victim = sorted(before)[1]
+        client.delete(SLICES, victim)
+        wait_for(lambda: victim in slices_of_node(client, node), "the slice to come back")
+        after = published(client, node)
+    assert device_names(after) == device_names(before)
+
+
+def test_an_edited_slice_is_put_right(client: ApiClient, node: str, hardware: Hardware) -> None:
+    with publishing(client, node, hardware):
+        before = published(client, node)
+        name, edited = next((n, one) for n, one in sorted(before.items()) if one["spec"].get("devices"))
+        intact = edited["spec"]["devices"]
+        client.update(SLICES, {**edited, "spec": {**edited["spec"], "devices": intact[:1]}})
+        wait_for(
+            lambda: complete_pool(client, node).get(name, {}).get("spec", {}).get("devices") == intact,
+            "the devices to be back",
+        )
+
+
+def test_a_gpu_that_is_gone_is_withdrawn_in_a_new_generation(client: ApiClient, node: str, hardware: Hardware) -> None:
+    with publishing(client, node, hardware):
+        before = published(client, node)
+        hardware.gpus = hardware.gpus[:-1]
+        wait_for(
+            lambda: not any("gpu-7" in name for name in device_names(complete_pool(client, node)) or {"gpu-7"}),
+            "the lost GPU's devices to go",
+        )
+        after = published(client, node)
+    generations = [{one["spec"]["pool"]["generation"] for one in slices.values()} for slices in (before, after)]
+    assert generations == [{1}, {2}]
+
+
+def test_a_node_without_gpus_publishes_an_empty_pool_or_nothing(client: ApiClient, node: str) -> None:
+    hardware = Hardware(())
+    with publishing(client, node, hardware):
+        wait_for(lambda: hardware.looks >= 3, "some looks")
+    assert device_names(slices_of_node(client, node)) == set()
+
+
+def test_slices_of_other_drivers_and_nodes_are_left_alone(client: ApiClient, node: str, hardware: Hardware) -> None:
+    other = make_cluster_node(client)
+    foreign: JSON = {
+        "apiVersion": SLICES.api_version,
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"foreign-{node}"},
+        "spec": {
+            "driver": "nic.example.com",
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "nic-0"}],
+        },
+    }
+    ours_elsewhere = {
+        **foreign,
+        "metadata": {"name": f"elsewhere-{node}"},
+        "spec": {
+            **foreign["spec"],
+            "driver": DRIVER_NAME,
+            "nodeName": other,
+            "pool": {"name": other, "generation": 1, "resourceSliceCount": 1},
+        },
+    }
+    before = [client.create(SLICES, one)["metadata"]["resourceVersion"] for one in (foreign, ours_elsewhere)]
+    with publishing(client, node, hardware):
+        wait_for(lambda: len(slices_of_node(client, node)) > 2, "the node's slices")
+    after = [
+        client.get(SLICES, name)["metadata"]["resourceVersion"] for name in (f"foreign-{node}", f"elsewhere-{node}")
+    ]
+    assert after == before
+
+
+def test_hardware_that_stops_answering_keeps_what_was_published(
+    client: ApiClient, node: str, hardware: Hardware
+) -> None:
+    with publishing(client, node, hardware):
+        before = versions(published(client, node))
+        hardware.error = NvmlError(Return.GPU_IS_LOST, "nvmlDeviceGetCount_v2")
+        looks = hardware.looks
+        wait_for(lambda: hardware.looks >= looks + 3, "failing looks")
+        assert versions(slices_of_node(client, node)) == before
+
+
+def test_hardware_that_is_late_is_waited_for(client: ApiClient, node: str, hardware: Hardware) -> None:
+    hardware.error = NvmlError(Return.DRIVER_NOT_LOADED, "nvmlInit_v2")
+    with publishing(client, node, hardware):
+        wait_for(lambda: hardware.looks >= 2, "the first failures")
+        hardware.error = None
+        assert published(client, node)
+
+
+def test_a_node_that_registers_late_is_waited_for(client: ApiClient, hardware: Hardware) -> None:
+    name = f"late-{uuid.uuid4().hex[:8]}"
+    with publishing(client, name, hardware):
+        wait_for(lambda: hardware.looks >= 1, "the first look")
+        make_cluster_node(client, name)
+        assert published(client, name)
+
+
+# What only the embedded server can be made to do
+
+
+@pytest.fixture
+def server() -> Iterator[RunningServer]:
+    with ApiServer(ApiServerOptions()) as running:
+        yield running
+
+
+def client_of(server: RunningServer, folder: Path) -> contextlib.AbstractContextManager[ApiClient]:
+    return connect(server.write_kubeconfig(folder / "kubeconfig"))
+
+
+def test_a_conflict_is_resolved_by_looking_again(server: RunningServer, tmp_path: Path, hardware: Hardware) -> None:
+    with client_of(server, tmp_path) as client:
+        node = make_cluster_node(client)
+        with publishing(client, node, hardware):
+            before = published(client, node)
+            fault = server.faults.add(Fault(verb="update", resource="resourceslices", error=409, times=2))
+            hardware.gpus = hardware.gpus[:-1]
+            wait_for(
+                lambda: (after := complete_pool(client, node)) and device_names(after) != device_names(before),
+                "the new generation",
+            )
+        assert fault.hits == 2
+
+
+@pytest.mark.parametrize("error", [429, 500, 503])
+def test_an_api_server_in_trouble_is_asked_again(
+    error: int, server: RunningServer, tmp_path: Path, hardware: Hardware
+) -> None:
+    with client_of(server, tmp_path) as client:
+        node = make_cluster_node(client)
+        server.faults.add(Fault(verb="create", resource="resourceslices", error=error, times=3, retry_after=0))
+        with publishing(client, node, hardware):
+            assert len(device_names(published(client, node))) == 4 + 4 * 25
+
+
+def test_a_lost_answer_does_not_make_a_second_slice(server: RunningServer, tmp_path: Path, hardware: Hardware) -> None:
+    with client_of(server, tmp_path) as client:
+        node = make_cluster_node(client)
+        server.faults.add(Fault(verb="create", resource="resourceslices", disconnect=True, after_commit=True, times=1))
+        with publishing(client, node, hardware):
+            slices = published(client, node)
+        assert len(device_names(slices)) == sum(len(one["spec"].get("devices") or []) for one in slices.values())
+
+
+def test_an_unplugged_api_server_is_served_when_it_is_back(
+    server: RunningServer, tmp_path: Path, hardware: Hardware
+) -> None:
+    with client_of(server, tmp_path) as client:
+        node = make_cluster_node(client)
+        with publishing(client, node, hardware):
+            published(client, node)
+            server.faults.refuse_connections()
+            hardware.gpus = hardware.gpus[:-1]
+            looks = hardware.looks
+            wait_for(lambda: hardware.looks >= looks + 3, "looks without a server")
+            server.faults.clear()
+            wait_for(
+                lambda: (pool := complete_pool(client, node)) and not any("gpu-7" in n for n in device_names(pool)),
+                "the change to arrive",
+            )
+
+
+def test_a_server_that_drops_counters_gets_no_mig_devices(tmp_path: Path, hardware: Hardware) -> None:
+    """Without its counters a placement could be given to several claims at once."""
+    options = ApiServerOptions(gates={"DRAPartitionableDevices": False})
+    with ApiServer(options) as server, client_of(server, tmp_path) as client:
+        node = make_cluster_node(client)
+        with publishing(client, node, hardware):
+            wait_for(
+                lambda: device_names(complete_pool(client, node)) == {f"gpu-{index}" for index in range(4)},
+                "the whole GPUs alone",
+            )
+
+
+@pytest.mark.parametrize(("minor", "version"), [(32, "v1beta1"), (33, "v1beta2")])
+def test_older_kubernetes_gets_slices_in_its_own_version(
+    minor: int, version: str, tmp_path: Path, mixed: tuple[GpuDevices, ...]
+) -> None:
+    hardware = Hardware([gpu for gpu in mixed if gpu.counter_set is None])
+    options = ApiServerOptions(minor=minor, resource_versions=(version,))
+    with ApiServer(options) as server, client_of(server, tmp_path) as client:
+        node = make_cluster_node(client)
+        kind = replace(SLICES, api_version=f"resource.k8s.io/{version}")
+        with publishing(client, node, hardware):
+            items = wait_for(lambda: client.list(kind).items, "slices")
+        (devices,) = ([device["name"] for device in one["spec"]["devices"]] for one in items)
+        assert devices == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
+
+
+def test_stopping_leaves_the_slices(client: ApiClient, node: str, hardware: Hardware, kubeconfig: Path) -> None:
+    with (
+        Connection(load_credentials(str(kubeconfig)), "controller") as connection,
+        publishing(ApiClient(connection), node, hardware),
+    ):
+        before = published(client, node)
+    assert versions(slices_of_node(client, node)) == versions(before)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failures on purpose: each reaches exactly the requests that it is meant for."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import urllib3.exceptions
+
+from dra_driver.sandbox.apiserver import Fault, RunningServer
+
+from .conftest import CLAIMS, CONFIG_MAPS, SLICES, claim, resource_slice
+from .conversation import Partner
+
+
+@pytest.fixture(autouse=True)
+def no_faults_left(server: RunningServer) -> Iterator[None]:
+    yield
+    server.faults.clear()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "retry"),
+    [
+        (409, "Conflict", None),
+        (429, "TooManyRequests", "7"),
+        (500, "InternalError", None),
+        (503, "ServiceUnavailable", "7"),
+    ],
+)
+def test_a_chosen_error_is_answered_a_chosen_number_of_times(
+    server: RunningServer, api: Partner, error: int, reason: str, retry: str | None
+) -> None:
+    fault = server.faults.add(
+        Fault(verb="get", resource="resourceclaims", name="c", error=error, retry_after=7, times=2)
+    )
+    api.ask("POST", CLAIMS, claim("c"))
+    answers = [api.ask("GET", f"{CLAIMS}/c") for _ in range(3)]
+    assert [code for code, _, _ in answers] == [error, error, 200]
+    assert answers[0][2]["reason"] == reason
+    assert answers[0][1].get("retry-after") == retry
+    assert fault.hits == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "hit"),
+    [
+        (Fault(verb="list", error=500), False),
+        (Fault(resource="resourceclaims/status", error=500), False),
+        (Fault(resource="resourceclaims", error=500), True),
+        (Fault(namespace="default", error=500), True),
+        (Fault(namespace="other", error=500), False),
+        (Fault(user="kubernetes-admin", error=500), True),
+        (Fault(user="somebody", error=500), False),
+    ],
+    ids=str,
+)
+def test_a_fault_hits_the_requests_that_it_describes(
+    server: RunningServer, api: Partner, fault: Fault, hit: bool
+) -> None:
+    api.ask("POST", CLAIMS, claim("described"))
+    server.faults.add(fault)
+    assert (api.ask("GET", f"{CLAIMS}/described")[0] == 500) is hit
+
+
+def test_a_lost_answer_leaves_the_write_done(server: RunningServer, api: Partner) -> None:
+    server.faults.add(Fault(verb="create", resource="resourceslices", disconnect=True, after_commit=True, times=1))
+    with pytest.raises(urllib3.exceptions.ProtocolError):
+        api.ask("POST", SLICES, resource_slice("unheard"))
+    assert api.ask("GET", f"{SLICES}/unheard")[0] == 200
+
+
+def test_a_broken_connection_before_the_write_leaves_nothing(server: RunningServer, api: Partner) -> None:
+    server.faults.add(Fault(verb="create", disconnect=True, times=1))
+    with pytest.raises(urllib3.exceptions.ProtocolError):
+        api.ask("POST", SLICES, resource_slice("unmade"))
+    assert api.ask("GET", f"{SLICES}/unmade")[0] == 404
+
+
+def test_latency_is_added_before_the_answer(server: RunningServer, api: Partner) -> None:
+    server.faults.add(Fault(resource="configmaps", delay=0.3))
+    begin = time.monotonic()
+    api.ask("GET", CONFIG_MAPS)
+    assert time.monotonic() - begin >= 0.3
+
+
+def test_a_server_that_refuses_connections_comes_back(server: RunningServer, api: Partner) -> None:
+    server.faults.refuse_connections()
+    with pytest.raises(urllib3.exceptions.ProtocolError):
+        api.ask("GET", CONFIG_MAPS)
+    server.faults.refuse_connections(False)
+    assert api.ask("GET", CONFIG_MAPS)[0] == 200
+
+
+def test_a_removed_fault_is_gone(server: RunningServer, api: Partner) -> None:
+    fault = server.faults.add(Fault(error=500))
+    server.faults.remove(fault)
+    server.faults.remove(fault)
+    assert api.ask("GET", CONFIG_MAPS)[0] == 200

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kubectl, unchanged, against the server. Skipped where there is no kubectl."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.sandbox.apiserver import RunningServer
+
+from .binaries import binary
+
+KUBECTL = binary("kubectl")
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is neither in KUBE_BIN_DIR nor on PATH")
+
+CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: four, labels: {app: demo}}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}
+"""
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: a, image: "a:1"}, {name: b, image: "b:1"}]}
+"""
+
+
+class Kubectl:
+    """Runs kubectl with a home of its own."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.home = kubeconfig.parent
+        self.environment = {"PATH": os.environ["PATH"], "HOME": str(self.home), "KUBECONFIG": str(kubeconfig)}
+
+    def __call__(self, *arguments: str, stdin: str = "", fails: bool = False, **more: str) -> str:
+        assert KUBECTL is not None
+        done = subprocess.run(
+            [KUBECTL, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**self.environment, **more},
+            check=False,
+        )
+        assert (done.returncode != 0) is fails, done.stderr or done.stdout
+        return done.stderr if fails else done.stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "-o", "json"))
+
+    def forget_discovery(self) -> None:
+        shutil.rmtree(self.home / ".kube" / "cache" / "discovery")
+
+
+@pytest.fixture
+def kubectl(kubeconfig: Path) -> Kubectl:
+    return Kubectl(kubeconfig)
+
+
+def test_objects_are_applied_shown_and_deleted(kubectl: Kubectl) -> None:
+    assert kubectl("apply", "-f", "-", stdin=CLAIM) == "resourceclaim.resource.k8s.io/four created\n"
+    # The list of requests has no merge key and the server has filled in defaults: a real server prints this too.
+    assert kubectl("apply", "-f", "-", stdin=CLAIM) == "resourceclaim.resource.k8s.io/four configured\n"
+    header, row = kubectl("get", "resourceclaims").splitlines()
+    assert header.split() == ["NAME", "STATE", "AGE"]
+    assert row.split()[:2] == ["four", "pending"]
+    described = kubectl("describe", "resourceclaim", "four")
+    assert "Allocation Mode:" in described
+    assert "Events:" in described
+    assert "gpu.nvidia.com" in kubectl("get", "resourceclaims.v1.resource.k8s.io", "four", "-o", "yaml")
+    assert kubectl("get", "resourceclaims", "-l", "app=other") == ""
+    assert "deleted" in kubectl("delete", "resourceclaim", "four")
+
+
+def test_client_side_apply_merges_lists_by_their_keys(kubectl: Kubectl) -> None:
+    assert kubectl("apply", "-f", "-", stdin=DEPLOYMENT) == "deployment.apps/web created\n"
+    assert kubectl("apply", "-f", "-", stdin=DEPLOYMENT) == "deployment.apps/web unchanged\n"
+    kubectl(
+        "patch", "deployment", "web", "-p", '{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"c:1"}]}}}}'
+    )
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT.replace("b:1", "b:2"))
+    containers = kubectl.json("get", "deployment", "web")["spec"]["template"]["spec"]["containers"]
+    images = {container["name"]: container["image"] for container in containers}
+    assert images == {"a": "a:1", "b": "b:2", "c": "c:1"}
+    kubectl("delete", "deployment", "web")
+
+
+def test_server_side_apply_reports_conflicts(kubectl: Kubectl) -> None:
+    kubectl("apply", "--server-side", "-f", "-", stdin=DEPLOYMENT)
+    other = DEPLOYMENT.replace("a:1", "a:2")
+    refused = kubectl("apply", "--server-side", "--field-manager", "other", "-f", "-", stdin=other, fails=True)
+    assert 'conflict with "kubectl": .spec.template.spec.containers[name="a"].image' in refused
+    kubectl("apply", "--server-side", "--field-manager", "other", "--force-conflicts", "-f", "-", stdin=other)
+    kubectl("delete", "deployment", "web")
+
+
+def test_unknown_fields_are_refused_by_the_server(kubectl: Kubectl) -> None:
+    wrong = CLAIM.replace("exactly:", "basic:")
+    refused = kubectl("create", "-f", "-", stdin=wrong, fails=True)
+    assert 'unknown field "spec.devices.requests[0].basic"' in refused
+
+
+def test_an_edited_object_is_stored(kubectl: Kubectl) -> None:
+    kubectl("create", "configmap", "edited", "--from-literal=a=b")
+    kubectl("edit", "configmap", "edited", KUBE_EDITOR="sed -i s/b$/c/")
+    assert kubectl.json("get", "configmap", "edited")["data"] == {"a": "c"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "create namespace made",
+        "create configmap made --from-literal=a=b",
+        "create secret generic made --from-literal=a=b",
+        "create serviceaccount made",
+        "create role made --verb=get --resource=pods",
+        "create rolebinding made --role=made --serviceaccount=default:made",
+        "create clusterrole made --verb=get,list --resource=nodes",
+        "create clusterrolebinding made --clusterrole=made --user=bob",
+        "create deployment made --image=a --replicas=0",
+        "create job made --image=a",
+        "create cronjob made --image=a --schedule=@daily",
+        "create service clusterip made --tcp=80:8080",
+        "create priorityclass made --value=5",
+        "create poddisruptionbudget made --min-available=1 --selector=a=b",
+        "run made --image=a",
+    ],
+)
+def test_kubectl_makes_objects_of_its_own(kubectl: Kubectl, command: str) -> None:
+    kubectl(*command.split())
+    _, kind, *_ = command.split()
+    shown = kubectl.json("get", "pod" if command.startswith("run") else kind, "made")
+    assert shown["metadata"]["managedFields" if "managedFields" in shown["metadata"] else "name"]
+    if kind == "deployment":
+        assert shown["spec"]["replicas"] == 0
+
+
+def test_waiting_and_watching_end(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=CLAIM.replace("four", "waited"))
+    status = (
+        '{"status":{"allocation":{"devices":{"results":[{"request":"gpu","driver":"d","pool":"p","device":"x"}]}}}}'
+    )
+    kubectl("patch", "resourceclaim", "waited", "--subresource=status", "--type=merge", "-p", status)
+    kubectl(
+        "wait",
+        "resourceclaim/waited",
+        "--for=jsonpath={.status.allocation.devices.results[0].device}=x",
+        "--timeout=20s",
+    )
+    assert "allocated" in kubectl("get", "resourceclaim", "waited")
+    kubectl("delete", "resourceclaim", "waited", "--wait=true")
+    kubectl("wait", "resourceclaim/waited", "--for=delete", "--timeout=20s")
+    watched = kubectl("get", "configmaps", "-w", "--request-timeout=1s")
+    assert watched.splitlines()[0].split() == ["NAME", "DATA", "AGE"]
+
+
+DEFINITION = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: domains.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: domains, kind: Domain, shortNames: [dom]}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      additionalPrinterColumns: [{name: Nodes, type: integer, jsonPath: .spec.nodes}]
+      schema:
+        openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {nodes: {type: integer}}}}}
+"""
+DOMAIN = "{apiVersion: example.com/v1, kind: Domain, metadata: {name: d}, spec: {nodes: 3}}"
+
+
+def test_a_definition_is_established_and_its_objects_shown(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=DEFINITION)
+    kubectl("wait", "crd/domains.example.com", "--for=condition=established", "--timeout=20s")
+    kubectl("apply", "-f", "-", stdin=DOMAIN)
+    assert [line.split() for line in kubectl("get", "dom").splitlines()] == [["NAME", "NODES"], ["d", "3"]]
+    assert "<integer>" in kubectl("explain", "domain.spec.nodes")
+    kubectl("delete", "crd", "domains.example.com")
+    kubectl.forget_discovery()
+    assert "the server doesn't have a resource type" in kubectl("get", "domains", fails=True)
+
+
+def test_kubectl_asks_about_the_server_and_the_user(kubectl: Kubectl, server: RunningServer) -> None:
+    assert "Server Version: v1.36.0" in kubectl("version")
+    assert "resourceslices" in kubectl("api-resources", "--api-group=resource.k8s.io")
+    assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
+    assert "kubernetes-admin" in kubectl("auth", "whoami")
+    assert "deviceClassName" in kubectl("explain", "resourceclaim.spec.devices.requests.exactly")
+    assert server.url in kubectl("cluster-info")
+    kubectl("create", "serviceaccount", "tokened")
+    token = kubectl("create", "token", "tokened").strip()
+    assert "system:serviceaccount:default:tokened" in kubectl(
+        "auth", "whoami", f"--token={token}", "--kubeconfig", no_user(kubectl)
+    )
+
+
+def no_user(kubectl: Kubectl) -> str:
+    """A copy of the kubeconfig without its user's token, which would win over a flag."""
+    source = Path(kubectl.environment["KUBECONFIG"])
+    copy = source.with_name("no-user")
+    shutil.copy(source, copy)
+    kubectl("config", "unset", "users", "--kubeconfig", str(copy))
+    return str(copy)

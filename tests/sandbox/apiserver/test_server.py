@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting, stopping, and the kubeconfig: in a thread, in a process of its own."""
+
+import base64
+import json
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import urllib3
+import yaml
+
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+
+from .conversation import Partner
+
+
+def test_a_kubeconfig_is_for_its_owner_only_and_complete(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text("left from before", encoding="utf-8")
+    with ApiServer() as server:
+        server.write_kubeconfig(path)
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert content["current-context"] == content["contexts"][0]["name"]
+        assert content["clusters"][0]["cluster"]["server"] == server.url
+        assert content["clusters"][0]["cluster"]["certificate-authority-data"]
+        assert content["users"][0]["user"]["token"] == server.admin_token
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_certificate_is_good_for_local_names_only(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.pem"
+    with ApiServer() as server:
+        authority.write_bytes(server.certificate_authority or b"")
+        for host in ("127.0.0.1", "localhost"):
+            pool = urllib3.PoolManager(ca_certs=str(authority), retries=False)
+            headers = {"Authorization": f"Bearer {server.admin_token}"}
+            assert pool.request("GET", f"https://{host}:{server.port}/version", headers=headers).status == 200
+        with pytest.raises(urllib3.exceptions.SSLError):
+            urllib3.PoolManager(retries=False).request("GET", f"{server.url}/version")
+
+
+def test_a_stopped_server_listens_no_longer_and_a_second_one_may_take_its_port() -> None:
+    with ApiServer(ApiServerOptions(tls=False)) as server:
+        port = server.port
+        assert server.url == f"http://127.0.0.1:{port}"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 5)
+    with ApiServer(ApiServerOptions(tls=False, port=port)) as again:
+        assert Partner(again.url, again.admin_token, None).ask("GET", "/readyz")[0] == 200
+
+
+def test_a_taken_port_is_reported_to_the_caller() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        ApiServer(ApiServerOptions(tls=False, port=taken.getsockname()[1])).start()
+
+
+def test_two_servers_share_nothing() -> None:
+    options = ApiServerOptions(tls=False)
+    with ApiServer(options) as one, ApiServer(options) as two:
+        path = "/api/v1/namespaces/default/configmaps"
+        Partner(one.url, one.admin_token, None).ask("POST", path, {"metadata": {"name": "a"}})
+        assert Partner(two.url, two.admin_token, None).ask("GET", f"{path}/a")[0] == 404
+        assert Partner(two.url, one.admin_token, None).ask("GET", path)[0] == 401
+
+
+PROGRAM = """
+import json
+from pathlib import Path
+from dra_driver.sandbox.apiserver import ApiServerOptions, run
+def ready(server):
+    server.write_kubeconfig(Path("kubeconfig"))
+    print(json.dumps(server.url), flush=True)
+
+run(ApiServerOptions(), ready)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())
+        content = yaml.safe_load((tmp_path / "kubeconfig").read_text(encoding="utf-8"))
+        authority = tmp_path / "ca.pem"
+        authority.write_bytes(base64.b64decode(content["clusters"][0]["cluster"]["certificate-authority-data"]))
+        partner = Partner(url, content["users"][0]["user"]["token"], str(authority))
+        assert partner.ask("GET", "/api/v1/namespaces/default")[0] == 200
+        process.send_signal(number)
+        assert process.wait(20) == 0
