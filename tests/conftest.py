@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of several rooms share: an API server, and a client of it."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,3 +24,10 @@ def client(kubeconfig: Path) -> Iterator[ApiClient]:
     """The administrator's client of that server."""
     with connect(kubeconfig) as connected:
         yield connected
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder for sockets, whose paths may have no more than 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dra-") as folder:
+        yield Path(folder)

@@ -129,7 +129,7 @@ class Demo:
         self._show_picture(8)
 
     def _delete_everything(self) -> None:
-        self._sandbox.delete_pods()
+        self._sandbox.clear()
         self._show_picture(0)
         left = [path.name for path in (*self._sandbox.claim_specs(), *self._sandbox.records())]
         self._require(not left, f"nothing left on the node, not {left}")

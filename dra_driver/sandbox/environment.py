@@ -11,7 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +19,8 @@ from typing import Any
 import yaml
 
 from .. import DRIVER_NAME, __version__
+from ..cel import COST_LIMIT, CompileError, compile_selector
+from ..cel import Environment as CelEnvironment
 from ..cluster import ApiClient, Connection, load_credentials
 from ..gpu.inventory import Inventory, read_inventory
 from ..gpu.simulation import SimulatedNode, load_description
@@ -39,7 +41,12 @@ DEVICE_TYPES = {"gpu.nvidia.com": "gpu", "mig.nvidia.com": "mig"}
 """The DeviceClasses that the chart installs, by name: the `type` of their devices."""
 
 _STOP_SECONDS = 10.0
-_RESYNC_SECONDS = 2.0  # kubelet's is a minute: what it takes until a failed prepare is tried again
+_PERIODS = Periods(pod_resync=2.0, unprepare_retry=2.0, claim_reconcile=2.0)
+"""Kubelet waits 10 s or a minute until it tries again what failed."""
+
+
+class SandboxError(Exception):
+    """A part of the sandbox does not start."""
 
 
 class Sandbox:
@@ -59,7 +66,10 @@ class Sandbox:
         self.logs.mkdir(exist_ok=True)
         self.cdi_root.mkdir(exist_ok=True)
         self.node = SimulatedNode.create(self.folder / "node", load_description(simulated), NODE)
-        self._api_server = ApiServer(ApiServerOptions(minor=kubernetes_minor, port=port))
+        release = f"1.{kubernetes_minor}"
+        self._api_server = ApiServer(
+            ApiServerOptions(minor=kubernetes_minor, port=port, check_cel=lambda text: _selector_problem(text, release))
+        )
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._running = contextlib.ExitStack()
 
@@ -93,7 +103,7 @@ class Sandbox:
         self._running.callback(self._stop_processes)
         self.start_controller()
         self.start_plugin()
-        self.kubelet.wait(lambda: bool(self.slices()), what="ResourceSlices of the node")
+        self._wait("controller", lambda: bool(self.slices()))
 
     def stop(self) -> None:
         """Stop everything. The files stay."""
@@ -117,6 +127,7 @@ class Sandbox:
             "--kubelet-plugins-directory-path",
             str(self.kubelet_root / "plugins"),
         )
+        self._wait("kubeletplugin", lambda: bool(self.kubelet.plugins(DRIVER_NAME)))
         self.kubelet.wait_registered(DRIVER_NAME)
 
     def pid(self, name: str) -> int:
@@ -157,8 +168,10 @@ class Sandbox:
         """All Pods."""
         return self.client.list(PODS).items
 
-    def delete_pods(self) -> None:
-        """Delete all pods, and wait until they and their claims are gone."""
+    def clear(self) -> None:
+        """Delete all pods and templates, and wait until the pods and their claims are gone."""
+        for template in self.client.list(TEMPLATES).items:
+            self.client.delete(TEMPLATES, template["metadata"]["name"], template["metadata"]["namespace"])
         for pod in self.pods():
             self.client.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
         self.kubelet.wait(lambda: not self.pods() and not self.claims(), what="pods and claims to be gone")
@@ -186,7 +199,7 @@ class Sandbox:
             NODE,
             self.kubelet_root,
             cdi_dirs=(self.cdi_root,),
-            periods=Periods(pod_resync=_RESYNC_SECONDS),
+            periods=_PERIODS,
             device_stat=stat_device if real else stat_stand_in,
         )
 
@@ -199,6 +212,14 @@ class Sandbox:
         with (self.logs / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
 
+    def _wait(self, name: str, is_so: Callable[[], bool]) -> None:
+        """Wait for what a process does. Raises SandboxError when it ends instead."""
+        process = self._processes[name]
+        self.kubelet.wait(lambda: is_so() or process.poll() is not None, what=f"{name} to be at work")
+        if process.poll() is not None:
+            last = self.log(name).strip().rpartition("\n")[2]
+            raise SandboxError(f"{name} ended with code {process.returncode}: {last}")
+
     def _stop_processes(self) -> None:
         for name in list(self._processes):
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -207,6 +228,15 @@ class Sandbox:
     def _create(self, value: JSON) -> JSON:
         kinds = {"ResourceClaim": CLAIMS, "ResourceClaimTemplate": TEMPLATES, "Pod": PODS}
         return self.client.create(kinds[value["kind"]], value, value["metadata"].get("namespace", "default"))
+
+
+def _selector_problem(expression: str, release: str) -> str | None:
+    """Why kube-apiserver refuses a new selector."""
+    try:
+        cost = compile_selector(expression, CelEnvironment(release, stored=False)).max_cost
+    except CompileError as error:
+        return str(error)
+    return "too complex, exceeds cost limit" if cost > COST_LIMIT else None
 
 
 def _device_class(name: str, kind: str) -> JSON:

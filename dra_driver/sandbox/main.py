@@ -32,7 +32,7 @@ def sandbox() -> None:
 def demo(context: click.Context, keep: Path | None) -> None:
     """Show the main job from end to end: publish, allocate, prepare, survive kill -9, unprepare, leave nothing."""
     from .demo import HARDWARE, Demo, DemoError, examples_folder
-    from .environment import Sandbox
+    from .environment import Sandbox, SandboxError
 
     if not context.meta["verbosity"]:
         logging.getLogger("dra_driver.sandbox").setLevel(logging.WARNING)  # the demo tells what happens itself
@@ -41,7 +41,7 @@ def demo(context: click.Context, keep: Path | None) -> None:
     try:
         with Sandbox(folder, HARDWARE) as running:
             Demo(running, console, examples_folder()).run()
-    except (DemoError, TimeoutError) as error:
+    except (DemoError, SandboxError, OSError) as error:
         logs = keep or "use --keep FOLDER to keep"
         raise UserError(f"the demo failed: {error} (logs: {logs})") from None
     finally:
@@ -84,7 +84,7 @@ def demo(context: click.Context, keep: Path | None) -> None:
 @version_option
 def up(folder: Path, node: str, kubernetes_minor: int, port: int) -> None:
     """Start the sandbox and leave it running, with a kubeconfig for kubectl, until it is interrupted."""
-    from .environment import Sandbox
+    from .environment import Sandbox, SandboxError
 
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -98,7 +98,7 @@ def up(folder: Path, node: str, kubernetes_minor: int, port: int) -> None:
             stopped.wait()
     except DescriptionError as error:
         raise InputError(str(error)) from None
-    except (OSError, TimeoutError) as error:
+    except (OSError, SandboxError) as error:
         raise UserError(f"the sandbox did not start: {error}") from None
 
 

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples, and what goes wrong around them, on a whole sandbox: real processes, sockets, files and API objects."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.cluster import StatusError
+from dra_driver.sandbox.demo import examples_folder
+from dra_driver.sandbox.environment import Sandbox, SandboxError
+from dra_driver.sandbox.kubelet import ContainerSpec
+from dra_driver.sandbox.pods import CLAIMS, PODS, SLICES
+from tests.support.waiting import wait_for
+
+JSON = dict[str, Any]
+EXAMPLES = examples_folder()
+CONTROL_NODES = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
+
+
+@pytest.fixture(scope="module")
+def module_sandbox() -> Iterator[Sandbox]:
+    with tempfile.TemporaryDirectory(prefix="dra-") as folder, Sandbox(Path(folder), "h100x8-mixed") as running:
+        yield running
+
+
+@pytest.fixture
+def sandbox(module_sandbox: Sandbox) -> Iterator[Sandbox]:
+    """A sandbox without pods, which has none afterwards either, and on whose node nothing is left."""
+    yield module_sandbox
+    module_sandbox.clear()
+    assert leftovers(module_sandbox) == []
+
+
+def leftovers(sandbox: Sandbox) -> list[str]:
+    """MIG instances, CDI specs of claims, and records on the node."""
+    return [*mig_devices(sandbox), *(path.name for path in (*sandbox.claim_specs(), *sandbox.records()))]
+
+
+def mig_devices(sandbox: Sandbox) -> set[str]:
+    """UUIDs of the MIG devices that the hardware holds."""
+    instances = [one for gpu in sandbox.inventory().gpus for one in gpu.mig_instances]
+    return {uuid for one in instances for _, uuid in one.devices}
+
+
+def run_example(sandbox: Sandbox, name: str) -> dict[str, JSON]:
+    """Create an example and wait until its pods run; the pods by name."""
+    sandbox.apply(EXAMPLES / f"{name}.yaml")
+    for pod in sandbox.pods():
+        sandbox.kubelet.wait_pod_running("default", pod["metadata"]["name"])
+    return {pod["metadata"]["name"]: pod for pod in sandbox.pods()}
+
+
+def container(sandbox: Sandbox, pod: str, name: str) -> ContainerSpec:
+    found = sandbox.kubelet.container("default", pod, name)
+    assert found is not None
+    return found
+
+
+def gpu_nodes(spec: ContainerSpec) -> set[str]:
+    """Device nodes of GPUs and MIG instances in a container, those that every container has left out."""
+    return {device.path for device in spec.devices} - CONTROL_NODES
+
+
+def results_of(sandbox: Sandbox, pod: str) -> dict[str, str]:
+    """Device by request of a pod's only claim."""
+    (claim,) = (c for c in sandbox.claims() if any(o["name"] == pod for o in c["metadata"]["ownerReferences"]))
+    return {one["request"]: one["device"] for one in claim["status"]["allocation"]["devices"]["results"]}
+
+
+def test_whole_gpus_go_to_one_pod_each(sandbox: Sandbox) -> None:
+    pods = run_example(sandbox, "whole-gpu")
+    devices = {pod: results_of(sandbox, pod)["gpu"] for pod in pods}
+    assert len(set(devices.values())) == len(pods) == 2
+    for pod, device in devices.items():
+        (name,) = (one["name"] for one in pods[pod]["spec"]["containers"])
+        assert gpu_nodes(container(sandbox, pod, name)) == {f"/dev/nvidia{device.removeprefix('gpu-')}"}
+
+
+def test_two_containers_of_a_pod_share_one_gpu(sandbox: Sandbox) -> None:
+    run_example(sandbox, "shared-gpu")
+    device = results_of(sandbox, "shared-gpu")["gpu"]
+    nodes = [gpu_nodes(container(sandbox, "shared-gpu", name)) for name in ("first", "second")]
+    assert nodes == [{f"/dev/nvidia{device.removeprefix('gpu-')}"}] * 2
+
+
+def test_four_mig_slices_of_one_gpu_go_to_four_containers(sandbox: Sandbox) -> None:
+    run_example(sandbox, "mig-slices")
+    devices = results_of(sandbox, "mig-slices")
+    (gpu,) = {device.split("-mig-")[0] for device in devices.values()}
+    (board,) = (one for one in sandbox.inventory().gpus if one.mig_instances)
+    assert f"gpu-{board.minor}" == gpu
+    assert sorted(one.placement.size for one in board.mig_instances) == [1, 1, 2, 4]
+    access = []
+    for name in devices:
+        nodes = gpu_nodes(container(sandbox, "mig-slices", name))
+        assert f"/dev/nvidia{board.minor}" in nodes
+        caps = nodes - {f"/dev/nvidia{board.minor}"}
+        assert len(caps) == 2
+        assert all(path.startswith("/dev/nvidia-caps/nvidia-cap") for path in caps)
+        access += sorted(caps)
+    assert len(set(access)) == 8, "each container can reach its own instances only"
+
+
+def test_containers_get_libraries_and_are_not_served_by_the_legacy_hook(sandbox: Sandbox) -> None:
+    run_example(sandbox, "shared-gpu")
+    spec = container(sandbox, "shared-gpu", "first")
+    assert spec.variable("NVIDIA_VISIBLE_DEVICES") == "void"
+    assert {device.path for device in spec.devices} >= {"/dev/nvidiactl", "/dev/nvidia-uvm"}
+    assert any(
+        mount.container_path.endswith("libcuda.so.1") or "libcuda.so" in mount.container_path for mount in spec.mounts
+    )
+
+
+def test_a_pod_for_which_nothing_is_left_waits_until_something_is(sandbox: Sandbox) -> None:
+    run_example(sandbox, "whole-gpu")
+    run_example(sandbox, "shared-gpu")
+    template = EXAMPLES / "whole-gpu.yaml"
+    text = template.read_text(encoding="utf-8")
+    pod = text[text.index("apiVersion: v1\n") :].split("---")[0]
+    for index in range(2, 4):
+        path = sandbox.folder / f"more-{index}.yaml"
+        path.write_text(pod.replace("whole-gpu-0", f"whole-gpu-{index}"), encoding="utf-8")
+        sandbox.apply(path)
+    sandbox.kubelet.wait_pod_running("default", "whole-gpu-2")
+
+    def reason() -> str:
+        conditions = sandbox.client.get(PODS, "whole-gpu-3", "default").get("status", {}).get("conditions") or []
+        return next((one.get("message", "") for one in conditions if one["type"] == "PodScheduled"), "")
+
+    assert "0/1 nodes are available" in wait_for(reason, "the verdict on the fifth pod")
+    sandbox.client.delete(PODS, "shared-gpu", "default")
+    sandbox.kubelet.wait_pod_running("default", "whole-gpu-3")
+
+
+def test_a_plugin_killed_while_pods_run_takes_up_where_it_was(sandbox: Sandbox) -> None:
+    run_example(sandbox, "mig-slices")
+    before = mig_devices(sandbox)
+    specs = {path.name: path.read_bytes() for path in sandbox.claim_specs()}
+    sandbox.kill("kubeletplugin")
+    sandbox.start_plugin()
+    assert mig_devices(sandbox) == before
+    assert {path.name: path.read_bytes() for path in sandbox.claim_specs()} == specs
+
+
+def test_pods_deleted_while_the_plugin_is_dead_are_cleaned_up_when_it_is_back(sandbox: Sandbox) -> None:
+    run_example(sandbox, "mig-slices")
+    sandbox.kill("kubeletplugin")
+    sandbox.client.delete(PODS, "mig-slices", "default")
+    sandbox.kubelet.wait_event("FailedUnprepareDynamicResources")
+    sandbox.start_plugin()
+    sandbox.kubelet.wait(lambda: not sandbox.pods() and not sandbox.claims(), what="the pod and its claim to be gone")
+    assert leftovers(sandbox) == []
+
+
+def test_a_terminated_plugin_leaves_pods_running_and_exits_with_0(sandbox: Sandbox) -> None:
+    run_example(sandbox, "mig-slices")
+    assert sandbox.terminate("kubeletplugin") == 0
+    assert len(sandbox.claim_specs()) == 1
+    sandbox.start_plugin()
+
+
+def test_a_killed_controller_changes_nothing_when_it_is_back(sandbox: Sandbox) -> None:
+    before = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in sandbox.slices()}
+    sandbox.kill("controller")
+    sandbox.start_controller()
+    victim = sorted(before)[0]
+    sandbox.client.delete(SLICES, victim)
+    wait_for(lambda: victim in {one["metadata"]["name"] for one in sandbox.slices()}, "the new controller to work")
+    after = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in sandbox.slices()}
+    assert {name for name in before if after[name] != before[name]} == {victim}
+
+
+@pytest.mark.parametrize(
+    ("expression", "complaint"),
+    [
+        ("device.attributes['gpu.nvidia.com'].type = 'gpu'", "syntax error"),
+        ("device.attribute['gpu.nvidia.com'].type == 'gpu'", "attribute"),
+        ("device.driver", "must evaluate to bool"),
+    ],
+)
+def test_a_broken_selector_is_refused_by_the_api_server(sandbox: Sandbox, expression: str, complaint: str) -> None:
+    request = {"deviceClassName": "gpu.nvidia.com", "selectors": [{"cel": {"expression": expression}}]}
+    claim = {
+        "apiVersion": CLAIMS.api_version,
+        "kind": "ResourceClaim",
+        "metadata": {"name": "broken"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": request}]}},
+    }
+    with pytest.raises(StatusError, match=complaint) as refused:
+        sandbox.client.create(CLAIMS, claim, "default")
+    assert refused.value.status == 422
+
+
+def test_what_a_stopped_sandbox_left_is_cleaned_up_by_the_next_one(short_path: Path) -> None:
+    """The API objects are gone with the first one, but kubelet remembers whose claims it had prepared."""
+    with Sandbox(short_path, "h100x8-mixed") as first:
+        run_example(first, "mig-slices")
+    assert leftovers(first) != []
+    with Sandbox(short_path, "h100x8-mixed") as second:
+        second.kubelet.wait(lambda: not leftovers(second), what="the old claims to be unprepared")
+
+
+def test_logs_are_structured_and_without_errors(sandbox: Sandbox) -> None:
+    run_example(sandbox, "mig-slices")
+    for name in ("controller", "kubeletplugin"):
+        assert "Traceback" not in sandbox.log(name)
+
+
+def test_a_process_that_cannot_start_ends_the_sandbox_with_its_reason(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 20)  # too long for a socket
+    with pytest.raises(SandboxError, match="choose a shorter folder"), Sandbox(folder, "a30x4"):
+        pass
