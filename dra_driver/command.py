@@ -83,7 +83,8 @@ def set_up_logging(style: str, verbosity: int) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if verbosity >= _DEBUG_VERBOSITY else logging.INFO)
-    logging.getLogger("urllib3").setLevel(logging.WARNING)
+    # It warns of each retry; whoever made the request reports what became of it.
+    logging.getLogger("urllib3").setLevel(logging.WARNING if verbosity >= _DEBUG_VERBOSITY else logging.ERROR)
 
 
 def run(command: click.Command, arguments: Sequence[str] | None = None) -> None:

@@ -6,9 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from controller.main import controller
 from dra_driver import __version__
+from dra_driver.dryrun.main import dryrun
+from dra_driver.sandbox.main import sandbox
+from kubeletplugin.main import kubeletplugin
 
 COMMANDS = ("dra-controller", "dra-kubeletplugin", "dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox")
 BIN = Path(sys.executable).parent
@@ -18,16 +23,32 @@ def run(command: str, *arguments: str, **environment: str) -> subprocess.Complet
     """Run a command of this environment with a clean environment."""
     clean = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
     return subprocess.run(
-        [str(BIN / command), *arguments], env={**clean, **environment}, capture_output=True, text=True, timeout=60, check=False
+        [str(BIN / command), *arguments],
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_names_every_flag_and_its_environment_variable(command: str) -> None:
+def test_help_is_there(command: str) -> None:
     done = run(command, "--help")
     assert done.returncode == 0
     assert "--version" in done.stdout
     assert done.stdout.startswith(f"Usage: {command}")
+
+
+@pytest.mark.parametrize(
+    "command", [controller, kubeletplugin, dryrun, *sandbox.commands.values()], ids=lambda one: one.name
+)
+def test_every_flag_can_be_set_in_the_environment_and_is_explained(command: click.Command) -> None:
+    for option in command.params:
+        if isinstance(option, click.Option) and option.name not in ("help", "version"):
+            assert isinstance(option.envvar, str), option.name
+            assert option.envvar.isupper()
+            assert option.help
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -43,7 +64,11 @@ def test_version_is_the_packages(command: str) -> None:
         ("dra-controller", ["--node-name", "a", "--kubeconfig", "/does/not/exist"], "/does/not/exist"),
         ("dra-controller", ["--node-name", "a", "--log-format", "xml"], "'xml' is not one of 'text', 'json'"),
         ("dra-controller", ["--node-name", "a", "--simulated-node", "h100x8"], "--simulated-root"),
-        ("dra-controller", ["--node-name", "a", "--simulated-node", "h1000x8", "--simulated-root", "/tmp/x"], "h1000x8"),
+        (
+            "dra-controller",
+            ["--node-name", "a", "--simulated-node", "h1000x8", "--simulated-root", "/tmp/x"],
+            "h1000x8",
+        ),
         ("dra-kubeletplugin", ["--node-name", "a", "surplus"], "unexpected extra argument"),
         ("dra-kubeletplugin", ["--node-name", "a", "-v", "much"], "'much' is not a valid integer"),
         ("dra-kubeletplugin", ["--node-name", "a"], "no cluster given"),

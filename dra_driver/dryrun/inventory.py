@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import DRIVER_NAME, __version__
 from ..cluster import ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials, newest_dialect
-from ..command import InputError, UserError
+from ..command import InputError
 from ..gpu.devices import describe
 from ..gpu.inventory import read_inventory
 from ..gpu.layout import node_slices
@@ -37,7 +37,7 @@ def from_files(paths: Sequence[str]) -> list[Decoded]:
 
 
 def from_cluster(kubeconfig: str | None, context: str | None) -> tuple[list[Decoded], str]:
-    """The slices, classes, claims and nodes of a live cluster, and its address. Only reads. Raises UserError."""
+    """The slices, classes, claims and nodes of a live cluster, and its address. Only reads. Raises InputError."""
     try:
         connection = Connection(load_credentials(kubeconfig, context), f"dra-dryrun/{__version__}")
         client = ApiClient(connection)
@@ -54,7 +54,7 @@ def from_cluster(kubeconfig: str | None, context: str | None) -> tuple[list[Deco
         ]
         return objects, connection.server
     except (ApiError, ConfigError, DecodeError) as error:
-        raise UserError(str(error)) from None
+        raise InputError(str(error)) from None
 
 
 def built_in_nodes() -> list[Decoded]:

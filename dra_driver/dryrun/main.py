@@ -36,8 +36,20 @@ NOTHING_FITS = 1
     show_envvar=True,
     help="Take the devices from this cluster (read only: needs get and list).",
 )
-@click.option("--context", metavar="NAME", help="The context of your kubeconfig to use.")
-@click.option("--built-in", is_flag=True, help="Take the devices from the nodes that come with the driver, all idle.")
+@click.option(
+    "--context",
+    metavar="NAME",
+    envvar="DRA_DRYRUN_CONTEXT",
+    show_envvar=True,
+    help="The context of your kubeconfig to use.",
+)
+@click.option(
+    "--built-in",
+    is_flag=True,
+    envvar="DRA_DRYRUN_BUILT_IN",
+    show_envvar=True,
+    help="Take the devices from the nodes that come with the driver, all idle.",
+)
 @click.option(
     "-o",
     "--output",

@@ -25,7 +25,14 @@ def sandbox() -> None:
 
 
 @sandbox.command()
-@click.option("--keep", type=_FOLDER, metavar="FOLDER", help="Keep logs, CDI specs and the node's state there.")
+@click.option(
+    "--keep",
+    type=_FOLDER,
+    metavar="FOLDER",
+    envvar="KEEP",
+    show_envvar=True,
+    help="Keep logs, CDI specs and the node's state there.",
+)
 @logging_options
 @version_option
 @click.pass_context

@@ -9,8 +9,6 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from dra_driver.cluster import NODES, ApiClient
 from tests.support.apiserver import SLICES
 from tests.support.waiting import wait_for
@@ -79,21 +77,3 @@ def test_flags_are_read_from_the_environment_too(client: ApiClient, kubeconfig: 
         wait_for(lambda: client.list(SLICES, field_selector=f"spec.nodeName={node}").items, "slices")
         process.send_signal(signal.SIGTERM)
     assert all(line.startswith("{") for line in log_of(tmp_path).splitlines())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ((), "missing option '--node-name'"),
-        (("--node-name", "n", "--kubeconfg", "x"), "did you mean"),
-        (("--node-name", "n", "--rediscover-interval", "soon"), "is not a valid float"),
-        (("--node-name", "n", "--simulated-node", "h900", "--simulated-root", "x"), "h900"),
-        (("--node-name", "n", "--kubeconfig", "/nonexistent/config"), "/nonexistent/config"),
-    ],
-)
-def test_a_mistake_ends_it_with_one_line(arguments: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "controller.main", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, env={}, cwd=tmp_path, check=False)
-    assert result.returncode != 0
-    assert complaint in result.stderr.lower() or complaint in result.stderr
-    assert len(result.stderr.splitlines()) == 1, result.stderr

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dra-dryrun from input to verdict: text and exit code."""
+
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.cluster import NODES, ApiClient
+from dra_driver.dryrun.main import main
+from dra_driver.sandbox.demo import examples_folder
+from tests.support.apiserver import SLICES
+
+EXAMPLES = examples_folder()
+
+DryRun = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def dryrun(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> DryRun:
+    """Runs the command: exit code, standard output, standard error."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def slice_of(node: str, *devices: dict[str, Any], api_version: str = "resource.k8s.io/v1") -> dict[str, Any]:
+    return {
+        "apiVersion": api_version,
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-slice"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": list(devices),
+        },
+    }
+
+
+def gpu(name: str, model: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any]:
+    attributes = {"type": {"string": "gpu"}, "productName": {"string": model}}
+    return {"name": name, "attributes": attributes, "capacity": {"memory": {"value": "80Gi"}}}
+
+
+def claim(expression: str = "true", count: int = 1) -> str:
+    return textwrap.dedent(f"""
+        apiVersion: resource.k8s.io/v1
+        kind: ResourceClaim
+        metadata: {{name: wanted}}
+        spec:
+          devices:
+            requests:
+            - name: gpu
+              exactly:
+                deviceClassName: gpu.nvidia.com
+                count: {count}
+                selectors:
+                - cel:
+                    expression: {json.dumps(expression)}
+        """)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, object], Path]:
+    """Writes a file and gives its path."""
+
+    def make(name: str, content: object) -> Path:
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return path
+
+    return make
+
+
+Write = Callable[[str, object], Path]
+
+
+@pytest.mark.parametrize("example", ["whole-gpu", "shared-gpu", "mig-slices"])
+def test_the_examples_fit_on_the_built_in_nodes(example: str, dryrun: DryRun) -> None:
+    code, out, _ = dryrun(EXAMPLES / f"{example}.yaml")
+    assert code == 0
+    assert "fits nowhere" not in out
+
+
+def test_mig_slices_of_one_gpu_are_shown_with_profile_memory_and_model(dryrun: DryRun) -> None:
+    code, out, _ = dryrun("--built-in", EXAMPLES / "mig-slices.yaml", "-o", "wide")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines() if line.startswith("default/mig-slices")]
+    assert [row[1] for row in rows] == ["small-0", "small-1", "medium", "large"]
+    assert [row[3] for row in rows] == ["1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"]
+    assert len({row[-1] for row in rows}) == 1, "all on one GPU"
+
+
+def test_slices_in_files_say_where_a_claim_fits(dryrun: DryRun, write: Write) -> None:
+    slices = write("slices.json", {"apiVersion": "v1", "kind": "List", "items": [slice_of("node-a", gpu("gpu-0"))]})
+    wanted = write("claim.yaml", claim("device.attributes['gpu.nvidia.com'].productName.contains('H100')"))
+    code, out, _ = dryrun("--slices", slices, wanted)
+    assert code == 0
+    assert "fits  ResourceClaim wanted: on node node-a" in out
+
+
+def test_a_claim_that_fits_nowhere_exits_with_1_and_says_what_is_in_the_way(dryrun: DryRun, write: Write) -> None:
+    slices = write("slices.json", slice_of("node-a", gpu("gpu-0"), gpu("gpu-1")))
+    code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim(count=3)))
+    assert code == 1
+    assert "fits nowhere  ResourceClaim wanted: none of 1 node can have it" in out
+    assert "request gpu wants 3, 2 of 2 devices qualify" in out
+    code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim("device.driver == 'other'")))
+    assert code == 1
+    assert "selector rules out 2" in out
+
+
+def test_a_selector_that_fails_or_does_not_compile_is_never_a_yes(dryrun: DryRun, write: Write) -> None:
+    slices = write("slices.json", slice_of("node-a", gpu("gpu-0")))
+    broken = ("device.attributes['gpu.nvidia.com'].profil == 'x'", "device.unknown == 1", "unknown(device)", "1 +")
+    for expression in broken:
+        code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim(expression)))
+        assert code == 1, expression
+        assert "every node" in out
+
+
+def test_pods_are_placed_one_after_the_other(dryrun: DryRun, write: Write) -> None:
+    slices = write("slices.json", slice_of("node-a", gpu("gpu-0")))
+    code, out, _ = dryrun("--slices", slices, "-o", "json", EXAMPLES / "whole-gpu.yaml")
+    assert code == 1
+    first, second = json.loads(out)["demands"]
+    assert first["fits"]
+    assert first["devices"][0]["device"] == "gpu-0"
+    assert not second["fits"]
+    assert "in use" in second["refused"][0]["reason"]
+
+
+def test_the_basic_form_in_a_v1_document_is_refused_with_the_fix(dryrun: DryRun, write: Write) -> None:
+    old = {"name": "gpu-0", "basic": {"attributes": {"type": {"string": "gpu"}}}}
+    code, _, err = dryrun("--slices", write("s.json", slice_of("a", old)), write("claim.yaml", claim()))
+    assert code == 2
+    assert "move everything under 'basic' one level up" in err
+    code, out, _ = dryrun(
+        "--slices",
+        write("s.json", slice_of("a", old, api_version="resource.k8s.io/v1beta1")),
+        write("claim.yaml", claim()),
+    )
+    assert code == 0
+    assert "on node a" in out
+
+
+def test_bad_input_exits_with_2_and_one_line(dryrun: DryRun, write: Write) -> None:
+    for text in ("a: [", "{apiVersion: v1, kind: ConfigMap}", claim().replace("count", "cuont")):
+        code, out, err = dryrun(write("claim.yaml", text))
+        assert code == 2
+        assert out == ""
+        assert len(err.splitlines()) == 1
+        assert "claim.yaml" in err
+    code, _, err = dryrun("--slices", write("none.yaml", claim()), write("claim.yaml", claim()))
+    assert (code, "there is no ResourceSlice in it" in err) == (2, True)
+
+
+def test_a_live_cluster_is_read(dryrun: DryRun, write: Write, client: ApiClient, kubeconfig: Path) -> None:
+    node = "dryrun-node"
+    client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+    client.create(SLICES, slice_of(node, gpu("gpu-0", "only here")))
+    wanted = write("claim.yaml", claim("device.attributes['gpu.nvidia.com'].productName == 'only here'"))
+    code, out, _ = dryrun("--kubeconfig", kubeconfig, wanted)
+    assert code == 0
+    assert f"on node {node}" in out
+
+
+def test_a_cluster_that_cannot_be_reached_is_an_error(dryrun: DryRun, write: Write) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    code, out, err = dryrun("--kubeconfig", write("config", config), write("claim.yaml", claim()))
+    assert code == 2, "neither yes nor no"
+    assert out == ""
+    assert "127.0.0.1:1" in err
+    assert len(err.splitlines()) == 1
