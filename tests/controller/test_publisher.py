@@ -2,16 +2,14 @@
 """A node's slices in a real API, kept as they should be whatever others do to them."""
 
 import contextlib
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.publisher import Publisher, Timing
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster import NODES, ApiClient, Connection, load_credentials
 from dra_driver.gpu.devices import GpuDevices
@@ -19,10 +17,10 @@ from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
 from tests.support.apiserver import SLICES, connect
 from tests.support.nodes import make_node
+from tests.support.publishing import publishing
 from tests.support.waiting import wait_for
 
 JSON = dict[str, Any]
-QUICK = Timing(settle=0.01, rediscover=0.05, first_retry=0.05, longest_retry=0.2)
 
 
 class Hardware:
@@ -61,20 +59,6 @@ def make_cluster_node(client: ApiClient, name: str = "") -> str:
     name = name or f"node-{uuid.uuid4().hex[:8]}"
     client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
     return name
-
-
-@contextlib.contextmanager
-def publishing(client: ApiClient, node: str, hardware: Callable[[], Sequence[GpuDevices]]) -> Iterator[Publisher]:
-    """A publisher at work."""
-    publisher = Publisher(client, node, hardware, QUICK)
-    thread = threading.Thread(target=publisher.run)
-    thread.start()
-    try:
-        yield publisher
-    finally:
-        publisher.stop()
-        thread.join(30)
-        assert not thread.is_alive(), "the publisher does not stop"
 
 
 def slices_of_node(client: ApiClient, node: str) -> dict[str, JSON]:

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A publisher at work in a thread."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from controller.publisher import Publisher, Timing
+from dra_driver.cluster import ApiClient
+from dra_driver.gpu.devices import GpuDevices
+
+_QUICK = Timing(settle=0.01, rediscover=0.05, first_retry=0.05, longest_retry=0.2)
+
+
+@contextlib.contextmanager
+def publishing(client: ApiClient, node: str, hardware: Callable[[], Sequence[GpuDevices]]) -> Iterator[Publisher]:
+    """A publisher at work."""
+    publisher = Publisher(client, node, hardware, _QUICK)
+    thread = threading.Thread(target=publisher.run)
+    thread.start()
+    try:
+        yield publisher
+    finally:
+        publisher.stop()
+        thread.join(30)
+        assert not thread.is_alive(), "the publisher does not stop"
