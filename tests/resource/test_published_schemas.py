@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate  # type: ignore[import-untyped]  # published without types
+import kubernetes_validate
 import pytest
 
 from dra_driver.gpu.layout import node_slices
