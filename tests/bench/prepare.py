@@ -78,14 +78,13 @@ class Bench:
     def plugin(self) -> Iterator[subprocess.Popen[bytes]]:
         """The plugin, from exec until its socket answers to the end."""
         began = time.perf_counter()
-        folders = ("--kubelet-registrar-directory-path", str(self.folder / "registry"))
-        folders += (
-            "--kubelet-plugins-directory-path",
-            str(self.folder / "plugins"),
-            "--cdi-root",
-            str(self.folder / "cdi"),
-        )
-        process = self.start("kubeletplugin.main", *folders)
+        folders = {
+            "--kubelet-registrar-directory-path": "registry",
+            "--kubelet-plugins-directory-path": "plugins",
+            "--cdi-root": "cdi",
+        }
+        arguments = [text for flag, name in folders.items() for text in (flag, str(self.folder / name))]
+        process = self.start("kubeletplugin.main", *arguments)
         with ended(process):
             self.channel = grpc.insecure_channel(f"unix:{self.socket}")
             wait_until(self.socket.exists)
