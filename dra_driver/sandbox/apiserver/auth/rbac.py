@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Role-based access control, from the roles and bindings that the server itself stores.
+
+Follows plugin/pkg/auth/authorizer/rbac of k8s.io/kubernetes. Not here: the check that nobody
+grants more than they have (escalation), and aggregated cluster roles.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..cluster import Cluster
+from ..groups.access import RBAC_GROUP
+from ..objects import Object
+from .users import AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User
+
+_ROLES: Final = f"roles.{RBAC_GROUP}"
+_CLUSTER_ROLES: Final = f"clusterroles.{RBAC_GROUP}"
+_ROLE_BINDINGS: Final = f"rolebindings.{RBAC_GROUP}"
+_CLUSTER_ROLE_BINDINGS: Final = f"clusterrolebindings.{RBAC_GROUP}"
+
+# What every user may do: find out what there is, and what they may do.
+_PUBLIC_PATHS: Final = (
+    "/api",
+    "/api/*",
+    "/apis",
+    "/apis/*",
+    "/healthz",
+    "/livez",
+    "/readyz",
+    "/openapi",
+    "/openapi/*",
+    "/version",
+)
+_SELF_REVIEWS: Final = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What is asked for: a resource, or with `path` a URL that is none."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    @property
+    def full_resource(self) -> str:
+        """`pods`, or `pods/status`."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def allowed(cluster: Cluster, user: User, asked: Attributes) -> bool:
+    """Whether the user may. Everyone may while RBAC is off; system:masters always."""
+    if not cluster.rbac or SYSTEM_MASTERS in user.groups:
+        return True
+    if asked.path and asked.verb in ("get", "head") and _matches_path(_PUBLIC_PATHS, asked.path):
+        return True
+    if AUTHENTICATED in user.groups and asked.resource in _SELF_REVIEWS and asked.verb == "create":
+        return True
+    return any(_permits(rule, asked) for rule in rules_for(cluster, user, asked.namespace))
+
+
+def refusal(user: User, asked: Attributes) -> str:
+    """What a user is told who may not, as k8s.io/apiserver words it."""
+    if asked.path:
+        return f'User "{user.name}" cannot {asked.verb} path "{asked.path}"'
+    where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
+    return (
+        f'User "{user.name}" cannot {asked.verb} resource "{asked.full_resource}" in API group "{asked.group}" {where}'
+    )
+
+
+def rules_for(cluster: Cluster, user: User, namespace: str) -> Iterator[Object]:
+    """The rules that apply to a user, cluster-wide and in a namespace."""
+    for record in cluster.store.collection(_CLUSTER_ROLE_BINDINGS).records.values():
+        if _binds(record.object, user):
+            yield from _rules(cluster, record.object["roleRef"], "")
+    if not namespace:
+        return
+    for record in cluster.store.collection(_ROLE_BINDINGS).records.values():
+        if record.namespace == namespace and _binds(record.object, user):
+            yield from _rules(cluster, record.object["roleRef"], namespace)
+
+
+def _rules(cluster: Cluster, role: Object, namespace: str) -> Iterable[Object]:
+    if role.get("kind") == "ClusterRole":
+        found = cluster.object(_CLUSTER_ROLES, role.get("name", ""))
+    else:
+        found = cluster.object(_ROLES, f"{namespace}/{role.get('name', '')}")
+    return (found or {}).get("rules") or ()
+
+
+def _binds(binding: Object, user: User) -> bool:
+    return any(_is_subject(subject, user, binding) for subject in binding.get("subjects") or ())
+
+
+def _is_subject(subject: Object, user: User, binding: Object) -> bool:
+    match subject.get("kind"):
+        case "User":
+            return bool(subject.get("name") == user.name)
+        case "Group":
+            return subject.get("name") in user.groups
+        case "ServiceAccount":
+            namespace = subject.get("namespace") or binding["metadata"].get("namespace", "")
+            return user.name == f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{subject.get('name', '')}"
+    return False
+
+
+def _permits(rule: Object, asked: Attributes) -> bool:
+    if not _has(rule.get("verbs"), asked.verb):
+        return False
+    if asked.path:
+        return _matches_path(rule.get("nonResourceURLs") or (), asked.path)
+    if not _has(rule.get("apiGroups"), asked.group) or not _has_resource(rule.get("resources"), asked):
+        return False
+    return not rule.get("resourceNames") or asked.name in rule["resourceNames"]
+
+
+def _has(values: Any, wanted: str) -> bool:
+    return bool(values) and ("*" in values or wanted in values)
+
+
+def _has_resource(resources: Any, asked: Attributes) -> bool:
+    if _has(resources, asked.full_resource):
+        return True
+    return bool(asked.subresource) and f"*/{asked.subresource}" in (resources or ())
+
+
+def _matches_path(patterns: Iterable[str], path: str) -> bool:
+    return any(
+        path == pattern or pattern == "*" or (pattern.endswith("*") and path.startswith(pattern[:-1]))
+        for pattern in patterns
+    )

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users and the bearer tokens that stand for them."""
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..objects import Object
+
+SYSTEM_MASTERS: Final = "system:masters"
+AUTHENTICATED: Final = "system:authenticated"
+NODE_NAME: Final = "authentication.kubernetes.io/node-name"
+NODE_UID: Final = "authentication.kubernetes.io/node-uid"
+SERVICE_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who sends a request, as TokenReview reports it."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def info(self) -> Object:
+        """The user as a UserInfo object."""
+        info: Object = {"username": self.name}
+        if self.uid:
+            info["uid"] = self.uid
+        if self.groups:
+            info["groups"] = list(self.groups)
+        if self.extra:
+            info["extra"] = {key: list(values) for key, values in self.extra.items()}
+        return info
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The nodes that a service account's token is bound to; empty for any other user."""
+        if not self.name.startswith(SERVICE_ACCOUNT_PREFIX):
+            return ()
+        return tuple(self.extra.get(NODE_NAME, ()))
+
+
+ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
+ADMIN: Final = User("kubernetes-admin", (SYSTEM_MASTERS, AUTHENTICATED))
+INTERNAL: Final = User("system:apiserver", (SYSTEM_MASTERS, AUTHENTICATED))
+"""The server's own controllers."""
+
+
+def service_account(namespace: str, name: str, *, node: str = "", node_uid: str = "", uid: str = "") -> User:
+    """A service account; with `node`, its token is bound to a pod on that node."""
+    extra: dict[str, tuple[str, ...]] = {}
+    if node:
+        extra[NODE_NAME] = (node,)
+    if node_uid:
+        extra[NODE_UID] = (node_uid,)
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
+    return User(f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}", groups, uid, extra)
+
+
+class Tokens:
+    """The bearer tokens that the server accepts."""
+
+    def __init__(self) -> None:
+        self._users: dict[str, tuple[User, float | None]] = {}
+
+    def add(self, token: str, user: User, *, lifetime: float | None = None) -> None:
+        """Accepts `token` for `user` from now on, for `lifetime` seconds or for good."""
+        self._users[token] = (user, None if lifetime is None else time.monotonic() + lifetime)
+
+    def issue(self, user: User, *, lifetime: float | None = None) -> str:
+        """A new random token for `user`."""
+        token = secrets.token_urlsafe(32)
+        self.add(token, user, lifetime=lifetime)
+        return token
+
+    def revoke(self, token: str) -> None:
+        """Accepts `token` no longer."""
+        self._users.pop(token, None)
+
+    def user(self, token: str) -> User | None:
+        """Whose token it is; None when it is unknown or has expired."""
+        user, expiry = self._users.get(token, (None, None))
+        return None if expiry is not None and time.monotonic() >= expiry else user

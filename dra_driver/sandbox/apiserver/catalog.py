@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds that are served right now: the built-in ones and those of CustomResourceDefinitions."""
+
+from collections.abc import Iterable, Iterator
+
+from .kinds import Kind, Served
+from .objects import encode
+from .release import Release
+from .schema.published import PublishedSchemas
+from .schema.types import Type
+
+
+class Catalog:
+    """Finds a served kind by its URL parts. Changes only when a CustomResourceDefinition does."""
+
+    def __init__(self, release: Release, schemas: PublishedSchemas, kinds: Iterable[Kind]) -> None:
+        self.release = release
+        self.schemas = schemas
+        self.generation = 0
+        """Rises with every change; discovery documents are kept by it."""
+        self._served: dict[tuple[str, str, str], Served] = {}
+        self._by_kind: dict[tuple[str, str, str], Served] = {}
+        self._collections: dict[str, Kind] = {}
+        for kind in kinds:
+            for version in kind.versions:
+                if release.serves(kind.group, version, kind.name):
+                    self._add_published(kind, version)
+
+    def _add_published(self, kind: Kind, version: str) -> None:
+        found = self.schemas.find(kind.group, version, kind.name)
+        if found is not None:
+            self.add(kind, version, found)
+
+    def add(self, kind: Kind, version: str, node: Type) -> Served:
+        """Serves `kind` in `version` from now on."""
+        served = Served(kind, version, node, encoded_prefix(kind, version), kind.columns)
+        self._served[kind.group, version, kind.plural] = served
+        self._by_kind[kind.group, version, kind.name] = served
+        self._collections.setdefault(kind.stored_in, kind)
+        self.generation += 1
+        return served
+
+    def replace(self, served: Iterable[Served], group: str, plural: str) -> None:
+        """Serves exactly `served` as the resource `plural` of `group`."""
+        for key, old in list(self._served.items()):
+            if key[0] == group and key[2] == plural:
+                del self._served[key]
+                self._by_kind.pop((group, old.version, old.kind.name), None)
+        for item in served:
+            self._served[group, item.version, plural] = item
+            self._by_kind[group, item.version, item.kind.name] = item
+            self._collections[item.kind.stored_in] = item.kind
+        self.generation += 1
+
+    def find(self, group: str, version: str, plural: str) -> Served | None:
+        """What `/apis/GROUP/VERSION/PLURAL` serves."""
+        return self._served.get((group, version, plural))
+
+    def find_kind(self, group: str, version: str, name: str) -> Served | None:
+        """What serves objects of this apiVersion and kind."""
+        return self._by_kind.get((group, version, name))
+
+    def has_group(self, group: str) -> bool:
+        """Whether anything of the group is served."""
+        return any(key[0] == group for key in self._served)
+
+    def any_version(self, kind: Kind) -> Served:
+        """The kind in its most preferred served version."""
+        for version in kind.versions:
+            found = self.find(kind.group, version, kind.plural)
+            if found is not None:
+                return found
+        raise KeyError(f"{kind.qualified_plural} is not served")
+
+    def kind_of(self, collection: str) -> Kind:
+        """The kind whose objects the collection holds."""
+        return self._collections[collection]
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(self._served.values())
+
+
+def encoded_prefix(kind: Kind, version: str) -> bytes:
+    """The start of every encoded object of the kind in that version."""
+    api_version = f"{kind.group}/{version}" if kind.group else version
+    return encode({"kind": kind.name, "apiVersion": api_version})[:-1] + b","

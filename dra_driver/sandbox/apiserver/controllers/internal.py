@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes of the server's own controllers, by the same path as everyone's."""
+
+from collections.abc import Callable
+
+from ..auth.users import INTERNAL
+from ..cluster import Cluster
+from ..kinds import Served
+from ..objects import Object, clone
+from ..storage.store import Record
+from ..verbs.call import Call
+from ..verbs.write import replace
+
+MANAGER = "kube-apiserver"
+
+
+def internal_call(served: Served, namespace: str, name: str, subresource: str = "") -> Call:
+    """A request of the server itself."""
+    return Call("update", served, namespace, name, subresource, INTERNAL, user_agent=MANAGER)
+
+
+def served_kind(cluster: Cluster, collection: str) -> Served:
+    """The kind whose objects a collection holds, in its preferred version."""
+    return cluster.catalog.any_version(cluster.catalog.kind_of(collection))
+
+
+def modify(
+    cluster: Cluster, collection: str, record: Record, change: Callable[[Object], None], subresource: str = ""
+) -> Record:
+    """Changes a stored object; the same record when the change makes no difference."""
+    obj: Object = clone(record.object)
+    change(obj)
+    if obj == record.object:
+        return record
+    meta = record.object["metadata"]
+    call = internal_call(served_kind(cluster, collection), meta.get("namespace", ""), meta["name"], subresource)
+    return replace(cluster, call, record, obj)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenAPI documents, from the published schemas and those of custom resources.
+
+As much as clients use: schemas with descriptions, merge keys and kinds (`kubectl explain`, the
+strategic merge patches of `kubectl apply`), and of the operations their kinds and query
+parameters (by which kubectl learns that the server validates fields itself).
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from ..catalog import Catalog
+from ..kinds import Served
+from ..objects import Object, encode, pick
+from ..schema.published import PublishedSchemas
+from .documents import group_versions
+
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_V3_PREFIX: Final = "#/components/schemas/"
+_V2_PREFIX: Final = "#/definitions/"
+_GVK: Final = "x-kubernetes-group-version-kind"
+_WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation")
+_INFO: Final = {"title": "Kubernetes", "version": "unversioned"}
+
+
+def paths_of(catalog: Catalog) -> dict[str, tuple[str, str]]:
+    """The documents of OpenAPI v3: path (`apis/apps/v1`) -> group and version."""
+    found = {"api/v1": ("", "v1")}
+    for group, versions in group_versions(catalog).items():
+        for version in versions:
+            found[f"apis/{group}/{version}"] = (group, version)
+    return found
+
+
+def index_document(catalog: Catalog) -> Object:
+    """`/openapi/v3`."""
+    seed = f"{catalog.release.minor}/{catalog.generation}"
+    digest = hashlib.sha256(seed.encode()).hexdigest().upper()
+    return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"} for path in paths_of(catalog)}}
+
+
+def v3_document(catalog: Catalog, group: str, version: str) -> bytes:
+    """`/openapi/v3/apis/GROUP/VERSION`."""
+    served = [item for item in catalog if (item.kind.group, item.version) == (group, version)]
+    definitions = _definitions(catalog, served)
+    document = {
+        "openapi": "3.0.0",
+        "info": _INFO,
+        "paths": {path: item for one in served for path, item in _paths(one)},
+        "components": {"schemas": {name: _schema(schema, _V3_PREFIX) for name, schema in definitions.items()}},
+    }
+    return encode(document)
+
+
+def v2_document(catalog: Catalog) -> bytes:
+    """`/openapi/v2`."""
+    definitions = _definitions(catalog, list(catalog))
+    return encode(
+        {
+            "swagger": "2.0",
+            "info": _INFO,
+            "paths": {},
+            "definitions": {name: _schema(schema, _V2_PREFIX) for name, schema in definitions.items()},
+        }
+    )
+
+
+def _definitions(catalog: Catalog, served: Iterable[Served]) -> dict[str, Object]:
+    """The schemas of some kinds and everything that they refer to."""
+    found: dict[str, Object] = {}
+    for item in served:
+        if item.kind.custom:
+            found[_custom_name(item)] = _custom_schema(catalog, item)
+            _collect(_META, catalog.schemas, found)
+            continue
+        name = catalog.schemas.definition_name(item.kind.group, item.version, item.kind.name)
+        if name is not None:
+            _collect(name, catalog.schemas, found)
+    return found
+
+
+def _collect(name: str, schemas: PublishedSchemas, found: dict[str, Object]) -> None:
+    if name in found:
+        return
+    schema = found[name] = schemas.definitions[name]
+    for reference in _references(schema):
+        _collect(reference, schemas, found)
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        reference = value.get("$ref")
+        if isinstance(reference, str):
+            yield reference.rpartition("/")[2]
+        for item in value.values():
+            yield from _references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+
+
+def _custom_name(served: Served) -> str:
+    return f"{'.'.join(reversed(served.kind.group.split('.')))}.{served.version}.{served.kind.name}"
+
+
+def _custom_schema(catalog: Catalog, served: Served) -> Object:
+    kind = served.kind
+    gvk = {_GVK: [{"group": kind.group, "kind": kind.name, "version": served.version}]}
+    schema: Object = served.declared or {"type": "object"}
+    properties = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        **schema.get("properties", {}),
+        "metadata": {"$ref": f"#/$defs/{_META}"},
+    }
+    return {**schema, "properties": properties, **gvk}
+
+
+def _schema(schema: Any, prefix: str) -> Any:
+    """A published schema as OpenAPI writes it: no null types, references below `prefix`."""
+    if isinstance(schema, list):
+        return [_schema(item, prefix) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result: Object = {}
+    for key, value in schema.items():
+        if key == "type" and isinstance(value, list):
+            result[key] = next(name for name in value if name != "null")
+        elif key == "$ref" and isinstance(value, str):
+            reference = {"$ref": prefix + value.rpartition("/")[2]}
+            if len(schema) == 1 or prefix == _V2_PREFIX:
+                result.update(reference)
+            else:
+                result["allOf"] = [reference]
+        elif key == "additionalProperties" and value is False:
+            continue
+        elif key == "properties" and isinstance(value, dict):
+            result[key] = {name: _schema(field, prefix) for name, field in value.items()}
+        elif key in ("description", "enum", "default", _GVK):
+            if key != "enum" or not _is_envelope(schema):
+                result[key] = value
+        else:
+            result[key] = _schema(value, prefix)
+    return result
+
+
+def _is_envelope(schema: Object) -> bool:
+    """Whether this is the schema of `apiVersion` or `kind`, whose one value OpenAPI does not state."""
+    return len(schema.get("enum", ())) == 1 and pick(schema, "description") is not None
+
+
+def _paths(served: Served) -> Iterator[tuple[str, Object]]:
+    kind = served.kind
+    root = f"/apis/{kind.group}/{served.version}" if kind.group else f"/api/{served.version}"
+    base = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
+    yield base, {"get": _operation(served, "list"), "post": _operation(served, "post", _WRITE_PARAMETERS)}
+    one = {
+        "get": _operation(served, "get"),
+        "put": _operation(served, "put", _WRITE_PARAMETERS),
+        "patch": _operation(served, "patch", (*_WRITE_PARAMETERS, "force")),
+        "delete": _operation(served, "delete", ("dryRun",)),
+    }
+    yield f"{base}/{{name}}", one
+    if "status" in kind.subresources:
+        yield f"{base}/{{name}}/status", {verb: one[verb] for verb in ("get", "put", "patch")}
+
+
+def _operation(served: Served, action: str, parameters: Iterable[str] = ()) -> Object:
+    gvk = {"group": served.kind.group, "kind": served.kind.name, "version": served.version}
+    return {
+        "parameters": [
+            {"name": name, "in": "query", "schema": {"type": "boolean" if name == "force" else "string"}}
+            for name in parameters
+        ],
+        "responses": {"200": {"description": "OK"}},
+        "x-kubernetes-action": action,
+        _GVK: gvk,
+    }

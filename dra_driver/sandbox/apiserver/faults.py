@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failures on purpose, so that clients can be tested against them.
+
+A `Fault` says which requests it hits, how many of them, and what happens to them. The object is
+shared between the server's thread and a test's; its methods may be called from any.
+"""
+
+import threading
+from dataclasses import dataclass, field
+
+from . import status
+
+
+@dataclass(slots=True)
+class Fault:
+    """What to do to requests. Empty conditions match everything.
+
+    `delay` in seconds comes first; then `disconnect` closes the connection without an answer, or
+    `error` is answered: 409, 429, 500, 503, or any other code. `after_commit` lets the request
+    take effect and fails its answer only, as a lost response does.
+    """
+
+    verb: str = ""
+    """`get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`."""
+    resource: str = ""
+    """`resourceslices`, or `resourceclaims/status`."""
+    namespace: str = ""
+    name: str = ""
+    user: str = ""
+    times: int | None = None
+    """How many requests it hits; None: all of them until it is removed."""
+    delay: float = 0.0
+    error: int = 0
+    message: str = ""
+    retry_after: int = 1
+    """Seconds, with 429 and 503."""
+    disconnect: bool = False
+    after_commit: bool = False
+    hits: int = field(default=0, compare=False)
+    """How many requests it has hit."""
+
+    def matches(self, verb: str, resource: str, namespace: str, name: str, user: str) -> bool:
+        """Whether the request is one of those meant."""
+        asked = ((self.verb, verb), (self.resource, resource), (self.namespace, namespace), (self.name, name))
+        return all(not wanted or wanted == found for wanted, found in (*asked, (self.user, user)))
+
+    def failure(self) -> status.ApiError:
+        """The error to answer with."""
+        match self.error:
+            case 409:
+                return status.ApiError(409, "Conflict", self.message or f"injected fault: {status.MODIFIED}")
+            case 429:
+                return status.too_many_requests(self.retry_after, self.message or "injected fault: too many requests")
+            case 503:
+                details = {"retryAfterSeconds": self.retry_after}
+                text = self.message or "injected fault: the server is currently unable to handle the request"
+                return status.ApiError(503, "ServiceUnavailable", text, details)
+            case 500:
+                return status.internal(self.message or "injected fault")
+        return status.ApiError(self.error, "", self.message or "injected fault")
+
+
+class Faults:
+    """The faults in force, first match wins."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._faults: list[Fault] = []
+        self._refusing = False
+
+    def add(self, fault: Fault) -> Fault:
+        """Puts `fault` in force; keep it to read `hits` or to remove it."""
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def remove(self, fault: Fault) -> None:
+        """Lifts one fault; no error when it has worn off already."""
+        with self._lock:
+            self._faults = [other for other in self._faults if other is not fault]
+
+    def clear(self) -> None:
+        """Lifts every fault, and accepts connections again."""
+        with self._lock:
+            self._faults.clear()
+            self._refusing = False
+
+    def refuse_connections(self, refuse: bool = True) -> None:
+        """Closes every new request's connection without an answer, as a server that is down does."""
+        with self._lock:
+            self._refusing = refuse
+
+    @property
+    def refusing(self) -> bool:
+        """Whether connections are being refused."""
+        return self._refusing
+
+    def hit(self, verb: str, resource: str, namespace: str, name: str, user: str) -> Fault | None:
+        """The fault that hits this request, counted."""
+        if not self._faults:
+            return None
+        with self._lock:
+            for fault in self._faults:
+                if fault.matches(verb, resource, namespace, name, user):
+                    fault.hits += 1
+                    if fault.times is not None and fault.hits >= fault.times:
+                        self._faults.remove(fault)
+                    return fault
+        return None

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the columns of several kinds have in common: names, ages, and the text of small lists.
+
+Follows pkg/printers/internalversion of k8s.io/kubernetes; `kubectl get` prints what the server
+puts into these cells.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from ..kinds import Column
+from ..objects import Object, parse_timestamp, pick
+
+NONE: Final = "<none>"
+UNKNOWN: Final = "<unknown>"
+
+
+def human_duration(seconds: float) -> str:
+    """A span of time in at most two units: `95s`, `3m20s`, `5h`, `2d4h`, `400d`, `3y`."""
+    total = int(seconds)
+    if total < -1:
+        return "<invalid>"
+    if total < 0:
+        return "0s"
+    if total < 120:
+        return f"{total}s"
+    minutes = total // 60
+    if minutes < 10:
+        return f"{minutes}m{total % 60}s" if total % 60 else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    hours = total // 3600
+    if hours < 8:
+        rest = minutes % 60
+        return f"{hours}h{rest}m" if rest else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    if hours < 24 * 8:
+        rest = hours % 24
+        return f"{hours // 24}d{rest}h" if rest else f"{hours // 24}d"
+    if hours < 24 * 365 * 2:
+        return f"{hours // 24}d"
+    if hours < 24 * 365 * 8:
+        rest = (hours // 24) % 365
+        return f"{hours // 24 // 365}y{rest}d" if rest else f"{hours // 24 // 365}y"
+    return f"{hours // 24 // 365}y"
+
+
+def since(text: str | None, now: datetime) -> str:
+    """How long ago an RFC 3339 time was."""
+    if not text:
+        return UNKNOWN
+    return human_duration((now - parse_timestamp(text)).total_seconds())
+
+
+def _name(obj: Object, now: datetime) -> Any:
+    return obj["metadata"].get("name", "")
+
+
+def _age(obj: Object, now: datetime) -> Any:
+    return since(obj["metadata"].get("creationTimestamp"), now)
+
+
+def _created(obj: Object, now: datetime) -> Any:
+    return obj["metadata"].get("creationTimestamp")
+
+
+NAME: Final = Column("Name", _name, format="name", description="Name of the object")
+AGE: Final = Column("Age", _age, description="Time since the object was created")
+CREATED: Final = Column("Created At", _created, type="date", description="When the object was created")
+NAME_AND_AGE: Final = (NAME, AGE)
+
+
+def text(title: str, *path: str, wide: bool = False, absent: str = "") -> Column:
+    """A column with the text at a path."""
+    return Column(title, lambda obj, now: pick(obj, *path) or absent, priority=int(wide))
+
+
+def number(title: str, *path: str) -> Column:
+    """A column with the number at a path, 0 when there is none."""
+    return Column(title, lambda obj, now: pick(obj, *path) or 0, type="integer")
+
+
+def made(title: str, make: Callable[[Object], Any], *, wide: bool = False, kind: str = "string") -> Column:
+    """A column whose cell is made of the whole object."""
+    return Column(title, lambda obj, now: make(obj), type=kind, priority=int(wide))
+
+
+def count(title: str, *path: str) -> Column:
+    """A column with the length of a list or map."""
+    return Column(title, lambda obj, now: len(pick(obj, *path) or ()), type="integer")
+
+
+def joined(items: Iterable[str]) -> str:
+    """A list in one cell."""
+    return ",".join(items)
+
+
+def labels(selector: Any) -> str:
+    """A map of labels in one cell."""
+    if not selector:
+        return NONE
+    return joined(f"{key}={value}" for key, value in sorted(selector.items()))
+
+
+def label_selector(selector: Any) -> str:
+    """A LabelSelector in one cell."""
+    selector = selector or {}
+    parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    for term in selector.get("matchExpressions") or ():
+        key, values = term.get("key", ""), ",".join(term.get("values") or ())
+        match term.get("operator"):
+            case "Exists":
+                parts.append(key)
+            case "DoesNotExist":
+                parts.append(f"!{key}")
+            case operator:
+                parts.append(f"{key} {str(operator).lower()} ({values})")
+    return joined(parts) or NONE
+
+
+def containers(template: Any) -> Iterable[Object]:
+    """The containers of a pod template."""
+    found: Iterable[Object] = pick(template, "spec", "containers") or ()
+    return found
+
+
+CONTAINERS: Final = made(
+    "Containers",
+    lambda obj: joined(item.get("name", "") for item in containers(pick(obj, "spec", "template"))),
+    wide=True,
+)
+IMAGES: Final = made(
+    "Images",
+    lambda obj: joined(item.get("image", "") for item in containers(pick(obj, "spec", "template"))),
+    wide=True,
+)
+SELECTOR: Final = made("Selector", lambda obj: label_selector(pick(obj, "spec", "selector")), wide=True)

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pod: defaults, validation of what matters to scheduling and claims, graceful deletion, columns."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from dra_driver.resource.quantity import Quantity
+
+from ... import field_errors as errors
+from ...field_errors import FieldError
+from ...kinds import Column, Context, Strategy
+from ...objects import Object, clone, pick
+from .. import columns, names
+from ..columns import AGE, NAME, NONE
+from .pod_defaults import admit_pod, set_pod_defaults, set_spec_defaults
+
+_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
+_FINISHED: Final = ("Failed", "Succeeded")
+_CHANGEABLE: Final = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+Problems = Iterator[FieldError]
+
+
+def set_defaults(obj: Object, context: Context) -> None:
+    """Of the spec."""
+    spec = obj.setdefault("spec", {})
+    set_spec_defaults(spec)
+    set_pod_defaults(spec)
+
+
+def prepare(new: Object, old: Object | None, context: Context) -> None:
+    """A new pod is pending; an update need not repeat what admission added."""
+    if old is not None:
+        for field in ("preemptionPolicy", "priority"):
+            if field in old["spec"]:
+                new["spec"].setdefault(field, old["spec"][field])
+    else:
+        admit_pod(new["spec"])
+        new["status"] = {"phase": "Pending", "qosClass": qos_class(new["spec"])}
+
+
+def qos_class(spec: Object) -> str:
+    """Guaranteed, Burstable or BestEffort, by requests and limits of CPU and memory."""
+    guaranteed, best_effort = True, True
+    for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
+        resources = container.get("resources", {})
+        for name in ("cpu", "memory"):
+            request, limit = (_amount(resources.get(side, {}).get(name)) for side in ("requests", "limits"))
+            best_effort = best_effort and not request and not limit
+            guaranteed = guaranteed and limit > 0 and request == limit
+    if best_effort:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _amount(text: str | None) -> int:
+    return Quantity.parse(text).nanos if text else 0
+
+
+def validate(new: Object, old: Object | None, context: Context) -> Problems:
+    """What is wrong with a pod, or with its change."""
+    spec = new["spec"]
+    if old is not None:
+        if _fixed(spec) != _fixed(old["spec"]) or not _only_added(spec, old["spec"]):
+            yield errors.forbidden("spec", _CHANGEABLE)
+        return
+    yield from spec_problems(spec, "spec")
+
+
+def spec_problems(spec: Object, path: str) -> Problems:
+    """Of a pod's spec or a template's."""
+    claims = {claim.get("name", "") for claim in spec.get("resourceClaims", ())}
+    volumes = [volume.get("name", "") for volume in spec.get("volumes", ())]
+    yield from _names_problems(volumes, f"{path}.volumes")
+    yield from _claims_problems(spec.get("resourceClaims", ()), f"{path}.resourceClaims")
+    seen: list[str] = []
+    if not spec.get("containers"):
+        yield errors.required(f"{path}.containers")
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(field, ())):
+            here = f"{path}.{field}[{index}]"
+            yield from _container_problems(container, here, seen, claims, volumes)
+    policy = spec.get("restartPolicy")
+    if policy not in _RESTART_POLICIES:
+        yield errors.not_supported(f"{path}.restartPolicy", policy, _RESTART_POLICIES)
+    node = spec.get("nodeName")
+    for problem in names.subdomain_problems(node) if node else ():
+        yield errors.invalid(f"{path}.nodeName", node, problem)
+
+
+def _names_problems(found: list[str], path: str) -> Problems:
+    for index, name in enumerate(found):
+        if not name:
+            yield errors.required(f"{path}[{index}].name")
+            continue
+        for problem in names.label_problems(name):
+            yield errors.invalid(f"{path}[{index}].name", name, problem)
+        if name in found[:index]:
+            yield errors.duplicate(f"{path}[{index}].name", name)
+
+
+def _container_problems(
+    container: Object, path: str, seen: list[str], claims: set[str], volumes: list[str]
+) -> Problems:
+    name = container.get("name", "")
+    if not name:
+        yield errors.required(f"{path}.name")
+    else:
+        for problem in names.label_problems(name):
+            yield errors.invalid(f"{path}.name", name, problem)
+        if name in seen:
+            yield errors.duplicate(f"{path}.name", name)
+    seen.append(name)
+    if not container.get("image"):
+        yield errors.required(f"{path}.image")
+    for index, mount in enumerate(container.get("volumeMounts", ())):
+        if mount.get("name") not in volumes:
+            yield errors.not_found(f"{path}.volumeMounts[{index}].name", mount.get("name", ""))
+    used: set[tuple[str, str]] = set()
+    for index, claim in enumerate(container.get("resources", {}).get("claims", ())):
+        here = f"{path}.resources.claims[{index}]"
+        reference = (claim.get("name", ""), claim.get("request", ""))
+        if reference in used:
+            yield errors.duplicate(here, "/".join(filter(None, reference)))
+        used.add(reference)
+        if reference[0] not in claims:
+            yield errors.not_found(f"{here}.name", reference[0])
+
+
+def _claims_problems(claims: Any, path: str) -> Problems:
+    yield from _names_problems([claim.get("name", "") for claim in claims], path)
+    for index, claim in enumerate(claims):
+        here = f"{path}[{index}]"
+        sources = [field for field in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(field)]
+        if len(sources) > 1:
+            text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            yield errors.invalid(here, claim, text)
+        elif not sources:
+            text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            yield errors.invalid(here, claim, text)
+        for field in sources:
+            for problem in names.subdomain_problems(claim[field]):
+                yield errors.invalid(f"{here}.{field}", claim[field], problem)
+
+
+def _fixed(spec: Object) -> Object:
+    """The parts of a spec that an update cannot change."""
+    result: Object = clone(spec)
+    for field in ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"):
+        result.pop(field, None)
+    if spec.get("schedulingGates"):
+        result.pop("nodeSelector", None)
+        result.pop("affinity", None)
+    for field in ("containers", "initContainers"):
+        for container in result.get(field, ()):
+            container.pop("image", None)
+    return result
+
+
+def _only_added(spec: Object, old: Object) -> bool:
+    kept = [toleration.get("key") for toleration in spec.get("tolerations", ())]
+    gates = old.get("schedulingGates", ())
+    return all(toleration.get("key") in kept for toleration in old.get("tolerations", ())) and all(
+        gate in gates for gate in spec.get("schedulingGates", ())
+    )
+
+
+def grace_period(pod: Object, asked: int | None) -> int | None:
+    """A pod on a node is given its grace period, unless it has finished."""
+    if not pod["spec"].get("nodeName") or pick(pod, "status", "phase") in _FINISHED:
+        return 0
+    return int(pod["spec"].get("terminationGracePeriodSeconds", 30)) if asked is None else asked
+
+
+def _ready(pod: Object) -> str:
+    statuses = pick(pod, "status", "containerStatuses") or []
+    restartable = [item for item in pod["spec"].get("initContainers", ()) if item.get("restartPolicy") == "Always"]
+    total = len(pod["spec"].get("containers", ())) + len(restartable)
+    return f"{sum(1 for item in statuses if item.get('ready'))}/{total}"
+
+
+def _status(pod: Object) -> str:
+    """The one word that says how a pod is."""
+    status = pod.get("status") or {}
+    reason: str = status.get("reason") or status.get("phase") or "Unknown"
+    for condition in status.get("conditions", ()):
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+            reason = "SchedulingGated"
+    for index, item in enumerate(status.get("initContainerStatuses", ())):
+        state = item.get("state", {})
+        terminated, waiting = state.get("terminated"), state.get("waiting")
+        if terminated is not None and terminated.get("exitCode") == 0:
+            continue
+        if terminated is not None:
+            return f"Init:{terminated.get('reason') or 'Error'}"
+        if waiting is not None and waiting.get("reason", "PodInitializing") != "PodInitializing":
+            return f"Init:{waiting['reason']}"
+        return f"Init:{index}/{len(pod['spec'].get('initContainers', ()))}"
+    running = False
+    for item in reversed(status.get("containerStatuses", ())):
+        state = item.get("state", {})
+        waiting, terminated = state.get("waiting") or {}, state.get("terminated") or {}
+        if waiting.get("reason"):
+            reason = waiting["reason"]
+        elif terminated:
+            reason = terminated.get("reason") or f"ExitCode:{terminated.get('exitCode', 0)}"
+        elif item.get("ready") and state.get("running") is not None:
+            running = True
+    if reason == "Completed" and running:
+        reason = "Running" if _has_condition(status, "Ready") else "NotReady"
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
+    return reason
+
+
+def _has_condition(status: Object, kind: str) -> bool:
+    return any(item.get("type") == kind and item.get("status") == "True" for item in status.get("conditions", ()))
+
+
+def _restarts(pod: Object, now: datetime) -> str:
+    statuses = pick(pod, "status", "containerStatuses") or []
+    total = sum(item.get("restartCount", 0) for item in statuses)
+    ends = [pick(item, "lastState", "terminated", "finishedAt") for item in statuses]
+    last = max((end for end in ends if end), default="")
+    return f"{total} ({columns.since(last, now)} ago)" if total and last else str(total)
+
+
+def _readiness_gates(pod: Object) -> str:
+    gates = pod["spec"].get("readinessGates") or []
+    if not gates:
+        return NONE
+    met = sum(1 for gate in gates if _has_condition(pod.get("status") or {}, gate.get("conditionType", "")))
+    return f"{met}/{len(gates)}"
+
+
+COLUMNS: Final[tuple[Column, ...]] = (
+    NAME,
+    columns.made("Ready", _ready),
+    columns.made("Status", _status),
+    Column("Restarts", _restarts),
+    AGE,
+    columns.text("IP", "status", "podIP", wide=True, absent=NONE),
+    columns.text("Node", "spec", "nodeName", wide=True, absent=NONE),
+    columns.text("Nominated Node", "status", "nominatedNodeName", wide=True, absent=NONE),
+    columns.made("Readiness Gates", _readiness_gates, wide=True),
+)
+STRATEGY: Final = Strategy(
+    default=set_defaults,
+    prepare=prepare,
+    validate=validate,
+    generation=("spec",),
+    status_keeps_metadata=True,
+    returns_deleted=True,
+    grace_period=grace_period,
+)

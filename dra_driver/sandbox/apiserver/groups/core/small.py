@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small core kinds: Namespace, Node, ConfigMap, Secret, Service, ServiceAccount."""
+
+import base64
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from ... import field_errors as errors
+from ...field_errors import FieldError
+from ...kinds import Context, Strategy
+from ...objects import Object, pick, timestamp
+from .. import columns, names
+from ..columns import AGE, NAME, NONE
+
+NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+_DATA_BYTES: Final = 1024 * 1024
+_SERVICE_NETWORK: Final = "10.96"
+
+Problems = Iterator[FieldError]
+
+
+def set_namespace_defaults(obj: Object, context: Context) -> None:
+    """The label that selectors find a namespace by."""
+    meta = obj["metadata"]
+    if meta.get("name"):
+        meta.setdefault("labels", {})[NAMESPACE_LABEL] = meta["name"]
+
+
+def prepare_namespace(new: Object, old: Object | None, context: Context) -> None:
+    """A namespace goes only after its content: that is what its own finalizer is for."""
+    if old is None:
+        new["spec"] = {"finalizers": ["kubernetes"]}
+        new["status"] = {"phase": "Active"}
+    else:
+        new["spec"] = {**new.get("spec", {}), "finalizers": old.get("spec", {}).get("finalizers", [])}
+
+
+def begin_namespace_deletion(obj: Object, now: datetime) -> None:
+    """A namespace that goes says so, and takes no new objects."""
+    obj["metadata"]["deletionTimestamp"] = timestamp(now)
+    obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
+
+
+def namespace_is_held(obj: Object) -> bool:
+    """Whether the namespace's content has not been removed yet."""
+    return bool(pick(obj, "spec", "finalizers"))
+
+
+def prepare_node(new: Object, old: Object | None, context: Context) -> None:
+    """A node registers with its status; afterwards that has its own endpoint."""
+    new.setdefault("spec", {})
+
+
+def validate_node(new: Object, old: Object | None, context: Context) -> Problems:
+    """What is wrong with a node."""
+    for index, taint in enumerate(new.get("spec", {}).get("taints", ())):
+        for problem in names.label_key_problems(taint.get("key", "")):
+            yield errors.invalid(f"spec.taints[{index}].key", taint.get("key", ""), problem)
+    before = pick(old, "spec", "providerID") if old else None
+    if before and pick(new, "spec", "providerID") != before:
+        yield errors.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
+
+
+def set_secret_defaults(obj: Object, context: Context) -> None:
+    """`stringData` is written as `data`."""
+    obj["type"] = obj.get("type") or "Opaque"
+    texts = obj.pop("stringData", None)
+    if texts:
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in texts.items()}
+        obj["data"] = {**obj.get("data", {}), **encoded}
+
+
+def validate_secret(new: Object, old: Object | None, context: Context) -> Problems:
+    """What is wrong with a secret, or with its change."""
+    if old is not None and new.get("type") != old.get("type"):
+        yield errors.invalid("type", new.get("type"), "field is immutable")
+    yield from _data_problems(new, old, ("data",))
+
+
+def validate_config_map(new: Object, old: Object | None, context: Context) -> Problems:
+    """What is wrong with a config map, or with its change."""
+    yield from _data_problems(new, old, ("data", "binaryData"))
+
+
+def _data_problems(new: Object, old: Object | None, fields: tuple[str, ...]) -> Problems:
+    size = 0
+    for field in fields:
+        for key, value in (new.get(field) or {}).items():
+            size += len(value.encode())
+            if not key or len(key) > 253 or not all(letter.isalnum() or letter in "-_." for letter in key):
+                text = (
+                    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  "
+                    "or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+                )
+                yield errors.invalid(f"{field}[{key}]", key, text)
+    if size > _DATA_BYTES:
+        yield errors.too_long("data", _DATA_BYTES)
+    if old is not None and old.get("immutable"):
+        if not new.get("immutable"):
+            yield errors.forbidden("immutable", "field is immutable when `immutable` is set")
+        for field in fields:
+            if (new.get(field) or {}) != (old.get(field) or {}):
+                yield errors.forbidden(field, "field is immutable when `immutable` is set")
+
+
+def set_service_defaults(obj: Object, context: Context) -> None:
+    """Type, ports and traffic policies."""
+    spec = obj.setdefault("spec", {})
+    for field, value in (("type", "ClusterIP"), ("sessionAffinity", "None")):
+        if not spec.get(field):
+            spec[field] = value
+    for port in spec.get("ports", ()):
+        port["protocol"] = port.get("protocol") or "TCP"
+        if port.get("targetPort") in (None, 0, ""):
+            port["targetPort"] = port.get("port")
+    if spec["type"] != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+
+
+def prepare_service(new: Object, old: Object | None, context: Context) -> None:
+    """Gives a service an address, and lets it keep it. No traffic goes there."""
+    spec = new["spec"]
+    before = pick(old, "spec", "clusterIP") if old else None
+    if spec["type"] == "ExternalName":
+        return
+    if not spec.get("clusterIP"):
+        number = int(new["metadata"].get("uid", "0")[:4] or "0", 16)
+        spec["clusterIP"] = before or f"{_SERVICE_NETWORK}.{number >> 8}.{number & 255}"
+    spec["clusterIPs"] = [spec["clusterIP"]]
+    anywhere = spec["clusterIP"] == "None" and not spec.get("selector")
+    spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if anywhere else ["IPv4"])
+    spec.setdefault("ipFamilyPolicy", "RequireDualStack" if anywhere else "SingleStack")
+
+
+def validate_service(new: Object, old: Object | None, context: Context) -> Problems:
+    """What is wrong with a service, or with its change."""
+    spec = new["spec"]
+    if not spec.get("ports") and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
+        yield errors.required("spec.ports")
+    before = pick(old, "spec", "clusterIP") if old else None
+    if before and spec.get("clusterIP") != before and spec["type"] != "ExternalName":
+        yield errors.invalid("spec.clusterIPs[0]", [spec.get("clusterIP")], "may not change once set")
+
+
+def _node_status(node: Object) -> str:
+    ready = next((item for item in pick(node, "status", "conditions") or () if item.get("type") == "Ready"), None)
+    words = ["Unknown" if ready is None else ("Ready" if ready.get("status") == "True" else "NotReady")]
+    if pick(node, "spec", "unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+def _node_roles(node: Object) -> str:
+    prefix = "node-role.kubernetes.io/"
+    labels = node["metadata"].get("labels") or {}
+    roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
+    return ",".join(sorted(filter(None, roles))) or NONE
+
+
+def _kernel(node: Object) -> str:
+    info = pick(node, "status", "nodeInfo") or {}
+    version, architecture = info.get("kernelVersion", ""), info.get("architecture", "")
+    if not version:
+        return columns.UNKNOWN
+    return f"{version} ({architecture})" if architecture else version
+
+
+def _address(kind: str) -> Any:
+    def find(node: Object) -> str:
+        addresses = pick(node, "status", "addresses") or ()
+        return next((item.get("address", NONE) for item in addresses if item.get("type") == kind), NONE)
+
+    return find
+
+
+def _ports(service: Object) -> str:
+    ports = pick(service, "spec", "ports") or ()
+    texts = []
+    for port in ports:
+        node = f":{port['nodePort']}" if port.get("nodePort") else ""
+        texts.append(f"{port.get('port')}{node}/{port.get('protocol')}")
+    return ",".join(texts) or NONE
+
+
+def _external_ip(service: Object) -> str:
+    match pick(service, "spec", "type"):
+        case "ExternalName":
+            return pick(service, "spec", "externalName") or NONE
+        case "LoadBalancer":
+            return "<pending>"
+    return ",".join(pick(service, "spec", "externalIPs") or ()) or NONE
+
+
+NAMESPACE: Final = Strategy(
+    default=set_namespace_defaults,
+    prepare=prepare_namespace,
+    name_problems=names.label_name,
+    status_keeps_metadata=True,
+    returns_deleted=True,
+    collects_garbage=False,
+    begin_deletion=begin_namespace_deletion,
+    held=namespace_is_held,
+)
+NODE: Final = Strategy(prepare=prepare_node, validate=validate_node, status_keeps_metadata=True)
+SECRET: Final = Strategy(default=set_secret_defaults, validate=validate_secret)
+CONFIG_MAP: Final = Strategy(validate=validate_config_map)
+SERVICE_ACCOUNT: Final = Strategy(returns_deleted=True)
+SERVICE: Final = Strategy(
+    default=set_service_defaults,
+    prepare=prepare_service,
+    validate=validate_service,
+    name_problems=names.label_name,
+    first_status={"loadBalancer": {}},
+    status_keeps_metadata=True,
+    create_on_update=True,
+    returns_deleted=True,
+)
+
+NAMESPACE_COLUMNS: Final = (NAME, columns.text("Status", "status", "phase"), AGE)
+NODE_COLUMNS: Final = (
+    NAME,
+    columns.made("Status", _node_status),
+    columns.made("Roles", _node_roles),
+    AGE,
+    columns.text("Version", "status", "nodeInfo", "kubeletVersion"),
+    columns.made("Internal-IP", _address("InternalIP"), wide=True),
+    columns.made("External-IP", _address("ExternalIP"), wide=True),
+    columns.text("OS-Image", "status", "nodeInfo", "osImage", wide=True, absent=columns.UNKNOWN),
+    columns.made("Kernel-Version", _kernel, wide=True),
+    columns.text(
+        "Container-Runtime", "status", "nodeInfo", "containerRuntimeVersion", wide=True, absent=columns.UNKNOWN
+    ),
+)
+SECRET_COLUMNS: Final = (NAME, columns.text("Type", "type"), columns.count("Data", "data"), AGE)
+CONFIG_MAP_COLUMNS: Final = (
+    NAME,
+    columns.made("Data", lambda obj: len(obj.get("data") or ()) + len(obj.get("binaryData") or ())),
+    AGE,
+)
+SERVICE_COLUMNS: Final = (
+    NAME,
+    columns.text("Type", "spec", "type"),
+    columns.text("Cluster-IP", "spec", "clusterIP", absent=NONE),
+    columns.made("External-IP", _external_ip),
+    columns.made("Port(s)", _ports),
+    AGE,
+    columns.made("Selector", lambda obj: columns.labels(pick(obj, "spec", "selector")), wide=True),
+)

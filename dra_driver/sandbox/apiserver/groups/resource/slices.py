@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ResourceSlice: defaults, gated fields, validation."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from dra_driver.resource import limits
+
+from ... import field_errors as errors
+from ...kinds import Context, Strategy
+from ...objects import Object, timestamp
+from .. import names
+from . import counters, gates, policy, rules
+from .rules import Problems
+
+_SEMVER: Final = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    r"(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
+    r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?",
+    re.ASCII,
+)
+_LISTS: Final = ("bools", "ints", "strings", "versions")
+_VALUES: Final = ("bool", "int", "string", "version", *_LISTS)
+_ALLOCATABLE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
+_FOUR: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+_THREE: Final = (
+    "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when "
+    "`perDeviceNodeSelection` is set to true in the ResourceSlice spec"
+)
+
+
+def set_defaults(obj: Object, context: Context) -> None:
+    """The time of taints that have none."""
+    for device in obj.get("spec", {}).get("devices", ()):
+        for taint in device.get("taints", ()):
+            taint.setdefault("timeAdded", timestamp(context.now))
+        for mapping in device.get("nodeAllocatableResourceMappings", {}).values():
+            mapping.setdefault("allocationMultiplier", "1")
+
+
+def prepare(new: Object, old: Object | None, context: Context) -> None:
+    """Drops fields behind disabled gates."""
+    gates.drop_disabled(new, old, gates.SLICE, context.release)
+
+
+def warn(new: Object, context: Context) -> Iterable[str]:
+    """Of a driver name with capitals."""
+    driver = new.get("spec", {}).get("driver", "")
+    if driver != driver.lower():
+        yield f'spec.driver: driver names should be lowercase; "{driver}" contains uppercase characters'
+
+
+def validate(new: Object, old: Object | None, context: Context) -> Problems:
+    """What is wrong with a slice, or with its change."""
+    spec = new.get("spec", {})
+    yield from rules.driver_problems(spec.get("driver", ""), "spec.driver")
+    yield from _pool_problems(spec.get("pool", {}))
+    if old is not None:
+        yield from _immutable_problems(spec, old.get("spec", {}))
+    yield from _node_problems(spec)
+    if spec.get("partitionTypeAttribute") is not None and not context.release.enabled("DRAPartitionableDevicesType"):
+        text = "may not be set while the DRAPartitionableDevicesType feature gate is disabled"
+        yield errors.forbidden("spec.partitionTypeAttribute", text)
+    yield from counters.slice_problems(spec, context)
+    yield from _devices_problems(spec, old, context)
+    yield from counters.shared_problems(spec, context)
+
+
+def _name(item: Object) -> str:
+    name: str = item.get("name", "")
+    return name
+
+
+def _pool_problems(pool: Object) -> Problems:
+    yield from rules.pool_problems(pool.get("name", ""), "spec.pool.name")
+    count, generation = pool.get("resourceSliceCount", 0), pool.get("generation", 0)
+    if count <= 0:
+        yield errors.invalid("spec.pool.resourceSliceCount", count, "must be greater than zero")
+    if generation < 0:
+        yield errors.invalid("spec.pool.generation", generation, "must be greater than or equal to zero")
+
+
+def _immutable_problems(spec: Object, old: Object) -> Problems:
+    for path in (("pool", "name"), ("driver",), ("nodeName",)):
+        before: Any = old
+        after: Any = spec
+        for part in path:
+            before, after = before.get(part), after.get(part)
+            before, after = (({} if value is None else value) if part == "pool" else value for value in (before, after))
+        if before != after:
+            yield errors.invalid(f"spec.{'.'.join(path)}", after, "field is immutable")
+
+
+def _node_problems(spec: Object) -> Problems:
+    chosen = []
+    node = spec.get("nodeName")
+    if node == "":
+        yield errors.invalid("spec.nodeName", "", "must be either unset or set to a non-empty string")
+    elif node is not None:
+        chosen.append("`nodeName`")
+        for problem in names.subdomain_problems(node):
+            yield errors.invalid("spec.nodeName", node, problem)
+    selector = spec.get("nodeSelector")
+    if selector is not None:
+        chosen.append("`nodeSelector`")
+        yield from rules.node_selector_problems(selector, "spec.nodeSelector")
+        terms = selector.get("nodeSelectorTerms") or []
+        if len(terms) != 1:
+            text = "must have exactly one node selector term"
+            yield errors.invalid("spec.nodeSelector.nodeSelectorTerms", terms, text)
+    for field in ("allNodes", "perDeviceNodeSelection"):
+        value = spec.get(field)
+        if value is True:
+            chosen.append(f"`{field}`")
+        elif value is False:
+            yield errors.invalid(f"spec.{field}", False, "must be either unset or set to true")
+    if not chosen:
+        yield errors.required("spec", _FOUR)
+    elif len(chosen) > 1:
+        yield errors.invalid("spec", f"{{{', '.join(chosen)}}}", f"{_FOUR}, but multiple fields are set")
+
+
+def _devices_problems(spec: Object, old: Object | None, context: Context) -> Problems:
+    devices = spec.get("devices", ())
+    extras = counters.separate(context) and any(_has_extras(device) for device in devices)
+    limit = limits.DEVICES_PER_SLICE_WITH_EXTRAS if extras else limits.DEVICES_PER_SLICE
+    before = {_name(device): device for device in old.get("spec", {}).get("devices", ())} if old else {}
+
+    def check(device: Object, path: str) -> Problems:
+        return _device_problems(device, before.get(_name(device)), path, spec, context)
+
+    yield from rules.set_problems(devices, limit, check, _name, "spec.devices")
+
+
+def _has_extras(device: Object) -> bool:
+    if device.get("taints") or device.get("consumesCounters"):
+        return True
+    return any(name in value for value in device.get("attributes", {}).values() for name in _LISTS)
+
+
+def _device_problems(device: Object, old: Object | None, path: str, spec: Object, context: Context) -> Problems:
+    yield from rules.label_problems(_name(device), f"{path}.name")
+    attributes, capacity = device.get("attributes", {}), device.get("capacity", {})
+    entries = len(attributes) + len(capacity)
+    if entries > limits.ATTRIBUTES_AND_CAPACITIES_PER_DEVICE:
+        most = limits.ATTRIBUTES_AND_CAPACITIES_PER_DEVICE
+        text = f"the total number of attributes and capacities must not exceed {most}"
+        yield errors.invalid(path, entries, text)
+    values = sum(_value_count(value) for value in attributes.values())
+    if values > limits.ATTRIBUTE_VALUES_PER_DEVICE:
+        text = f"the total number of attribute values must not exceed {limits.ATTRIBUTE_VALUES_PER_DEVICE}"
+        yield errors.invalid(path, values, text)
+    for key, value in attributes.items():
+        if not rules.is_qualified_name(key):
+            yield from rules.qualified_name_problems(key, f"{path}.attributes")
+        if not _is_plain_attribute(value):
+            yield from _attribute_problems(value, f"{path}.attributes[{_shortened(key)}]")
+    several = device.get("allowMultipleAllocations") is True
+    for key, value in capacity.items():
+        if not rules.is_qualified_name(key):
+            yield from rules.qualified_name_problems(key, f"{path}.capacity")
+        if value.get("requestPolicy") is not None:
+            yield from policy.policy_problems(value, several, f"{path}.capacity[{_shortened(key)}].requestPolicy")
+    if old is None or (old.get("taints") or []) != (device.get("taints") or []):
+        yield from rules.taints_problems(device.get("taints", ()), f"{path}.taints", context)
+    yield from counters.consumption_problems(device, spec, path, context)
+    yield from _device_node_problems(device, path, spec.get("perDeviceNodeSelection") is True)
+    yield from rules.binding_problems(device, path)
+    for resource, mapping in device.get("nodeAllocatableResourceMappings", {}).items():
+        yield from _mapping_problems(resource, mapping, capacity, f"{path}.nodeAllocatableResourceMappings[{resource}]")
+
+
+def _shortened(key: str) -> str:
+    """Keys in paths are cut in the middle at the length of the longest valid one."""
+    limit = limits.DRIVER_NAME_BYTES + 1 + limits.IDENTIFIER_BYTES
+    if len(key) <= limit:
+        return key
+    remaining = limit - len("...")
+    return f"{key[: (remaining + 1) // 2]}...{key[len(key) - remaining // 2 :]}"
+
+
+def _value_count(attribute: Object) -> int:
+    lists = sum(len(attribute.get(name) or ()) for name in _LISTS)
+    return lists or 1
+
+
+def _is_plain_attribute(value: Object) -> bool:
+    """The common case, found valid quickly: one bool, int or short string."""
+    if len(value) != 1:
+        return False
+    text = value.get("string")
+    if text is not None:
+        return len(text.encode()) <= limits.ATTRIBUTE_VALUE_BYTES
+    return "bool" in value or "int" in value
+
+
+def _attribute_problems(value: Object, path: str) -> Problems:
+    present = [name for name in _VALUES if value.get(name) is not None]
+    for name in present:
+        here, content = f"{path}.{name}", value[name]
+        if name in _LISTS and not content:
+            yield errors.invalid(here, content, "must not be empty if specified")
+        texts = content if name in _LISTS else (content,)
+        for index, text in enumerate(texts):
+            place = f"{here}[{index}]" if name in _LISTS else here
+            if name.startswith("version") and not _SEMVER.fullmatch(text):
+                yield errors.invalid(place, text, "must be a string compatible with semver.org spec 2.0.0")
+            if isinstance(text, str) and len(text.encode()) > limits.ATTRIBUTE_VALUE_BYTES:
+                yield errors.too_long(place, limits.ATTRIBUTE_VALUE_BYTES)
+    if len(present) != 1:
+        yield errors.invalid(path, value if present else "", "exactly one value must be specified")
+
+
+def _device_node_problems(device: Object, path: str, per_device: bool) -> Problems:
+    node, selector, everywhere = device.get("nodeName"), device.get("nodeSelector"), device.get("allNodes")
+    if not per_device:
+        if node is not None or selector is not None or everywhere is not None:
+            text = (
+                "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` "
+                "is set to true in the ResourceSlice spec"
+            )
+            yield errors.invalid(path, None, text)
+        return
+    chosen = []
+    if node:
+        chosen.append("`nodeName`")
+        for problem in names.subdomain_problems(node):
+            yield errors.invalid(f"{path}.nodeName", node, problem)
+    elif node is not None:
+        yield errors.invalid(f"{path}.nodeName", "", "must not be empty")
+    if selector is not None:
+        chosen.append("`nodeSelector`")
+        yield from rules.node_selector_problems(selector, f"{path}.nodeSelector")
+    if everywhere is True:
+        chosen.append("`allNodes`")
+    elif everywhere is False:
+        yield errors.invalid(f"{path}.allNodes", False, "must be either unset or set to true")
+    if not chosen:
+        yield errors.required(path, _THREE)
+    elif len(chosen) > 1:
+        yield errors.invalid(path, f"{{{', '.join(chosen)}}}", _THREE)
+
+
+def _mapping_problems(resource: str, mapping: Object, capacity: Object, path: str) -> Problems:
+    if resource not in _ALLOCATABLE and not resource.startswith("hugepages-"):
+        yield errors.invalid(path, resource, "must be a node allocatable resource name")
+    key, multiplier = mapping.get("capacityKey"), mapping.get("allocationMultiplier")
+    if key is None and multiplier is None:
+        yield errors.invalid(path, "", "at least one of allocationMultiplier or capacityKey must be set")
+    if multiplier is not None and rules.quantity(multiplier).nanos <= 0:
+        yield errors.invalid(f"{path}.allocationMultiplier", multiplier, "must be positive")
+    if key == "":
+        yield errors.invalid(f"{path}.capacityKey", "", "capacityKey must not be an empty string")
+    elif key is not None and key not in capacity:
+        yield errors.not_found(f"{path}.capacityKey", key)
+
+
+STRATEGY: Final = Strategy(
+    default=set_defaults,
+    prepare=prepare,
+    validate=validate,
+    warn=warn,
+    generation=("spec",),
+    returns_deleted=True,
+    checks_required=False,
+)

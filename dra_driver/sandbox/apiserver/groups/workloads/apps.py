@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""apps/v1: DaemonSet, Deployment, ReplicaSet, StatefulSet."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from ... import field_errors as errors
+from ...field_errors import FieldError
+from ...kinds import Column, Context, Strategy
+from ...objects import Object, pick
+from .. import columns
+from ..columns import AGE, CONTAINERS, IMAGES, NAME, SELECTOR
+from ..core.pod_defaults import set_spec_defaults
+from ..core.pods import spec_problems
+
+Problems = Iterator[FieldError]
+
+_ROLLING: Final = "RollingUpdate"
+_TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+_DAEMON_COUNTS: Final = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
+
+
+def template_spec(spec: Object) -> Object:
+    """The pod spec inside a workload's spec."""
+    template = spec.setdefault("template", {})
+    template.setdefault("metadata", {})
+    found: Object = template.setdefault("spec", {})
+    return found
+
+
+def set_deployment_defaults(obj: Object, context: Context) -> None:
+    """Replicas, strategy, history, and the template's."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    strategy = spec.setdefault("strategy", {})
+    strategy["type"] = strategy.get("type") or _ROLLING
+    if strategy["type"] == _ROLLING:
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", "25%")
+        rolling.setdefault("maxSurge", "25%")
+    spec.setdefault("revisionHistoryLimit", 10)
+    spec.setdefault("progressDeadlineSeconds", 600)
+    set_spec_defaults(template_spec(spec))
+
+
+def set_daemon_set_defaults(obj: Object, context: Context) -> None:
+    """Update strategy, history, an annotation that outlived its use, and the template's."""
+    obj["metadata"].setdefault("annotations", {}).setdefault(_TEMPLATE_GENERATION, "1")
+    spec = obj.setdefault("spec", {})
+    strategy = spec.setdefault("updateStrategy", {})
+    strategy["type"] = strategy.get("type") or _ROLLING
+    if strategy["type"] == _ROLLING:
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", 1)
+        rolling.setdefault("maxSurge", 0)
+    spec.setdefault("revisionHistoryLimit", 10)
+    set_spec_defaults(template_spec(spec))
+
+
+def set_replica_set_defaults(obj: Object, context: Context) -> None:
+    """Replicas, and the template's."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    set_spec_defaults(template_spec(spec))
+
+
+def set_stateful_set_defaults(obj: Object, context: Context) -> None:
+    """Replicas, update strategy, policies, history, and the template's."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    spec["podManagementPolicy"] = spec.get("podManagementPolicy") or "OrderedReady"
+    strategy = spec.setdefault("updateStrategy", {})
+    strategy["type"] = strategy.get("type") or _ROLLING
+    if strategy["type"] == _ROLLING:
+        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+    spec.setdefault("revisionHistoryLimit", 10)
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    for event in ("whenDeleted", "whenScaled"):
+        retention[event] = retention.get(event) or "Retain"
+    set_spec_defaults(template_spec(spec))
+
+
+def _validate(only: tuple[str, ...] = (), allowed: str = "") -> Callable[[Object, Object | None, Context], Problems]:
+    """The rules of a workload; `only` are the fields of the spec that may change, all when empty."""
+
+    def validate(new: Object, old: Object | None, context: Context) -> Problems:
+        spec = new["spec"]
+        yield from selector_problems(spec)
+        yield from spec_problems(template_spec(spec), "spec.template.spec")
+        if pick(spec, "template", "spec", "restartPolicy") != "Always":
+            policy = pick(spec, "template", "spec", "restartPolicy")
+            yield errors.not_supported("spec.template.spec.restartPolicy", policy, ["Always"])
+        if spec.get("replicas", 0) < 0:
+            yield errors.invalid("spec.replicas", spec["replicas"], "must be greater than or equal to 0")
+        if old is None:
+            return
+        before = old.get("spec", {})
+        if spec.get("selector") != before.get("selector"):
+            yield errors.invalid("spec.selector", spec.get("selector"), "field is immutable")
+        fixed = [field for field in (*spec, *before) if only and field not in (*only, "selector")]
+        if any((spec.get(field) or None) != (before.get(field) or None) for field in fixed):
+            yield errors.forbidden("spec", allowed)
+
+    return validate
+
+
+def selector_problems(spec: Object) -> Problems:
+    """A selector that is missing, or that does not find the template's pods."""
+    selector = spec.get("selector")
+    if not selector:
+        yield errors.required("spec.selector")
+    labels = pick(spec, "template", "metadata", "labels") or {}
+    if not selector or not _selects(selector, labels):
+        text = "`selector` does not match template `labels`"
+        yield errors.invalid("spec.template.metadata.labels", labels, text)
+
+
+def _selects(selector: Object, labels: dict[str, str]) -> bool:
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    for term in selector.get("matchExpressions") or ():
+        value, values = labels.get(term.get("key", "")), term.get("values") or ()
+        holds = {
+            "In": value in values,
+            "NotIn": value not in values,
+            "Exists": value is not None,
+            "DoesNotExist": value is None,
+        }
+        if not holds.get(term.get("operator", ""), False):
+            return False
+    return True
+
+
+def _ready(obj: Object) -> Any:
+    return f"{pick(obj, 'status', 'readyReplicas') or 0}/{pick(obj, 'spec', 'replicas') or 0}"
+
+
+_STATEFUL_FIELDS: Final = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+_STATEFUL_TEXT: Final = (
+    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
+    "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+)
+
+
+def _strategy(default: Callable[[Object, Context], None], *, status: Object | None = None, **rules: Any) -> Strategy:
+    return Strategy(
+        default=default,
+        validate=_validate(**rules),
+        generation=("spec",),
+        first_status=status or {},
+        status_keeps_metadata=True,
+    )
+
+
+DEPLOYMENT: Final = _strategy(set_deployment_defaults)
+DAEMON_SET: Final = _strategy(set_daemon_set_defaults, status=dict.fromkeys(_DAEMON_COUNTS, 0))
+REPLICA_SET: Final = _strategy(set_replica_set_defaults, status={"replicas": 0})
+STATEFUL_SET: Final = _strategy(
+    set_stateful_set_defaults,
+    status={"replicas": 0, "availableReplicas": 0},
+    only=_STATEFUL_FIELDS,
+    allowed=_STATEFUL_TEXT,
+)
+
+DEPLOYMENT_COLUMNS: Final[tuple[Column, ...]] = (
+    NAME,
+    columns.made("Ready", _ready),
+    columns.made("Up-to-date", lambda obj: pick(obj, "status", "updatedReplicas") or 0),
+    columns.made("Available", lambda obj: pick(obj, "status", "availableReplicas") or 0),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    SELECTOR,
+)
+DAEMON_SET_COLUMNS: Final[tuple[Column, ...]] = (
+    NAME,
+    columns.number("Desired", "status", "desiredNumberScheduled"),
+    columns.number("Current", "status", "currentNumberScheduled"),
+    columns.number("Ready", "status", "numberReady"),
+    columns.number("Up-to-date", "status", "updatedNumberScheduled"),
+    columns.number("Available", "status", "numberAvailable"),
+    columns.made("Node Selector", lambda obj: columns.labels(pick(obj, "spec", "template", "spec", "nodeSelector"))),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    SELECTOR,
+)
+REPLICA_SET_COLUMNS: Final[tuple[Column, ...]] = (
+    NAME,
+    columns.number("Desired", "spec", "replicas"),
+    columns.number("Current", "status", "replicas"),
+    columns.number("Ready", "status", "readyReplicas"),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    SELECTOR,
+)
+STATEFUL_SET_COLUMNS: Final[tuple[Column, ...]] = (NAME, columns.made("Ready", _ready), AGE, CONTAINERS, IMAGES)

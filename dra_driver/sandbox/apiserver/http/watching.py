@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stream of a watch: frames of JSON, one a line, until somebody has enough.
+
+A frame of an event is encoded once for all watchers that see it the same way. Every wait ends
+at the timeout, at the next bookmark, or when an event wakes it.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Iterable
+from typing import Final
+
+from .. import field_errors as errors
+from .. import status
+from ..cluster import Cluster
+from ..kinds import Served
+from ..objects import Object, encode
+from ..storage.store import Record
+from ..storage.watching import INITIAL_EVENTS_END, Selection, Told, begin, drain, end
+from ..verbs.call import Call
+from ..verbs.read import selectors
+from . import tables
+from .negotiation import Media
+
+_SHORTEST: Final = 1800.0
+"""Seconds that a watch without a timeout lasts at least; at most twice that."""
+
+
+class Frames:
+    """Encodes what one watcher is told."""
+
+    def __init__(self, cluster: Cluster, call: Call, media: Media) -> None:
+        self._cluster = cluster
+        self._served: Served = call.served
+        self._media = media
+        self._include = call.option("includeObject")
+        self._headed = True
+
+    def encode(self, told: Iterable[Told]) -> bytes:
+        """The frames of some events."""
+        if not self._media.form:
+            return b"".join(self._plain(item) for item in told)
+        return b"".join(frame(item.type.value, self._formed(item.record.object)) for item in told)
+
+    def _plain(self, told: Told) -> bytes:
+        if told.event is None:
+            return _plain_frame(told.type.value, told.record, self._served)
+        key = (told.type.value, self._served.prefix)
+        found = told.event.frames.get(key)
+        if found is None:
+            found = told.event.frames[key] = _plain_frame(told.type.value, told.record, self._served)
+        return found
+
+    def _formed(self, obj: Object) -> Object:
+        if self._media.form != "Table":
+            return tables.partial(obj, self._media.version)
+        meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        headed, self._headed = self._headed, False
+        now = self._cluster.clock()
+        return tables.table(self._served, [obj], meta, self._media, now, self._include, headed=headed)
+
+    def bookmark(self, revision: int, *, initial: bool = False) -> bytes:
+        """A frame that says how far the watcher has come."""
+        meta: Object = {"resourceVersion": str(revision)}
+        if initial:
+            meta["annotations"] = {INITIAL_EVENTS_END: "true"}
+        obj: Object = {"metadata": meta}
+        if self._media.form:
+            return frame("BOOKMARK", self._formed({"spec": {}, **obj}))
+        return frame("BOOKMARK", {"kind": self._served.kind.name, "apiVersion": self._served.api_version, **obj})
+
+
+def _plain_frame(kind: str, record: Record, served: Served) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (kind.encode(), record.encoded(served))
+
+
+def frame(kind: str, obj: Object) -> bytes:
+    """One line of a watch."""
+    return encode({"type": kind, "object": obj}) + b"\n"
+
+
+def check_options(call: Call) -> None:
+    """Raises 422 when the parameters of a watch contradict each other."""
+    match, initial = call.option("resourceVersionMatch"), bool(call.query.get("sendInitialEvents"))
+    problems = []
+    if match and not initial:
+        text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        problems.append(errors.forbidden("resourceVersionMatch", text))
+    if initial and not match:
+        text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        problems.append(errors.forbidden("resourceVersionMatch", text))
+    elif initial and match != "NotOlderThan":
+        problems.append(errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
+    if problems:
+        raise status.invalid_options("ListOptions", problems)
+
+
+async def stream(cluster: Cluster, call: Call, media: Media) -> AsyncGenerator[bytes, None]:
+    """The bytes of a watch. What cannot be known before the stream starts comes as an ERROR frame."""
+    loop = asyncio.get_running_loop()
+    seconds = call.number("timeoutSeconds") or random.uniform(_SHORTEST, 2 * _SHORTEST)  # noqa: S311
+    deadline = loop.time() + seconds
+    frames = Frames(cluster, call, media)
+    bookmarks = call.flag("allowWatchBookmarks")
+    initial = call.flag("sendInitialEvents")
+    tests, _ = selectors(call)
+    prefix = f"{call.namespace}/" if call.namespace else ""
+    selection = Selection(prefix, tests)
+    revision = _revision(call)
+    try:
+        watcher, first, known = begin(cluster.store, call.kind, selection, revision, initial=initial)
+    except status.ApiError as error:
+        yield frame("ERROR", error.status)
+        return
+    try:
+        head = frames.encode(first)
+        if bookmarks and (initial or not revision):
+            head += frames.bookmark(known, initial=True)
+        yield head
+        while not watcher.cut_off:
+            timeout = min(deadline - loop.time(), cluster.bookmark_interval)
+            woken = await _woken(watcher.wake, timeout)
+            watcher.wake.clear()
+            body = frames.encode(drain(watcher, selection))
+            over = loop.time() >= deadline
+            if bookmarks and (over or not woken):
+                body += frames.bookmark(cluster.store.revision)
+            if body:
+                yield body
+            if over:
+                return
+    finally:
+        end(cluster.store, call.kind, watcher)
+
+
+async def _woken(wake: asyncio.Event, timeout: float) -> bool:
+    try:
+        async with asyncio.timeout(max(timeout, 0.0)):
+            await wake.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _revision(call: Call) -> int | None:
+    text = call.option("resourceVersion")
+    if not text:
+        return None
+    if not text.isdecimal():
+        problem = errors.invalid("resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise status.internal(str(problem), plain=True)
+    return int(text)

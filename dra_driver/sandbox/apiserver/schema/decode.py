@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a JSON object by its type, as the API server's decoder does.
+
+Types are enforced, nulls become absent, unknown fields are left out and reported, quantities and
+times take their canonical form. Errors use the words of Go's decoder, because that is what
+users of a real server see. The walk keeps no paths: an error collects its path while it rises,
+and unknown fields, which are rare, are located by a second walk.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from dra_driver.resource.quantity import Quantity, QuantityError
+
+from ..objects import Object, parse_timestamp, timestamp
+from .types import Shape, Type
+
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
+_MICROSECONDS = re.compile(r"\.\d{6}(?!\d)")
+_QUANTITY_PATTERN = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+
+
+class DecodeError(Exception):
+    """The JSON does not fit the type."""
+
+    def __init__(self, found: str, wanted: str, fixed: str = "") -> None:
+        super().__init__(fixed)
+        self.found, self.wanted, self.fixed = found, wanted, fixed
+        self.struct = ""
+        self.path: list[str] = []
+
+    def __str__(self) -> str:
+        if self.fixed:
+            return self.fixed
+        place = f"Go struct field {self.struct}.{'.'.join(reversed(self.path))}" if self.path else "Go value"
+        return f"json: cannot unmarshal {self.found} into {place} of type {self.wanted}"
+
+
+class Decoded:
+    """A decoded object, and what strict validation holds against its text."""
+
+    __slots__ = ("complaints", "value")
+
+    def __init__(self, value: Object, complaints: list[str]) -> None:
+        self.value = value
+        self.complaints = complaints
+
+
+def decode(value: Object, node: Type, *, duplicates: list[str] | None = None) -> Decoded:
+    """`value` as an object of type `node`; DecodeError when it does not fit.
+
+    `complaints` of the result are the duplicate fields given and the unknown ones, worded as
+    warnings and strict errors word them.
+    """
+    walk = _Walk()
+    result = walk.struct(value, node)
+    complaints = list(duplicates or ())
+    if walk.unknown:
+        complaints += [f'unknown field "{path}"' for path in _unknown_fields(value, node, "")]
+    return Decoded(result, complaints)
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.unknown = False
+
+    def value(self, value: Any, node: Type) -> Any:
+        return _READERS[node.shape](self, value, node)
+
+    def struct(self, value: Any, node: Type) -> Object:
+        if type(value) is not dict:
+            raise _mismatch(value, node)
+        fields = node.fields
+        result = {}
+        for key, item in value.items():
+            field = fields.get(key)
+            if field is None:
+                if node.open:
+                    result[key] = item
+                else:
+                    self.unknown = True
+            elif item is not None:
+                try:
+                    result[key] = _READERS[field.shape](self, item, field)
+                except DecodeError as error:
+                    error.struct = error.struct or node.go_name.rpartition(".")[2]
+                    error.path.append(key)
+                    raise
+        return result
+
+    def map(self, value: Any, node: Type) -> Any:
+        if type(value) is not dict:
+            raise _mismatch(value, node)
+        element = node.item
+        if element.shape is Shape.ANY:
+            return value
+        read = _READERS[element.shape]
+        result = {}
+        for key, item in value.items():
+            result[key] = _zero(element) if item is None else read(self, item, element)
+        return result
+
+    def list(self, value: Any, node: Type) -> Any:
+        if type(value) is not list:
+            raise _mismatch(value, node)
+        element = node.item
+        read = _READERS[element.shape]
+        return [_zero(element) if item is None else read(self, item, element) for item in value]
+
+    def string(self, value: Any, node: Type) -> str:
+        if type(value) is not str:
+            raise _mismatch(value, node)
+        return value
+
+    def integer(self, value: Any, node: Type) -> int:
+        if type(value) is not int:
+            raise _mismatch(value, node)
+        if not -(1 << (node.bits - 1)) <= value < 1 << (node.bits - 1):
+            raise DecodeError(f"number {value}", node.go_name)
+        return value
+
+    def number(self, value: Any, node: Type) -> float | int:
+        if type(value) is not int and type(value) is not float:
+            raise _mismatch(value, node)
+        return value
+
+    def boolean(self, value: Any, node: Type) -> bool:
+        if type(value) is not bool:
+            raise _mismatch(value, node)
+        return value
+
+    def quantity(self, value: Any, node: Type) -> str:
+        if type(value) is bool or not isinstance(value, str | int | float):
+            raise _mismatch(value, node)
+        text: str = value if type(value) is str else json.dumps(value)
+        try:
+            return str(Quantity.parse(text))
+        except QuantityError as error:
+            fixed = f"quantities must match the regular expression '{_QUANTITY_PATTERN}'"
+            raise DecodeError("", "", fixed) from error
+
+    def int_or_string(self, value: Any, node: Type) -> int | str:
+        if type(value) is not int and type(value) is not str:
+            raise _mismatch(value, node)
+        return value
+
+    def time(self, value: Any, node: Type) -> str:
+        return timestamp(_moment(value, node, "2006-01-02T15:04:05Z07:00"))
+
+    def micro_time(self, value: Any, node: Type) -> str:
+        layout = "2006-01-02T15:04:05.000000Z07:00"
+        moment = _moment(value, node, layout)
+        rest = value[len("2006-01-02T15:04:05") :]
+        if not _MICROSECONDS.match(rest):
+            excess = re.match(r"\.\d{6}(\d.*)", rest)
+            shown = f'cannot parse "{excess[1]}" as "Z07:00"' if excess else f'cannot parse "{rest}" as ".000000"'
+            raise DecodeError("", "", f'parsing time "{value}" as "{layout}": {shown}')
+        return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def bytes(self, value: Any, node: Type) -> str:
+        if type(value) is not str:
+            raise _mismatch(value, node)
+        try:
+            base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError) as error:
+            bad = _NOT_BASE64.search(value)
+            at = bad.start() if bad else len(value)
+            raise DecodeError("", "", f"illegal base64 data at input byte {at}") from error
+        return value
+
+    def anything(self, value: Any, node: Type) -> Any:
+        return value
+
+
+_READERS: dict[Shape, Callable[[_Walk, Any, Type], Any]] = {
+    Shape.STRUCT: _Walk.struct,
+    Shape.MAP: _Walk.map,
+    Shape.LIST: _Walk.list,
+    Shape.STRING: _Walk.string,
+    Shape.INTEGER: _Walk.integer,
+    Shape.NUMBER: _Walk.number,
+    Shape.BOOLEAN: _Walk.boolean,
+    Shape.QUANTITY: _Walk.quantity,
+    Shape.INT_OR_STRING: _Walk.int_or_string,
+    Shape.TIME: _Walk.time,
+    Shape.MICRO_TIME: _Walk.micro_time,
+    Shape.BYTES: _Walk.bytes,
+    Shape.ANY: _Walk.anything,
+}
+
+_ZEROES: dict[Shape, Callable[[], Any]] = {
+    Shape.STRUCT: dict,
+    Shape.MAP: dict,
+    Shape.LIST: list,
+    Shape.INTEGER: int,
+    Shape.NUMBER: int,
+    Shape.BOOLEAN: bool,
+    Shape.QUANTITY: lambda: "0",
+    Shape.INT_OR_STRING: int,
+    Shape.TIME: lambda: None,
+    Shape.MICRO_TIME: lambda: None,
+    Shape.ANY: lambda: None,
+}
+
+
+def _zero(node: Type) -> Any:
+    """What Go makes of a null inside a list or map."""
+    return _ZEROES.get(node.shape, str)()
+
+
+def _moment(value: Any, node: Type, layout: str) -> datetime:
+    if type(value) is not str:
+        raise _mismatch(value, node)
+    try:
+        return parse_timestamp(value)
+    except ValueError as error:
+        fixed = f'parsing time {json.dumps(value)} as "{layout}": cannot parse {json.dumps(value)} as "2006"'
+        raise DecodeError("", "", fixed) from error
+
+
+def json_name(value: Any) -> str:
+    """What Go calls the kind of a JSON value: `string`, `number`, `bool`, `array`, `object`."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    names: dict[type, str] = {dict: "object", list: "array", str: "string"}
+    return names.get(type(value), "null")
+
+
+def _mismatch(value: Any, node: Type) -> DecodeError:
+    found = json_name(value)
+    if found == "number" and node.shape is Shape.INTEGER:
+        found = f"number {json.dumps(value)}"
+    return DecodeError(found, node.go_name)
+
+
+def _unknown_fields(value: Any, node: Type, path: str) -> Iterator[str]:
+    """Paths of the fields that `node` does not declare, as `spec.requests[0].name`."""
+    if node.shape is Shape.STRUCT and type(value) is dict:
+        for key, item in value.items():
+            here = f"{path}.{key}" if path else key
+            field = node.fields.get(key)
+            if field is not None:
+                yield from _unknown_fields(item, field, here)
+            elif not node.open:
+                yield here
+    elif node.shape is Shape.MAP and type(value) is dict:
+        for key, item in value.items():
+            yield from _unknown_fields(item, node.item, f"{path}.{key}")
+    elif node.shape is Shape.LIST and type(value) is list:
+        for index, item in enumerate(value):
+            yield from _unknown_fields(item, node.item, f"{path}[{index}]")

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a request's protobuf body: from Kubernetes' wire format to the JSON object that it stands for.
+
+Typed Go clients (`kubectl create`, `kubectl auth`, the scheduler) send protobuf unless told
+otherwise. The published schemas say what the fields are, `wire.json` which number each has.
+Answers are JSON, which those clients accept.
+"""
+
+import base64
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from ..objects import Object, timestamp
+from .types import Shape, Type
+from .wire_table import WIRE_FILE
+
+MAGIC: Final = b"k8s\x00"
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+class WireError(Exception):
+    """The bytes are not a message of the kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    pointer: bool
+    inlined: str
+    """The message whose fields belong to the parent; else empty."""
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, str]:
+    table: dict[str, str] = json.loads(WIRE_FILE.read_text(encoding="utf-8"))
+    return table
+
+
+@lru_cache(maxsize=1024)
+def _fields(definition: str) -> dict[int, _Field]:
+    text = _table().get(definition)
+    if text is None:
+        raise WireError(f"{definition} is not read from protobuf here; send JSON")
+    found = {}
+    for entry in text.split():
+        name, _, rest = entry.partition("=")
+        number, _, inlined = rest.partition("@")
+        found[int(number.rstrip("*"))] = _Field(name, number.endswith("*"), inlined)
+    return found
+
+
+def read_envelope(body: bytes) -> tuple[Object, bytes]:
+    """The kind and apiVersion of a body, and the message in it. Raises WireError."""
+    if not body.startswith(MAGIC):
+        raise WireError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+    head: Object = {}
+    raw = b""
+    for number, value in _entries(body[len(MAGIC) :]):
+        if number == 1:
+            for inner, text in _entries(_bytes(value)):
+                head[{1: "apiVersion", 2: "kind"}.get(inner, "")] = _bytes(text).decode()
+        elif number == 2:
+            raw = _bytes(value)
+    head.pop("", None)
+    return head, raw
+
+
+def decode_message(data: bytes, node: Type) -> Object:
+    """The JSON object that a message of type `node` stands for. Raises WireError."""
+    return _message(data, node, node.definition)
+
+
+def _message(data: bytes, node: Type, definition: str) -> Object:
+    result: Object = {}
+    fields = _fields(definition)
+    for number, value in _entries(data):
+        field = fields.get(number)
+        if field is None:
+            continue  # a newer client's field
+        if field.inlined:
+            result.update(_message(_bytes(value), node, field.inlined))
+            continue
+        child = node.fields.get(field.name)
+        if child is None:
+            continue
+        _put(result, field, child, value, required=field.name in node.required)
+    return result
+
+
+def _put(result: Object, field: _Field, node: Type, value: "int | bytes", *, required: bool) -> None:
+    name = field.name
+    if node.shape is Shape.LIST:
+        result.setdefault(name, []).append(_value(value, node.item))
+    elif node.shape is Shape.MAP:
+        entry = dict(_entries(_bytes(value)))
+        key = _bytes(entry.get(1, b"")).decode()
+        result.setdefault(name, {})[key] = _value(entry.get(2, b""), node.item)
+    else:
+        decoded = _value(value, node)
+        # A field that is no pointer is on the wire even when it is unset; JSON leaves it out.
+        if decoded is not None and (field.pointer or required or decoded not in ("", 0, {})):
+            result[name] = decoded
+
+
+def _value(value: "int | bytes", node: Type) -> Any:
+    match node.shape:
+        case Shape.STRUCT:
+            return _message(_bytes(value), node, node.definition)
+        case Shape.STRING:
+            return _bytes(value).decode()
+        case Shape.INTEGER:
+            return _signed(_integer(value))
+        case Shape.BOOLEAN:
+            return bool(_integer(value))
+        case Shape.NUMBER:
+            return struct.unpack("<d", _bytes(value))[0]
+        case Shape.BYTES:
+            return base64.b64encode(_bytes(value)).decode()
+        case Shape.QUANTITY:
+            return _text(value) or "0"
+        case Shape.TIME:
+            moment = _moment(value)
+            return None if moment is None else timestamp(moment)
+        case Shape.MICRO_TIME:
+            moment = _moment(value)
+            return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        case Shape.INT_OR_STRING:
+            parts = dict(_entries(_bytes(value)))
+            return _bytes(parts.get(3, b"")).decode() if parts.get(1) else _signed(_integer(parts.get(2, 0)))
+        case Shape.MAP:
+            return _raw(value)
+        case Shape.LIST:
+            return [_bytes(item).decode() for _, item in _entries(_bytes(value))]
+        case Shape.ANY:
+            return _raw(value)
+
+
+def _text(value: "int | bytes") -> str:
+    """The text of a message that holds nothing else."""
+    return _bytes(dict(_entries(_bytes(value))).get(1, b"")).decode()
+
+
+def _raw(value: "int | bytes") -> Any:
+    """The JSON inside a RawExtension or FieldsV1."""
+    text = _text(value)
+    try:
+        return json.loads(text) if text else None
+    except ValueError as error:
+        raise WireError(f"raw JSON in the message cannot be read: {error}") from error
+
+
+def _moment(value: "int | bytes") -> datetime | None:
+    parts = dict(_entries(_bytes(value)))
+    seconds, nanos = _signed(_integer(parts.get(1, 0))), _integer(parts.get(2, 0))
+    if not seconds and not nanos:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanos // 1000)
+
+
+def _bytes(value: "int | bytes") -> bytes:
+    if isinstance(value, int):
+        raise WireError("a number is where bytes are expected")
+    return value
+
+
+def _integer(value: "int | bytes") -> int:
+    if isinstance(value, bytes):
+        raise WireError("bytes are where a number is expected")
+    return value
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _entries(data: bytes) -> "Iterator[tuple[int, int | bytes]]":
+    """The fields of a message: their numbers and raw values."""
+    position, end = 0, len(data)
+    while position < end:
+        key, position = _varint(data, position)
+        number, kind = key >> 3, key & 7
+        if kind == _VARINT:
+            value, position = _varint(data, position)
+            yield number, value
+            continue
+        if kind == _BYTES:
+            size, position = _varint(data, position)
+        elif kind in (_FIXED64, _FIXED32):
+            size = 8 if kind == _FIXED64 else 4
+        else:
+            raise WireError(f"wire type {kind} is not used by Kubernetes")
+        if position + size > end:
+            raise WireError("the message ends early")
+        yield number, data[position : position + size]
+        position += size
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        if position >= len(data) or shift > 63:
+            raise WireError("the message ends early")
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, position
+        shift += 7

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types of Kubernetes' own kinds, from the JSON schemas that each release publishes.
+
+The schemas come with the kubernetes-validate distribution; only its data is used. A release's
+definitions are one file of about 1.6 MB, read once in about ten milliseconds; a definition is
+turned into a `Type` when a kind that needs it is first used.
+"""
+
+import importlib.util
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .types import ListKind, Shape, Type
+
+_STRING_DEFINITIONS = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": Type(Shape.QUANTITY, go_name="resource.Quantity"),
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": Type(Shape.INT_OR_STRING, go_name="intstr.IntOrString"),
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Time": Type(Shape.TIME, go_name="v1.Time"),
+    "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": Type(Shape.MICRO_TIME, go_name="v1.MicroTime"),
+}
+# The published schemas leave defaults out; of a list's keys only these have one.
+_KEY_DEFAULTS = {
+    "io.k8s.api.core.v1.ContainerPort": {"protocol": "TCP"},
+    "io.k8s.api.core.v1.ServicePort": {"protocol": "TCP"},
+}
+
+
+class SchemaError(Exception):
+    """The published schemas of a release cannot be found."""
+
+
+class PublishedSchemas:
+    """The types of one Kubernetes release, found by group, version and kind."""
+
+    def __init__(self, definitions: dict[str, Any]) -> None:
+        self.definitions = definitions
+        self._types: dict[str, Type] = {}
+        self._names: dict[tuple[str, str, str], str] = {}
+        for name, schema in definitions.items():
+            for gvk in schema.get("x-kubernetes-group-version-kind", ()):
+                # Options kinds are published once for every group; the shortest name is the kind's own.
+                key = (gvk["group"], gvk["version"], gvk["kind"])
+                self._names.setdefault(key, name)
+
+    def find(self, group: str, version: str, kind: str) -> Type | None:
+        """The kind's type; None when the release does not publish it."""
+        name = self._names.get((group, version, kind))
+        return None if name is None else self._definition(name)
+
+    def named(self, definition: str) -> Type:
+        """The type of an OpenAPI definition, which must exist."""
+        return self._definition(definition)
+
+    def definition_name(self, group: str, version: str, kind: str) -> str | None:
+        """The OpenAPI name of the kind, `io.k8s.api.core.v1.Pod`."""
+        return self._names.get((group, version, kind))
+
+    def _definition(self, name: str) -> Type:
+        if name in _STRING_DEFINITIONS:
+            return _STRING_DEFINITIONS[name]
+        found = self._types.get(name)
+        if found is None:
+            found = self._types[name] = Type(Shape.ANY)  # filled below, so that a cycle finds this node
+            self._fill(found, self.definitions[name], _go_name(name))
+            found.definition = name
+            found.key_defaults = _KEY_DEFAULTS.get(name, {})
+        return found
+
+    def _fill(self, node: Type, schema: dict[str, Any], go_name: str) -> None:
+        kind = _type_name(schema)
+        node.go_name = go_name or kind
+        node.atomic = schema.get("x-kubernetes-map-type") == "atomic"
+        if kind == "object" and "properties" in schema:
+            node.shape = Shape.STRUCT
+            node.fields = {name: self._inline(field) for name, field in schema["properties"].items()}
+            node.required = tuple(schema.get("required", ()))
+        elif kind == "object":
+            element = schema.get("additionalProperties")
+            node.shape = Shape.MAP
+            if isinstance(element, dict):
+                node.element = self._inline(element)
+                node.go_name = f"map[string]{node.element.go_name}"
+            else:
+                node.shape, node.atomic = Shape.ANY, True
+        elif kind == "array":
+            node.shape, node.element = Shape.LIST, self._inline(schema["items"])
+            node.go_name = f"[]{node.element.go_name}"
+        elif kind == "string":
+            node.shape = Shape.BYTES if schema.get("format") == "byte" else Shape.STRING
+            node.go_name = "[]uint8" if node.shape is Shape.BYTES else "string"
+        elif kind == "integer":
+            node.shape, node.bits = Shape.INTEGER, 32 if schema.get("format") == "int32" else 64
+            node.go_name = f"int{node.bits}"
+        elif kind == "number":
+            node.shape, node.go_name = Shape.NUMBER, "float64"
+        elif kind == "boolean":
+            node.shape, node.go_name = Shape.BOOLEAN, "bool"
+        else:
+            node.shape, node.atomic = Shape.ANY, True
+        _merging(node, schema)
+
+    def _inline(self, schema: dict[str, Any]) -> Type:
+        reference = schema.get("$ref")
+        if reference is None:
+            node = Type(Shape.ANY)
+            self._fill(node, schema, "")
+            return node
+        target = self._definition(reference.rpartition("/")[2])
+        if "x-kubernetes-patch-strategy" in schema or "x-kubernetes-map-type" in schema:
+            # The extension belongs to this use of the definition alone. The definition may still be
+            # under construction when it is cyclic; no cyclic one is used with an extension.
+            target = _copy(target)
+            target.atomic = schema.get("x-kubernetes-map-type", "atomic" if target.atomic else "") == "atomic"
+            _merging(target, schema)
+        return target
+
+
+def _merging(node: Type, schema: dict[str, Any]) -> None:
+    strategies = schema.get("x-kubernetes-patch-strategy", "")
+    node.strategies = frozenset(strategies.split(",")) if strategies else frozenset()
+    node.merge_key = schema.get("x-kubernetes-patch-merge-key", "")
+    if node.shape is not Shape.LIST:
+        return
+    declared = schema.get("x-kubernetes-list-type")
+    if declared is not None:
+        node.list_kind = ListKind(declared)
+        node.list_keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+    elif "merge" in node.strategies:
+        node.list_kind = ListKind.MAP if node.merge_key else ListKind.SET
+        node.list_keys = (node.merge_key,) if node.merge_key else ()
+
+
+def _copy(node: Type) -> Type:
+    return Type(
+        node.shape,
+        go_name=node.go_name,
+        definition=node.definition,
+        fields=node.fields,
+        required=node.required,
+        element=node.element,
+        list_kind=node.list_kind,
+        list_keys=node.list_keys,
+        key_defaults=node.key_defaults,
+        atomic=node.atomic,
+        bits=node.bits,
+        open=node.open,
+    )
+
+
+def _type_name(schema: dict[str, Any]) -> str:
+    names = schema.get("type", "")
+    if isinstance(names, list):
+        names = next(name for name in names if name != "null")
+    return str(names)
+
+
+def _go_name(definition: str) -> str:
+    """`v1.PodSpec` for `io.k8s.api.core.v1.PodSpec`."""
+    return ".".join(definition.split(".")[-2:])
+
+
+@lru_cache(maxsize=4)
+def schemas_of(minor: int) -> PublishedSchemas:
+    """The published schemas of Kubernetes 1.`minor`.
+
+    Raises SchemaError when kubernetes-validate is not installed or has no such release.
+    """
+    package = importlib.util.find_spec("kubernetes_validate")
+    if package is None or not package.submodule_search_locations:
+        raise SchemaError("the API schemas are not installed: pip install 'dra-driver-gpu[sandbox]'")
+    root = Path(package.submodule_search_locations[0]) / "kubernetes-json-schema"
+    path = root / f"v1.{minor}.0-local-strict" / "_definitions.json"
+    if not path.is_file():
+        raise SchemaError(f"kubernetes-validate has no schemas of Kubernetes 1.{minor} (looked for {path})")
+    with path.open("rb") as file:
+        return PublishedSchemas(json.load(file)["$defs"])

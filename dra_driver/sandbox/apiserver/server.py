@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server: its options, its life on an event loop, in a thread of its own, in a process.
+
+    with ApiServer(ApiServerOptions(minor=36)) as server:
+        server.write_kubeconfig(Path("kubeconfig"))
+
+starts one in a background thread and stops it at the end. `serving` does so on the current event
+loop, and `run` in a process that is nothing but the server.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from aiohttp import web
+
+from .auth.users import ADMIN, Tokens, User, service_account
+from .bootstrap import bootstrap
+from .catalog import Catalog
+from .certificates import Certificates, make_certificates
+from .cluster import CelCheck, Cluster
+from .controllers.manager import Controllers
+from .faults import Faults
+from .http.handler import Handler
+from .kubeconfig import kubeconfig, write_kubeconfig
+from .objects import Clock, now
+from .release import NEWEST, Release, release
+from .schema.published import schemas_of
+from .table import builtin_kinds
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_STOP_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServerOptions:
+    """What kind of server to be."""
+
+    minor: int = NEWEST - 1
+    """The Kubernetes release 1.`minor` to be like."""
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    """Feature gates that differ from the release's defaults."""
+    resource_versions: tuple[str, ...] | None = None
+    """Versions of resource.k8s.io to serve; None: those that the release serves unasked."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free one."""
+    tls: bool = True
+    rbac: bool = False
+    """Whether to enforce RBAC. Members of system:masters, the admin token's user among them, may do everything."""
+    anonymous: bool = False
+    """Whether a request without a token is from system:anonymous instead of refused."""
+    admin_token: str = ""
+    """Empty makes a random one."""
+    check_cel: CelCheck | None = None
+    """Compiles the CEL expression of a device selector and returns what is wrong with it; None checks nothing."""
+    bookmark_interval: float = 60.0
+    """Seconds between the bookmarks of a quiet watch."""
+    clock: Clock = now
+
+    def release(self) -> Release:
+        """The release with its gates. Raises ReleaseError."""
+        return release(self.minor, self.gates, self.resource_versions)
+
+
+class RunningServer:
+    """A server that listens. Its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: ApiServerOptions,
+        port: int,
+        certificates: Certificates | None,
+        admin_token: str,
+    ) -> None:
+        self._cluster = cluster
+        self._loop = asyncio.get_running_loop()
+        self._certificates = certificates
+        self.admin_token = admin_token
+        self.host = options.host
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        """`https://127.0.0.1:PORT`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self._certificates else 'http'}://{host}:{self.port}"
+
+    @property
+    def certificate_authority(self) -> bytes | None:
+        """The PEM certificate that clients must trust; None without TLS."""
+        return self._certificates.authority if self._certificates else None
+
+    @property
+    def faults(self) -> Faults:
+        """Failures to inject."""
+        return self._cluster.faults
+
+    @property
+    def tokens(self) -> Tokens:
+        """The bearer tokens that are accepted."""
+        return self._cluster.tokens
+
+    def add_user(self, user: User, token: str = "") -> str:
+        """A token (a random one unless given) of `user`."""
+        if token:
+            self.tokens.add(token, user)
+            return token
+        return self.tokens.issue(user)
+
+    def add_service_account(self, namespace: str, name: str, *, node: str = "", token: str = "") -> str:
+        """A token of a service account, bound to a pod on `node`. The ServiceAccount object need not exist."""
+        return self.add_user(service_account(namespace, name, node=node), token)
+
+    def write_kubeconfig(self, path: Path, *, token: str = "", user: str = "admin", namespace: str = "default") -> Path:
+        """Writes a kubeconfig, mode 0600, for the admin or for the owner of `token`."""
+        return write_kubeconfig(path, self.kubeconfig(token=token, user=user, namespace=namespace))
+
+    def kubeconfig(self, *, token: str = "", user: str = "admin", namespace: str = "default") -> dict[str, Any]:
+        """A kubeconfig document."""
+        return kubeconfig(
+            self.url, token or self.admin_token, self.certificate_authority, user=user, namespace=namespace
+        )
+
+    def drop_watches(self, collection: str = "") -> None:
+        """Ends the watches of a collection (`pods`, `resourceslices.resource.k8s.io`), or all; clients reconnect."""
+
+        def drop(cluster: Cluster) -> None:
+            for name in [collection] if collection else cluster.store.names():
+                for watcher in cluster.store.collection(name).watchers:
+                    watcher.end()
+
+        self.call(drop)
+
+    def compact(self) -> None:
+        """Forgets all history: watches and lists from before get 410 Gone."""
+        self.call(lambda cluster: cluster.store.compact())
+
+    def resource_version(self) -> int:
+        """The current revision of the store."""
+        return self.call(lambda cluster: cluster.store.revision)
+
+    def call(self, function: Callable[[Cluster], _T]) -> _T:
+        """Runs `function` on the server's event loop and returns its result. Not from the loop itself."""
+
+        async def run() -> _T:
+            return function(self._cluster)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
+
+@asynccontextmanager
+async def serving(options: ApiServerOptions) -> AsyncIterator[RunningServer]:
+    """A server on the current event loop, listening until the context is left.
+
+    Raises ReleaseError, SchemaError, or OSError when the port is taken.
+    """
+    chosen = options.release()
+    catalog = Catalog(chosen, schemas_of(chosen.minor), builtin_kinds(chosen))
+    cluster = Cluster(
+        chosen,
+        catalog,
+        options.clock,
+        rbac=options.rbac,
+        check_cel=options.check_cel,
+        bookmark_interval=options.bookmark_interval,
+    )
+    listener = socket.create_server((options.host, options.port), backlog=512)
+    try:
+        port = listener.getsockname()[1]
+        certificates = make_certificates(_names(options.host)) if options.tls else None
+        controllers = Controllers(cluster)
+        bootstrap(cluster)
+        handler = Handler(cluster, f"{options.host}:{port}", anonymous=options.anonymous)
+        handler.settle = controllers.settle
+        token = options.admin_token or cluster.tokens.issue(ADMIN)
+        cluster.tokens.add(token, ADMIN)
+        runner = web.ServerRunner(web.Server(handler, access_log=None, handler_cancellation=True), shutdown_timeout=0.5)
+        await runner.setup()
+        context: ssl.SSLContext | None = certificates.server_context() if certificates else None
+        await web.SockSite(runner, listener, ssl_context=context).start()
+    except BaseException:
+        listener.close()
+        raise
+    try:
+        running = RunningServer(cluster, options, port, certificates, token)
+        _log.info("Kubernetes 1.%d API at %s", chosen.minor, running.url)
+        yield running
+    finally:
+        for name in cluster.store.names():
+            for watcher in cluster.store.collection(name).watchers:
+                watcher.end()
+        await runner.cleanup()
+
+
+def _names(host: str) -> list[str]:
+    names = ["127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc"]
+    if host not in names and host not in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        names.append(host)
+    name = socket.gethostname()
+    return names if name in names else [*names, name]
+
+
+class ApiServer:
+    """A server in a background thread, from `start` to `stop`, or as a context manager.
+
+    The context is the `RunningServer`.
+    """
+
+    def __init__(self, options: ApiServerOptions | None = None) -> None:
+        self._options = options or ApiServerOptions()
+        self._thread: threading.Thread | None = None
+        self._started = threading.Event()
+        self._stopping: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: RunningServer | None = None
+        self._error: BaseException | None = None
+
+    def start(self) -> RunningServer:
+        """Starts listening. Raises what `serving` raises."""
+        self._thread = threading.Thread(target=self._run, name="dra-sandbox-apiserver", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._running is None:
+            self._thread.join()
+            assert self._error is not None, "a server that did not start says why"
+            raise self._error
+        return self._running
+
+    def stop(self) -> None:
+        """Stops listening and closes all connections. Does nothing when it is not running."""
+        if self._thread is None or self._loop is None or self._stopping is None:
+            return
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(_STOP_SECONDS)
+        self._thread = None
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        async with serving(self._options) as running:
+            self._running = running
+            self._started.set()
+            await self._stopping.wait()
+
+    def __enter__(self) -> RunningServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def run(options: ApiServerOptions, ready: Callable[[RunningServer], None]) -> None:
+    """Serves in this process until it is interrupted or terminated.
+
+    `ready` is called once, when the server listens: to write a kubeconfig, to print the address.
+    """
+    import signal
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopping.set)
+        async with serving(options) as running:
+            ready(running)
+            await stopping.wait()
+
+    asyncio.run(main())

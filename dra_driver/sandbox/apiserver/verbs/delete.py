@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""delete and deletecollection: preconditions, grace periods, finalizers, deletion policies."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from .. import field_errors as errors
+from .. import status
+from ..admission import check_delete
+from ..cluster import Cluster
+from ..objects import Object, clone, parse_timestamp, timestamp
+from ..storage.listing import Page, list_page
+from ..storage.store import Record
+from .body import read_value
+from .call import Call
+from .read import list_query
+
+ORPHAN: Final = "orphan"
+FOREGROUND: Final = "foregroundDeletion"
+_POLICIES: Final = ("Foreground", "Background", "Orphan")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How to delete, from the body or the query parameters."""
+
+    grace: int | None = None
+    policy: str = ""
+    orphan: bool | None = None
+    """The field that preceded the policy."""
+    uid: str | None = None
+    resource_version: str | None = None
+    dry_run: bool = False
+
+
+def delete_options(cluster: Cluster, call: Call) -> DeleteOptions:
+    """The options of a DELETE request. 400, 415 or 422 when they are wrong."""
+    body = _options_body(cluster, call)
+    dry_run = body.get("dryRun") or [value for value in call.query.get("dryRun", ()) if value]
+    preconditions = body.get("preconditions") or {}
+    grace = body.get("gracePeriodSeconds")
+    orphan = body.get("orphanDependents")
+    if orphan is None and call.query.get("orphanDependents"):
+        orphan = call.flag("orphanDependents")
+    options = DeleteOptions(
+        grace=call.number("gracePeriodSeconds") if grace is None else grace,
+        policy=body.get("propagationPolicy") or call.option("propagationPolicy"),
+        orphan=orphan,
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+        dry_run="All" in dry_run,
+    )
+    problems = []
+    if options.policy and options.policy not in _POLICIES:
+        problems.append(errors.not_supported("propagationPolicy", options.policy, (*_POLICIES, "nil")))
+    if options.policy and options.orphan is not None:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        problems.append(errors.invalid("propagationPolicy", options.policy, text))
+    if dry_run and dry_run != ["All"]:
+        problems.append(errors.not_supported("dryRun", dry_run, ["All"]))
+    if problems:
+        raise status.invalid_options("DeleteOptions", problems)
+    return options
+
+
+def _options_body(cluster: Cluster, call: Call) -> Object:
+    return read_value(cluster, call)[0] if call.body else {}
+
+
+def delete_object(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
+    """DELETE of one object: the object, or a Status that says that it is gone."""
+    options = delete_options(cluster, call)
+    check_delete(call)
+    existing = cluster.store.get(call.kind.stored_in, call.key)
+    if existing is None:
+        raise call.missing()
+    record, gone = delete_record(cluster, call, existing, options)
+    if call.kind.strategy.returns_deleted or not gone:
+        return record, 200
+    meta = record.object["metadata"]
+    details = {"name": meta["name"], "group": call.kind.group, "kind": call.kind.plural, "uid": meta["uid"]}
+    return status.success({name: value for name, value in details.items() if value}), 200
+
+
+def delete_collection(cluster: Cluster, call: Call) -> Page:
+    """DELETE of a collection: the objects that were there."""
+    options = delete_options(cluster, call)
+    page = list_page(cluster.store, call.kind, call.namespace, list_query(call))
+    for record in page.records:
+        current = cluster.store.get(call.kind.stored_in, record.key)
+        if current is not None:
+            delete_record(cluster, call, current, replace(options, uid=None, resource_version=None))
+    return page
+
+
+def delete_record(cluster: Cluster, call: Call, existing: Record, options: DeleteOptions) -> tuple[Record, bool]:
+    """Deletes an object, or begins to; the record after that, and whether it is gone."""
+    _check_preconditions(call, existing.object["metadata"], options)
+    obj: Object = clone(existing.object)
+    meta, kind = obj["metadata"], call.kind
+    if kind.strategy.begin_deletion is not None and not meta.get("deletionTimestamp"):
+        kind.strategy.begin_deletion(obj, cluster.clock())
+        return _keep(cluster, call, existing, obj, options)
+    if kind.strategy.held is not None and kind.strategy.held(obj):
+        return existing, False
+    grace = _grace(cluster, call, obj, options)
+    if grace is _PENDING:
+        return existing, False
+    finalizers = _finalizers(call, meta, options)
+    if finalizers:
+        meta["finalizers"] = finalizers
+    else:
+        meta.pop("finalizers", None)
+    if isinstance(grace, int):
+        if grace == 0 and not finalizers:
+            return _finish(cluster, call, existing, obj, options)
+    elif finalizers:
+        _mark_deleting(cluster, meta)
+    else:
+        return _finish(cluster, call, existing, existing.object, options)
+    return _keep(cluster, call, existing, obj, options)
+
+
+def _keep(cluster: Cluster, call: Call, existing: Record, obj: Object, options: DeleteOptions) -> tuple[Record, bool]:
+    if obj == existing.object:
+        return existing, False
+    if options.dry_run or call.dry_run:
+        return Record(existing.key, obj, existing.revision), False
+    return cluster.store.put(call.kind.stored_in, existing.key, obj), False
+
+
+def _finish(
+    cluster: Cluster, call: Call, existing: Record, last: Object, options: DeleteOptions
+) -> tuple[Record, bool]:
+    if options.dry_run or call.dry_run:
+        return Record(existing.key, last, existing.revision), True
+    record = cluster.store.delete(call.kind.stored_in, existing.key, last)
+    return record, True
+
+
+def _check_preconditions(call: Call, meta: Object, options: DeleteOptions) -> None:
+    for what, wanted, found, hint in (
+        ("UID", options.uid, meta["uid"], "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, meta["resourceVersion"], "modified"),
+    ):
+        if wanted is not None and wanted != found:
+            detail = (
+                f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). "
+                f"The object might have been {hint}"
+            )
+            raise status.conflict(call.kind.name, call.kind.group, meta["name"], detail)
+
+
+class _Pending:
+    """A graceful deletion is under way and this request does not shorten it."""
+
+
+_PENDING: Final = _Pending()
+
+
+def _grace(cluster: Cluster, call: Call, obj: Object, options: DeleteOptions) -> "int | _Pending | None":
+    """Seconds of grace, set in the object's metadata; None when the kind or this object has none."""
+    strategy, meta = call.kind.strategy, obj["metadata"]
+    if strategy.grace_period is None:
+        return None
+    asked = 1 if options.grace is not None and options.grace < 0 else options.grace
+    now = cluster.clock()
+    if meta.get("deletionTimestamp"):
+        running = meta.get("deletionGracePeriodSeconds", 0)
+        if running == 0:
+            return None
+        if asked is None or asked >= running:
+            return _PENDING
+        begun = parse_timestamp(meta["deletionTimestamp"]) - timedelta(seconds=running)
+        return _set_grace(meta, max(begun + timedelta(seconds=asked), now), asked)
+    period = strategy.grace_period(obj, asked)
+    if period is None:
+        return None
+    if "generation" in meta:
+        meta["generation"] += 1
+    return _set_grace(meta, now + timedelta(seconds=period), period)
+
+
+def _set_grace(meta: Object, end: datetime, seconds: int) -> int:
+    meta["deletionTimestamp"] = timestamp(end)
+    meta["deletionGracePeriodSeconds"] = seconds
+    return seconds
+
+
+def _mark_deleting(cluster: Cluster, meta: Object) -> None:
+    if not meta.get("deletionTimestamp"):
+        if meta.get("generation"):
+            meta["generation"] += 1
+        meta["deletionTimestamp"] = timestamp(cluster.clock())
+    meta["deletionGracePeriodSeconds"] = 0
+
+
+def _finalizers(call: Call, meta: Object, options: DeleteOptions) -> list[str]:
+    """The finalizers, with those of the deletion policy added or taken off."""
+    current = list(meta.get("finalizers", ()))
+    strategy = call.kind.strategy
+    if not strategy.collects_garbage:
+        return current
+    wanted = ""
+    if options.orphan is not None:
+        wanted = ORPHAN if options.orphan else ""
+    elif options.policy:
+        wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(options.policy, "")
+    elif ORPHAN in current or FOREGROUND in current:
+        wanted = ORPHAN if ORPHAN in current else FOREGROUND
+    elif strategy.orphans_dependents:
+        wanted = ORPHAN
+    kept = [name for name in current if name not in (ORPHAN, FOREGROUND)]
+    result = [*kept, wanted] if wanted else kept
+    return current if set(result) == set(current) else result

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""create, update and patch: from a request's body to the stored object."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from .. import field_errors as errors
+from .. import status
+from ..apply import applier
+from ..apply.typed import TypedError
+from ..cluster import Cluster
+from ..objects import Object
+from ..patches import MalformedPatchError, PatchError
+from ..patches.json_patch import apply_json_patch
+from ..patches.merge_patch import apply_merge_patch
+from ..patches.strategic import apply_strategic_patch
+from ..schema import structural
+from ..schema.decode import DecodeError, decode, json_name
+from ..schema.text import TextError, read_json, read_yaml
+from ..storage.store import Record
+from .body import DecodingError, defaulted, read_object, shown, stored_form
+from .call import Call
+from .write import as_versioned, create, replace, writer
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+_MOST_OPERATIONS: Final = 10_000
+
+
+def create_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
+    """POST to a collection."""
+    call.check_write_options("CreateOptions")
+    obj = read_object(cluster, call)
+    return create(cluster, call, obj), 201
+
+
+def update_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
+    """PUT of an object or its status."""
+    call.check_write_options("UpdateOptions")
+    obj = read_object(cluster, call)
+    _check_name(call, obj)
+    existing = cluster.store.get(call.kind.stored_in, call.key)
+    if existing is None:
+        if not call.kind.strategy.create_on_update or call.subresource:
+            raise call.missing()
+        obj["metadata"].pop("resourceVersion", None)
+        return create(cluster, call, obj), 201
+    given, current = obj["metadata"].get("uid"), existing.object["metadata"]["uid"]
+    if given and given != current:
+        detail = f"Precondition failed: UID in precondition: {given}, UID in object meta: {current}"
+        raise call.conflict(call.name, detail)
+    return replace(cluster, call, existing, obj), 200
+
+
+def _check_name(call: Call, obj: Object) -> None:
+    name = obj["metadata"].get("name", "")
+    if not name:
+        raise status.bad_request("name must be provided")
+    if name != call.name:
+        raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
+
+
+def patch_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
+    """PATCH of an object or its status, in any of the four ways."""
+    kind = call.content_type.partition(";")[0].strip().lower()
+    accepted = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH) if call.kind.custom else tuple(_PATCHES)
+    if kind not in _PATCHES:
+        raise status.ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    if kind not in accepted:
+        raise status.unsupported_media_type(accepted)
+    call.check_write_options("PatchOptions")
+    if kind == APPLY_PATCH:
+        return _apply(cluster, call)
+    if call.query.get("force"):
+        problem = errors.forbidden("force", "may not be specified for non-apply patch")
+        raise status.invalid_options("PatchOptions", [problem])
+    try:
+        patch, complaints = read_json(call.body)
+    except TextError as problem:
+        raise status.bad_request(f"error decoding patch: {problem}") from problem
+    existing = cluster.store.get(call.kind.stored_in, call.key)
+    if existing is None:
+        raise call.missing()
+    patched = _PATCHES[kind](as_versioned(call, existing), patch, call)
+    try:
+        obj = stored_form(cluster, call, patched, complaints)
+    except DecodingError as problem:
+        cause = errors.FieldError("FieldValueInvalid", "patch", f"Invalid value: {shown(shown(patched))}: {problem}")
+        raise status.invalid("", "", "", [cause]) from problem
+    _check_name(call, obj)
+    return replace(cluster, call, existing, obj), 200
+
+
+def _json_patch(current: Object, patch: Any, call: Call) -> Any:
+    if isinstance(patch, list) and len(patch) > _MOST_OPERATIONS:
+        text = f"The allowed maximum operations in a JSON patch is {_MOST_OPERATIONS}, got {len(patch)}"
+        raise status.ApiError(413, "RequestEntityTooLarge", f"Request entity is too large: {text}", {})
+    try:
+        return _object(apply_json_patch(current, patch))
+    except MalformedPatchError as problem:
+        raise status.bad_request(f"error decoding patch: {problem}") from problem
+    except PatchError as problem:
+        raise status.unprocessable() from problem
+
+
+def _merge_patch(current: Object, patch: Any, call: Call) -> Any:
+    if not isinstance(patch, dict):
+        text = f"json: cannot unmarshal {json_name(patch)} into Go value of type map[string]interface {{}}"
+        raise status.bad_request(f"error decoding patch: {text}")
+    return apply_merge_patch(current, patch)
+
+
+def _strategic_patch(current: Object, patch: Any, call: Call) -> Any:
+    try:
+        return apply_strategic_patch(current, patch, call.served.type)
+    except MalformedPatchError as problem:
+        raise status.bad_request(str(problem)) from problem
+    except PatchError as problem:
+        raise status.internal(str(problem), plain=True) from problem
+
+
+def _object(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise status.bad_request("the patch does not leave an object")
+    return value
+
+
+_PATCHES: dict[str, Callable[[Object, Any, Call], Any]] = {
+    JSON_PATCH: _json_patch,
+    MERGE_PATCH: _merge_patch,
+    STRATEGIC_PATCH: _strategic_patch,
+    APPLY_PATCH: _merge_patch,  # for its place among the accepted types; handled apart
+}
+
+
+def _apply(cluster: Cluster, call: Call) -> tuple[Record, int]:
+    if not call.option("fieldManager"):
+        problem = errors.required("fieldManager", "is required for apply patch")
+        raise status.invalid_options("PatchOptions", [problem])
+    try:
+        config = read_yaml(call.body)
+    except TextError as problem:
+        raise status.bad_request(f"error decoding YAML: {problem}") from problem
+    _check_config(call, config)
+    config = _decoded_config(call, config)
+    existing = cluster.store.get(call.kind.stored_in, call.key)
+    if existing is None and call.subresource:
+        raise call.missing()
+    live = existing.object if existing else None
+    config["metadata"].setdefault("name", call.name)
+    try:
+        merged = applier.apply(live, config, writer(cluster, call), force=call.flag("force"))
+    except TypedError as problem:
+        raise status.internal(f"failed to create typed patch object: {problem}", plain=True) from problem
+    obj = defaulted(cluster, call, _redecoded(call, merged))
+    _check_name(call, obj)
+    if existing is None:
+        if obj["metadata"].get("uid"):
+            detail = "uid mismatch: the provided object specified uid {}, and no existing object was found"
+            raise call.conflict(call.name, detail.format(obj["metadata"]["uid"]))
+        return create(cluster, call, obj, track=False), 201
+    return replace(cluster, call, existing, obj, track=False), 200
+
+
+def _check_config(call: Call, config: Any) -> None:
+    if not isinstance(config, dict):
+        raise status.bad_request("error decoding YAML: the configuration is not an object")
+    group, version, kind = call.kind.group, call.served.version, call.kind.name
+    if config.get("apiVersion") != call.served.api_version or config.get("kind") != kind:
+        given_group, _, given_version = str(config.get("apiVersion", "")).rpartition("/")
+        text = f"{given_group}/{given_version}, Kind={config.get('kind', '')}"
+        raise status.bad_request(f"invalid object type: {text} (expected {group}/{version}, Kind={kind})")
+    if config.get("metadata", {}).get("managedFields") is not None:
+        raise status.bad_request("metadata.managedFields must be nil")
+
+
+def _decoded_config(call: Call, config: Object) -> Object:
+    """The configuration in canonical form; what it does not mention stays unmentioned."""
+    config.setdefault("metadata", {})
+    try:
+        reader = structural.decode if call.kind.custom else decode
+        decoded = reader(config, call.served.type)
+    except DecodeError as error:
+        raise _untyped(call, config, str(error)) from error
+    unknown = [text.partition('"')[2].rstrip('"') for text in decoded.complaints]
+    if unknown:
+        raise _untyped(call, config, f".{unknown[0]}: field not declared in schema")
+    return decoded.value
+
+
+def _untyped(call: Call, config: Object, problem: str) -> status.ApiError:
+    meta = config.get("metadata") or {}
+    where = f"{meta.get('namespace', '')}/{meta.get('name', '')}; {call.served.api_version}, Kind={call.kind.name}"
+    return status.internal(f"failed to create typed patch object ({where}): {problem}", plain=True)
+
+
+def _redecoded(call: Call, merged: Object) -> Object:
+    reader = structural.decode if call.kind.custom else decode
+    return reader(merged, call.served.type).value

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Endpoints below an object that are not its status: scale, binding, eviction, token, finalize."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from .. import field_errors as errors
+from .. import status
+from ..apply.managers import decode
+from ..auth.users import service_account
+from ..cluster import Cluster
+from ..controllers.namespaces import finalize
+from ..kinds import ScalePaths
+from ..objects import Object, clone, pick, timestamp
+from ..patches.json_patch import apply_json_patch
+from ..patches.merge_patch import apply_merge_patch
+from ..schema.text import TextError, read_json
+from ..storage.store import Record
+from .body import defaulted, read_value
+from .call import Call
+from .delete import DeleteOptions, delete_record
+from .modify import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from .read import get_object
+from .write import replace
+
+_TOKEN_SECONDS: Final = 3600
+_CLEARS_NOMINATION: Final = 35
+"""The release from which on binding a pod clears its nominated node."""
+
+
+def run(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
+    """Carries out a request to a subresource other than status. 405 when it does not know the verb."""
+    handlers: dict[tuple[str, str], Callable[[Cluster, Call], tuple[Record | Object, int]]] = {
+        ("scale", "get"): get_scale,
+        ("scale", "update"): update_scale,
+        ("scale", "patch"): update_scale,
+        ("binding", "create"): bind,
+        ("eviction", "create"): evict,
+        ("token", "create"): request_token,
+        ("finalize", "update"): finalize_namespace,
+    }
+    handler = handlers.get((call.subresource, call.verb))
+    if handler is None:
+        raise status.method_not_allowed()
+    return handler(cluster, call)
+
+
+def get_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
+    """GET of a scale."""
+    return _scale(get_object(cluster, call), _paths(call)), 200
+
+
+def _paths(call: Call) -> ScalePaths:
+    paths = call.kind.scale
+    if paths is None:
+        raise status.no_such_resource()
+    return paths
+
+
+def _scale(record: Record, paths: ScalePaths) -> Object:
+    obj = record.object
+    meta = {
+        field: obj["metadata"][field]
+        for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        if field in obj["metadata"]
+    }
+    state: Object = {"replicas": pick(obj, *paths.status) or 0}
+    selector = pick(obj, *paths.selector) if paths.selector else None
+    if isinstance(selector, dict):
+        selector = ",".join(f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items()))
+    if selector:
+        state["selector"] = selector
+    replicas = pick(obj, *paths.spec)
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": meta,
+        "spec": {"replicas": replicas} if replicas else {},
+        "status": state,
+    }
+
+
+def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
+    """PUT or PATCH of a scale: changes the object's replicas."""
+    existing, paths = get_object(cluster, call), _paths(call)
+    current = _scale(existing, paths)
+    wanted = _patched(call, current) if call.verb == "patch" else read_value(cluster, call)[0]
+    given = pick(wanted, "metadata", "resourceVersion")
+    if given and given != current["metadata"]["resourceVersion"]:
+        raise call.conflict(call.name, status.MODIFIED)
+    replicas = pick(wanted, "spec", "replicas") or 0
+    if not isinstance(replicas, int) or replicas < 0:
+        problem = errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise status.invalid("Scale", "autoscaling", call.name, [problem])
+    obj: Object = clone(existing.object)
+    parent = obj
+    for part in paths.spec[:-1]:
+        parent = parent.setdefault(part, {})
+    parent[paths.spec[-1]] = replicas
+    # As the real server: while nobody owns the number of replicas, scaling makes no owner.
+    path = tuple(f"f:{part}" for part in paths.spec)
+    owners = decode(existing.object["metadata"].get("managedFields", ()))
+    owned = any(path in owner.paths for owner in owners.values())
+    return _scale(replace(cluster, call, existing, obj, track=owned), paths), 200
+
+
+def _patched(call: Call, current: Object) -> Any:
+    try:
+        patch, _ = read_json(call.body)
+    except TextError as problem:
+        raise status.bad_request(f"error decoding patch: {problem}") from problem
+    match call.content_type.partition(";")[0]:
+        case "application/json-patch+json":
+            return apply_json_patch(current, patch)
+        case "application/merge-patch+json" | "application/strategic-merge-patch+json":
+            return apply_merge_patch(current, patch)
+    raise status.unsupported_media_type((JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH))
+
+
+def bind(cluster: Cluster, call: Call) -> tuple[Object, int]:
+    """POST of a Binding: assigns a pod to a node."""
+    binding, _ = read_value(cluster, call)
+    target = binding.get("target") or {}
+    existing = get_object(cluster, call)
+    node = target.get("name", "")
+    if not node or target.get("kind") not in ("Node", "", None):
+        problem = errors.not_supported("target.kind", target.get("kind", ""), ["Node", "<empty>"])
+        raise status.invalid("Binding", "", call.name, [errors.required("target.name") if not node else problem])
+    meta = existing.object["metadata"]
+    if meta.get("deletionTimestamp"):
+        raise call.conflict(call.name, f"pod {call.name} is being deleted, cannot be assigned to a host")
+    bound = existing.object["spec"].get("nodeName")
+    if bound:
+        raise status.conflict("pods/binding", "", call.name, f'pod {call.name} is already assigned to node "{bound}"')
+    uid = pick(binding, "metadata", "uid")
+    if uid and uid != meta["uid"]:
+        detail = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
+        raise call.conflict(call.name, detail)
+    obj: Object = clone(existing.object)
+    obj["spec"]["nodeName"] = node
+    annotations = pick(binding, "metadata", "annotations")
+    if annotations:
+        obj["metadata"]["annotations"] = {**obj["metadata"].get("annotations", {}), **annotations}
+    if cluster.release.minor >= _CLEARS_NOMINATION:
+        obj["status"].pop("nominatedNodeName", None)
+    conditions = obj["status"].setdefault("conditions", [])
+    conditions[:] = [item for item in conditions if item.get("type") != "PodScheduled"]
+    now = timestamp(cluster.clock())
+    conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now})
+    if not call.dry_run:
+        cluster.store.put(call.kind.stored_in, existing.key, obj)
+    return status.success(code=201), 201
+
+
+def evict(cluster: Cluster, call: Call) -> tuple[Object, int]:
+    """POST of an Eviction: deletes the pod. Disruption budgets are not looked at."""
+    eviction, _ = read_value(cluster, call)
+    existing = get_object(cluster, call)
+    asked = eviction.get("deleteOptions") or {}
+    preconditions = asked.get("preconditions") or {}
+    options = DeleteOptions(
+        grace=asked.get("gracePeriodSeconds"),
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+        dry_run="All" in (asked.get("dryRun") or ()),
+    )
+    delete_record(cluster, call, existing, options)
+    return status.success(code=201), 201
+
+
+def request_token(cluster: Cluster, call: Call) -> tuple[Object, int]:
+    """POST of a TokenRequest: a new token of a service account, bound to a pod's node if asked for."""
+    request, _ = read_value(cluster, call)
+    account = get_object(cluster, call)
+    spec = request.get("spec") or {}
+    lifetime = spec.get("expirationSeconds") or _TOKEN_SECONDS
+    bound = spec.get("boundObjectRef") or {}
+    node = bound.get("name", "") if bound.get("kind") == "Node" else ""
+    if bound.get("kind") == "Pod":
+        pod = cluster.object("pods", f"{call.namespace}/{bound.get('name', '')}")
+        node = pick(pod, "spec", "nodeName") or ""
+    node_object = cluster.object("nodes", node) if node else None
+    user = service_account(
+        call.namespace,
+        call.name,
+        node=node,
+        node_uid=node_object["metadata"]["uid"] if node_object else "",
+        uid=account.object["metadata"]["uid"],
+    )
+    token = cluster.tokens.issue(user, lifetime=lifetime)
+    expiry = timestamp(cluster.clock().fromtimestamp(cluster.clock().timestamp() + lifetime, tz=cluster.clock().tzinfo))
+    result = {
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {"name": call.name, "namespace": call.namespace, "creationTimestamp": timestamp(cluster.clock())},
+        "spec": {
+            "audiences": spec.get("audiences") or [],
+            "expirationSeconds": lifetime,
+            "boundObjectRef": bound or None,
+        },
+        "status": {"token": token, "expirationTimestamp": expiry},
+    }
+    return result, 201
+
+
+def finalize_namespace(cluster: Cluster, call: Call) -> tuple[Record, int]:
+    """PUT of a namespace's finalizers."""
+    value, _ = read_value(cluster, call)
+    obj = defaulted(cluster, call, value)
+    existing = get_object(cluster, call)
+    finalizers = [str(name) for name in pick(obj, "spec", "finalizers") or ()]
+    return finalize(cluster, existing, finalizers), 200

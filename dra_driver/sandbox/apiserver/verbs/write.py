@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Storing a new object, and replacing one: the steps that create, update, patch and apply share.
+
+The order of the steps is that of k8s.io/apiserver's registry: managed fields, metadata that the
+client has no say in, the kind's preparation, validation, and only then the write. All of it
+happens in one turn of the event loop, so nothing can come between reading and writing.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from .. import field_errors as errors
+from .. import status
+from ..admission import check_create
+from ..apply import applier
+from ..apply.paths import Path
+from ..auth.synthetic import authorizer
+from ..cluster import Cluster
+from ..field_errors import FieldError
+from ..groups import meta as meta_rules
+from ..kinds import Context, Strategy
+from ..objects import Object, clone, generated_name, new_uid, timestamp
+from ..schema.empties import without_empties
+from ..schema.required import missing_fields
+from ..storage.store import Record
+from .body import versioned
+from .call import Call
+
+_NAME_ATTEMPTS: Final = 8
+_STATUS_ONLY: Final[frozenset[Path]] = frozenset({("f:status",)})
+
+
+def request_context(cluster: Cluster, call: Call) -> Context:
+    """What strategies may know of this request; their warnings become the request's."""
+    context = cluster.context(call.user)
+    context.warnings = call.warnings
+    context.authorize = authorizer(cluster, call)
+    return context
+
+
+def writer(cluster: Cluster, call: Call) -> applier.Writer:
+    """The request, as managed fields see it."""
+    served = call.served
+    versions = (version for version in served.kind.versions if cluster.catalog.find(*_where(call, version)))
+    group = served.kind.group
+    if call.subresource == "status":
+        reset = {f"f:{name}" for name in served.type.fields if name != "status"}
+        if served.kind.strategy.status_keeps_metadata:
+            reset.discard("f:metadata")
+        ignored: frozenset[Path] = frozenset((name,) for name in reset)
+    else:
+        ignored = _STATUS_ONLY if "status" in served.kind.subresources else frozenset()
+    return applier.Writer(
+        manager=call.manager,
+        api_version=served.api_version,
+        subresource=call.subresource,
+        time=timestamp(cluster.clock()),
+        node=served.type,
+        in_version=lambda obj: served.kind.from_stored(obj, served.version),
+        served=frozenset(f"{group}/{version}" if group else version for version in versions),
+        ignored=ignored,
+    )
+
+
+def _where(call: Call, version: str) -> tuple[str, str, str]:
+    return call.kind.group, version, call.kind.plural
+
+
+def create(cluster: Cluster, call: Call, obj: Object, *, track: bool = True) -> Record:
+    """Stores a decoded object as a new one; `track=False` when its managed fields are made already."""
+    kind, meta = call.kind, obj["metadata"]
+    if meta.get("resourceVersion"):
+        raise status.internal("resourceVersion should not be set on objects to be created", plain=True)
+    _place(call, meta)
+    if track:
+        applier.update({"metadata": {}}, obj, writer(cluster, call))
+    generating = not meta.get("name") and bool(meta.get("generateName"))
+    check_create(cluster, call, obj)
+    for attempt in range(_NAME_ATTEMPTS):
+        if generating:
+            meta["name"] = generated_name(meta["generateName"])
+        if call.key_of(meta.get("name", "")) not in cluster.store.collection(kind.stored_in).records:
+            break
+        if not generating or attempt == _NAME_ATTEMPTS - 1:
+            raise status.already_exists(kind.plural, kind.group, meta["name"])
+    _begin(cluster, call, obj)
+    context = request_context(cluster, call)
+    kind.strategy.prepare(obj, None, context)
+    problems = [
+        *meta_rules.metadata_problems(meta, namespaced=kind.namespaced, name_problems=kind.strategy.name_problems),
+        *kind.strategy.validate(obj, None, context),
+        *_missing(call, obj),
+    ]
+    if problems:
+        raise call.invalid(meta.get("name", ""), problems)
+    call.warnings += kind.strategy.warn(obj, context)
+    key = call.key_of(meta["name"])
+    obj = _storable(cluster, call, obj)
+    if call.dry_run:
+        return Record(key, obj, 0)
+    return cluster.store.put(kind.stored_in, key, obj)
+
+
+def _place(call: Call, meta: Object) -> None:
+    namespace = meta.get("namespace", "")
+    if call.kind.namespaced:
+        if namespace and namespace != call.namespace:
+            text = "the namespace of the provided object does not match the namespace sent on the request"
+            raise status.bad_request(text)
+        meta["namespace"] = call.namespace
+    elif not namespace:
+        meta.pop("namespace", None)
+
+
+def _begin(cluster: Cluster, call: Call, obj: Object) -> None:
+    """Metadata of a new object, whatever the client sent."""
+    meta, strategy = obj["metadata"], call.kind.strategy
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
+        meta.pop(field, None)
+    meta["uid"] = new_uid()
+    meta["creationTimestamp"] = timestamp(cluster.clock())
+    if strategy.generation:
+        meta["generation"] = 1
+    if strategy.first_status is not None:
+        obj["status"] = clone(dict(strategy.first_status))
+
+
+def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, track: bool = True) -> Record:
+    """Stores a decoded object in place of an existing one; the same record when nothing changes."""
+    kind, live, meta = call.kind, existing.object, obj["metadata"]
+    strategy = kind.strategy
+    _place(call, meta)
+    if track:
+        applier.update(live, obj, writer(cluster, call))
+    _check_version(call, meta, live)
+    _carry_over(meta, live["metadata"])
+    _reset(call, obj, live)
+    meta = obj["metadata"]
+    context = request_context(cluster, call)
+    on_status = call.subresource == "status"
+    (strategy.prepare_status if on_status else strategy.prepare)(obj, live, context)
+    if strategy.generation and _differ(obj, live, strategy):
+        meta["generation"] = live["metadata"].get("generation", 0) + 1
+    validate = strategy.validate_status if on_status else strategy.validate
+    problems = [
+        *meta_rules.metadata_update_problems(meta, live["metadata"]),
+        *meta_rules.metadata_problems(meta, namespaced=kind.namespaced, name_problems=lambda name, prefix: ()),
+        *validate(obj, live, context),
+        *(() if on_status else _missing(call, obj)),
+    ]
+    if problems:
+        raise call.invalid(meta.get("name", ""), problems)
+    call.warnings += strategy.warn(obj, context)
+    _keep_times(obj, live)
+    meta["resourceVersion"] = live["metadata"]["resourceVersion"]
+    obj = _storable(cluster, call, obj)
+    return _commit(cluster, call, existing, obj)
+
+
+def _storable(cluster: Cluster, call: Call, obj: Object) -> Object:
+    """The object as it comes back from storage."""
+    if call.kind.custom:
+        return obj
+    served = cluster.catalog.find(call.kind.group, "v1", call.kind.plural) or call.served
+    # Objects are stored in the form of v1; where only older versions are served, their type is near enough.
+    return without_empties(obj, served.type)
+
+
+def _missing(call: Call, obj: Object) -> Iterable[FieldError]:
+    if not call.kind.strategy.checks_required:
+        return ()
+    return missing_fields(call.kind.from_stored(obj, call.served.version), call.served.type)
+
+
+def _commit(cluster: Cluster, call: Call, existing: Record, obj: Object) -> Record:
+    collection, old = call.kind.stored_in, existing.object["metadata"]
+    if old.get("deletionTimestamp") and not obj["metadata"].get("finalizers") and _grace_is_over(old):
+        if call.dry_run:
+            return Record(existing.key, obj, existing.revision)
+        cluster.store.delete(collection, existing.key, obj)
+        return Record(existing.key, obj, existing.revision)
+    if obj == existing.object:
+        return existing
+    if call.dry_run:
+        return Record(existing.key, obj, existing.revision)
+    return cluster.store.put(collection, existing.key, obj)
+
+
+def _grace_is_over(meta: Object) -> bool:
+    return not meta.get("deletionGracePeriodSeconds")
+
+
+def _check_version(call: Call, meta: Object, live: Object) -> None:
+    given = meta.get("resourceVersion", "")
+    current = live["metadata"]["resourceVersion"]
+    name = live["metadata"]["name"]
+    if given in ("", "0"):
+        if not call.kind.strategy.unconditional_update:
+            problem = errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise status.invalid(call.kind.plural, call.kind.group, name, [problem])
+    elif given != current:
+        raise call.conflict(name, status.MODIFIED)
+
+
+def _carry_over(meta: Object, old: Object) -> None:
+    """Metadata that an update cannot change and need not repeat."""
+    meta.pop("generation", None)
+    if "generation" in old:
+        meta["generation"] = old["generation"]
+    if not meta.get("uid"):
+        meta["uid"] = old["uid"]
+    meta["creationTimestamp"] = old["creationTimestamp"]
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        if field in old:
+            meta[field] = old[field]
+        else:
+            meta.pop(field, None)
+
+
+def _reset(call: Call, obj: Object, live: Object) -> None:
+    """Takes back what this endpoint does not write: the status, or everything but it."""
+    strategy = call.kind.strategy
+    if call.subresource == "status":
+        for field in (*live, *obj):
+            if field not in ("metadata", "status"):
+                _restore(obj, live, field)
+        if not strategy.status_keeps_metadata:
+            meta = obj["metadata"]
+            kept = {name: meta[name] for name in ("managedFields", "resourceVersion", "uid") if name in meta}
+            obj["metadata"] = {**live["metadata"], **kept}
+            if "managedFields" not in kept:
+                obj["metadata"].pop("managedFields", None)
+    elif "status" in call.kind.subresources:
+        _restore(obj, live, "status")
+
+
+def _restore(obj: Object, live: Object, field: str) -> None:
+    if field in live:
+        obj[field] = clone(live[field])
+    else:
+        obj.pop(field, None)
+
+
+def _differ(obj: Object, live: Object, strategy: Strategy) -> bool:
+    return any((obj.get(field) or None) != (live.get(field) or None) for field in _counted(obj, live, strategy))
+
+
+def _counted(obj: Object, live: Object, strategy: Strategy) -> list[str]:
+    """The fields whose change makes a new generation; `*` stands for all but metadata and status."""
+    if strategy.generation != ("*",):
+        return list(strategy.generation)
+    return [field for field in dict.fromkeys((*obj, *live)) if field not in ("metadata", "status")]
+
+
+def _keep_times(obj: Object, live: Object) -> None:
+    """Leaves the times of managed fields as they are when nothing else changes."""
+    new, old = obj["metadata"].get("managedFields"), live["metadata"].get("managedFields")
+    if new and old and len(new) == len(old) and _timeless(new) == _timeless(old):
+        same = {name: value for name, value in obj.items() if name != "metadata"} == {
+            name: value for name, value in live.items() if name != "metadata"
+        }
+        if same and _unmanaged(obj["metadata"]) == _unmanaged(live["metadata"]):
+            obj["metadata"]["managedFields"] = old
+
+
+def _timeless(entries: list[Object]) -> list[Any]:
+    return [{name: value for name, value in entry.items() if name != "time"} for entry in entries]
+
+
+def _unmanaged(meta: Object) -> Object:
+    return {name: value for name, value in meta.items() if name not in ("managedFields", "resourceVersion")}
+
+
+def as_versioned(call: Call, record: Record) -> Object:
+    """A copy of a stored object in the request's version, for patching."""
+    result: Object = clone(versioned(record.object, call.served))
+    return result
