@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dra-sandbox command: the driver on a laptop, with simulated GPUs."""
 
+import importlib.util
 import logging
+import os
 import shutil
 import signal
 import tempfile
@@ -111,10 +113,9 @@ def up(folder: Path, node: str, kubernetes_minor: int, port: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    try:
-        import aiohttp  # noqa: F401 - the sandbox's API server needs it
-    except ImportError:
-        raise SystemExit("dra-sandbox: install its dependencies first: pip install 'dra-driver-gpu[sandbox]'") from None
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its INFO lines are about every plugin that goes
+    if not all(importlib.util.find_spec(name) for name in ("aiohttp", "cryptography", "kubernetes_validate")):
+        raise SystemExit("dra-sandbox: install its dependencies first: pip install 'dra-driver-gpu[sandbox]'")
     run(sandbox, arguments)
 
 
