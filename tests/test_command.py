@@ -41,7 +41,9 @@ def test_help_is_there(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [controller, kubeletplugin, dryrun, *sandbox.commands.values()], ids=lambda one: one.name
+    "command",
+    [controller, kubeletplugin, *dryrun.commands.values(), *sandbox.commands.values()],
+    ids=lambda one: str(one.name),
 )
 def test_every_flag_can_be_set_in_the_environment_and_is_explained(command: click.Command) -> None:
     for option in command.params:

@@ -10,46 +10,38 @@ from ..command import InputError, logging_options, run, version_option
 from ..resource import Node
 from .documents import read_documents
 from .evaluate import evaluate
-from .inventory import built_in_nodes, from_cluster, from_files, with_defaults
+from .expression import cel
+from .inventory import with_defaults
 from .report import print_tables, to_json
+from .sources import load, source_options
 from .workload import sort_documents
 
 NOTHING_FITS = 1
 """The exit code when a demand fits nowhere."""
 
 
-@click.command()
+class _Questions(click.Group):
+    """The usual question has no name: `dra-dryrun claim.yaml` is `dra-dryrun fit claim.yaml`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        flags_of_the_group = {"--help", "--version"}
+        if not args or args[0] not in {*self.commands, *flags_of_the_group}:
+            args = ["fit", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Questions)
+@version_option
+def dryrun() -> None:
+    """Say which device on which node claims would get, or why they get none.
+
+    `dra-dryrun FILE...` is short for `dra-dryrun fit FILE...`.
+    """
+
+
+@dryrun.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option(
-    "--slices",
-    multiple=True,
-    metavar="FILE",
-    envvar="DRA_DRYRUN_SLICES",
-    show_envvar=True,
-    help="Take the devices from the ResourceSlices in this file or folder; DeviceClasses, Nodes and allocated"
-    " ResourceClaims there count too. May be repeated.",
-)
-@click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    envvar="KUBECONFIG",
-    show_envvar=True,
-    help="Take the devices from this cluster (read only: needs get and list).",
-)
-@click.option(
-    "--context",
-    metavar="NAME",
-    envvar="DRA_DRYRUN_CONTEXT",
-    show_envvar=True,
-    help="The context of your kubeconfig to use.",
-)
-@click.option(
-    "--built-in",
-    is_flag=True,
-    envvar="DRA_DRYRUN_BUILT_IN",
-    show_envvar=True,
-    help="Take the devices from the nodes that come with the driver, all idle.",
-)
+@source_options
 @click.option(
     "-o",
     "--output",
@@ -62,7 +54,7 @@ NOTHING_FITS = 1
 )
 @logging_options
 @version_option
-def dryrun(
+def fit(
     files: tuple[str, ...],
     slices: tuple[str, ...],
     kubeconfig: str | None,
@@ -76,27 +68,23 @@ def dryrun(
     templates that they use; '-' is standard input, a folder stands for its YAML and JSON files. Several pods are
     placed one after the other. Only devices are considered: not CPU, memory, affinity or node taints.
 
-    Without --slices, --kubeconfig or --context the devices are the built-in ones.
-
     Exits with 0 when everything fits, 1 when something does not, 2 when the input cannot be used.
     """
     given = sort_documents(read_documents(files))
     if not given.demands:
         kinds = ", ".join(sorted({document.kind for document in given.ignored})) or "nothing else"
         raise InputError(f"{' '.join(files)}: no pending claim, template or pod to evaluate (there is {kinds})")
-    if slices:
-        found, where = from_files(slices), ", ".join(slices)
-    elif built_in or not (kubeconfig or context):
-        found, where = built_in_nodes(), "the nodes that come with the driver"
-    else:
-        found, where = from_cluster(kubeconfig, context)
-    objects = with_defaults([*given.objects, *found])
+    source = load(slices, kubeconfig, context, built_in)
+    objects = with_defaults([*given.objects, *source.objects])
     verdicts = evaluate(given.demands, objects, Features())
     if output == "json":
         click.echo(to_json(verdicts))
     else:
-        print_tables(verdicts, where, sum(isinstance(one, Node) for one in objects), wide=output == "wide")
+        print_tables(verdicts, source.where, sum(isinstance(one, Node) for one in objects), wide=output == "wide")
     return 0 if all(verdict.node is not None for verdict in verdicts) else NOTHING_FITS
+
+
+dryrun.add_command(cel)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -15,13 +15,12 @@ from .evaluate import Placed, Verdict
 _WIDEST: Final = 10_000
 """Columns. Longer than any line: cells are never cut or folded, so that output can be searched and cut."""
 _NAMED: Final = 3
-"""Nodes named one by one, of those with the same reason."""
+"""Nodes or devices named one by one, of those of which the same is said."""
 
 
 def print_tables(verdicts: Sequence[Verdict], where: str, nodes: int, *, wide: bool = False) -> None:
     """A headline for each verdict; below it the devices, or what is wrong with which nodes. As wide as it has to be."""
-    console = Console(highlight=False)
-    console.width = _WIDEST
+    console = plain_console()
     console.print(Text(f"devices of {_counted(nodes, 'node')}, from {where}", style="dim"))
     for verdict in verdicts:
         if verdict.node is not None:
@@ -41,7 +40,7 @@ def to_json(verdicts: Sequence[Verdict]) -> str:
 
 
 def _devices(placed: Sequence[Placed], wide: bool) -> Table:
-    table = _table("CLAIM", "REQUEST", "DEVICE", "PROFILE", "MEMORY", "MODEL", *(("GPU",) if wide else ()))
+    table = plain_table("CLAIM", "REQUEST", "DEVICE", "PROFILE", "MEMORY", "MODEL", *(("GPU",) if wide else ()))
     for one in placed:
         capacity = one.device.capacity if one.device is not None else {}
         memory = str(capacity["memory"].value) if "memory" in capacity else "-"
@@ -54,25 +53,34 @@ def _devices(placed: Sequence[Placed], wide: bool) -> Table:
 
 
 def _refusals(verdict: Verdict) -> Table:
-    table = _table("NODES", "WHY")
+    table = plain_table("NODES", "WHY")
     nodes_of: dict[tuple[str, bool], list[str]] = {}
     for one in verdict.refused:
         nodes_of.setdefault((one.reason, one.fatal), []).append(one.node)
     for (reason, fatal), nodes in nodes_of.items():
-        table.add_row(Text("every node" if fatal else _listed(nodes)), Text(reason))
+        table.add_row(Text("every node" if fatal else listed(nodes)), Text(reason))
     return table
 
 
-def _table(*headings: str) -> Table:
+def plain_console() -> Console:
+    """Standard output, as wide as it has to be."""
+    console = Console(highlight=False)
+    console.width = _WIDEST
+    return console
+
+
+def plain_table(*headings: str) -> Table:
+    """A table without lines whose cells are never cut."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
         table.add_column(heading, no_wrap=True)
     return table
 
 
-def _listed(nodes: Sequence[str]) -> str:
-    more = len(nodes) - _NAMED
-    return ", ".join(nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def listed(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _counted(count: int, what: str) -> str:

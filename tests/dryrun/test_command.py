@@ -3,53 +3,17 @@
 
 import json
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dra_driver.cluster import NODES, ApiClient
-from dra_driver.dryrun.main import main
 from dra_driver.sandbox.demo import examples_folder
 from tests.support.apiserver import SLICES
 
+from .conftest import DryRun, Write, gpu, slice_of
+
 EXAMPLES = examples_folder()
-
-DryRun = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def dryrun(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> DryRun:
-    """Runs the command: exit code, standard output, standard error."""
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run
-
-
-def slice_of(node: str, *devices: dict[str, Any], api_version: str = "resource.k8s.io/v1") -> dict[str, Any]:
-    return {
-        "apiVersion": api_version,
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{node}-slice"},
-        "spec": {
-            "driver": "gpu.nvidia.com",
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": list(devices),
-        },
-    }
-
-
-def gpu(name: str, model: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any]:
-    attributes = {"type": {"string": "gpu"}, "productName": {"string": model}}
-    return {"name": name, "attributes": attributes, "capacity": {"memory": {"value": "80Gi"}}}
 
 
 def claim(expression: str = "true", count: int = 1) -> str:
@@ -68,21 +32,6 @@ def claim(expression: str = "true", count: int = 1) -> str:
                 - cel:
                     expression: {json.dumps(expression)}
         """)
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[[str, object], Path]:
-    """Writes a file and gives its path."""
-
-    def make(name: str, content: object) -> Path:
-        path = tmp_path / name
-        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-        return path
-
-    return make
-
-
-Write = Callable[[str, object], Path]
 
 
 @pytest.mark.parametrize("example", ["whole-gpu", "shared-gpu", "mig-slices"])
