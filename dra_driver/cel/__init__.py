@@ -8,8 +8,10 @@ feature gates); `Selector.matches` asks it about a device. Everything outside of
 
 from .environment import NEWEST, RELEASES, Environment
 from .errors import CelError, CompileError, EvaluationError, Issue
+from .frame import COST_LIMIT
+from .hints import PublishedNames
 from .reads import Reads
-from .selector import COST_LIMIT, MAX_BYTES, Selector, compile_selector
+from .selector import MAX_BYTES, Selector, compile_selector
 
 __all__ = [
     "COST_LIMIT",
@@ -21,6 +23,7 @@ __all__ = [
     "Environment",
     "EvaluationError",
     "Issue",
+    "PublishedNames",
     "Reads",
     "Selector",
     "compile_selector",

@@ -66,7 +66,10 @@ class Invalid(Node):
 
 
 class Ident(Node):
-    """A name. `.name` (with the dot) is `absolute`: never a local variable. The checker sets `constant` for type names."""
+    """A name. `.name` (with the dot) is `absolute`: never a local variable.
+
+    The checker sets `constant` for names of types.
+    """
 
     __slots__ = ("absolute", "constant", "name")
 

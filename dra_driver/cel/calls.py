@@ -77,6 +77,7 @@ def _unary(called: _Called, argument: Run) -> Run:
 
     def run(frame: Frame) -> object:
         value = argument(frame)
+        result: object
         if value.__class__ is Fault:
             result = value
         elif (expected is None or value.__class__ is expected) and (
@@ -103,6 +104,7 @@ def _binary(called: _Called, first: Run, second: Run) -> Run:
     def run(frame: Frame) -> object:
         left = first(frame)
         right = second(frame)
+        result: object
         if left.__class__ is Fault:
             result = left
         elif right.__class__ is Fault:

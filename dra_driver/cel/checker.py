@@ -5,6 +5,7 @@ Follows cel-go's `checker/checker.go`. Where several overloads fit, as they do f
 `dyn`, all are noted, and the arguments decide when the expression runs.
 """
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -213,7 +214,9 @@ class _Checker:
             self.check(argument)
         function = self._function(node)
         if function is None:
-            self._report("undeclared", f"undeclared reference to '{node.function.removeprefix('.')}'", node)
+            name = node.function.removeprefix(".")
+            known = [known for known in self._functions if known[0].isalpha()]
+            self._report("undeclared", f"undeclared reference to '{name}'" + _nearest(name, known), node)
             return ERROR
         if function.name in ("_&&_", "_||_"):
             return self._logic(node, function)
@@ -263,7 +266,7 @@ class _Checker:
             shown = [str(unify.substitute(self.bindings, part, final=True)) for part in given]
             signature = f"{shown.pop(0)}." if node.target is not None else ""
             applied = f"'{signature}({', '.join(shown)})'"
-            message = f"found no matching overload for '{function.name}' applied to {applied}"
+            message = f"found no matching overload for '{function.name.strip('_@')}' applied to {applied}"
             self._report("no_matching_overload", message, node)
             return ERROR
         node.overloads = tuple(matching)
@@ -285,18 +288,18 @@ class _Checker:
             found = self.check(element)
             if index in node.optional:
                 found = self._optional_value(element, found)
-            joined = self._joined(element, joined, found)
+            joined = self._joined(joined, found)
         return list_of(joined or self._new_variable())
 
     def _map(self, node: MapNode) -> Type:
         keys: Type | None = None
         values: Type | None = None
         for entry in node.entries:
-            keys = self._joined(entry.key, keys, self.check(entry.key))
+            keys = self._joined(keys, self.check(entry.key))
             found = self.check(entry.value)
             if entry.optional:
                 found = self._optional_value(entry.value, found)
-            values = self._joined(entry.value, values, found)
+            values = self._joined(values, found)
         return map_of(keys or self._new_variable(), values or self._new_variable())
 
     def _optional_value(self, node: Node, found: Type) -> Type:
@@ -305,13 +308,12 @@ class _Checker:
             self._mismatch(node, optional_of(value), value)
         return value
 
-    def _joined(self, node: Node, previous: Type | None, current: Type) -> Type:
+    def _joined(self, previous: Type | None, current: Type) -> Type:
         if previous is None:
             return current
         if self._assignable((previous,), (current,)):
             return unify.most_general(previous, current)
-        self._mismatch(node, previous, current)
-        return ERROR
+        return DYN  # allowed in arguments of format() only, see validators.py
 
     def _message(self, node: MessageNode) -> Type:
         name = node.name.removeprefix(".")
@@ -323,9 +325,8 @@ class _Checker:
         node.name = name
         if message is None and named not in (*_ALIASES, NULL, DEVICE):
             self._report("other", f"'{named}' is not a message type", node)
-            named, fields = ERROR, {}
-        else:
-            fields = self._message_fields(name, named)
+            named = ERROR
+        fields = {} if named is ERROR else self._message_fields(name, named)
         for entry in node.entries:
             self._message_field(entry, named, fields)
         return named
@@ -386,3 +387,8 @@ class _Checker:
 
 def _has_fields(fields: Mapping[str, Type]) -> str:
     return f" (there are {', '.join(sorted(fields))})" if fields else ""
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

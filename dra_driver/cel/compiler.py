@@ -6,12 +6,24 @@ constants, literals of constants, membership in constant lists and constant regu
 worked out here, and what fails there makes the whole expression unusable.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from . import calls, loops, patterns
-from .ast import Call, Comprehension, Entry, Ident, ListNode, Literal, MapNode, MessageNode, Node, Select, qualified_name
+from . import calls, loops, patterns, shortcuts
+from .ast import (
+    Call,
+    Comprehension,
+    Entry,
+    Ident,
+    ListNode,
+    Literal,
+    MapNode,
+    MessageNode,
+    Node,
+    Select,
+    qualified_name,
+)
 from .calls import located
 from .checker import VARIABLE
 from .declarations import Registry
@@ -19,7 +31,7 @@ from .device_paths import DevicePath
 from .environment import Environment
 from .errors import Abort, Fault
 from .frame import Frame
-from .maps import LiteralMap, MapValue, hashable
+from .maps import LiteralMap, hashable
 from .messages import MESSAGES, UNUSABLE_TYPES, Message
 from .paths import Branches, Constant, Index, Key, Path, Plan, Run, is_key, relative
 from .scalars import INT_MAX, INT_MIN, UINT_MAX, OptionalValue, Uint
@@ -111,7 +123,7 @@ class _Compiler:
         if node.constant is not None:
             return self._named_constant(node)
         path = relative(self.plan(node.operand))
-        return path.tested(node.field) if node.test else path.extended(Key(node.field))
+        return path.tested(node.field, node.offset) if node.test else path.extended(Key(node.field, node.offset))
 
     def _call(self, node: Call) -> Plan:
         plans = [self.plan(child) for child in node.children()]
@@ -131,6 +143,10 @@ class _Compiler:
                 return Plan(_first_present(plans[0].run, plans[1].run, unwrap=node.function == "orValue"))
             case "@not_strictly_false":
                 return Plan(_not_strictly_false(plans[0].run))
+            case "_==_" | "_!=_":
+                run = shortcuts.comparison(plans, node.offset, negated=node.function == "_!=_")
+                if run is not None:
+                    return Plan(run)
             case "@in" if node.overloads == ("in_list",) and isinstance(plans[1], Constant):
                 membership = _membership(plans[0], plans[1].value)
                 if membership is not None:
@@ -141,9 +157,11 @@ class _Compiler:
         arguments = tuple([plan.run for plan in plans])
         if node.function in _SEARCHES and isinstance(plans[1], Constant) and isinstance(plans[1].value, str):
             try:
-                patterns.compiled(plans[1].value)
+                pattern = patterns.compiled(plans[1].value)
             except Fault as fault:
                 raise PlanError(fault.message, node.offset) from None
+            if node.overloads == ("matches_string",):
+                return Plan(shortcuts.matches(plans[0], plans[1].value, pattern, node.offset))
             return Plan(calls.call(self._functions[node.function], node.overloads, arguments, node.offset, lazy=True))
         run = calls.call(self._functions[node.function], node.overloads, arguments, node.offset)
         if node.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], Constant):
@@ -159,10 +177,10 @@ class _Compiler:
         if isinstance(index, Constant):
             if not is_key(index.value):
                 raise PlanError("only strings, numbers and bools can be keys or indices", node.offset)
-            return path.extended(Key(index.value, optional=optional))
+            return path.extended(Key(index.value, node.offset, optional=optional))
         if isinstance(index, Path):
-            return path.extended(Index(index.resolve, optional=optional))
-        return path.extended(Index(index.run, optional=optional))
+            return path.extended(Index(index.resolve, node.offset, optional=optional))
+        return path.extended(Index(index.run, node.offset, optional=optional))
 
     def _list(self, node: ListNode) -> Plan:
         elements = [self.plan(element) for element in node.elements]
@@ -303,8 +321,8 @@ def _twins(item: object) -> Sequence[object]:
         if item.is_integer():
             whole = int(item)
             twins += [whole] * (INT_MIN <= whole <= INT_MAX) + [Uint(whole)] * (0 <= whole <= UINT_MAX)
-    elif item.__class__ is int or item.__class__ is Uint:
-        whole = int(item)  # type: ignore[call-overload]
+    elif isinstance(item, int) and item.__class__ is not bool:
+        whole = int(item)
         twins.append(float(whole))
         twins += [whole] * (whole <= INT_MAX) + [Uint(whole)] * (whole >= 0)
     return twins

@@ -93,7 +93,10 @@ class Macro:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Functions and macros that come together. `since` as in Overload; `release` if older binaries lack it altogether."""
+    """Functions and macros that come together.
+
+    `since` as in Overload; `release` if the binaries of older releases lack them altogether.
+    """
 
     functions: tuple[Function, ...] = ()
     macros: tuple[Macro, ...] = ()

@@ -11,7 +11,7 @@ from typing import Final
 
 from .errors import Abort
 
-BUDGET: Final = 10_000_000
+BUDGET: Final = 2_000_000
 """Elements, code points or comparisons. An expression that stays below it is evaluated as Kubernetes does."""
 
 

@@ -48,9 +48,8 @@ class Operand:
 
     def integer(self, default: int) -> int:
         """The value of an int literal (0 for negative ones), `default` for anything else."""
-        if isinstance(self.node, Literal) and self.node.value.__class__ is int:
-            return max(0, self.node.value)  # type: ignore[call-overload, no-any-return]
-        return default
+        value = self.node.value if isinstance(self.node, Literal) else None
+        return max(0, value) if isinstance(value, int) and value.__class__ is int else default
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 """Format strings: `'%s has %d'.format([a, b])`.
 
 Follows cel-go's `ext/formatting.go`, where doubles are written for en_US by golang.org/x/text: `%f` groups
-digits and knows '∞', `%e` is written `1.234500×10⁰³` and takes its precision for a width.
+digits and knows '∞', `%e` writes powers of ten with superscripts and takes its precision for a width.
 """
 
 import math
@@ -187,7 +187,7 @@ def _scientific(clause: Clause, value: object) -> str:
     if math.isfinite(number):
         mantissa, _, exponent = f"{number:.6e}".partition("e")
         power = f"{'-' if exponent[0] == '-' else ''}{abs(int(exponent)):02d}".translate(_SUPERSCRIPTS)
-        written = f"{mantissa}×10{power}"
+        written = f"{mantissa}\u00d710{power}"
     else:
         written = _not_finite(number)
     effort.spend(clause.precision)

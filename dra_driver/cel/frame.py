@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 from ..resource import AttributeList, Device, DeviceCapacity, MalformedAttribute, Version
 from . import quantities, semvers
 from .errors import Abort, Fault
-from .maps import EMPTY, DomainMap, TextMap
+from .maps import DomainMap, TextMap
 
 PLAIN: Final = frozenset((str, bool, int))
 """Classes of attribute values that are CEL values as they are."""
@@ -19,28 +19,38 @@ PLAIN: Final = frozenset((str, bool, int))
 _LISTS: Final = ("ints", "bools", "strings", "versions")
 _SCALARS: Final = ("int", "bool", "string", "version")
 _WRAP: Final = 1 << 64
+_NO_DEVICE: Final = Device("")
+
+COST_LIMIT: Final = 1_000_000
+"""The cost that kube-apiserver accepts at most as an estimate, and that an evaluation may reach."""
+
+_MOST_SOUND: Final = 8192
+_SOUND: Final[dict[int, object]] = {}
+"""Attributes, by identity, that are known to be fine in every environment: they do not change."""
 
 
 class Frame:
-    """One evaluation. `slots` are its local variables."""
+    """One evaluation. `slots` are its local variables, `limit` is what it may cost, `lists`: attributes may be."""
 
-    __slots__ = ("_attributes", "_capacity", "_quantities", "cost", "device", "driver", "limit", "lists", "slots")
+    # Most evaluations leave these as they are, and are faster for not setting them.
+    limit = COST_LIMIT
+    lists = False
+    slots: list[object]
+    _quantities: dict[str, quantities.QuantityValue] | None = None
+    _attributes: DomainMap | None = None
+    _capacity: DomainMap | None = None
 
-    def __init__(self, driver: str, device: Device, limit: int, slots: int, *, lists: bool) -> None:
+    def __init__(self, driver: str, device: Device) -> None:
         self.driver = driver
         self.device = device
         self.cost = 0
-        self.limit = limit
-        self.lists = lists
-        self.slots: list[object] = [None] * slots
-        self._quantities: dict[str, quantities.QuantityValue] | None = None
-        self._attributes: DomainMap | None = None
-        self._capacity: DomainMap | None = None
 
     @staticmethod
     def without_device() -> "Frame":
         """For what reads no variables: costs nothing and has no limit."""
-        return Frame("", Device(""), _WRAP, 0, lists=True)
+        frame = Frame("", _NO_DEVICE)
+        frame.limit = _WRAP
+        return frame
 
     def charge(self, amount: int) -> None:
         """Add to the cost. Raises Abort when that exceeds the limit. A negative cost wraps around, as in Go."""
@@ -57,12 +67,21 @@ class Frame:
 
     def check_attributes(self) -> None:
         """Raise Fault if the device cannot be evaluated at all, whatever the expression reads."""
-        for name, value in self.device.attributes.items():
+        attributes = self.device.attributes
+        if _SOUND.get(id(attributes)) is attributes:
+            return
+        sound = True
+        for name, value in attributes.items():
             if value.__class__ not in PLAIN:
+                sound = sound and value.__class__ is Version
                 try:
                     self.converted(value)
                 except Fault as fault:
                     raise Fault("device_attribute", f"attribute {name}: {fault.message}") from None
+        if sound:
+            if len(_SOUND) >= _MOST_SOUND:
+                _SOUND.clear()
+            _SOUND[id(attributes)] = attributes
 
     def converted(self, value: object) -> object:
         """The CEL value of an attribute. Raises Fault when there is none."""
@@ -98,26 +117,16 @@ class Frame:
             return [semvers.parse(str(item)) for item in items]
         return list(items)
 
-    def attribute(self, domain: str, identifier: str, qualified: str, plain: str | None) -> object:
-        """An attribute, or the fault of its absence.
+    def capacity(self, domain: str, qualified: str, plain: str | None) -> quantities.QuantityValue | None:
+        """A capacity's quantity, if the device has it.
 
         `qualified` is its published name with the domain, `plain` the one without, where there can be one.
         """
-        attributes = self.device.attributes
-        value = attributes.get(plain) if plain is not None and self.driver == domain else None
-        if value is None:
-            value = attributes.get(qualified)
-        if value.__class__ in PLAIN:
-            return value
-        return no_such_key(identifier) if value is None else self.converted(value)
-
-    def capacity(self, domain: str, identifier: str, qualified: str, plain: str | None) -> object:
-        """A capacity's quantity, or the fault of its absence. Names as in `attribute`."""
         published = self.device.capacity
         if plain is not None and self.driver == domain and plain in published:
             return self._quantity(plain, published[plain])
         capacity = published.get(qualified)
-        return no_such_key(identifier) if capacity is None else self._quantity(qualified, capacity)
+        return None if capacity is None else self._quantity(qualified, capacity)
 
     def _quantity(self, name: str, capacity: DeviceCapacity) -> quantities.QuantityValue:
         known = self._quantities
@@ -153,14 +162,6 @@ class Frame:
             domains.setdefault(domain, {})[identifier] = value
         return DomainMap({domain: TextMap(entries) for domain, entries in domains.items()})
 
-    def attribute_domain(self, domain: str) -> object:
-        """device.attributes[domain]"""
-        return self.attributes.entries.get(domain, EMPTY)
-
-    def capacity_domain(self, domain: str) -> object:
-        """device.capacity[domain]"""
-        return self.capacities.entries.get(domain, EMPTY)
-
     def device_map(self, *, multiple_allocations: bool) -> TextMap:
         """The device itself, as a value."""
         fields: dict[str, object] = {
@@ -173,6 +174,6 @@ class Frame:
         return TextMap(fields)
 
 
-def no_such_key(key: object) -> Fault:
+def no_such_key(key: object, offset: int | None = None) -> Fault:
     """The fault of looking up what a map does not have."""
-    return Fault("no_such_key", f"no such key: {key}")
+    return Fault("no_such_key", f"no such key: {key}", offset)

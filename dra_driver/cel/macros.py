@@ -119,9 +119,7 @@ def loop(
     assert call.target is not None
     first, second = variables
     result = result or accumulated(call)
-    return Comprehension(
-        call.offset, call.target, first, ACCUMULATOR, initial, condition, step, result, second
-    )
+    return Comprehension(call.offset, call.target, first, ACCUMULATOR, initial, condition, step, result, second)
 
 
 def binding(call: Call, name: str, value: Node, result: Node) -> Comprehension:

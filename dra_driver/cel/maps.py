@@ -53,7 +53,7 @@ class TextMap(MapValue):
 
     def find(self, key: object) -> Found:
         if key.__class__ is str and key in self.entries:
-            return True, self.entries[key]  # type: ignore[index]
+            return True, self.entries[key]
         return NOT_FOUND
 
     def keys(self) -> Iterator[object]:
@@ -81,6 +81,11 @@ class DomainMap(TextMap):
 
     def contains(self, key: object) -> bool:
         return super().find(key)[0]
+
+    def domain(self, name: str) -> TextMap:
+        """The entries of one domain."""
+        found = self.entries.get(name)
+        return found if isinstance(found, TextMap) else EMPTY
 
 
 class LiteralMap(MapValue):
@@ -128,7 +133,7 @@ def hashable(key: object) -> Hashable:
     """A key for a Python dict that keeps values of different types apart. Raises Abort as LiteralMap does."""
     kind = key.__class__
     if kind is str:
-        return key  # type: ignore[return-value]
+        return key
     if kind is bytes or (isinstance(key, Extension) and not key.hashable):
         raise Abort("internal", f"a {kind.__name__.lower()} value cannot be hashed, as maps and sets need it")
     if isinstance(key, list | MapValue):  # only equal to itself

@@ -173,7 +173,23 @@ MESSAGES: Final[Mapping[str, Message]] = {
 
 TYPE_VALUES: Final[Mapping[str, Type]] = {
     known.name: known
-    for known in (BOOL, BYTES, DOUBLE, DURATION, INT, LIST, MAP, NULL, STRING, TIMESTAMP, TYPE, UINT, OPTIONAL, IP, CIDR)
+    for known in (
+        BOOL,
+        BYTES,
+        DOUBLE,
+        DURATION,
+        INT,
+        LIST,
+        MAP,
+        NULL,
+        STRING,
+        TIMESTAMP,
+        TYPE,
+        UINT,
+        OPTIONAL,
+        IP,
+        CIDR,
+    )
 } | {EmptyMessage.cel_type.name: EmptyMessage.cel_type}
 """Names of types that an expression can use as values."""
 

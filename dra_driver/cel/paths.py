@@ -52,7 +52,8 @@ _ABSENT: Final = object()
 class Step:
     """One field or index behind a path. `optional` steps, and those after them, give optionals."""
 
-    def __init__(self, *, optional: bool) -> None:
+    def __init__(self, offset: int, *, optional: bool) -> None:
+        self.offset = offset
         self.optional = optional
 
     def take(self, frame: Frame, value: object, *, optional: bool) -> object:
@@ -63,8 +64,8 @@ class Step:
 class Key(Step):
     """A step to a constant key. `test`: has() asks whether there is something, not what."""
 
-    def __init__(self, key: object, *, optional: bool = False, test: bool = False) -> None:
-        super().__init__(optional=optional)
+    def __init__(self, key: object, offset: int, *, optional: bool = False, test: bool = False) -> None:
+        super().__init__(offset, optional=optional)
         self.key = key
         self._test = test
 
@@ -86,8 +87,8 @@ class Key(Step):
 class Index(Step):
     """A step to a key that is computed."""
 
-    def __init__(self, index: Run, *, optional: bool = False) -> None:
-        super().__init__(optional=optional)
+    def __init__(self, index: Run, offset: int, *, optional: bool = False) -> None:
+        super().__init__(offset, optional=optional)
         self._index = index
 
     def take(self, frame: Frame, value: object, *, optional: bool) -> object:
@@ -136,9 +137,9 @@ class Path(Plan):
         """The path one step further."""
         return Path(self._root, (*self._steps, step))
 
-    def tested(self, field: str) -> Plan:
+    def tested(self, field: str, offset: int) -> Plan:
         """has(path.field)"""
-        return Tested(self.extended(Key(field, test=True)), 0)
+        return Tested(self.extended(Key(field, offset, test=True)), 0)
 
     @functools.cached_property
     def resolve(self) -> Run:
@@ -197,8 +198,8 @@ class Branches(Path):
     def extended(self, step: Step) -> Path:
         return Branches(self._condition, self._then.extended(step), self._otherwise.extended(step))
 
-    def tested(self, field: str) -> Plan:
-        return Tested(self.extended(Key(field, test=True)), -1)  # has() refunds a cost that branches never had
+    def tested(self, field: str, offset: int) -> Plan:
+        return Tested(self.extended(Key(field, offset, test=True)), -1)  # has() refunds a cost that branches never had
 
     @functools.cached_property
     def resolve(self) -> Run:
@@ -235,14 +236,16 @@ def _follow(root: Run, steps: Sequence[Step]) -> Run:
                 return value
             try:
                 value = unwrapped(value.value)
-            except Fault as fault:
-                return fault.with_traceback(None)
+            except Fault as fault:  # a value as well: hasValue() is true of it
+                value = fault.with_traceback(None)
         for step in steps:
             optional = optional or step.optional
             value = step.take(frame, value, optional=optional)
             if value is _ABSENT:
                 return NONE
-            if value.__class__ is Fault:
+            if isinstance(value, Fault):
+                if value.offset is None:
+                    value.offset = step.offset
                 return value
         return OptionalValue(value) if optional else value
 

@@ -15,7 +15,7 @@ _ONLY_RE2: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 @functools.lru_cache(maxsize=256)
 def compiled(pattern: str) -> Any:
     """The compiled pattern. Raises Fault when it is none."""
-    import re2  # compiled code, needed by few expressions
+    import re2  # type: ignore[import-untyped]  # compiled code, needed by few expressions
 
     options = re2.Options()
     options.log_errors = False

@@ -112,7 +112,7 @@ class QuantityValue(Extension):
         total = self._copy()
         if total._decimal is None and other._decimal is None and total._add_integers(other._value, other._exponent):
             return total
-        total._to_decimal().unscaled += total._aligned(other._parts())
+        total._add_decimal(*other._parts())
         return total
 
     def minus(self, other: "QuantityValue") -> "QuantityValue":
@@ -121,7 +121,8 @@ class QuantityValue(Extension):
         negated = other._value if other._value == INT_MIN else -other._value  # 64 bits cannot hold its opposite
         if total._decimal is None and other._decimal is None and total._add_integers(negated, other._exponent):
             return total
-        total._to_decimal().unscaled -= total._aligned(other._parts())
+        digits, exponent = other._parts()
+        total._add_decimal(-digits, exponent)
         return total
 
     def _copy(self) -> "QuantityValue":
@@ -157,21 +158,22 @@ class QuantityValue(Extension):
         self._value, self._exponent = total, low
         return True
 
-    def _aligned(self, parts: tuple[int, int]) -> int:
-        """`parts` at this decimal's scale, which is widened if that takes more places."""
+    def _add_decimal(self, digits: int, exponent: int) -> None:
+        """Add as decimals, in place. The scale is widened if that takes more places."""
         decimal = self._to_decimal()
-        digits, exponent = parts
         scale = max(decimal.scale, -exponent)
         widen, shift = scale - decimal.scale, scale + exponent
         if max(widen if decimal.unscaled else 0, shift if digits else 0) > _WIDEST:
             raise Fault("overflow", "quantities of too different a size to be added")
-        decimal.unscaled = decimal.unscaled * int(10**widen) if decimal.unscaled else 0
+        amount = decimal.unscaled * int(10**widen) if decimal.unscaled else 0
+        decimal.unscaled = amount + (digits * int(10**shift) if digits else 0)
         decimal.scale = scale
-        return digits * int(10**shift) if digits else 0
 
 
 def _order(left: tuple[int, int], right: tuple[int, int]) -> int:
     """Compares two (digits, exponent) without writing out huge powers of ten."""
+    if left[1] == right[1]:
+        return (left[0] > right[0]) - (left[0] < right[0])
     left_sign, right_sign = ((n > 0) - (n < 0) for n in (left[0], right[0]))
     if left_sign != right_sign or left_sign == 0:
         return (left_sign > right_sign) - (left_sign < right_sign)
@@ -261,13 +263,18 @@ def of(quantity: Quantity) -> QuantityValue:
     """A fresh CEL value for a capacity."""
     if isinstance(quantity, WrittenQuantity):
         return QuantityValue(parsed(quantity.text))
-    return QuantityValue(_canonical(quantity.nanos, quantity.format))
+    nanos, style = quantity.nanos, quantity.format
+    known = _FORMS.get(nanos)
+    if known is None or known[0] is not style:
+        if len(_FORMS) >= _MOST_FORMS:
+            _FORMS.clear()
+        known = _FORMS[nanos] = style, parse(str(quantity))  # as the API server writes it
+    return QuantityValue(known[1])
 
 
-@functools.lru_cache(maxsize=4096)
-def _canonical(nanos: int, style: Format) -> Form:
-    """The form of a quantity as the API server writes it."""
-    return parse(str(Quantity(nanos, style)))
+_MOST_FORMS: Final = 4096
+_FORMS: Final[dict[int, tuple[Format, Form]]] = {}
+"""The form of an amount in the style it was last met in. (Hashing styles takes longer than the rest.)"""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -39,7 +39,7 @@ def reads_of(root: Node) -> Reads:
     pending = [root]
     while pending:
         node = pending.pop()
-        path = _path(node)
+        path = path_of(node)
         if path is None:
             pending.extend(node.children())
             continue
@@ -56,7 +56,7 @@ def reads_of(root: Node) -> Reads:
     return found
 
 
-def _path(node: Node) -> tuple[object, ...] | None:
+def path_of(node: Node) -> tuple[object, ...] | None:
     """The keys behind `device` (None: a computed one), or None where the node is no such path."""
     keys: list[object] = []
     while True:

@@ -13,18 +13,17 @@ from .ast import Node
 from .checker import check
 from .compiler import PlanError, Program, compile_tree
 from .environment import Environment
-from .errors import Abort, CompileError, EvaluationError, Fault, Issue
+from .errors import Abort, CelError, CompileError, EvaluationError, Fault
 from .estimate import estimate
 from .frame import Frame
-from .macros import TooLargeError, expand
-from .parser import invalid_places, parse
+from .hints import PublishedNames, suggestion, unknown_names
+from .parser import parse, refusal
 from .reads import Reads, reads_of
 from .registry import registry_of
-from .types import BOOL, Type
+from .types import BOOL, Type, TypeTooLargeError
 from .validators import validate
+from .values import type_name
 
-COST_LIMIT: Final = 1_000_000
-"""The cost that kube-apiserver accepts at most as an estimate, and that an evaluation may reach."""
 MAX_BYTES: Final = 10_240
 """The longest expression, in bytes of UTF-8, that kube-apiserver accepts."""
 
@@ -57,11 +56,18 @@ class Selector:
 
     def matches(self, driver: str, device: Device) -> bool:
         """Whether the expression is true for a device of the driver. Raises EvaluationError."""
-        return self.evaluate(driver, device)[0]
+        return self._value(Frame(driver, device))
 
     def evaluate(self, driver: str, device: Device) -> tuple[bool, int]:
         """Whether the expression is true, and what finding that out cost. Raises EvaluationError."""
-        frame = Frame(driver, device, COST_LIMIT, self._slots, lists=self._lists)
+        frame = Frame(driver, device)
+        return self._value(frame), frame.cost
+
+    def _value(self, frame: Frame) -> bool:
+        if self._lists:
+            frame.lists = True
+        if self._slots:
+            frame.slots = [None] * self._slots
         effort.refill()
         try:
             frame.check_attributes()
@@ -71,12 +77,25 @@ class Selector:
             value = self._run(frame)
         except Abort as abort:
             raise EvaluationError(abort.kind, abort.message, self.expression, cost=frame.cost) from None
-        if value.__class__ is bool:
-            return value is True, frame.cost
+        if value is True or value is False:
+            return value
         if isinstance(value, Fault):
-            raise EvaluationError(value.kind, value.message, self.expression, value.offset, cost=frame.cost)
-        message = "the expression does not evaluate to a bool, as a selector has to"
+            raise EvaluationError(
+                value.kind, self._explained(value, frame), self.expression, value.offset, cost=frame.cost
+            )
+        message = f"the expression evaluates to a {type_name(value)}; a selector has to evaluate to a bool"
         raise EvaluationError("result_not_bool", message, self.expression, cost=frame.cost)
+
+    def _explained(self, fault: Fault, frame: Frame) -> str:
+        if fault.kind != "no_such_key" or fault.offset is None:
+            return fault.message
+        hint = suggestion(self._tree, fault.offset, frame.driver, frame.device)
+        return f"{fault.message}: {hint}" if hint else fault.message
+
+    def unknown_names(self, names: PublishedNames) -> list[CelError]:
+        """What the expression reads and no device has, each with its place and the nearest existing names."""
+        found = unknown_names(self._tree, names)
+        return [CelError(issue.kind, issue.message, self.expression, issue.offset) for issue in found]
 
 
 def compile_selector(expression: str, environment: Environment | None = None) -> Selector:
@@ -95,17 +114,11 @@ def compile_selector(expression: str, environment: Environment | None = None) ->
 
 def _checked(expression: str, environment: Environment) -> Node:
     registry = registry_of(environment)
+    tree = parse(expression, registry.macros)
     try:
-        tree = expand(parse(expression), registry.macros)
-    except TooLargeError:
-        raise CompileError("size_limit", "its macros expand to more than any selector needs", expression) from None
-    for issues in (invalid_places, lambda root: check(root, registry, environment), validate):
-        found = issues(tree)
-        if found:
-            raise _refusal(expression, found)
+        issues = check(tree, registry, environment) or validate(tree)
+    except TypeTooLargeError:
+        raise CompileError("size_limit", "its types are larger than any selector needs", expression) from None
+    if issues:
+        raise refusal(expression, issues)
     return tree
-
-
-def _refusal(expression: str, issues: list[Issue]) -> CompileError:
-    first = issues[0]
-    return CompileError(first.kind, first.message, expression, first.offset, issues=tuple(issues))

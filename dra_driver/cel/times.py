@@ -43,12 +43,12 @@ class Duration:
         return length if self.nanos >= 0 else -length
 
 
-_PIECE: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)  # noqa: RUF001 - both micro signs
+_PIECE: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _UNITS: Final = {
     "ns": 1,
     "us": 10**3,
     "µs": 10**3,
-    "μs": 10**3,  # noqa: RUF001
+    "μs": 10**3,
     "ms": 10**6,
     "s": SECOND,
     "m": 60 * SECOND,
@@ -142,9 +142,7 @@ class Timestamp:
         """The date and time that clocks `offset` seconds east show."""
         days, second = divmod(self.seconds + offset, _DAY)
         year, month, day, day_of_year = _date(days)
-        return Civil(
-            year, month, day, second // 3600, second // 60 % 60, second % 60, (days + 4) % 7, day_of_year
-        )
+        return Civil(year, month, day, second // 3600, second // 60 % 60, second % 60, (days + 4) % 7, day_of_year)
 
     def __str__(self) -> str:
         """RFC 3339 with as many fraction digits as it takes."""

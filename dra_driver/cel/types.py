@@ -8,6 +8,7 @@ Follows cel-go's `common/types`: two types are the same when kind, name and para
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 
 class Kind(enum.Enum):
@@ -33,14 +34,33 @@ class Kind(enum.Enum):
     UINT = "uint"
 
 
+_MAX_SIZE: Final = 1000
+"""Naming a map and using the name twice in the next one doubles the type; Kubernetes would never finish."""
+
+
+class TypeTooLargeError(Exception):
+    """A type larger than anybody can want."""
+
+
 @dataclass(frozen=True, slots=True)
 class Type:
-    """One type. `nullable` marks protobuf's wrapper types, which also take null and otherwise count as what they wrap."""
+    """One type.
+
+    `nullable` marks protobuf's wrapper types, which also take null and otherwise count as what they wrap.
+    """
 
     kind: Kind
     name: str
     parameters: tuple["Type", ...] = ()
     nullable: bool = field(default=False, compare=False)
+    size: int = field(init=False, compare=False)
+    """The number of types in it, itself included."""
+
+    def __post_init__(self) -> None:
+        size = 1 + sum([parameter.size for parameter in self.parameters])
+        if size > _MAX_SIZE:
+            raise TypeTooLargeError
+        object.__setattr__(self, "size", size)
 
     def __str__(self) -> str:
         """The type as messages of the type checker name it."""
@@ -50,7 +70,7 @@ class Type:
             case Kind.ERROR:
                 return "!error!"
             case Kind.NULL | Kind.DURATION | Kind.TIMESTAMP:
-                return self.kind.value
+                return str(self.kind.value)
         if self.nullable:
             return f"wrapper({self.name})"
         if not self.parameters:

@@ -20,7 +20,7 @@ _SIMPLE = frozenset(
 
 
 def assignable(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> Bindings | None:
-    """The bindings under which every given type fits the wanted one, None if there are none. The input is not changed."""
+    """The bindings under which every given type fits the wanted one, None if there are none. Changes no input."""
     if len(given) != len(wanted):
         return None
     attempt = dict(bindings)
@@ -28,10 +28,7 @@ def assignable(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[Type, 
 
 
 def _all_assignable(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
-    for one, other in zip(given, wanted, strict=True):
-        if not _assignable(bindings, one, other):
-            return False
-    return True
+    return all(_assignable(bindings, one, other) for one, other in zip(given, wanted, strict=True))
 
 
 def _assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
@@ -89,10 +86,7 @@ def _occurs(bindings: Bindings, variable: Type, within: Type) -> bool:
     if within.kind is Kind.PARAMETER:
         bound = bindings.get(within.name)
         return bound is not None and _occurs(bindings, variable, bound)
-    for inner in within.parameters:
-        if _occurs(bindings, variable, inner):
-            return True
-    return False
+    return any(_occurs(bindings, variable, inner) for inner in within.parameters)
 
 
 def most_general(one: Type, other: Type) -> Type:
@@ -110,10 +104,7 @@ def _less_specific(one: Type, other: Type) -> bool:
     if one.kind in (Kind.OPAQUE, Kind.LIST, Kind.MAP):
         if one.name != other.name or len(one.parameters) != len(other.parameters):
             return False
-        for mine, theirs in zip(one.parameters, other.parameters, strict=True):
-            if not _less_specific(mine, theirs):
-                return False
-        return True
+        return all(_less_specific(mine, theirs) for mine, theirs in zip(one.parameters, other.parameters, strict=True))
     return one == other
 
 

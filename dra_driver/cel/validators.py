@@ -11,7 +11,7 @@ from . import patterns
 from .ast import Call, ListNode, Literal, MapNode, Node, walk
 from .errors import Fault, Issue
 from .formats import Clause, FormatError, clauses
-from .times import parse_duration, parse_timestamp
+from .times import Timestamp, parse_duration, parse_timestamp
 from .types import Kind, Type
 from .unify import unwrap_optional
 
@@ -28,22 +28,26 @@ def _literal_arguments(node: Node) -> Iterator[Issue]:
     if not isinstance(node, Call) or not node.arguments:
         return
     argument = node.arguments[0]
-    if not isinstance(argument, Literal) or not isinstance(argument.value, str):
+    if not isinstance(argument, Literal):
         return
     if not _is_usable(node.function, argument.value):
         yield Issue("invalid_literal", f"invalid {node.function} argument", argument.offset)
 
 
-def _is_usable(function: str, text: str) -> bool:
-    match function:
-        case "duration":
-            return parse_duration(text) is not None
-        case "timestamp":
-            timestamp = parse_timestamp(text)
+def _is_usable(function: str, value: object) -> bool:
+    match function, value:
+        case "duration", str():
+            return parse_duration(value) is not None
+        case "duration", int():
+            return False
+        case "timestamp", str():
+            timestamp = parse_timestamp(value)
             return timestamp is not None and timestamp.in_range
-        case "matches":
+        case "timestamp", int():
+            return Timestamp(value).in_range
+        case "matches", str():
             try:
-                patterns.compiled(text)
+                patterns.compiled(value)
             except Fault:
                 return False
     return True
@@ -90,7 +94,7 @@ def _format(node: Node) -> Iterator[Issue]:
     elements = arguments.elements
     used = 0
     try:
-        for used, clause in enumerate(clauses(node.target.value), start=1):  # noqa: B007 - read after the loop
+        for used, clause in enumerate(clauses(node.target.value), start=1):
             if isinstance(clause, FormatError):
                 raise clause
             wrong = _misfit(clause, elements[used - 1]) if used <= len(elements) else None

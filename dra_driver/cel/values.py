@@ -6,7 +6,6 @@ that Kubernetes' evaluator makes visible: a concatenation compares its elements 
 accumulator of a comprehension grows in place.
 """
 
-import math
 from typing import Final
 
 from . import effort
@@ -14,7 +13,23 @@ from .errors import Fault
 from .maps import MapValue, TextMap
 from .scalars import INT_MAX, Extension, OptionalValue, Uint
 from .times import Duration, Timestamp
-from .types import BOOL, BYTES, DOUBLE, DURATION, ERROR, INT, LIST, MAP, NULL, OPTIONAL, STRING, TIMESTAMP, TYPE, UINT, Type
+from .types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    ERROR,
+    INT,
+    LIST,
+    MAP,
+    NULL,
+    OPTIONAL,
+    STRING,
+    TIMESTAMP,
+    TYPE,
+    UINT,
+    Type,
+)
 
 
 class ConcatList(list[object]):
@@ -85,7 +100,11 @@ def equal_values(left: object, right: object) -> bool:
     """`equal` without the special standing of null, as containers compare their elements with a given value."""
     kind = left.__class__
     if kind in NUMBERS:
-        return right.__class__ in NUMBERS and left == right
+        if right.__class__ not in NUMBERS:
+            return False
+        if kind is not right.__class__ and (kind is float or right.__class__ is float):
+            return float(left) == float(right)  # type: ignore[arg-type]
+        return left == right
     if kind in _PLAIN:
         return right.__class__ is kind and left == right
     if isinstance(left, list):
@@ -93,7 +112,11 @@ def equal_values(left: object, right: object) -> bool:
     if isinstance(left, MapValue):
         return isinstance(right, MapValue) and _equal_maps(left, right)
     if isinstance(left, Extension):
+        if isinstance(right, Fault):
+            raise right
         return left.equals(right)
+    if isinstance(left, Fault):
+        raise left
     if isinstance(left, Type):
         return isinstance(right, Type) and left.name == right.name
     if isinstance(left, OptionalValue):
@@ -163,7 +186,7 @@ def compare(left: object, right: object) -> int:
             left, right = float(left), float(right)  # type: ignore[arg-type]
     elif kind not in COMPARABLE or right.__class__ is not kind:
         raise no_such_overload()
-    return (left > right) - (left < right)  # type: ignore[operator]
+    return int(left > right) - int(left < right)  # type: ignore[operator]
 
 
 def size_of(value: object) -> int | None:
@@ -227,10 +250,10 @@ def _unwrapped_or_fault(value: object) -> object:
 
 def list_index(index: object) -> int:
     """A list index from a value. Raises Fault for what is none."""
-    if index.__class__ is int or (index.__class__ is Uint and index <= INT_MAX):  # type: ignore[operator]
-        return int(index)  # type: ignore[call-overload, no-any-return]
-    if index.__class__ is float and math.isfinite(index) and index == int(index) and abs(index) < INT_MAX:  # type: ignore[arg-type, call-overload, operator]
-        return int(index)  # type: ignore[call-overload, no-any-return]
+    if isinstance(index, int) and index.__class__ is not bool and index <= INT_MAX:
+        return int(index)
+    if isinstance(index, float) and index.is_integer() and abs(index) < INT_MAX:
+        return int(index)
     if index.__class__ in NUMBERS:
         raise Fault("unsupported_index", f"unsupported index value {index} in list")
     raise Fault("unsupported_index", f"unsupported index type '{type_name(index)}' in list")

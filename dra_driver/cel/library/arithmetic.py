@@ -135,7 +135,7 @@ def _modulo(left: object, right: object) -> object:
 
 def _negate(value: object) -> object:
     if value.__class__ is int:
-        return checked_int(-value)  # type: ignore[operator]
+        return checked_int(-value)
     if isinstance(value, float):
         return -value
     if isinstance(value, Duration):

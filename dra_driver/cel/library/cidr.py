@@ -122,9 +122,7 @@ CIDRS = Library(
                     _contains_network_cost(parses=True),
                     _NETWORK,
                 ),
-                _contains(
-                    "cidr_contains_cidr", CIDR, CIDRValue.covers, _contains_network_cost(parses=False), _NETWORK
-                ),
+                _contains("cidr_contains_cidr", CIDR, CIDRValue.covers, _contains_network_cost(parses=False), _NETWORK),
             ),
             cost=_contains_network_cost(parses=False),
         ),

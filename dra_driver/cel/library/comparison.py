@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from .. import costs
-from ..declarations import Function, Library, Overload
+from ..declarations import Function, Library, Overload, RuntimeCost
 from ..errors import Fault
 from ..estimate import TRAVERSAL, CallEstimate, Operand
 from ..scalars import Extension
+from ..sizes import scaled
 from ..types import (
     BOOL,
     BYTES,
@@ -26,7 +27,6 @@ from ..types import (
     URL,
     parameter,
 )
-from ..sizes import scaled
 from ..values import compare, equal
 
 _A = parameter("A")
@@ -107,7 +107,7 @@ def _ordering(operator: str, name: str, holds: Callable[[object, object], bool])
     return Function(operator, tuple(_overloads(name)), dispatch=holds)
 
 
-def _test(name: str, holds: Callable[[object, object], bool], cost: costs.RuntimeCost) -> Function:
+def _test(name: str, holds: Callable[[object, object], bool], cost: RuntimeCost) -> Function:
     operator = "_==_" if name == "equals" else "_!=_"
     estimate = _equality if name == "equals" else _shorter
     return Function(operator, (Overload(name, (_A, _A), BOOL),), cost=cost, estimate=estimate, dispatch=holds)

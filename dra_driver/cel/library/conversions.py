@@ -115,6 +115,10 @@ def _string_to_duration(value: str) -> Duration:
     return duration
 
 
+def _int_to_duration(value: int) -> Duration:
+    raise Fault("conversion", "type conversion error from 'int' to 'google.protobuf.Duration'")  # declared, never works
+
+
 def _int_to_timestamp(value: int) -> Timestamp:
     if not MIN_SECONDS <= value <= MAX_SECONDS:
         raise Fault("overflow", "timestamp overflow")
@@ -175,7 +179,7 @@ CONVERSIONS = Library(
             "duration",
             DURATION,
             ("duration_to_duration", DURATION, _same),
-            ("int64_to_duration", INT, Duration),
+            ("int64_to_duration", INT, _int_to_duration),
             ("string_to_duration", STRING, _string_to_duration),
         ),
         _conversion(

@@ -48,9 +48,7 @@ def _getters() -> Iterator[Function]:
 FORMAT = Library(
     functions=(
         *_getters(),
-        Function(
-            "format.named", (Overload("format-named", (STRING,), optional_of(NAMED_FORMAT), _named),)
-        ),
+        Function("format.named", (Overload("format-named", (STRING,), optional_of(NAMED_FORMAT), _named),)),
         Function(
             "validate",
             (

@@ -39,11 +39,7 @@ IPS = Library(
     functions=(
         Function(
             "ip",
-            (
-                Overload(
-                    "string_to_ip", (STRING,), IP, parse_address, cost=costs.read_first, estimate=_parse_estimate
-                ),
-            ),
+            (Overload("string_to_ip", (STRING,), IP, parse_address, cost=costs.read_first, estimate=_parse_estimate),),
         ),
         Function(
             "isIP", (Overload("is_ip", (STRING,), BOOL, _is_ip),), cost=costs.read_first, estimate=_parse_estimate

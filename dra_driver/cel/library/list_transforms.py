@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slice(), flatten(), sort(), sortBy(), distinct(), reverse() and lists.range() (cel-go's `ext/lists.go`, version 3)."""
+"""slice(), flatten(), sort(), sortBy(), distinct(), reverse(), lists.range() (cel-go's `ext/lists.go`, version 3)."""
 
 import functools
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ _COMPARISON_OF_TEXT: Final = _COMPARISON + 0.1
 def _slice(items: list[object], start: int, end: int) -> list[object]:
     shown = f"slice({start}, {end})"
     if start < 0 or end < 0:
-        raise Fault("other", f"{shown}: negative indices are not supported")
+        raise Fault("out_of_range", f"{shown}: negative indices are not supported")
     if start > end:
-        raise Fault("other", f"{shown}: the start is behind the end")
+        raise Fault("out_of_range", f"{shown}: the start is behind the end")
     if end > len(items):
-        raise Fault("other", f"{shown}: the list has {len(items)} elements")
+        raise Fault("out_of_range", f"{shown}: the list has {len(items)} elements")
     return list(items[start:end])
 
 
@@ -69,13 +69,17 @@ def _sort_by(items: object, keys: object) -> object:
         raise Fault("other", f"{len(items)} elements cannot be sorted by {len(keys)} keys")
     if not items:
         return items
-    kind = keys[0].__class__
+    ordered: list[object] = keys
+    kind = ordered[0].__class__
     if kind not in COMPARABLE:
         raise Fault("other", "list elements must be comparable")
     if len(keys) > 1 and any(key.__class__ is not kind for key in keys):
         raise Fault("mixed_types", "list elements must have the same type")
-    order = sorted(range(len(keys)), key=functools.cmp_to_key(lambda one, other: _order(keys[one], keys[other])))
-    return [items[index] for index in order]
+
+    def by_key(one: int, other: int) -> int:
+        return _order(ordered[one], ordered[other])
+
+    return [items[index] for index in sorted(range(len(ordered)), key=functools.cmp_to_key(by_key))]
 
 
 def _order(left: object, right: object) -> int:
@@ -126,9 +130,9 @@ def _result_cost(arguments: Sequence[object], result: object) -> int:
 
 def _flatten_cost(arguments: Sequence[object], result: object) -> int:
     depth = arguments[1] if len(arguments) == 2 else 1
-    if depth.__class__ is not int:
+    if not isinstance(depth, int) or depth.__class__ is not int:
         raise Abort("internal", "flatten() by what is no int")
-    return costs.allocation(cost_size(arguments[0]), float(depth))  # type: ignore[arg-type]
+    return costs.allocation(cost_size(arguments[0]), float(depth))
 
 
 def _self_comparison(items: object) -> int:
@@ -264,8 +268,10 @@ LIST_TRANSFORMS = Library(
             ),
             dispatch=_sort_by,
         ),
-        Function("lists.range", (Overload("lists_range", (INT,), list_of(INT), _range, cost=_result_cost,
-            estimate=_range_estimate),)),
+        Function(
+            "lists.range",
+            (Overload("lists_range", (INT,), list_of(INT), _range, cost=_result_cost, estimate=_range_estimate),),
+        ),
         Function(
             "reverse",
             (

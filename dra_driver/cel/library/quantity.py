@@ -2,6 +2,7 @@
 """Functions on quantities (k8s.io/apiserver `pkg/cel/library/quantity.go`)."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from .. import costs, effort
 from ..declarations import Function, Implementation, Library, Overload
@@ -10,9 +11,13 @@ from ..estimate import CallEstimate, Operand, traversal
 from ..quantities import QuantityValue, parsed
 from ..types import BOOL, DOUBLE, INT, QUANTITY, STRING, Type
 
+_USUAL: Final = 64
+"""Characters; nobody writes longer quantities."""
+
 
 def _quantity(text: str) -> QuantityValue:
-    effort.spend(len(text) ** 2 // 1000)  # converting so many digits
+    if len(text) > _USUAL:
+        effort.spend(len(text) ** 2 // 1000)  # converting so many digits
     return QuantityValue(parsed(text))
 
 

@@ -55,9 +55,7 @@ SEMVERS = Library(
             estimate=_parse_estimate,
         ),
         _member("compareTo", "semver_compare_to", (SEMVER,), INT, Semver.compare),
-        _member(
-            "isGreaterThan", "semver_is_greater_than", (SEMVER,), BOOL, lambda one, other: one.compare(other) > 0
-        ),
+        _member("isGreaterThan", "semver_is_greater_than", (SEMVER,), BOOL, lambda one, other: one.compare(other) > 0),
         _member("isLessThan", "semver_is_less_than", (SEMVER,), BOOL, lambda one, other: one.compare(other) < 0),
         _member("major", "semver_major", (), INT, lambda version: version.major),
         _member("minor", "semver_minor", (), INT, lambda version: version.minor),

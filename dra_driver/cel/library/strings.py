@@ -73,11 +73,11 @@ def _last_index_of(text: str, part: str, start: int | None = None) -> int:
 
 
 def _lower(text: str) -> str:
-    return text.translate(_TO_LOWER)
+    return text.lower() if text.isascii() else text.translate(_TO_LOWER)
 
 
 def _upper(text: str) -> str:
-    return text.translate(_TO_UPPER)
+    return text.upper() if text.isascii() else text.translate(_TO_UPPER)
 
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
@@ -285,9 +285,7 @@ STRINGS = Library(
             cost=costs.read_first,
             estimate=_same_size,
         ),
-        Function(
-            "trim", (_member("string_trim", (), STRING, _trim),), cost=costs.read_first, estimate=_same_size
-        ),
+        Function("trim", (_member("string_trim", (), STRING, _trim),), cost=costs.read_first, estimate=_same_size),
         Function(
             "format",
             (
