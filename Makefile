@@ -30,6 +30,9 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench.prepare
+	$(BIN)/python -m tests.bench.prepare --mig
+	$(BIN)/python -m tests.bench.cel
+	$(BIN)/python -m tests.bench.allocation
 
 build: $(READY)
 	$(BIN)/python -m build --outdir dist .
