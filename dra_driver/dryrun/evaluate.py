@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Demands against a cluster, one after the other, each leaving the next what it did not take."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..allocation import Cluster, Features, NodeOutcome, allocate
-from ..allocation.observer import Recorder
+from ..allocation import Cluster, ErrorKind, Features, NodeOutcome, allocate_all
 from ..resource import AllocationResult, Device, Node, ResourceClaim
 from ..resource.codec import Decoded
+from .changes import Change, helpful_changes
+from .explain import Explainer, Explanation
 from .workload import Demand
+
+MOST_EXPLAINED = 50
+"""Kinds of nodes that are explained; clusters rarely have more than a handful."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +29,10 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A node that cannot have the demand, and why. `fatal` reasons hold for every node."""
+    """Nodes that cannot have the demand, all for the same reasons. Those of `explanation` are of the first one."""
 
-    node: str
-    reason: str
-    fatal: bool
+    nodes: tuple[str, ...]
+    explanation: Explanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,15 @@ class Verdict:
     """What became of a demand: where it goes and what it gets there, or why it goes nowhere.
 
     `node` is the first of `fitting`, in the order of the nodes; the scheduler may prefer another one of them.
+    `refused` has the nodes that come closest first; `changes` would each make it fit. Both are only looked for when
+    nothing fits.
     """
 
     demand: Demand
-    fitting: tuple[str, ...]
+    fitting: tuple[str, ...] = ()
     placed: tuple[Placed, ...] = ()
     refused: tuple[Refused, ...] = ()
+    changes: tuple[Change, ...] = ()
 
     @property
     def node(self) -> str | None:
@@ -63,29 +69,46 @@ def evaluate(demands: Iterable[Demand], objects: Sequence[Decoded], features: Fe
 
 def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Verdict, list[ResourceClaim]]:
     pending = [claim for claim in demand.claims if claim.allocation is None]
-    outcomes: list[tuple[NodeOutcome, Recorder]] = []
-    refused: list[Refused] = []
-    for node in cluster.nodes:
-        reason = _kept_away(node, demand)
-        if reason:
-            refused.append(Refused(node.name, reason, fatal=False))
-            continue
-        recorder = Recorder()
-        outcome = allocate(cluster, pending, node.name, features, observer=recorder)
-        outcomes.append((outcome, recorder))
-        if outcome.kind != "allocated":
-            refused.append(Refused(node.name, _reason(outcome, recorder), outcome.fatal))
-            if outcome.fatal:
-                return Verdict(demand, (), (), tuple(refused)), []
-    fitting = [outcome for outcome, _ in outcomes if outcome.kind == "allocated"]
-    if not fitting:
-        return Verdict(demand, (), (), tuple(refused)), []
-    chosen = fitting[0]
+    outcomes = allocate_all(cluster, pending, features)
+    away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand))}
+    groups = [(group.outcome, [name for name in group.nodes if name not in away]) for group in outcomes.groups]
+    fatal = any(outcome.fatal and nodes for outcome, nodes in groups)
+    fitting = {name for outcome, nodes in groups if outcome.kind == "allocated" for name in nodes}
+    if not fitting or fatal:
+        refused = _refusals(cluster, pending, groups, away, features)
+        broken = any(outcome.error_kind is ErrorKind.CEL_COMPILE for outcome, _ in groups)
+        changes = () if broken or not pending else tuple(helpful_changes(cluster, pending, features))
+        return Verdict(demand, refused=refused, changes=changes), []
+    ordered = tuple(node.name for node in cluster.nodes if node.name in fitting)
     allocated = [
-        replace(claim, allocation=allocation) for claim, allocation in zip(pending, chosen.allocations, strict=True)
+        replace(claim, allocation=allocation)
+        for claim, allocation in zip(pending, outcomes[ordered[0]].allocations, strict=True)
     ]
     placed = tuple(one for claim in allocated if claim.allocation for one in _placed(claim, claim.allocation, cluster))
-    return Verdict(demand, tuple(one.node for one in fitting), placed, tuple(refused)), allocated
+    return Verdict(demand, ordered, placed), allocated
+
+
+def _refusals(
+    cluster: Cluster,
+    pending: Sequence[ResourceClaim],
+    groups: Iterable[tuple[NodeOutcome, Sequence[str]]],
+    away: dict[str, str],
+    features: Features,
+) -> tuple[Refused, ...]:
+    explainer = Explainer(cluster, features)
+    refused = [
+        Refused(tuple(nodes), explainer.explain(pending, replace(outcome, node=nodes[0])))
+        for outcome, nodes in list(groups)[:MOST_EXPLAINED]
+        if nodes and outcome.kind != "allocated"
+    ]
+    fatal = [one for one in refused if one.explanation.fatal]
+    if fatal:
+        return tuple(fatal[:1])
+    refused.sort(key=lambda one: one.explanation.distance)
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for name, reason in away.items():
+        by_reason[reason].append(name)
+    return (*refused, *(Refused(tuple(names), Explanation(reason, False)) for reason, names in by_reason.items()))
 
 
 def _kept_away(node: Node, demand: Demand) -> str:
@@ -104,18 +127,3 @@ def _placed(claim: ResourceClaim, allocation: AllocationResult, cluster: Cluster
         Placed(str(claim.metadata), one.request, one.pool, one.device, devices.get((one.driver, one.pool, one.device)))
         for one in allocation.results
     ]
-
-
-def _reason(outcome: NodeOutcome, recorder: Recorder) -> str:
-    """Why the search on one node came to nothing, from what the search itself saw."""
-    if outcome.kind == "error":
-        return outcome.message
-    for slot, count, candidates in recorder.wanted:
-        if len(candidates) < count:
-            removed = Counter(refusal.check.value for refusal in recorder.refusals if refusal.slot == slot)
-            what = ", ".join(f"{check} rules out {number}" for check, number in removed.most_common())
-            devices = f"{len(candidates)} of {len(candidates) + removed.total()} devices qualify"
-            return f"request {slot.request} wants {count}, {devices}" + (f": {what}" if what else "")
-    removed = Counter(refusal.check.value for refusal in recorder.refusals)
-    what = ", ".join(f"{check} {number} times" for check, number in removed.most_common())
-    return f"no combination of devices fits (in the way: {what})" if what else "no combination of devices fits"

@@ -2,18 +2,22 @@
 """Verdicts for people (tables) and for programs (JSON)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..resource import AttributeValue, Version
+from ..allocation import Check
+from .conjuncts import shown
 from .evaluate import Placed, Verdict
+from .explain import Explanation, Removal
 
 _WIDEST: Final = 10_000
 """Columns. Longer than any line: cells are never cut or folded, so that output can be searched and cut."""
+_SHOWN: Final = 6
+"""Kinds of nodes of which it is said why they do not fit."""
 _NAMED: Final = 3
 """Nodes or devices named one by one, of those of which the same is said."""
 
@@ -31,7 +35,8 @@ def print_tables(verdicts: Sequence[Verdict], where: str, nodes: int, *, wide: b
         else:
             line = Text.assemble(("fits nowhere", "bold red"), f"  {verdict.demand.name}")
             console.print(line + Text(f": none of {_counted(nodes, 'node')} can have it"))
-            console.print(_refusals(verdict))
+            for line in _refusals(verdict):
+                console.print(line)
 
 
 def to_json(verdicts: Sequence[Verdict]) -> str:
@@ -52,14 +57,31 @@ def _devices(placed: Sequence[Placed], wide: bool) -> Table:
     return table
 
 
-def _refusals(verdict: Verdict) -> Table:
-    table = plain_table("NODES", "WHY")
-    nodes_of: dict[tuple[str, bool], list[str]] = {}
-    for one in verdict.refused:
-        nodes_of.setdefault((one.reason, one.fatal), []).append(one.node)
-    for (reason, fatal), nodes in nodes_of.items():
-        table.add_row(Text("every node" if fatal else listed(nodes)), Text(reason))
-    return table
+def _refusals(verdict: Verdict) -> Iterator[Text]:
+    """Why each kind of node cannot have it, the closest first, and what would help."""
+    for refused in verdict.refused[:_SHOWN]:
+        explanation = refused.explanation
+        who = "every node" if explanation.fatal else listed(refused.nodes)
+        yield Text(f"  {who}", style="bold") + Text(f": {explanation.error}" if explanation.error else "", style="")
+        for pool in explanation.pools:
+            yield Text(f"    {pool}")
+        for request in explanation.requests:
+            qualify = f"{request.left} of {_counted(request.considered, 'device')} qualify"
+            yield Text(f"    request {request.request} wants {request.wanted}, {qualify}")
+            yield from (Text(f"      {line}") for removal in request.removals for line in _removal(removal))
+    more = len(verdict.refused) - _SHOWN
+    if more > 0:
+        yield Text(f"  and {_counted(more, 'more kind')} of nodes (all of them with -o json)")
+    if verdict.changes:
+        yield Text("  it would fit after one of these changes:")
+        yield from (Text(f"    {change.text} (then on {change.node})", style="green") for change in verdict.changes)
+
+
+def _removal(removal: Removal) -> Iterator[str]:
+    yield f"{removal.devices:4} {removal.text}"
+    if removal.saw:
+        seen = "; ".join(value if count == removal.devices else f"{value} ({count})" for value, count in removal.saw)
+        yield f"     saw {seen}" if removal.check is Check.SELECTOR else f"     {seen}"
 
 
 def plain_console() -> Console:
@@ -89,11 +111,7 @@ def _counted(count: int, what: str) -> str:
 
 def _attribute(placed: Placed, name: str) -> str:
     value = placed.device.attributes.get(name) if placed.device is not None else None
-    return _plain(value) if value is not None else ""
-
-
-def _plain(value: AttributeValue) -> str:
-    return value.text if isinstance(value, Version) else str(value)
+    return shown(value) if value is not None else ""
 
 
 def _encode(verdict: Verdict) -> dict[str, Any]:
@@ -105,5 +123,33 @@ def _encode(verdict: Verdict) -> dict[str, Any]:
         "devices": [
             {"claim": one.claim, "request": one.request, "pool": one.pool, "device": one.name} for one in verdict.placed
         ],
-        "refused": [{"node": one.node, "reason": one.reason, "fatal": one.fatal} for one in verdict.refused],
+        "refused": [{"nodes": list(one.nodes), **_encode_explanation(one.explanation)} for one in verdict.refused],
+        "changes": [{"change": one.text, "node": one.node} for one in verdict.changes],
+    }
+
+
+def _encode_explanation(explanation: Explanation) -> dict[str, Any]:
+    return {
+        "error": explanation.error or None,
+        "fatal": explanation.fatal,
+        "pools": list(explanation.pools),
+        "requests": [
+            {
+                "claim": request.claim,
+                "request": request.request,
+                "wanted": request.wanted,
+                "considered": request.considered,
+                "qualify": request.left,
+                "removed": [
+                    {
+                        "check": removal.check.value,
+                        "reason": removal.text,
+                        "devices": removal.devices,
+                        "saw": [{"value": value, "devices": count} for value, count in removal.saw],
+                    }
+                    for removal in request.removals
+                ],
+            }
+            for request in explanation.requests
+        ],
     }

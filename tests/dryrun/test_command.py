@@ -66,7 +66,8 @@ def test_a_claim_that_fits_nowhere_exits_with_1_and_says_what_is_in_the_way(dryr
     assert "request gpu wants 3, 2 of 2 devices qualify" in out
     code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim("device.driver == 'other'")))
     assert code == 1
-    assert "selector rules out 2" in out
+    assert "2 its selector wants device.driver == 'other'" in out
+    assert "saw driver gpu.nvidia.com" in out
 
 
 def test_a_selector_that_fails_or_does_not_compile_is_never_a_yes(dryrun: DryRun, write: Write) -> None:
@@ -86,7 +87,9 @@ def test_pods_are_placed_one_after_the_other(dryrun: DryRun, write: Write) -> No
     assert first["fits"]
     assert first["devices"][0]["device"] == "gpu-0"
     assert not second["fits"]
-    assert "in use" in second["refused"][0]["reason"]
+    (removed,) = second["refused"][0]["requests"][0]["removed"]
+    assert removed["check"] == "in use"
+    assert [one["value"] for one in removed["saw"]] == ["by default/whole-gpu-0-gpu"]
 
 
 def test_the_basic_form_in_a_v1_document_is_refused_with_the_fix(dryrun: DryRun, write: Write) -> None:

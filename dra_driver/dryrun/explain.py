@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why claims do not fit on a node, told from what the search itself saw.
+
+Every request is told how many devices there were and what removed how many of them. A device counts under the first
+check that removed it; checks that depend on what else was picked (counters, constraints) count a device when they
+removed it in any attempt.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..allocation import Check, Cluster, Features, NodeOutcome, Recorder, Refusal, Slot, allocate
+from ..allocation.capacity import CapacityRefusal
+from ..allocation.cel_selectors import compile_cel
+from ..allocation.pools import PoolState
+from ..allocation.selectors import Unmet
+from ..allocation.usage import PoolKey
+from ..resource import DeviceRequirements, DeviceTaint, ResourceClaim
+from .conjuncts import Blame
+
+SEARCH_STEPS = 20_000
+"""After so many steps the search that is watched ends: what is in the way has shown by then."""
+
+_SEEN_VALUES = 5
+_NAMED_HOLDERS = 2
+_CLASS_WANTS = "its DeviceClass wants"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What removed `devices` devices from a request, and the values that it saw, the most frequent first."""
+
+    check: Check
+    text: str
+    devices: int
+    saw: tuple[tuple[str, int], ...] = ()
+    by_class: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """A request (or alternative) on one node: it wants `wanted` devices, `left` of `considered` qualify for it."""
+
+    claim: str
+    request: str
+    wanted: int
+    considered: int
+    left: int
+    removals: tuple[Removal, ...]
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.wanted - self.left)
+
+    @property
+    def of_the_class(self) -> int:
+        """Devices that the DeviceClass, at least, selects."""
+        return self.considered - sum(one.devices for one in self.removals if one.by_class)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a node cannot have the claims. `error` ends the search by itself; `pools` are those that offer nothing."""
+
+    error: str
+    fatal: bool
+    requests: tuple[RequestReport, ...] = ()
+    pools: tuple[str, ...] = ()
+
+    @property
+    def distance(self) -> tuple[int, int]:
+        """How far from fitting, to compare nodes: devices that are missing, then how few are of the right class."""
+        missing = sum(one.missing for one in self.requests)
+        return (missing if self.requests else 1 << 30, -sum(one.of_the_class for one in self.requests))
+
+
+class Explainer:
+    """Explains nodes of one cluster."""
+
+    def __init__(self, cluster: Cluster, features: Features) -> None:
+        self._cluster = cluster
+        self._features = features
+        self._blame = Blame(compile_cel, features)
+
+    def explain(self, claims: Sequence[ResourceClaim], outcome: NodeOutcome) -> Explanation:
+        """Why `outcome.node` cannot have `claims`, which `outcome` says it cannot."""
+        if outcome.kind == "error" and outcome.fatal:
+            return Explanation(outcome.message, True)
+        seen = Recorder()
+        allocate(self._cluster, claims, outcome.node, self._features, observer=seen, limit=SEARCH_STEPS)
+        by_slot: dict[Slot, list[Refusal]] = defaultdict(list)
+        for refusal in seen.refusals:
+            by_slot[refusal.slot].append(refusal)
+        reports = [
+            self._report(claims[slot.claim], slot, count, candidates, by_slot[slot], seen)
+            for slot, count, candidates in seen.wanted
+        ]
+        pools = tuple(
+            f"pool {pool.driver}/{pool.name} is {pool.state.value}: {pool.reason}"
+            for pool in seen.skipped
+            if pool.state is not PoolState.COMPLETE
+        )
+        return Explanation(outcome.message, outcome.fatal, tuple(reports), pools)
+
+    def _report(
+        self,
+        claim: ResourceClaim,
+        slot: Slot,
+        wanted: int,
+        candidates: Sequence[int],
+        refusals: Iterable[Refusal],
+        seen: Recorder,
+    ) -> RequestReport:
+        picked = {device for picked_slot, device in seen.picked if picked_slot == slot}
+        counted: dict[tuple[Check, str], Counter[str]] = defaultdict(Counter)
+        devices: dict[tuple[Check, str], set[int]] = defaultdict(set)
+        for refusal in refusals:
+            if refusal.check is Check.PICKED:
+                continue
+            text, saw = self._words(claim, slot, refusal, seen)
+            key = (refusal.check, text)
+            if refusal.device not in devices[key]:
+                devices[key].add(refusal.device)
+                counted[key].update([saw] if saw else [])
+        ruled_out = {device for members in devices.values() for device in members} - picked
+        left = [device for device in candidates if device not in ruled_out]
+        order = list(Check)
+        removals = [
+            Removal(
+                check,
+                text,
+                len(members),
+                tuple(counted[check, text].most_common(_SEEN_VALUES)),
+                text.startswith(_CLASS_WANTS),
+            )
+            for (check, text), members in sorted(devices.items(), key=lambda one: order.index(one[0][0]))
+        ]
+        considered = len({*candidates, *(device for members in devices.values() for device in members)})
+        return RequestReport(str(claim.metadata), slot.request, wanted, considered, len(left), tuple(removals))
+
+    def _words(self, claim: ResourceClaim, slot: Slot, refusal: Refusal, seen: Recorder) -> tuple[str, str]:
+        """What removed the device, and what it saw there."""
+        assert seen.view is not None
+        pool, device = seen.view.device(refusal.device)
+        match refusal.check, refusal.detail:
+            case Check.SELECTOR, Unmet() as unmet:
+                part = self._blame.false_part(unmet.expression, pool.driver, device)
+                where = _CLASS_WANTS if unmet.of_class else "its selector wants"
+                return f"{where} {part.text}", ", ".join(f"{name} {value}" for name, value in part.saw.items())
+            case Check.IN_USE, tuple() as holders:
+                return "in use", ", ".join(_claim_names(holders))
+            case Check.TAINT, DeviceTaint() as taint:
+                return f"has taint {taint_text(taint)}, which is not tolerated", ""
+            case Check.COUNTERS, tuple() as keys:
+                sets = sorted({key[0] for key in keys if isinstance(key, tuple)})
+                return "not enough is left of the counters it shares", "; ".join(
+                    f"{name} {self._takers(pool.key, name)}" for name in sets
+                )
+            case Check.CAPACITY, CapacityRefusal() as lacking:
+                return f"capacity {lacking.capacity}", lacking.reason
+            case Check.CONSTRAINT, int() as index:
+                return f"would break {constraint_text(claim, index)}", ""
+            case Check.NODE, _:
+                return "is for other nodes", ""
+            case check, _:
+                return f"needs a feature gate that is off ({check.value})", ""
+
+    def _takers(self, pool: PoolKey, counter_set: str) -> str:
+        """Who draws on a counter set, besides the claims that are explained."""
+        names = list(dict.fromkeys(str(claim.metadata) for claim in self._holders.get((*pool, counter_set), ())))
+        if not names:
+            return "by what else the claims ask for"
+        more = f" and {len(names) - _NAMED_HOLDERS} more" if len(names) > _NAMED_HOLDERS else ""
+        return f"by {', '.join(names[:_NAMED_HOLDERS])}{more}"
+
+    @cached_property
+    def _holders(self) -> dict[tuple[str, str, str], list[ResourceClaim]]:
+        """The claims that draw on each counter set: by driver, pool and set."""
+        sets = {
+            (one.driver, one.pool.name, device.name): [taken.counter_set for taken in device.consumes_counters]
+            for one in self._cluster.slices
+            for device in one.devices
+            if device.consumes_counters
+        }
+        holders: dict[tuple[str, str, str], list[ResourceClaim]] = defaultdict(list)
+        for claim in self._cluster.claims:
+            for result in claim.allocation.results if claim.allocation is not None else ():
+                for name in sets.get((result.driver, result.pool, result.device), ()):
+                    holders[result.driver, result.pool, name].append(claim)
+        return holders
+
+
+def constraint_text(claim: ResourceClaim, index: int) -> str:
+    """A constraint for people: `matchAttribute gpu.nvidia.com/parentUUID`."""
+    constraint = claim.spec.constraints[index]
+    name = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
+    return f"{name} {constraint.match_attribute or constraint.distinct_attribute}"
+
+
+def taint_text(taint: DeviceTaint) -> str:
+    """A taint as kubectl writes it: `key=value:NoSchedule`."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def requirements_of(claim: ResourceClaim) -> Iterator[tuple[str, DeviceRequirements]]:
+    """Every request and alternative of a claim, by the name that slots have."""
+    for request in claim.spec.requests:
+        if request.exactly is not None:
+            yield request.name, request.exactly
+        for one in request.first_available:
+            yield f"{request.name}/{one.name}", one.requirements
+
+
+def _claim_names(holders: Iterable[object]) -> list[str]:
+    return [f"by {holder.metadata}" for holder in holders if isinstance(holder, ResourceClaim)]

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a claim fits nowhere, and what would make it fit."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from dra_driver.allocation import Check, Features
+from dra_driver.dryrun.conjuncts import parts
+from dra_driver.dryrun.evaluate import Verdict, evaluate
+from dra_driver.dryrun.explain import Removal
+from dra_driver.dryrun.inventory import with_defaults
+from dra_driver.dryrun.workload import Demand
+from dra_driver.resource import ResourceClaim
+from dra_driver.resource.codec import V1, Decoded, decode, decode_claim
+
+from .conftest import gpu, slice_of
+
+JSON = dict[str, Any]
+TAINT = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoExecute"}
+
+
+def claim(name: str = "wanted", *requests: JSON, devices: Sequence[str] = (), node: str = "node-a", **spec: Any) -> Any:
+    """A claim of one GPU, or of `requests`; allocated when it has `devices`."""
+    wanted = requests or ({"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}},)
+    value: JSON = {"metadata": {"name": name, "namespace": "ns", "uid": name}}
+    value["spec"] = {"devices": {"requests": list(wanted), **spec}}
+    if devices:
+        results = [{"request": "gpu", "driver": "gpu.nvidia.com", "pool": node, "device": one} for one in devices]
+        value["status"] = {"allocation": {"devices": {"results": results}}}
+    return decode_claim(value, V1)
+
+
+def request(name: str = "gpu", **exactly: Any) -> JSON:
+    return {"name": name, "exactly": {"deviceClassName": "gpu.nvidia.com", **exactly}}
+
+
+def selecting(expression: str, **exactly: Any) -> JSON:
+    return request(selectors=[{"cel": {"expression": expression}}], **exactly)
+
+
+def verdict(wanted: ResourceClaim, *objects: JSON | ResourceClaim) -> Verdict:
+    decoded: list[Decoded] = [one if isinstance(one, ResourceClaim) else decode(one) for one in objects]
+    (found,) = evaluate([Demand("the claim", (wanted,))], with_defaults(decoded), Features())
+    return found
+
+
+def removals(found: Verdict) -> tuple[Removal, ...]:
+    ((report,),) = (one.explanation.requests for one in found.refused)
+    return report.removals
+
+
+def changes(found: Verdict) -> list[str]:
+    return [change.text for change in found.changes]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("a == 1", ["a == 1"]),
+        ("a == 1 && b == 2", ["a == 1", "b == 2"]),
+        ("a == 'x && y' && b", ["a == 'x && y'", "b"]),
+        ("(a && b) && c", ["(a && b)", "c"]),
+        ("a.exists(x, x && y) && [b, c && d] == e", ["a.exists(x, x && y)", "[b, c && d] == e"]),
+        ("a || b && c", ["a || b && c"]),
+        ("a ? b && c : d", ["a ? b && c : d"]),
+        ("a.?b.orValue(c) && d", ["a.?b.orValue(c)", "d"]),
+        (r"r'\' == a && b", [r"r'\' == a", "b"]),
+        (r"'\'' == a && b", [r"'\'' == a", "b"]),
+        ('"""a && \n b""" == c && d', ['"""a && \n b""" == c', "d"]),
+        ("a // && not here\n&& b", ["a // && not here", "b"]),
+    ],
+)
+def test_a_chain_is_taken_apart_where_it_is_joined(expression: str, expected: list[str]) -> None:
+    assert parts(expression) == expected
+
+
+def test_the_false_part_of_a_selector_is_named_with_what_it_saw() -> None:
+    expression = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].productName == 'H200'"
+    found = verdict(claim("wanted", selecting(expression)), slice_of("node-a", gpu("gpu-0"), gpu("gpu-1", "A100")))
+    (removal,) = removals(found)
+    assert removal.text == "its selector wants device.attributes['gpu.nvidia.com'].productName == 'H200'"
+    assert (removal.check, removal.devices) == (Check.SELECTOR, 2)
+    assert dict(removal.saw) == {"productName NVIDIA H100 80GB HBM3": 1, "productName A100": 1}
+    assert changes(found) == ["do without device.attributes['gpu.nvidia.com'].productName == 'H200' in request gpu"]
+
+
+def test_devices_in_use_are_told_with_their_holders_and_waiting_helps() -> None:
+    busy = [claim("train-7", devices=["gpu-0"]), claim("train-8", devices=["gpu-1"])]
+    found = verdict(claim(), slice_of("node-a", gpu("gpu-0"), gpu("gpu-1")), *busy)
+    (removal,) = removals(found)
+    assert (removal.text, removal.devices) == ("in use", 2)
+    assert dict(removal.saw) == {"by ns/train-7": 1, "by ns/train-8": 1}
+    assert changes(found) == ["wait for claim ns/train-7", "wait for claim ns/train-8"]
+
+
+def test_only_the_claims_that_have_to_go_are_waited_for_when_one_is_not_enough() -> None:
+    names = [f"gpu-{index}" for index in range(4)]
+    elsewhere = [claim(f"other-{index}", devices=[f"gpu-{index}"], node="node-b") for index in range(1)]
+    busy = [claim(f"train-{index}", devices=[f"gpu-{index}"]) for index in range(4)]
+    slices = [slice_of("node-a", *map(gpu, names)), slice_of("node-b", gpu("gpu-0"))]
+    found = verdict(claim("wanted", request(count=2)), *slices, *elsewhere, *busy)
+    (change,) = [one for one in changes(found) if one.startswith("wait")]
+    assert change.count("train-") == 2
+    assert "other" not in change
+
+
+def test_a_taint_is_named_and_can_be_tolerated() -> None:
+    found = verdict(claim(), slice_of("node-a", {**gpu("gpu-0"), "taints": [TAINT]}))
+    (removal,) = removals(found)
+    assert removal.text == "has taint gpu.nvidia.com/xid=79:NoExecute, which is not tolerated"
+    assert changes(found) == ["tolerate taint gpu.nvidia.com/xid=79:NoExecute"]
+
+
+def test_a_constraint_that_cannot_be_met_can_be_dropped() -> None:
+    constraint = {"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/productName"}
+    wanted = claim("wanted", request(count=2), constraints=[constraint])
+    found = verdict(wanted, slice_of("node-a", gpu("gpu-0"), gpu("gpu-1", "A100")))
+    assert any(one.text == "would break matchAttribute gpu.nvidia.com/productName" for one in removals(found))
+    assert "drop the constraint matchAttribute gpu.nvidia.com/productName of claim ns/wanted" in changes(found)
+    assert "ask for 1 instead of 2 devices in request gpu" in changes(found)
+
+
+def test_counters_that_others_draw_on_are_told_with_who_draws() -> None:
+    def partition(name: str, slices: int) -> JSON:
+        counters = [{"counterSet": "set", "counters": {"slices": {"value": str(slices)}}}]
+        return {**gpu(name), "consumesCounters": counters}
+
+    shared = slice_of("node-a")
+    shared["metadata"]["name"] = "counters"
+    shared["spec"] = {
+        **{key: value for key, value in shared["spec"].items() if key != "devices"},
+        "sharedCounters": [{"name": "set", "counters": {"slices": {"value": "4"}}}],
+    }
+    devices = slice_of("node-a", partition("half-0", 2), partition("half-1", 2), partition("most", 3))
+    for one in (shared, devices):
+        one["spec"]["pool"]["resourceSliceCount"] = 2
+    wanted = claim("wanted", selecting("device.attributes['gpu.nvidia.com'].type == 'gpu'", count=2))
+    found = verdict(wanted, shared, devices, claim("train-7", devices=["half-0"]))
+    counted = [one for one in removals(found) if one.check is Check.COUNTERS]
+    assert counted
+    assert all("set by ns/train-7" in value for one in counted for value, _ in one.saw)
+    assert "wait for claim ns/train-7" in changes(found)
+
+
+def test_a_pool_that_is_not_complete_is_named() -> None:
+    broken = slice_of("node-a", gpu("gpu-0"))
+    broken["spec"]["pool"]["resourceSliceCount"] = 2
+    found = verdict(claim(), broken)
+    assert [one.explanation.pools for one in found.refused] == [
+        ("pool gpu.nvidia.com/node-a is incomplete: it has 1 slices of generation 1 instead of 2",)
+    ]
+
+
+def test_the_node_that_comes_closest_comes_first() -> None:
+    wanted = claim("wanted", selecting("device.attributes['gpu.nvidia.com'].productName == 'H200'", count=2))
+    slices = [slice_of("far", gpu("gpu-0"), gpu("gpu-1")), slice_of("near", gpu("gpu-0", "H200"))]
+    assert [one.nodes for one in verdict(wanted, *slices).refused] == [("near",), ("far",)]
+
+
+def test_an_error_of_the_whole_attempt_is_told_once() -> None:
+    slices = [slice_of(node, gpu("gpu-0")) for node in ("a", "b", "c")]
+    found = verdict(claim("wanted", selecting("device.nothing == 1")), *slices)
+    (refused,) = found.refused
+    assert refused.explanation.fatal
+    assert found.changes == (), "an expression that does not compile has to be mended first"
