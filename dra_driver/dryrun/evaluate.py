@@ -10,6 +10,7 @@ from ..resource import AllocationResult, Device, Node, ResourceClaim
 from ..resource.codec import Decoded
 from .changes import Change, helpful_changes
 from .explain import Explainer, Explanation
+from .extended import claim_for
 from .workload import Demand
 
 MOST_EXPLAINED = 50
@@ -69,6 +70,8 @@ def evaluate(demands: Iterable[Demand], objects: Sequence[Decoded], features: Fe
 
 def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Verdict, list[ResourceClaim]]:
     pending = [claim for claim in demand.claims if claim.allocation is None]
+    if demand.extended:
+        pending.append(claim_for(demand.extended, demand.pod, cluster.classes, demand.name))
     outcomes = allocate_all(cluster, pending, features)
     away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand))}
     groups = [(group.outcome, [name for name in group.nodes if name not in away]) for group in outcomes.groups]
@@ -118,6 +121,9 @@ def _kept_away(node: Node, demand: Demand) -> str:
     for key, value in (demand.node_selector or {}).items():
         if node.metadata.labels.get(key) != value:
             return f"the pod's nodeSelector wants {key}={value}"
+    for one in demand.extended:
+        if one.resource in node.plugin_resources:
+            return f"a device plugin offers {one.resource} there, which is not evaluated"
     return ""
 
 

@@ -6,14 +6,15 @@ without it there is no telling what the pod needs.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..command import InputError
-from ..resource import ResourceClaim, ResourceClaimTemplate
+from ..resource import ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..resource.codec import Decoded, DecodeError, Fields, decode
 from .documents import Document
+from .extended import ExtendedRequest
 
 _GROUP = "resource.k8s.io/"
 _DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
@@ -33,20 +34,24 @@ _REPLICAS: dict[str, tuple[str, ...]] = {
     "Job": ("spec", "parallelism"),
     "CronJob": ("spec", "jobTemplate", "spec", "parallelism"),
 }
-_EXTENDED_RESOURCE = re.compile(r"(requests\.)?[a-z0-9.-]+\.[a-z]+/.+")
+_EXTENDED_RESOURCE = re.compile(
+    r"(?!([a-z0-9.-]+\.)?kubernetes\.io/)[a-z0-9.-]+/.+|deviceclass\.resource\.kubernetes\.io/.+"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What is to be scheduled together: a pod with all its claims, or a claim by itself.
 
-    `node_name` and `node_selector` are the pod's own.
+    `node_name` and `node_selector` are the pod's own, `extended` the extended resources that its containers request.
     """
 
     name: str
     claims: tuple[ResourceClaim, ...]
     node_name: str = ""
     node_selector: Mapping[str, str] | None = None
+    extended: tuple[ExtendedRequest, ...] = ()
+    pod: ObjectMeta = field(default_factory=ObjectMeta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +145,22 @@ def _demand(document: Document, spec: Mapping[str, Any], found: _Found, index: i
     pod = document.name if document.kind == "Pod" and count == 1 else f"{document.name}-{index}"
     fields = Fields(spec, strict=False)
     claims = dict(fields.objects("resourceClaims", lambda one: _claim(one, namespace, pod, found)))
-    for containers in ("initContainers", "containers"):
-        fields.objects(containers, lambda one: _check_container(one, claims))
+    first = fields.objects("initContainers", lambda one: one)
+    every = [*first, *fields.objects("containers", lambda one: one)]
+    extended = [
+        replace(request, short_lived=number < len(first) and container.text("restartPolicy") != "Always")
+        for number, container in enumerate(every)
+        for request in _check_container(container, claims, number)
+    ]
     label = f"{document.kind} {document.name}" + (f", pod {index + 1} of {count}" if count > 1 else "")
-    return Demand(label, tuple(claims.values()), fields.text("nodeName"), fields.text_map("nodeSelector") or None)
+    return Demand(
+        label,
+        tuple(claims.values()),
+        fields.text("nodeName"),
+        fields.text_map("nodeSelector") or None,
+        tuple(extended),
+        ObjectMeta(name=pod.rpartition("/")[2], namespace=namespace),
+    )
 
 
 def _claim(fields: Fields, namespace: str, pod: str, found: _Found) -> tuple[str, ResourceClaim]:
@@ -163,7 +180,8 @@ def _claim(fields: Fields, namespace: str, pod: str, found: _Found) -> tuple[str
     )
 
 
-def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim]) -> None:
+def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim], number: int) -> Iterator[ExtendedRequest]:
+    """Check what the container uses of the pod's claims; gives the extended resources that it requests."""
     resources = fields.object("resources")
     if resources is None:
         return
@@ -174,12 +192,16 @@ def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim]) -> Non
         names = [one.name for one in claims[name].spec.requests]
         if request and request not in names:
             raise claim.error("request", f"{request!r} is no request of the claim (it has {', '.join(names)})")
-    for section in ("requests", "limits"):
-        for resource in resources.raw_object(section) or {}:
-            if _EXTENDED_RESOURCE.fullmatch(resource):
-                raise resources.error(
-                    f"{section}[{resource}]", "extended resources are not evaluated yet; write it as a ResourceClaim"
-                )
+    # Limits count as requests where there are none.
+    wanted = {**(resources.raw_object("limits") or {}), **(resources.raw_object("requests") or {})}
+    extended = sorted(name for name in wanted if _EXTENDED_RESOURCE.fullmatch(name))
+    for index, name in enumerate(sorted(wanted)):
+        if name in extended:
+            amount = resources.as_quantity(f"requests[{name}]", wanted[name])
+            if amount.nanos % 10**9:
+                raise resources.error(f"requests[{name}]", "extended resources come in whole numbers")
+            if amount.nanos:
+                yield ExtendedRequest(number, f"container-{number}-request-{index}", name, amount.nanos // 10**9)
 
 
 def _instantiate(template: ResourceClaimTemplate, name: str, namespace: str) -> ResourceClaim:

@@ -71,9 +71,10 @@ class NodeSelector:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What allocation needs to know of a core/v1 Node."""
+    """What allocation needs to know of a core/v1 Node. `plugin_resources` are those that device plugins offer there."""
 
     metadata: ObjectMeta
+    plugin_resources: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:

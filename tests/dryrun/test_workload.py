@@ -89,8 +89,8 @@ def test_pods_can_share_a_claim() -> None:
             r"'g' is no request of the claim \(it has gpu\)",
         ),
         (
-            (TEMPLATE, pod(containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}])),
-            "extended resources are not evaluated yet",
+            (TEMPLATE, pod(containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "500m"}}}])),
+            "extended resources come in whole numbers",
         ),
         ((workload("Deployment", {"replicas": 1}),), "spec.template.spec is missing"),
         ((CLAIM.replace("exactly", "exactli"),), "exactli"),

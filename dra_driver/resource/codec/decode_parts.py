@@ -112,8 +112,13 @@ def toleration(fields: Fields) -> DeviceToleration:
 
 
 def decode_node(value: object, *, strict: bool = True) -> Node:
-    """The metadata of a core/v1 Node; the rest of it is not read."""
+    """The metadata of a core/v1 Node and the names of its allocatable extended resources; the rest is not read."""
     top = Fields(value, strict=strict)
-    node = Node(object_meta(top))
+    metadata = object_meta(top)
+    status = top.object("status")
+    allocatable = (status.raw_object("allocatable") if status is not None else None) or {}
+    if status is not None:
+        status.ignore_rest()
     top.ignore_rest()
-    return node
+    offered = (name for name, amount in allocatable.items() if "/" in name and str(amount) != "0")
+    return Node(metadata, frozenset(offered))
