@@ -2,6 +2,7 @@
 """Reading the claims that kubelet only names."""
 
 from dra_driver.cluster import ApiClient, Connection, NotFoundError, claims_of, newest_dialect
+from dra_driver.cluster.client import JSON
 from dra_driver.resource import ResourceClaim
 from dra_driver.resource.codec import DecodeError, Dialect, decode_claim
 
@@ -9,7 +10,9 @@ from .plan import ClaimRef, PrepareError
 
 
 class ClaimReader:
-    """Gets claims in the newest version of the API that the server has, which it asks for once."""
+    """Gets claims in the newest version of the API that the server has, which it asks for once; again when that
+    version is gone, as it may be after an upgrade of the cluster.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._client = ApiClient(connection)
@@ -17,13 +20,22 @@ class ClaimReader:
 
     def __call__(self, ref: ClaimRef) -> ResourceClaim:
         """The claim. Raises ApiError, or PrepareError when there is none."""
-        if self._dialect is None:
-            self._dialect = newest_dialect(self._client)
+        dialect = self._dialect or newest_dialect(self._client)
+        value = self._get(ref, dialect)
+        if value is None:
+            newest = newest_dialect(self._client)
+            if newest != dialect:
+                dialect, value = newest, self._get(ref, newest)
+        self._dialect = dialect
+        if value is None:
+            raise PrepareError(f"there is no ResourceClaim {ref}: it was deleted after the pod was scheduled")
         try:
-            value = self._client.get(claims_of(self._dialect), ref.name, ref.namespace)
-        except NotFoundError:
-            raise PrepareError(f"there is no ResourceClaim {ref}: it was deleted after the pod was scheduled") from None
-        try:
-            return decode_claim(value, self._dialect, strict=False)
+            return decode_claim(value, dialect, strict=False)
         except DecodeError as error:
             raise PrepareError(f"ResourceClaim {ref} cannot be read: {error}") from None
+
+    def _get(self, ref: ClaimRef, dialect: Dialect) -> JSON | None:
+        try:
+            return self._client.get(claims_of(dialect), ref.name, ref.namespace)
+        except NotFoundError:
+            return None

@@ -29,8 +29,11 @@ class ClaimSpecs:
         self._common.remove_leftovers()
 
     def write_common(self, driver_version: str) -> None:
-        """Describe what every container needs. Raises DriverFilesError or OSError."""
-        found = cdi.common_edits(self._root, driver_version, self._hook)
+        """Describe what every container needs. Raises PrepareError without the driver's files, or OSError."""
+        try:
+            found = cdi.common_edits(self._root, driver_version, self._hook)
+        except cdi.DriverFilesError as error:
+            raise PrepareError(str(error)) from None
         for warning in found.warnings:
             log.warning("%s", warning)
         file = self._common.write(cdi.base_spec(found.edits))
@@ -53,8 +56,8 @@ class ClaimSpecs:
         return self._claims.file(uid).exists()
 
     def remove(self, uid: str) -> bool:
-        """Remove the claim's spec; False when there is none."""
-        return self._claims.remove(uid)
+        """Remove the claim's spec; False when there is none, whatever else is wrong with the directory."""
+        return self.exists(uid) and self._claims.remove(uid)
 
     def claims(self) -> list[str]:
         """The UIDs of all claims that have a spec."""

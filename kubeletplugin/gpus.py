@@ -15,6 +15,7 @@ from dra_driver.gpu.inventory import Gpu, Inventory, read_inventory
 from dra_driver.gpu.nvml import NO_DRIVER, Nvml, NvmlError
 
 from .mig import MigInstances
+from .plan import PrepareError
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ _LONGEST_PAUSE = 10.0
 
 
 class NoDriverError(Exception):
-    """There is no working NVIDIA driver at the moment; the text says what NVML said."""
+    """The GPUs cannot be used at the moment; the text says what NVML said, or what else is missing."""
 
 
 class Gpus:
@@ -66,14 +67,17 @@ def _by_name(inventory: Inventory) -> Mapping[str, Gpu | MigPlacement]:
 
 
 class GpuAccess:
-    """Finds the driver and keeps to it. `current` gives the GPUs or says why there are none."""
+    """Finds the driver and keeps to it. `current` gives the GPUs or says why there are none.
+
+    `on_ready` may raise PrepareError, OSError or NvmlError: then everything is tried again.
+    """
 
     def __init__(self, nvml: Callable[[], Nvml], sys_root: Path, on_ready: Callable[[Gpus], None]) -> None:
         self._make_nvml = nvml
         self._sys_root = sys_root
         self._on_ready = on_ready
         self._gpus: Gpus | None = None
-        self._problem = "it is being looked for"
+        self._problem = "the NVIDIA driver is not ready: it is being looked for"
         self._lost = threading.Event()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="gpu-access", daemon=True)
@@ -88,40 +92,45 @@ class GpuAccess:
         self._lost.set()
 
     def current(self) -> Gpus:
-        """The GPUs. Raises NoDriverError at once when there is no driver."""
+        """The GPUs. Raises NoDriverError at once when there is no driver, or nothing can be made ready with it."""
         gpus = self._gpus
         if gpus is None:
-            raise NoDriverError(f"the NVIDIA driver is not ready: {self._problem}")
+            raise NoDriverError(self._problem)
         return gpus
 
     def report(self, error: NvmlError) -> None:
         """An NVML call failed: when that says that the driver is gone, start to look for one again."""
         if error.code in NO_DRIVER and self._gpus is not None:
             log.warning("the NVIDIA driver went away: %s", error)
-            self._problem = str(error)
+            self._problem = f"the NVIDIA driver is not ready: {error}"
             self._gpus = None
             self._lost.set()
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE
         while not self._stopped:
+            self._lost.clear()
             try:
                 gpus = self._connect()
-            except NvmlError as error:
-                if str(error) != self._problem:
-                    log.warning("no NVIDIA driver yet: %s", error)
-                self._problem = str(error)
+                self._on_ready(gpus)
+            except (NvmlError, PrepareError, OSError) as error:
+                self._explain(error)
                 self._lost.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
             pause = _FIRST_PAUSE
-            self._lost.clear()
-            self._on_ready(gpus)
             self._gpus = gpus
             log.info(
                 "GPUs are ready", extra={"gpus": len(gpus.inventory.gpus), "driver": gpus.inventory.driver_version}
             )
             self._lost.wait()
+
+    def _explain(self, error: Exception) -> None:
+        what = "the NVIDIA driver is not ready" if isinstance(error, NvmlError) else "the node is not ready for claims"
+        problem = f"{what}: {error}"
+        if problem != self._problem:
+            log.warning("%s; trying again", problem)
+        self._problem = problem
 
     def _connect(self) -> Gpus:
         nvml = self._make_nvml()

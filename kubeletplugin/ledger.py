@@ -26,6 +26,10 @@ class Ledger:
         with self._lock:
             return list(self._by_uid.values())
 
+    def unreadable(self) -> set[str]:
+        """The UIDs of claims whose record exists and cannot be read."""
+        return self._records.unreadable()
+
     def open(self, record: Record) -> None:
         """Record a new claim, unless a device that it wants to itself is another claim's: then PrepareError."""
         uid = record.plan.claim.uid

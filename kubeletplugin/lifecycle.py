@@ -77,14 +77,16 @@ class Lifecycle:
             if record is None:
                 self._specs.remove(ref.uid)
                 return
-            record = self._ledger.update(replace(record, state=State.UNPREPARING))
             self._specs.remove(ref.uid)
             if not record.plan.slots():
                 self._ledger.close(ref.uid)
                 return
+            record, noted = self._note_unpreparing(record)
             try:
                 self._undo(record, self._access.current())
             except NoDriverError as error:
+                if not noted:
+                    raise
                 log.warning("claim is unprepared except for its MIG instances: %s", error, extra=_fields(record))
             except NvmlError as error:
                 self._access.report(error)
@@ -103,7 +105,7 @@ class Lifecycle:
                     self._recover(current, gpus)
                 except EXPECTED_ERRORS as error:
                     log.error("claim could not be recovered: %s", error, extra=_fields(current))
-        known = {record.plan.claim.uid for record in self._ledger.all()}
+        known = {record.plan.claim.uid for record in self._ledger.all()} | self._ledger.unreadable()
         for uid in self._specs.claims():
             if uid not in known:
                 log.warning("removing the CDI spec of an unknown claim", extra={"claim_uid": uid})
@@ -166,6 +168,16 @@ class Lifecycle:
             instances[name] = ids if noted is None else replace(ids, made=noted.made)
             log.debug("MIG instance is ready", extra={**_fields(record), "device": name, "mig_uuid": ids.uuid})
         return replace(record, instances=instances)
+
+    def _note_unpreparing(self, record: Record) -> tuple[Record, bool]:
+        """The record as it is from now on, and whether that could be written. A full disk must not keep a claim: pods
+        are evicted because of it. kubelet asks again for what is broken off.
+        """
+        try:
+            return self._ledger.update(replace(record, state=State.UNPREPARING)), True
+        except OSError as error:
+            log.warning("unpreparing without a note of it: %s", error, extra=_fields(record))
+            return record, False
 
     def _undo(self, record: Record, gpus: Gpus) -> None:
         """Remove everything that was done for a claim, and then its record."""

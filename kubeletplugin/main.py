@@ -2,6 +2,7 @@
 """The dra-kubeletplugin command: prepares claims on one node for kubelet."""
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from dra_driver.gpu.options import Hardware, hardware_options
 from .claims import ClaimReader
 from .claimspecs import ClaimSpecs
 from .gpus import GpuAccess, Gpus
+from .instance import AnotherInstanceError, only_instance
 from .lifecycle import Lifecycle
 from .records import Records
 from .registration import RegistrationService
@@ -92,9 +94,29 @@ def kubeletplugin(
         raise UserError(str(error)) from None
     end_when_a_thread_fails()
     folder = kubelet_plugins_directory_path.absolute() / DRIVER_NAME
+    registry = kubelet_registrar_directory_path.absolute()
+    hook = cdi.HookTool(nvidia_cdi_hook_path) if nvidia_cdi_hook_path else None
+    try:
+        with only_instance(folder):
+            _serve(node_name, connection, folder, registry, cdi_root.absolute(), hook, hardware)
+    except (AnotherInstanceError, SocketError) as error:
+        raise UserError(str(error)) from None
+    except OSError as error:
+        raise UserError(f"cannot start: {error}") from None
+
+
+def _serve(
+    node_name: str,
+    connection: Connection,
+    folder: Path,
+    registry: Path,
+    cdi_root: Path,
+    hook: cdi.HookTool | None,
+    hardware: Hardware,
+) -> None:
+    """Answer kubelet until a signal comes. `folder` is the driver's own, `registry` kubelet's. Raises SocketError."""
     root = driver_root(hardware)
-    hook = cdi.HookTool(nvidia_cdi_hook_path) if nvidia_cdi_hook_path else cdi.find_hook_tool(root.files)
-    specs = ClaimSpecs(cdi_root.absolute(), root, hook)
+    specs = ClaimSpecs(cdi_root, root, hook or cdi.find_hook_tool(root.files))
 
     def ready(gpus: Gpus) -> None:
         specs.write_common(gpus.inventory.driver_version)
@@ -113,26 +135,28 @@ def kubeletplugin(
     service = SocketServer(folder / "dra.sock", dra, threads=16)
     versions = [f"{version}.DRAPlugin" for version in VERSIONS]
     registration = SocketServer(
-        kubelet_registrar_directory_path.absolute() / f"{DRIVER_NAME}-reg.sock",
+        registry / f"{DRIVER_NAME}-reg.sock",
         RegistrationService(service.path, versions),
         threads=1,
     )
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    try:
-        service.start()  # kubelet connects to it as soon as it sees the other one
-        registration.start()
-    except SocketError as error:
-        raise UserError(str(error)) from None
+    service.start()  # kubelet connects to it as soon as it sees the other one
+    registration.start()
     access.start()
     log.info("started", extra={"version": __version__, "node": node_name, "socket": str(service.path)})
     stopped.wait()
     access.stop()
     registration.stop()
-    dra.drain(_STOP_SECONDS)
-    service.stop()
-    log.info("stopped")
+    if dra.drain(_STOP_SECONDS):
+        service.stop()
+        log.info("stopped")
+        return
+    log.warning("stopped while calls were running; the next start undoes what they left")
+    service.path.unlink(missing_ok=True)
+    logging.shutdown()
+    os._exit(0)  # a call that hangs in the driver cannot be ended, and its thread would be waited for
 
 
 def driver_root(hardware: Hardware) -> cdi.DriverRoot:

@@ -86,16 +86,24 @@ class Records:
         """Write or replace a claim's record; it is on the disk when this returns."""
         path = self._path(record.plan.claim.uid)
         temporary = path.with_suffix(".new")
-        with temporary.open("wb") as file:
-            file.write(_encode(record))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        try:
+            with temporary.open("wb") as file:
+                file.write(_encode(record))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise OSError(error.errno, error.strerror, str(path)) from None
         self._sync_folder()
 
     def remove(self, uid: str) -> None:
         """Forget a claim."""
         self._path(uid).unlink(missing_ok=True)
+
+    def unreadable(self) -> set[str]:
+        """The UIDs of claims that have a record which this plugin cannot read."""
+        return self._newer | {path.stem for path in self._folder.glob(f"*{_DAMAGED}")}
 
     def check(self, uid: str) -> None:
         """Raises RecordError when nothing may be recorded under `uid`."""

@@ -39,19 +39,19 @@ class DraService:
             server.add_generic_rpc_handlers((self._handler(version, messages),))
 
     def drain(self, seconds: float) -> bool:
-        """Wait so long for running calls to end; gives whether they did. A gRPC server's own grace period waits for
-        idle connections too, which kubelet keeps open.
+        """Wait so long for running calls to end and their answers to be sent; gives whether they were. A gRPC server's
+        own grace period waits for idle connections too, which kubelet keeps open.
         """
         with self._idle:
             return self._idle.wait_for(lambda: self._calls == 0, timeout=seconds)
 
     def _handler(self, version: str, messages: Any) -> "grpc.GenericRpcHandler[Any, Any]":
-        def prepare(request: Any, _context: grpc.ServicerContext) -> Any:
-            answers = self._each(request.claims, lambda ref: self._prepare(ref, messages))
+        def prepare(request: Any, context: grpc.ServicerContext) -> Any:
+            answers = self._each(request.claims, context, lambda ref: self._prepare(ref, messages))
             return messages.NodePrepareResourcesResponse(claims=answers)
 
-        def unprepare(request: Any, _context: grpc.ServicerContext) -> Any:
-            answers = self._each(request.claims, lambda ref: self._unprepare(ref, messages))
+        def unprepare(request: Any, context: grpc.ServicerContext) -> Any:
+            answers = self._each(request.claims, context, lambda ref: self._unprepare(ref, messages))
             return messages.NodeUnprepareResourcesResponse(claims=answers)
 
         methods = {
@@ -68,22 +68,30 @@ class DraService:
         }
         return grpc.method_handlers_generic_handler(f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin", methods)
 
-    def _each(self, claims: Sequence[Any], work: Callable[[ClaimRef], Any]) -> dict[str, Any]:
+    def _each(
+        self, claims: Sequence[Any], context: grpc.ServicerContext, work: Callable[[ClaimRef], Any]
+    ) -> dict[str, Any]:
         refs = [ClaimRef(claim.namespace, claim.name, claim.uid) for claim in claims]
-        with self._counted():
+        with self._counted(context):
             answers = map(work, refs) if len(refs) == 1 else self._pool.map(work, refs)
             return dict(zip((ref.uid for ref in refs), answers, strict=True))
 
     @contextlib.contextmanager
-    def _counted(self) -> Iterator[None]:
-        with self._idle:
-            self._calls += 1
+    def _counted(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Count the work, which may outlast the caller's patience, and the call, which ends when its answer is sent."""
+        self._count(1)
         try:
+            self._count(1)
+            if not context.add_callback(lambda: self._count(-1)):
+                self._count(-1)  # the caller has hung up
             yield
         finally:
-            with self._idle:
-                self._calls -= 1
-                self._idle.notify_all()
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        with self._idle:
+            self._calls += change
+            self._idle.notify_all()
 
     def _prepare(self, ref: ClaimRef, messages: Any) -> Any:
         try:

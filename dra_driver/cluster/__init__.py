@@ -3,14 +3,15 @@
 
 The official client loads every model of every API group; a node agent needs five verbs on three kinds. So
 requests go through urllib3 here, and JSON is turned into the vocabulary by `dra_driver.resource.codec`.
-Credentials that need a program or a cloud login are left to the official client (see `credentials`).
+Kubeconfigs are read here too, and their exec programs run.
 """
 
 from .client import ApiClient, Kind, Page
 from .connection import Connection
-from .credentials import ConfigError, Credentials, load_credentials
+from .credentials import ConfigError, Credentials
 from .errors import ApiError, ConflictError, GoneError, NotFoundError, StatusError, UnreachableError
 from .kinds import NODES, claims_of, newest_dialect, slices_of
+from .login import load_credentials
 from .watch import Watcher
 
 __all__ = [

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import urllib3
 
 from .connection import Connection
-from .errors import StatusError, UnreachableError, error_of_status, status_error
+from .errors import GoneError, StatusError, UnreachableError, error_of_status, status_error
 
 JSON = dict[str, Any]
 
@@ -64,21 +64,35 @@ class ApiClient:
         return self._json("GET", path)
 
     def list(self, kind: Kind, *, namespace: str = "", field_selector: str = "", label_selector: str = "") -> Page:
-        """All objects of a collection, read in pages."""
-        query = _query(fieldSelector=field_selector, labelSelector=label_selector, limit=_PAGE)
+        """All objects of a collection, read in pages; at once when that takes longer than the server's memory."""
+        selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
+        path = kind.path(namespace)
+        try:
+            return self._pages(path, {**selectors, "limit": str(_PAGE)})
+        except GoneError:
+            return self._pages(path, selectors)
+
+    def _pages(self, path: str, parameters: Mapping[str, str]) -> Page:
         items: list[JSON] = []
-        page = self._json("GET", f"{kind.path(namespace)}?{query}")
-        items += page.get("items") or []
-        while token := page["metadata"].get("continue"):
-            page = self._json("GET", f"{kind.path(namespace)}?{query}&{urlencode({'continue': token})}")
+        token = ""
+        while True:
+            page = self._json("GET", f"{path}?{_query({**parameters, 'continue': token})}")
+            meta = page.get("metadata") or {}
             items += page.get("items") or []
-        return Page(items, page["metadata"]["resourceVersion"])
+            token = meta.get("continue") or ""
+            if not token:
+                return Page(items, str(meta.get("resourceVersion") or ""))
 
     def create(
         self, kind: Kind, value: Mapping[str, Any], namespace: str = "", *, name: str = "", subresource: str = ""
     ) -> JSON:
-        """A new object, or with `name` and `subresource` one that is made there (a pod's binding)."""
-        return self._json("POST", kind.path(namespace, name, subresource), value)
+        """A new object, or with `name` and `subresource` one that is made there (a pod's binding).
+
+        ConflictError may mean that it was made by this very call: the answer was lost and the request repeated. A
+        name that the server is to generate excludes that, and a lost answer is then an UnreachableError.
+        """
+        named = bool(name or value.get("metadata", {}).get("name"))
+        return self._json("POST", kind.path(namespace, name, subresource), value, repeatable=named)
 
     def update(self, kind: Kind, value: Mapping[str, Any], *, subresource: str = "") -> JSON:
         """Replace an object, or its status; its resourceVersion must be the current one."""
@@ -104,14 +118,16 @@ class ApiClient:
         self, kind: Kind, resource_version: str, *, namespace: str = "", field_selector: str = ""
     ) -> Iterator[tuple[str, JSON]]:
         """(type, object) of each change after `resource_version`, ADDED, MODIFIED, DELETED or BOOKMARK, until the
-        server ends the stream. Raises GoneError when the version is too old.
+        server ends the stream. Raises GoneError when the version is too old. Every object has a resourceVersion.
         """
         query = _query(
-            watch="1",
-            resourceVersion=resource_version,
-            fieldSelector=field_selector,
-            allowWatchBookmarks="true",
-            timeoutSeconds=_WATCH_SECONDS,
+            {
+                "watch": "1",
+                "resourceVersion": resource_version,
+                "fieldSelector": field_selector,
+                "allowWatchBookmarks": "true",
+                "timeoutSeconds": str(_WATCH_SECONDS),
+            }
         )
         path = f"{kind.path(namespace)}?{query}"
         response = self._connection.request("GET", path, stream_seconds=_WATCH_SECONDS + 10)
@@ -119,18 +135,23 @@ class ApiClient:
             if response.status != 200:
                 raise status_error(f"GET {path}", response.status, response.read())
             for line in _lines(response, path):
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise error_of_status(f"watch {path}", event["object"])
-                yield event["type"], event["object"]
+                yield _event(line, path)
         finally:
             response.close()
 
     def _json(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        *,
+        repeatable: bool = True,
     ) -> JSON:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        response = self._connection.request(method, path, body=data, content_type=content_type if data else None)
+        response = self._connection.request(
+            method, path, body=data, content_type=content_type if data else None, repeatable=repeatable
+        )
         if not 200 <= response.status < 300:
             raise status_error(f"{method} {path}", response.status, response.data)
         try:
@@ -142,8 +163,21 @@ class ApiClient:
         return value
 
 
-def _query(**parameters: str | int) -> str:
-    return urlencode({name: value for name, value in parameters.items() if value != ""})
+def _query(parameters: Mapping[str, str]) -> str:
+    return urlencode({name: value for name, value in parameters.items() if value})
+
+
+def _event(line: bytes, path: str) -> tuple[str, JSON]:
+    try:
+        event = json.loads(line)
+        kind, value = str(event["type"]), event["object"]
+        if kind != "ERROR" and not value["metadata"]["resourceVersion"]:
+            raise ValueError("an object without a resourceVersion")
+    except (ValueError, KeyError, TypeError):
+        raise UnreachableError(f"watch {path}: the server sent {line[:200]!r}, which is not an event") from None
+    if kind == "ERROR":
+        raise error_of_status(f"watch {path}", value)
+    return kind, value
 
 
 def _lines(response: urllib3.BaseHTTPResponse, path: str) -> Iterator[bytes]:

@@ -7,22 +7,14 @@ import ssl
 from typing import Any
 
 import urllib3
-from urllib3.util import Retry, Timeout, parse_url
+from urllib3.util import Timeout, Url, parse_url
 
-from .credentials import Credentials
+from .credentials import ConfigError, Credentials
 from .errors import UnreachableError
+from .retries import ONCE, REPEATABLE
 
-_ORDINARY = Timeout(connect=5.0, read=30.0)
-# Refused and overloaded requests are tried again; every write carries a name or a resource version, so that
-# one which did arrive after all is answered with a conflict instead of being done twice.
-_RETRY = Retry(
-    total=4,
-    status_forcelist=(429, 502, 503, 504),
-    allowed_methods=None,
-    backoff_factor=0.1,
-    backoff_jitter=0.2,
-    raise_on_status=False,
-)
+_CONNECT_SECONDS = 5.0
+_READ_SECONDS = 20.0  # with the one repetition within kubelet's 45 s for a call
 _KEEP_ALIVE = [  # a dead peer is noticed within a minute, also on an idle watch
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -33,18 +25,27 @@ _KEEP_ALIVE = [  # a dead peer is noticed within a minute, also on an idle watch
 
 
 class Connection:
-    """Requests to one server with one identity. Closed by `close` or as a context manager."""
+    """Requests to one server with one identity. Closed by `close` or as a context manager.
 
-    def __init__(self, credentials: Credentials, user_agent: str, connections: int = 8) -> None:
-        url = parse_url(credentials.server)
-        if url.scheme not in ("http", "https") or not url.host:
-            raise UnreachableError(f"{credentials.server!r} is not the URL of a server (https://host:port)")
-        self.server = credentials.server
+    `read_seconds` is how long an answer may take. Raises ConfigError when the credentials cannot be used.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        user_agent: str,
+        *,
+        connections: int = 8,
+        read_seconds: float = _READ_SECONDS,
+    ) -> None:
+        url = _url(credentials.server)
+        host = (url.host or "").strip("[]")
+        self.server = credentials.server.rstrip("/")
         self._prefix = (url.path or "").rstrip("/")
         self._token = credentials.token
         self._headers = {"Accept": "application/json", "User-Agent": user_agent}
-        common: dict[str, Any] = {"maxsize": connections, "timeout": _ORDINARY, "socket_options": _KEEP_ALIVE}
-        host = url.host.strip("[]")
+        self._timeout = Timeout(connect=_CONNECT_SECONDS, read=read_seconds)
+        common: dict[str, Any] = {"maxsize": connections, "socket_options": _KEEP_ALIVE}
         if url.scheme == "http":
             self._pool = urllib3.HTTPConnectionPool(host, url.port or 80, **common)
         else:
@@ -65,12 +66,17 @@ class Connection:
         body: bytes | None = None,
         content_type: str | None = None,
         stream_seconds: float | None = None,
+        repeatable: bool = True,
     ) -> urllib3.BaseHTTPResponse:
         """One request; any HTTP status is an answer. With `stream_seconds` the body is left to be read piece by
-        piece, with that long a pause at most. Raises UnreachableError, and ConfigError when there is no token.
+        piece, with that long a pause at most. What is not `repeatable` is never sent again once the server may have
+        seen it. Raises UnreachableError, also when there is no token at the moment.
         """
         headers = dict(self._headers)
-        token = self._token()
+        try:
+            token = self._token()
+        except ConfigError as error:
+            raise UnreachableError(f"{method} {self.server}{path}: {error}") from None
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if content_type:
@@ -82,9 +88,9 @@ class Connection:
                 self._prefix + path,
                 body=body,
                 headers=headers,
-                retries=_RETRY,
+                retries=REPEATABLE if repeatable else ONCE,
                 redirect=False,
-                timeout=Timeout(connect=5.0, read=stream_seconds) if streamed else _ORDINARY,
+                timeout=Timeout(connect=_CONNECT_SECONDS, read=stream_seconds) if streamed else self._timeout,
                 preload_content=not streamed,
             )
         except urllib3.exceptions.HTTPError as error:
@@ -107,14 +113,32 @@ def _reason(error: BaseException) -> str:
     return str(cause if isinstance(cause, BaseException) else error)
 
 
+def _url(server: str) -> Url:
+    try:
+        url = parse_url(server)
+    except urllib3.exceptions.LocationParseError:
+        url = Url()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError(f"{server!r} is not the URL of a server (https://host:port)")
+    return url
+
+
 def _tls(credentials: Credentials) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=credentials.ca)
+    try:
+        context = ssl.create_default_context(cadata=credentials.ca or None)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(
+            f"the certificate authority of {credentials.server} is not a PEM certificate: {error}"
+        ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if credentials.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if credentials.client_certificate is not None:
-        _load_certificate(context, *credentials.client_certificate)
+        try:
+            _load_certificate(context, *credentials.client_certificate)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(f"the client certificate for {credentials.server} cannot be used: {error}") from None
     return context
 
 
@@ -123,4 +147,5 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> No
     descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         file.write(f"{certificate}\n{key}\n".encode())
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+        # With an empty password an encrypted key is refused instead of asked for on the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")

@@ -20,16 +20,18 @@ def claims_of(dialect: Dialect) -> Kind:
 
 def newest_dialect(client: ApiClient) -> Dialect:
     """The newest version of resource.k8s.io that the server serves and this driver knows. Raises ApiError."""
-    wanted = ", ".join(dialect.version for dialect in DIALECTS)
     try:
         group = client.get_path(f"/apis/{GROUP}")
     except NotFoundError:
-        raise ApiError(
-            f"the API server has no {GROUP}: dynamic resource allocation is off (on by default from Kubernetes 1.34;"
-            f" before, enable the gate DynamicResourceAllocation and --runtime-config={GROUP}/v1beta1=true)"
-        ) from None
+        group = {}
     served = {version["version"] for version in group.get("versions") or []}
     for dialect in DIALECTS:
         if dialect.version in served:
             return dialect
-    raise ApiError(f"the API server has {GROUP} in {', '.join(sorted(served))} only; this driver speaks {wanted}")
+    found = f"only {', '.join(sorted(served))} of {GROUP}" if served else f"no {GROUP}"
+    wanted = ", ".join(dialect.version for dialect in DIALECTS)
+    raise ApiError(
+        f"the API server serves {found}, and this driver needs one of {wanted}: v1 is on by default from Kubernetes"
+        " 1.34; before, start kube-apiserver with --feature-gates=DynamicResourceAllocation=true and"
+        f" --runtime-config={GROUP}/v1beta1=true (1.33: also {GROUP}/v1beta2=true)"
+    )

@@ -12,8 +12,6 @@ from .errors import ApiError, GoneError
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 30.0
 _GOOD_WATCH = 5.0
 
 
@@ -32,12 +30,16 @@ class Watcher:
         field_selector: str = "",
         on_list: Callable[[list[JSON]], None],
         on_event: Callable[[str, JSON], None],
+        first_pause: float = 0.5,
+        longest_pause: float = 30.0,
     ) -> None:
         self._client = client
         self._kind = kind
         self._field_selector = field_selector
         self._on_list = on_list
         self._on_event = on_event
+        self._first_pause = first_pause
+        self._longest_pause = longest_pause
         self._stopped = threading.Event()
         self._version = ""
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
@@ -51,7 +53,7 @@ class Watcher:
         self._stopped.set()
 
     def _run(self) -> None:
-        pause = _FIRST_PAUSE
+        pause = self._first_pause
         while not self._stopped.is_set():
             began = time.monotonic()
             try:
@@ -66,7 +68,8 @@ class Watcher:
                     return  # whoever stopped it has closed the connection
                 log.warning("watching %s: %s", self._kind.plural, error)
             # A watch that held for a while was a good one; what ends at once must not be asked for at once.
-            pause = _FIRST_PAUSE if time.monotonic() - began > _GOOD_WATCH else min(pause * 2, _LONGEST_PAUSE)
+            good = time.monotonic() - began > _GOOD_WATCH
+            pause = self._first_pause if good else min(pause * 2, self._longest_pause)
             self._stopped.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
 
     def _list(self) -> None:

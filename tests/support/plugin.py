@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kubelet plugin as a process of its own on a simulated node, and kubelet's side of its sockets."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import grpc
+
+from dra_driver import DRIVER_NAME
+from dra_driver.cdi import BASE_KIND, CLAIM_KIND, SpecDirectory
+from dra_driver.cluster import ApiClient
+from dra_driver.gpu.inventory import read_inventory
+from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.resource.codec import V1
+from kubeletplugin.protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2
+
+from .apiserver import CLAIMS
+from .nodes import make_node
+from .waiting import wait_for
+
+POOL = "node-a"
+HARDWARE = "h100x8-mixed"  # GPUs 0 to 3 are whole, 4 to 7 in MIG mode
+MESSAGES: Mapping[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
+NOTHING: Mapping[str, list[str]] = {"instances": [], "specs": [], "records": []}
+
+_READY = "GPUs are ready"
+
+
+class Plugin:
+    """One node's plugin, started and ended any number of times; what it leaves on the node stays in between."""
+
+    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+        self.folder = folder
+        self.kubeconfig = kubeconfig
+        self.hardware = make_node(folder / "node", HARDWARE, POOL)
+        self.node = self.hardware.node
+        self.cdi = folder / "cdi"
+        self.state = folder / "plugins" / DRIVER_NAME
+        self.records = self.state / "claims"
+        self.service = self.state / "dra.sock"
+        self.registration = folder / "registry" / f"{DRIVER_NAME}-reg.sock"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self._begun: list[Any] = []
+        self._channels = contextlib.ExitStack()
+
+    # The process
+
+    def start(self, until: str = _READY) -> "Plugin":
+        """Start it and wait for a log line."""
+        assert self.process is None
+        self._starts += 1
+        self.process = self.spawn()
+        wait_for(lambda: until in self.log or self.ended, f"{until!r} in the plugin's log")
+        assert not self.ended, self.log
+        return self
+
+    def spawn(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """One more process of this node, which the caller ends."""
+        folders: dict[str, Path] = {
+            "kubeconfig": self.kubeconfig,
+            "kubelet-registrar-directory-path": self.registration.parent,
+            "kubelet-plugins-directory-path": self.state.parent,
+            "cdi-root": self.cdi,
+            "simulated-root": self.folder / "node",
+        }
+        flags = [f"--{name}={value}" for name, value in folders.items()]
+        command = [sys.executable, "-m", "kubeletplugin.main", f"--node-name={POOL}", *flags, "-v4", *arguments]
+        with self._log_file.open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log)
+
+    @property
+    def _log_file(self) -> Path:
+        return self.folder / f"log-{self._starts}"
+
+    @property
+    def log(self) -> str:
+        """What was logged since the last start."""
+        return self._log_file.read_text(encoding="utf-8")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended by itself."""
+        return self.process is not None and self.process.poll() is not None
+
+    def kill(self) -> None:
+        """End the process at once, wherever it is."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+        self._channels.close()
+
+    def terminate(self) -> int:
+        """Ask the process to end; its exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        code = self.process.wait(60)
+        self.process = None
+        return code
+
+    # kubelet's calls
+
+    def get_info(self) -> Any:
+        """What kubelet asks first."""
+        ask = self._method(self.registration, "pluginregistration.Registration/GetInfo", registration_pb2.PluginInfo)
+        return ask(registration_pb2.InfoRequest(), timeout=30)
+
+    def notify(self, registered: bool, error: str = "") -> None:
+        """How kubelet tells whether it took the plugin."""
+        method = "pluginregistration.Registration/NotifyRegistrationStatus"
+        status = registration_pb2.RegistrationStatus(plugin_registered=registered, error=error)
+        self._method(self.registration, method, registration_pb2.RegistrationStatusResponse)(status, timeout=30)
+
+    def prepare(self, *claims: Any, version: str = "v1") -> dict[str, Any]:
+        """The answer for each claim, by UID."""
+        return dict(self.call("Prepare", claims, version)(timeout=60).claims)
+
+    def unprepare(self, *claims: Any, version: str = "v1") -> dict[str, str]:
+        """The error for each claim, by UID; empty when it is unprepared."""
+        answer = self.call("Unprepare", claims, version)(timeout=60)
+        return {uid: one.error for uid, one in answer.claims.items()}
+
+    def begin(self, verb: str, *claims: Any) -> Any:
+        """Start a call and do not wait for it: a future, which is kept, since one that is dropped cancels the call."""
+        self._begun.append(self.call(verb, claims, "v1", begin=True)())
+        return self._begun[-1]
+
+    def call(self, verb: str, claims: Sequence[Any], version: str, begin: bool = False) -> Callable[..., Any]:
+        """`Node<verb>Resources` for these claims."""
+        messages = MESSAGES[version]
+        request = getattr(messages, f"Node{verb}ResourcesRequest")(
+            claims=[messages.Claim(namespace=one.namespace, name=one.name, uid=one.uid) for one in claims]
+        )
+        path = f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin/Node{verb}Resources"
+        method = self._method(self.service, path, getattr(messages, f"Node{verb}ResourcesResponse"))
+        return lambda **options: (method.future if begin else method)(request, **options)
+
+    def _method(self, socket: Path, path: str, answer: Any) -> Any:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        channel = self._channels.enter_context(grpc.insecure_channel(f"unix:{socket}", options))
+        return channel.unary_unary(
+            f"/{path}", request_serializer=lambda one: one.SerializeToString(), response_deserializer=answer.FromString
+        )
+
+    # The node
+
+    def hold(self, call: str, before: int = 0) -> None:
+        """The next call of this NVML function, after so many that pass, never returns."""
+        if before:
+            self.node.inject(Fault(call, times=before))
+        self.node.inject(Fault(call, seconds=1000.0, times=1))
+
+    def wait_held(self) -> None:
+        """Wait until a call is in `hold`."""
+        system = self.folder / "node" / "state" / "system.json"
+        wait_for(lambda: not json.loads(system.read_bytes())["faults"], "the call that is held")
+
+    def instances(self) -> list[str]:
+        """The GPU instances of all GPUs, as `gpu/start:size`; those without a compute instance in brackets."""
+        inventory = read_inventory(self.hardware.nvml, self.hardware.sys_root)
+        found = [(f"{gpu.index}/{one.placement}", one.devices) for gpu in inventory.gpus for one in gpu.mig_instances]
+        return sorted(text if devices else f"({text})" for text, devices in found)
+
+    def left(self) -> dict[str, list[str]]:
+        """Everything that claims have on the node, with whatever was left half written."""
+        specs = sorted(path.name for path in self.cdi.iterdir()) if self.cdi.is_dir() else []
+        common = SpecDirectory(self.cdi, BASE_KIND).file().name
+        return {
+            "instances": self.instances(),
+            "specs": [name for name in specs if name != common],
+            "records": sorted(path.name for path in self.records.iterdir()) if self.records.is_dir() else [],
+        }
+
+    def spec_devices(self, uid: str) -> dict[str, list[str]]:
+        """Device nodes by CDI device name of a claim's spec, which must be valid."""
+        spec = SpecDirectory(self.cdi, CLAIM_KIND).read(uid)
+        assert spec is not None
+        nodes = {one.name: [node.path for node in one.container_edits.device_nodes] for one in spec.devices}
+        return {f"{spec.kind}={name}": paths for name, paths in nodes.items()}
+
+
+@contextlib.contextmanager
+def plugin_on(kubeconfig: Path) -> Iterator[Plugin]:
+    """A node whose plugin is not started yet; whatever runs at the end is killed."""
+    with tempfile.TemporaryDirectory(prefix="dra-") as name:  # short: sockets are in it
+        plugin = Plugin(Path(name), kubeconfig)
+        try:
+            yield plugin
+        finally:
+            plugin.kill()
+
+
+def stored_claim(client: ApiClient, *devices: str, allocated: bool = True, pool: str = POOL, **result: Any) -> Any:
+    """A claim that is in the API server, with one request for each device, as kubelet would name it."""
+    requests = [
+        {"name": f"r{index}", "exactly": {"deviceClassName": DRIVER_NAME}} for index in range(max(len(devices), 1))
+    ]
+    meta = {"name": f"claim-{uuid.uuid4().hex[:12]}"}
+    value = {
+        "apiVersion": V1.api_version,
+        "kind": "ResourceClaim",
+        "metadata": meta,
+        "spec": {"devices": {"requests": requests}},
+    }
+    stored = client.create(CLAIMS, value, "default")
+    if allocated:
+        results = [
+            {"request": f"r{index}", "driver": DRIVER_NAME, "pool": pool, "device": device, **result}
+            for index, device in enumerate(devices)
+        ]
+        stored["status"] = {"allocation": {"devices": {"results": results}}}
+        client.update(CLAIMS, stored, subresource="status")
+    return dra_v1_pb2.Claim(namespace="default", name=meta["name"], uid=stored["metadata"]["uid"])
