@@ -9,11 +9,11 @@ timing). Nothing changes but what the cluster keeps of its own preparation.
 import uuid
 from collections.abc import Iterator, Sequence
 
+from ..cel import Reads
 from ..resource import DeviceRequirements, Node, ResourceClaim
 from .cel_selectors import compile_cel
 from .cluster import Cluster
 from .errors import AllocationError
-from ..cel import Reads
 from .features import Features
 from .likeness import Concern
 from .observer import Observer

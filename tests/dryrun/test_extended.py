@@ -24,7 +24,12 @@ def container(name: str, count: int, where: str = "limits", **more: Any) -> JSON
 
 
 def pod(*containers: JSON, **spec: Any) -> JSON:
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": list(containers), **spec}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": list(containers), **spec},
+    }
 
 
 def device_class(name: str, resource: str = GPU, created: str = "") -> JSON:

@@ -20,7 +20,7 @@ class Catalog:
         """Rises with every change; discovery documents are kept by it."""
         self._served: dict[tuple[str, str, str], Served] = {}
         self._by_kind: dict[tuple[str, str, str], Served] = {}
-        self._collections: dict[str, Kind] = {}
+        self._own: dict[str, Served] = {}
         for kind in kinds:
             for version in kind.versions:
                 if release.serves(kind.group, version, kind.name):
@@ -36,20 +36,25 @@ class Catalog:
         served = Served(kind, version, node, encoded_prefix(kind, version), kind.columns)
         self._served[kind.group, version, kind.plural] = served
         self._by_kind[kind.group, version, kind.name] = served
-        self._collections.setdefault(kind.stored_in, kind)
+        self._own.setdefault(kind.stored_in, served)
         self.generation += 1
         return served
 
-    def replace(self, served: Iterable[Served], group: str, plural: str) -> None:
-        """Serves exactly `served` as the resource `plural` of `group`."""
+    def replace(self, served: Iterable[Served], own: Served) -> None:
+        """Serves exactly `served` as the resource of `own`, the version in which the server itself handles it."""
+        group, plural = own.kind.group, own.kind.plural
+        self.withdraw(group, plural)
+        for item in served:
+            self._served[group, item.version, plural] = item
+            self._by_kind[group, item.version, item.kind.name] = item
+        self._own[own.kind.stored_in] = own
+
+    def withdraw(self, group: str, plural: str) -> None:
+        """Serves the resource `plural` of `group` no longer."""
         for key, old in list(self._served.items()):
             if key[0] == group and key[2] == plural:
                 del self._served[key]
                 self._by_kind.pop((group, old.version, old.kind.name), None)
-        for item in served:
-            self._served[group, item.version, plural] = item
-            self._by_kind[group, item.version, item.kind.name] = item
-            self._collections[item.kind.stored_in] = item.kind
         self.generation += 1
 
     def find(self, group: str, version: str, plural: str) -> Served | None:
@@ -64,17 +69,9 @@ class Catalog:
         """Whether anything of the group is served."""
         return any(key[0] == group for key in self._served)
 
-    def any_version(self, kind: Kind) -> Served:
-        """The kind in its most preferred served version."""
-        for version in kind.versions:
-            found = self.find(kind.group, version, kind.plural)
-            if found is not None:
-                return found
-        raise KeyError(f"{kind.qualified_plural} is not served")
-
-    def kind_of(self, collection: str) -> Kind:
-        """The kind whose objects the collection holds."""
-        return self._collections[collection]
+    def of_collection(self, collection: str) -> Served:
+        """The version in which the server itself handles the objects of a collection, served or not."""
+        return self._own[collection]
 
     def __iter__(self) -> Iterator[Served]:
         return iter(self._served.values())

@@ -83,7 +83,9 @@ def disagreements(scenario: Scenario) -> Iterator[str]:
 
 def _encoded(outcome: NodeOutcome) -> dict[str, Any]:
     # Go writes devices even when a claim needs none.
-    allocations = [{"devices": {}} | codec.encode_allocation(allocation) for allocation in outcome.allocations]
+    allocations: list[dict[str, Any]] = [
+        {"devices": {}} | codec.encode_allocation(allocation) for allocation in outcome.allocations
+    ]
     for allocation in allocations:
         for result in allocation["devices"].get("results", ()):
             if "shareID" in result:

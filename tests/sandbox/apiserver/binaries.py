@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes' own programs, where they are to be had."""
+"""Kubernetes' own programs, for the tests that need them."""
 
 import os
-import shutil
 from pathlib import Path
 
 
 def binary(name: str) -> str | None:
-    """The path of a program in KUBE_BIN_DIR, or on PATH."""
-    folder = os.environ.get("KUBE_BIN_DIR")
-    if folder and (Path(folder) / name).is_file():
-        return str(Path(folder) / name)
-    return shutil.which(name)
+    """The path of a program in the folder that KUBEBUILDER_ASSETS names; None where it is not there."""
+    folder = os.environ.get("KUBEBUILDER_ASSETS")
+    path = Path(folder or "", name)
+    return str(path) if folder and path.is_file() else None

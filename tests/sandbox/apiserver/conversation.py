@@ -68,10 +68,17 @@ def _read() -> Iterator[Conversation]:
 class Partner:
     """A server to talk to."""
 
-    def __init__(self, url: str, token: str, ca: str | None) -> None:
+    def __init__(self, url: str, token: str, authority: str | None, *, patience: float = 60.0) -> None:
+        """`authority` is the file of the CA to trust, None trusts anybody; `patience` the seconds to wait for data."""
         self.url = url
         self.token = token
-        self._pool = urllib3.PoolManager(ca_certs=ca, cert_reqs="CERT_REQUIRED" if ca else "CERT_NONE", retries=False)
+        self.authority = authority
+        self._pool = urllib3.PoolManager(
+            ca_certs=authority,
+            cert_reqs="CERT_REQUIRED" if authority else "CERT_NONE",
+            retries=False,
+            timeout=urllib3.Timeout(connect=60.0, read=patience),
+        )
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, Any], Any]:
         """Status, headers (lower case; warnings as a list) and body, JSON where it is."""

@@ -97,6 +97,34 @@ def test_resource_names_limit_a_rule(guarded: RunningServer, admin: Partner, tal
     assert carol.ask("GET", f"{SLICES}/theirs")[0] == 403
 
 
+def test_who_may_act_for_others_is_answered_as_they_would_be(
+    guarded: RunningServer, admin: Partner, talk: Callable[..., Partner]
+) -> None:
+    subject = {"kind": "ServiceAccount", "namespace": "default", "name": "watcher"}
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    grant(admin, "watches-pods", subject, rules, namespace="default")
+    account = "system:serviceaccount:default:watcher"
+    pods, nodes = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
+    assert admin.ask("GET", pods, Impersonate_User=account)[0] == 200
+    code, _, body = admin.ask("GET", nodes, Impersonate_User=account)
+    assert (code, body["message"]) == (
+        403,
+        f'nodes is forbidden: User "{account}" cannot list resource "nodes" in API group "" at the cluster scope',
+    )
+    headers = {"Impersonate_User": "bob", "Impersonate_Group": "system:masters", "Impersonate_Extra_Scopes": "all"}
+    _, _, me = admin.ask("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {}, **headers)
+    groups = ["system:masters", "system:authenticated"]
+    assert me["status"]["userInfo"] == {"username": "bob", "groups": groups, "extra": {"scopes": ["all"]}}
+    dave = talk(guarded, guarded.add_user(User("dave")))
+    code, _, body = dave.ask("GET", pods, Impersonate_User="bob")
+    assert (code, body["message"]) == (
+        403,
+        'users "bob" is forbidden: User "dave" cannot impersonate resource "users" in API group "" '
+        "at the cluster scope",
+    )
+    assert admin.ask("GET", pods, Impersonate_Group="devs")[0] == 500
+
+
 ALLOCATION = {
     "devices": {"results": [{"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node-1", "device": "gpu-0"}]},
     "nodeSelector": {

@@ -24,7 +24,7 @@ SCHEDULER = binary("kube-scheduler")
 MANAGER = binary("kube-controller-manager")
 pytestmark = pytest.mark.skipif(
     SCHEDULER is None or MANAGER is None,
-    reason="no kube-scheduler and kube-controller-manager in KUBE_BIN_DIR or on PATH",
+    reason="no kube-scheduler and kube-controller-manager in KUBEBUILDER_ASSETS",
 )
 PATIENCE = 90.0
 

@@ -15,7 +15,7 @@ from dra_driver.sandbox.apiserver import RunningServer
 from .binaries import binary
 
 KUBECTL = binary("kubectl")
-pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is neither in KUBE_BIN_DIR nor on PATH")
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="no kubectl in KUBEBUILDER_ASSETS")
 
 CLAIM = """
 apiVersion: resource.k8s.io/v1
@@ -181,7 +181,12 @@ spec:
       schema:
         openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {nodes: {type: integer}}}}}
 """
-DOMAIN = "{apiVersion: example.com/v1, kind: Domain, metadata: {name: d}, spec: {nodes: 3}}"
+DOMAIN = """
+apiVersion: example.com/v1
+kind: Domain
+metadata: {name: d}
+spec: {nodes: 3}
+"""
 
 
 def test_a_definition_is_established_and_its_objects_shown(kubectl: Kubectl) -> None:

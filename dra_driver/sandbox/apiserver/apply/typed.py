@@ -74,14 +74,22 @@ class _Form(enum.Enum):
 
 
 def _form(node: Type, value: Any) -> _Form:
+    """What `value` is by its type. TypedError when it is something else."""
     shape = node.shape
     if shape is Shape.STRUCT or shape is Shape.MAP:
+        _check(value, dict, "map")
         return _Form.LEAF if node.atomic else _Form.MAP
     if shape is Shape.LIST:
+        _check(value, list, "list")
         return _Form.LEAF if node.list_kind is ListKind.ATOMIC else _Form.LIST
     if shape is Shape.ANY and not node.atomic and isinstance(value, dict):
         return _Form.MAP
     return _Form.LEAF
+
+
+def _check(value: Any, kind: type, name: str) -> None:
+    if value is not None and value is not _ABSENT and not isinstance(value, kind):
+        raise TypedError(f"expected {name}, got {canonical(value)}")
 
 
 def element_of(item: Any, node: Type) -> str:

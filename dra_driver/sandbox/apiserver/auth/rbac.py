@@ -19,20 +19,19 @@ _CLUSTER_ROLES: Final = f"clusterroles.{RBAC_GROUP}"
 _ROLE_BINDINGS: Final = f"rolebindings.{RBAC_GROUP}"
 _CLUSTER_ROLE_BINDINGS: Final = f"clusterrolebindings.{RBAC_GROUP}"
 
-# What every user may do: find out what there is, and what they may do.
-_PUBLIC_PATHS: Final = (
-    "/api",
-    "/api/*",
-    "/apis",
-    "/apis/*",
-    "/healthz",
-    "/livez",
-    "/readyz",
-    "/openapi",
-    "/openapi/*",
-    "/version",
+# What a real server grants by roles of its own: see whether it is well, find out what there is and what one may.
+_FOR_EVERYONE: Final[tuple[Object, ...]] = (
+    {"verbs": ["get"], "nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"]},
 )
-_SELF_REVIEWS: Final = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
+_FOR_AUTHENTICATED: Final[tuple[Object, ...]] = (
+    {"verbs": ["get"], "nonResourceURLs": ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]},
+    {"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]},
+    {
+        "verbs": ["create"],
+        "apiGroups": ["authorization.k8s.io"],
+        "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +56,6 @@ def allowed(cluster: Cluster, user: User, asked: Attributes) -> bool:
     """Whether the user may. Everyone may while RBAC is off; system:masters always."""
     if not cluster.rbac or SYSTEM_MASTERS in user.groups:
         return True
-    if asked.path and asked.verb in ("get", "head") and _matches_path(_PUBLIC_PATHS, asked.path):
-        return True
-    if AUTHENTICATED in user.groups and asked.resource in _SELF_REVIEWS and asked.verb == "create":
-        return True
     return any(_permits(rule, asked) for rule in rules_for(cluster, user, asked.namespace))
 
 
@@ -76,6 +71,9 @@ def refusal(user: User, asked: Attributes) -> str:
 
 def rules_for(cluster: Cluster, user: User, namespace: str) -> Iterator[Object]:
     """The rules that apply to a user, cluster-wide and in a namespace."""
+    yield from _FOR_EVERYONE
+    if AUTHENTICATED in user.groups:
+        yield from _FOR_AUTHENTICATED
     for record in cluster.store.collection(_CLUSTER_ROLE_BINDINGS).records.values():
         if _binds(record.object, user):
             yield from _rules(cluster, record.object["roleRef"], "")

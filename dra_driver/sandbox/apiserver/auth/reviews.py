@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from .. import status
 from ..cluster import Cluster
@@ -70,15 +70,14 @@ def _access(cluster: Cluster, user: User, spec: Object) -> Object:
 
 
 def _self_rules(cluster: Cluster, user: User, body: Object) -> Object:
-    resources: list[Any] = []
-    paths: list[Any] = []
-    everything = {"verbs": ["*"]}
-    if rbac.allowed(cluster, user, rbac.Attributes("*", "*", "*")):
-        resources.append({**everything, "apiGroups": ["*"], "resources": ["*"]})
-        paths.append({**everything, "nonResourceURLs": ["*"]})
-    for rule in rbac.rules_for(cluster, user, _spec(body).get("namespace", "")):
-        (paths if rule.get("nonResourceURLs") else resources).append(rule)
-    return {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False}
+    rules = list(rbac.rules_for(cluster, user, _spec(body).get("namespace", "")))
+    if not cluster.rbac:
+        rules += [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}]
+    return {
+        "resourceRules": [rule for rule in rules if not rule.get("nonResourceURLs")],
+        "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
+        "incomplete": False,
+    }
 
 
 def _spec(body: Object) -> Object:

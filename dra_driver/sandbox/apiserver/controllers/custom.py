@@ -27,7 +27,7 @@ class CustomKinds:
         if collection == DEFINITIONS:
             if event.change is Change.DELETED:
                 spec = event.record.object["spec"]
-                self._cluster.catalog.replace((), spec["group"], spec["names"]["plural"])
+                self._cluster.catalog.withdraw(spec["group"], spec["names"]["plural"])
                 self._cluster.store.drop(event.record.key)
             else:
                 self._dirty.append(event.record.key)
@@ -54,9 +54,9 @@ class CustomKinds:
 
     def _serve(self, record: Record) -> None:
         crd = record.object
-        spec = crd["spec"]
-        served = [self._served(crd, version) for version in spec["versions"] if version.get("served")]
-        self._cluster.catalog.replace(served, spec["group"], spec["names"]["plural"])
+        every = [(version, self._served(crd, version)) for version in crd["spec"]["versions"]]
+        own = next(served for version, served in every if version.get("storage"))
+        self._cluster.catalog.replace([served for version, served in every if version.get("served")], own)
         now = timestamp(self._cluster.clock())
         modify(self._cluster, DEFINITIONS, record, lambda obj: _establish(obj, now), "status")
 
@@ -75,8 +75,7 @@ class CustomKinds:
     def _clean_up(self, record: Record) -> None:
         """Deletes the objects of a definition that is going; the last one lets it go."""
         store, collection = self._cluster.store, record.key
-        kind = self._cluster.catalog.kind_of(collection)
-        served = self._cluster.catalog.any_version(kind)
+        served = self._cluster.catalog.of_collection(collection)
         for item in list(store.collection(collection).records.values()):
             meta = item.object["metadata"]
             if not meta.get("deletionTimestamp"):

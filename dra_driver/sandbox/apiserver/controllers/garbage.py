@@ -12,7 +12,7 @@ from ..cluster import Cluster
 from ..objects import Object, pick
 from ..storage.store import Change, Event, Record
 from ..verbs.delete import FOREGROUND, ORPHAN, DeleteOptions, delete_record
-from .internal import internal_call, modify, served_kind
+from .internal import internal_call, modify
 
 ObjectRef = tuple[str, str]
 """Collection and key."""
@@ -114,7 +114,7 @@ class GarbageCollector:
 
     def _delete(self, collection: str, record: Record, policy: str) -> None:
         meta = record.object["metadata"]
-        call = internal_call(served_kind(self._cluster, collection), meta.get("namespace", ""), meta["name"])
+        call = internal_call(self._cluster.catalog.of_collection(collection), meta.get("namespace", ""), meta["name"])
         delete_record(self._cluster, call, record, DeleteOptions(policy=policy))
 
 

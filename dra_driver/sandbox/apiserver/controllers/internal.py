@@ -19,11 +19,6 @@ def internal_call(served: Served, namespace: str, name: str, subresource: str = 
     return Call("update", served, namespace, name, subresource, INTERNAL, user_agent=MANAGER)
 
 
-def served_kind(cluster: Cluster, collection: str) -> Served:
-    """The kind whose objects a collection holds, in its preferred version."""
-    return cluster.catalog.any_version(cluster.catalog.kind_of(collection))
-
-
 def modify(
     cluster: Cluster, collection: str, record: Record, change: Callable[[Object], None], subresource: str = ""
 ) -> Record:
@@ -33,5 +28,7 @@ def modify(
     if obj == record.object:
         return record
     meta = record.object["metadata"]
-    call = internal_call(served_kind(cluster, collection), meta.get("namespace", ""), meta["name"], subresource)
+    call = internal_call(
+        cluster.catalog.of_collection(collection), meta.get("namespace", ""), meta["name"], subresource
+    )
     return replace(cluster, call, record, obj)

@@ -5,7 +5,7 @@ from ..cluster import Cluster
 from ..objects import Object
 from ..storage.store import Change, Event, Record
 from ..verbs.delete import DeleteOptions, delete_record
-from .internal import internal_call, served_kind
+from .internal import internal_call
 
 NAMESPACES = "namespaces"
 
@@ -55,7 +55,8 @@ class NamespaceController:
                 record = self._cluster.store.get(collection, key)
                 if record is None:
                     continue
-                call = internal_call(served_kind(self._cluster, collection), namespace, key.removeprefix(prefix))
+                served = self._cluster.catalog.of_collection(collection)
+                call = internal_call(served, namespace, key.removeprefix(prefix))
                 _, gone = delete_record(self._cluster, call, record, DeleteOptions(policy="Background"))
                 remaining += not gone
         return remaining

@@ -22,6 +22,16 @@ from .columns import AGE, NAME
 
 GROUP: Final = "apiextensions.k8s.io"
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
+_KINDS: Final[dict[str, type]] = {
+    "type": str,
+    "properties": dict,
+    "required": list,
+    **dict.fromkeys(("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"), int),
+    "x-kubernetes-list-map-keys": list,
+    "x-kubernetes-list-type": str,
+    "x-kubernetes-validations": list,
+}
+_LIST_TYPES: Final = ("atomic", "map", "set")
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 
 Problems = Iterator[FieldError]
@@ -44,7 +54,7 @@ def prepare(new: Object, old: Object | None, context: Context) -> None:
         new["status"] = {
             "conditions": None,
             "acceptedNames": {"plural": "", "kind": ""},
-            "storedVersions": [version["name"] for version in _versions(new) if version.get("storage")],
+            "storedVersions": [version.get("name", "") for version in _versions(new) if version.get("storage")],
         }
 
 
@@ -108,6 +118,10 @@ def _versions_problems(crd: Object) -> Problems:
         if name in seen:
             yield errors.invalid(f"{path}.name", name, "must be unique")
         seen.add(name)
+        for number, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            for field in ("name", "type", "jsonPath"):
+                if not column.get(field):
+                    yield errors.required(f"{path}.additionalPrinterColumns[{number}].{field}")
         root = f"{path}.schema.openAPIV3Schema"
         if not schemas[index]:
             yield errors.required(root)
@@ -115,7 +129,7 @@ def _versions_problems(crd: Object) -> Problems:
             yield from _root_problems(schemas[index], root)
 
 
-def _root_problems(schema: Any, root: str) -> Problems:
+def _root_problems(schema: Object, root: str) -> Problems:
     if schema.get("type") == "object":
         yield from _schema_problems(schema, root, "at the root")
     elif schema.get("type"):
@@ -124,8 +138,10 @@ def _root_problems(schema: Any, root: str) -> Problems:
         yield errors.required(f"{root}.type", "must not be empty at the root")
 
 
-def _schema_problems(schema: Any, path: str, where: str) -> Problems:
-    if not isinstance(schema, dict):
+def _schema_problems(schema: Object, path: str, where: str) -> Problems:
+    malformed = [keyword for keyword, kind in _KINDS.items() if not isinstance(schema.get(keyword) or kind(), kind)]
+    if malformed:  # below items and additionalProperties, which the published schemas leave open
+        yield errors.invalid(f"{path}.{malformed[0]}", schema[malformed[0]], "is of the wrong type")
         return
     kind = schema.get("type")
     untyped = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
@@ -139,12 +155,15 @@ def _schema_problems(schema: Any, path: str, where: str) -> Problems:
         )
     if kind == "array" and not schema.get("items"):
         yield errors.required(f"{path}.items", "must be specified")
-    if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
+    list_type = schema.get("x-kubernetes-list-type")
+    if list_type is not None and list_type not in _LIST_TYPES:
+        yield errors.not_supported(f"{path}.x-kubernetes-list-type", list_type, _LIST_TYPES)
+    if list_type == "map" and not schema.get("x-kubernetes-list-map-keys"):
         text = "must not be empty if x-kubernetes-list-type is map"
         yield errors.required(f"{path}.x-kubernetes-list-map-keys", text)
-    for index, rule in enumerate(schema.get("x-kubernetes-validations", ())):
+    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         here = f"{path}.x-kubernetes-validations[{index}].rule"
-        text = rule.get("rule", "")
+        text = rule.get("rule", "") if isinstance(rule, dict) else ""
         if not text.strip():
             yield errors.required(here, "rule is not specified")
             continue
@@ -152,11 +171,18 @@ def _schema_problems(schema: Any, path: str, where: str) -> Problems:
         if problem:
             yield errors.invalid(here, text, f"compilation failed: {problem}")
     for name, inner in (schema.get("properties") or {}).items():
-        yield from _schema_problems(inner, f"{path}.properties[{name}]", "for specified object fields")
-    yield from _schema_problems(schema.get("items"), f"{path}.items", "for specified array items")
-    yield from _schema_problems(
-        schema.get("additionalProperties"), f"{path}.additionalProperties", "for specified object fields"
-    )
+        here = f"{path}.properties[{name}]"
+        if isinstance(inner, dict):
+            yield from _schema_problems(inner, here, "for specified object fields")
+        else:
+            yield errors.invalid(here, inner, "must be a schema object")
+    items, extra = schema.get("items"), schema.get("additionalProperties")
+    if isinstance(items, dict):
+        yield from _schema_problems(items, f"{path}.items", "for specified array items")
+    elif items is not None:
+        yield errors.forbidden(f"{path}.items", "items must be a schema object and not an array")
+    if isinstance(extra, dict):
+        yield from _schema_problems(extra, f"{path}.additionalProperties", "for specified object fields")
 
 
 def begin_deletion(obj: Object, now: datetime) -> None:

@@ -109,6 +109,6 @@ def _evaluate(expression: str, variables: dict[str, Any]) -> bool | str:
     try:
         activation = {name: json_to_cel(value) for name, value in variables.items()}
         result = _program(expression).evaluate(activation)
-    except CELEvalError as error:
+    except (CELEvalError, ValueError) as error:  # the latter from numbers that CEL has not
         return str(error.args[0]) if error.args else str(error)
     return str(result) if isinstance(result, str) else bool(result)

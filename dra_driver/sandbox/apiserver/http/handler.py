@@ -14,13 +14,14 @@ from aiohttp import web
 
 from .. import status
 from ..auth import rbac, reviews
+from ..auth.impersonation import acting_user
 from ..auth.users import ANONYMOUS, User
 from ..cluster import Cluster
 from ..faults import Fault
 from ..kinds import Served
 from ..storage.listing import Page
 from ..storage.store import Record
-from ..verbs.body import read_body
+from ..verbs.body import read_body, typed
 from ..verbs.call import Call
 from ..verbs.dispatch import check_shape, run
 from . import watching
@@ -54,7 +55,7 @@ class Handler:
         target = parse_target(request.method, request.path, watch=watch)
         warnings: list[str] = []
         try:
-            user = self._authenticate(request)
+            user = acting_user(self._cluster, self._authenticate(request), request.headers.items())
             fault = self._cluster.faults.hit(
                 target.verb, target.full_resource, target.namespace, target.name, user.name
             )
@@ -137,6 +138,7 @@ class Handler:
             content_type = request.headers.get("Content-Type", "")
             api_version = f"{review.group}/{target.version}"
             value, _ = read_body(body, content_type, review.kind, api_version, self._cluster.catalog.schemas.find)
+            value = typed(self._cluster, value, api_version, review.kind)
             return Reply(201, render_value(reviews.answer(self._cluster, review, user, value), media), media.type)
         call = _call(request, target, served, user, warnings, body)
         check_shape(call)

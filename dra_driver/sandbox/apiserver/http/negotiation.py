@@ -45,9 +45,16 @@ def accept_terms(header: str) -> tuple[tuple[str, tuple[tuple[str, str], ...]], 
     for index, term in enumerate(header.split(",")):
         kind, *parameters = (part.strip() for part in term.split(";"))
         pairs = tuple((key.strip(), value.strip()) for key, _, value in (text.partition("=") for text in parameters))
-        quality = float(dict(pairs).get("q") or 1)
-        terms.append((-quality, index, kind.lower(), pairs))
+        terms.append((-_quality(dict(pairs).get("q", "")), index, kind.lower(), pairs))
     return tuple((kind, pairs) for _, _, kind, pairs in sorted(terms))
+
+
+def _quality(text: str) -> float:
+    """How much a media type is wanted; what is not a number counts as if it were not there."""
+    try:
+        return float(text)
+    except ValueError:
+        return 1.0
 
 
 @lru_cache(maxsize=256)

@@ -35,6 +35,9 @@ def _merge_maps(target: dict[str, Any], patch: dict[str, Any], node: Type) -> di
             return {}
         case other:
             raise PatchError(f"unknown patch type: {other} in map: {_shown(patch)}")
+    for key, value in patch.items():
+        if key.startswith((DELETE_FROM, ORDER)) and not isinstance(value, list):
+            raise MalformedPatchError(f"{key} must be a list")
     result = _retained(target, patch)
     for key, value in patch.items():
         if key.startswith(DELETE_FROM):
@@ -60,6 +63,8 @@ def _retained(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     keep = patch.get(RETAIN)
     if keep is None:
         return dict(target)
+    if not isinstance(keep, list):
+        raise MalformedPatchError("invalid patch format of retainKeys")
     stray = [key for key in patch if not key.startswith("$") and key not in keep and patch[key] is not None]
     if stray:
         raise MalformedPatchError("invalid patch format of retainKeys")
@@ -100,14 +105,15 @@ def _clean(value: Any, node: Type) -> Any:
 
 def _merge_lists(existing: list[Any], patch: list[Any], node: Type) -> list[Any]:
     if not node.merge_key:
-        return list(dict.fromkeys((*existing, *patch)))
-    if any(isinstance(item, dict) and item.get(DIRECTIVE) == "replace" for item in patch):
+        return existing + [item for index, item in enumerate(patch) if item not in existing + patch[:index]]
+    for item in patch:
+        if not isinstance(item, dict) or (node.merge_key not in item and item.get(DIRECTIVE) != "replace"):
+            raise PatchError(f"map: {_shown(item)} does not contain declared merge key: {node.merge_key}")
+    if any(item.get(DIRECTIVE) == "replace" for item in patch):
         return [_clean(item, node.item) for item in patch if item.get(DIRECTIVE) != "replace"]
     result = list(existing)
     identity = _identity(node.merge_key)
     for item in patch:
-        if not isinstance(item, dict) or node.merge_key not in item:
-            raise PatchError(f"map: {_shown(item)} does not contain declared merge key: {node.merge_key}")
         found = [index for index, other in enumerate(result) if identity(other) == item[node.merge_key]]
         if item.get(DIRECTIVE) == "delete":
             result = [other for index, other in enumerate(result) if index not in found]

@@ -61,8 +61,8 @@ def _node(schema: Object, metadata: Type) -> Type:
         node.shape = Shape.INT_OR_STRING
     elif kind == "array":
         node.shape, node.element = Shape.LIST, _node(schema.get("items") or {}, metadata)
-        node.list_kind = ListKind(schema.get("x-kubernetes-list-type", "atomic"))
-        node.list_keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+        node.list_kind = ListKind(schema.get("x-kubernetes-list-type") or "atomic")
+        node.list_keys = tuple(str(key) for key in schema.get("x-kubernetes-list-map-keys") or ())
         _take_key_defaults(node)
     elif kind == "object":
         extra = schema.get("additionalProperties")
@@ -72,19 +72,19 @@ def _node(schema: Object, metadata: Type) -> Type:
             node.shape, node.element, node.open = Shape.MAP, DEDUCED, True
         else:
             node.shape = Shape.STRUCT
-            node.fields = {name: _node(field, metadata) for name, field in schema.get("properties", {}).items()}
+            node.fields = {name: _node(field, metadata) for name, field in (schema.get("properties") or {}).items()}
     node.atomic = schema.get("x-kubernetes-map-type") == "atomic"
     if schema.get("x-kubernetes-embedded-resource"):
         node.fields = {**node.fields, "metadata": metadata}
         for field in ("apiVersion", "kind"):
             node.fields.setdefault(field, Type(Shape.STRING, go_name="string"))
-    node.required = tuple(schema.get("required", ()))
+    node.required = tuple(str(name) for name in schema.get("required") or ())
     node.rules = Rules(
         nullable=schema.get("nullable") is True,
         default=schema.get("default"),
         has_default="default" in schema,
         constraints={keyword: schema[keyword] for keyword in _KEYWORDS if keyword in schema},
-        validations=tuple(schema.get("x-kubernetes-validations", ())),
+        validations=tuple(schema.get("x-kubernetes-validations") or ()),
     )
     return node
 

@@ -75,6 +75,23 @@ def read_value(cluster: Cluster, call: Call) -> tuple[Object, list[str]]:
     return read_body(call.body, call.content_type, call.kind.name, call.served.api_version, messages)
 
 
+def read_message(cluster: Cluster, call: Call, api_version: str, kind: str) -> Object:
+    """The body as a message that is of another kind than the URL's: options, a Binding, a Scale. 400 or 415."""
+    return typed(cluster, read_value(cluster, call)[0], api_version, kind)
+
+
+def typed(cluster: Cluster, value: Object, api_version: str, kind: str) -> Object:
+    """`value` decoded as a built-in kind; fields that it does not have are left out. 400 when it does not fit."""
+    group, _, version = api_version.rpartition("/")
+    node = cluster.catalog.schemas.find(group, version, kind)
+    assert node is not None, f"{api_version} {kind} is published"
+    try:
+        return decode(value, node).value
+    except DecodeError as problem:
+        text = f'{kind} in version "{version}" cannot be handled as a {kind}: {problem}'
+        raise status.bad_request(text) from problem
+
+
 def read_object(cluster: Cluster, call: Call) -> Object:
     """The body's object, decoded, defaulted, in stored form. 400, 415 or 422 when it cannot be had."""
     value, complaints = read_value(cluster, call)

@@ -12,7 +12,7 @@ from ..cluster import Cluster
 from ..objects import Object, clone, parse_timestamp, timestamp
 from ..storage.listing import Page, list_page
 from ..storage.store import Record
-from .body import read_value
+from .body import read_message
 from .call import Call
 from .read import list_query
 
@@ -65,7 +65,7 @@ def delete_options(cluster: Cluster, call: Call) -> DeleteOptions:
 
 
 def _options_body(cluster: Cluster, call: Call) -> Object:
-    return read_value(cluster, call)[0] if call.body else {}
+    return read_message(cluster, call, "v1", "DeleteOptions") if call.body else {}
 
 
 def delete_object(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:

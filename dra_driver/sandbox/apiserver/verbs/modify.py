@@ -9,7 +9,7 @@ from .. import status
 from ..apply import applier
 from ..apply.typed import TypedError
 from ..cluster import Cluster
-from ..objects import Object
+from ..objects import Object, pick
 from ..patches import MalformedPatchError, PatchError
 from ..patches.json_patch import apply_json_patch
 from ..patches.merge_patch import apply_merge_patch
@@ -17,6 +17,7 @@ from ..patches.strategic import apply_strategic_patch
 from ..schema import structural
 from ..schema.decode import DecodeError, decode, json_name
 from ..schema.text import TextError, read_json, read_yaml
+from ..schema.types import Type
 from ..storage.store import Record
 from .body import DecodingError, defaulted, read_object, shown, stored_form
 from .call import Call
@@ -64,9 +65,9 @@ def _check_name(call: Call, obj: Object) -> None:
 
 def patch_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
     """PATCH of an object or its status, in any of the four ways."""
-    kind = call.content_type.partition(";")[0].strip().lower()
-    accepted = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH) if call.kind.custom else tuple(_PATCHES)
-    if kind not in _PATCHES:
+    kind = patch_type(call)
+    accepted = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH) if call.kind.custom else (*_PATCHES, APPLY_PATCH)
+    if kind not in (*_PATCHES, APPLY_PATCH):
         raise status.ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     if kind not in accepted:
         raise status.unsupported_media_type(accepted)
@@ -76,24 +77,40 @@ def patch_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
     if call.query.get("force"):
         problem = errors.forbidden("force", "may not be specified for non-apply patch")
         raise status.invalid_options("PatchOptions", [problem])
-    try:
-        patch, complaints = read_json(call.body)
-    except TextError as problem:
-        raise status.bad_request(f"error decoding patch: {problem}") from problem
     existing = cluster.store.get(call.kind.stored_in, call.key)
     if existing is None:
         raise call.missing()
-    patched = _PATCHES[kind](as_versioned(call, existing), patch, call)
+    changed, complaints = patched(call, as_versioned(call, existing), call.served.type)
     try:
-        obj = stored_form(cluster, call, patched, complaints)
+        obj = stored_form(cluster, call, changed, complaints)
     except DecodingError as problem:
-        cause = errors.FieldError("FieldValueInvalid", "patch", f"Invalid value: {shown(shown(patched))}: {problem}")
+        cause = errors.FieldError("FieldValueInvalid", "patch", f"Invalid value: {shown(shown(changed))}: {problem}")
         raise status.invalid("", "", "", [cause]) from problem
     _check_name(call, obj)
     return replace(cluster, call, existing, obj), 200
 
 
-def _json_patch(current: Object, patch: Any, call: Call) -> Any:
+def patched(call: Call, current: Object, node: Type) -> tuple[Object, list[str]]:
+    """`current`, of type `node`, after the request's patch, and complaints about fields given twice in that.
+
+    400, 413, 422 or 500 when the patch cannot be carried out, 415 when it is of no kind that changes a document.
+    """
+    patch = _PATCHES.get(patch_type(call))
+    if patch is None:
+        raise status.unsupported_media_type(_PATCHES)
+    try:
+        content, complaints = read_json(call.body)
+    except TextError as problem:
+        raise status.bad_request(f"error decoding patch: {problem}") from problem
+    return patch(current, content, node), complaints
+
+
+def patch_type(call: Call) -> str:
+    """The media type of the request's patch."""
+    return call.content_type.partition(";")[0].strip().lower()
+
+
+def _json_patch(current: Object, patch: Any, node: Type) -> Any:
     if isinstance(patch, list) and len(patch) > _MOST_OPERATIONS:
         text = f"The allowed maximum operations in a JSON patch is {_MOST_OPERATIONS}, got {len(patch)}"
         raise status.ApiError(413, "RequestEntityTooLarge", f"Request entity is too large: {text}", {})
@@ -105,16 +122,16 @@ def _json_patch(current: Object, patch: Any, call: Call) -> Any:
         raise status.unprocessable() from problem
 
 
-def _merge_patch(current: Object, patch: Any, call: Call) -> Any:
+def _merge_patch(current: Object, patch: Any, node: Type) -> Any:
     if not isinstance(patch, dict):
         text = f"json: cannot unmarshal {json_name(patch)} into Go value of type map[string]interface {{}}"
         raise status.bad_request(f"error decoding patch: {text}")
     return apply_merge_patch(current, patch)
 
 
-def _strategic_patch(current: Object, patch: Any, call: Call) -> Any:
+def _strategic_patch(current: Object, patch: Any, node: Type) -> Any:
     try:
-        return apply_strategic_patch(current, patch, call.served.type)
+        return apply_strategic_patch(current, patch, node)
     except MalformedPatchError as problem:
         raise status.bad_request(str(problem)) from problem
     except PatchError as problem:
@@ -127,11 +144,10 @@ def _object(value: Any) -> Any:
     return value
 
 
-_PATCHES: dict[str, Callable[[Object, Any, Call], Any]] = {
+_PATCHES: Final[dict[str, Callable[[Object, Any, Type], Any]]] = {
     JSON_PATCH: _json_patch,
     MERGE_PATCH: _merge_patch,
     STRATEGIC_PATCH: _strategic_patch,
-    APPLY_PATCH: _merge_patch,  # for its place among the accepted types; handled apart
 }
 
 
@@ -172,13 +188,14 @@ def _check_config(call: Call, config: Any) -> None:
         given_group, _, given_version = str(config.get("apiVersion", "")).rpartition("/")
         text = f"{given_group}/{given_version}, Kind={config.get('kind', '')}"
         raise status.bad_request(f"invalid object type: {text} (expected {group}/{version}, Kind={kind})")
-    if config.get("metadata", {}).get("managedFields") is not None:
+    if pick(config, "metadata", "managedFields") is not None:
         raise status.bad_request("metadata.managedFields must be nil")
 
 
 def _decoded_config(call: Call, config: Object) -> Object:
     """The configuration in canonical form; what it does not mention stays unmentioned."""
-    config.setdefault("metadata", {})
+    if config.get("metadata") is None:
+        config["metadata"] = {}
     try:
         reader = structural.decode if call.kind.custom else decode
         decoded = reader(config, call.served.type)
@@ -191,8 +208,8 @@ def _decoded_config(call: Call, config: Object) -> Object:
 
 
 def _untyped(call: Call, config: Object, problem: str) -> status.ApiError:
-    meta = config.get("metadata") or {}
-    where = f"{meta.get('namespace', '')}/{meta.get('name', '')}; {call.served.api_version}, Kind={call.kind.name}"
+    name = f"{pick(config, 'metadata', 'namespace') or ''}/{pick(config, 'metadata', 'name') or ''}"
+    where = f"{name}; {call.served.api_version}, Kind={call.kind.name}"
     return status.internal(f"failed to create typed patch object ({where}): {problem}", plain=True)
 
 

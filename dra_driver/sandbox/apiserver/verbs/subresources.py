@@ -2,7 +2,7 @@
 """Endpoints below an object that are not its status: scale, binding, eviction, token, finalize."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from .. import field_errors as errors
 from .. import status
@@ -12,17 +12,15 @@ from ..cluster import Cluster
 from ..controllers.namespaces import finalize
 from ..kinds import ScalePaths
 from ..objects import Object, clone, pick, timestamp
-from ..patches.json_patch import apply_json_patch
-from ..patches.merge_patch import apply_merge_patch
-from ..schema.text import TextError, read_json
 from ..storage.store import Record
-from .body import defaulted, read_value
+from .body import read_message, read_object, typed
 from .call import Call
 from .delete import DeleteOptions, delete_record
-from .modify import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from .modify import patched
 from .read import get_object
 from .write import replace
 
+_SCALE: Final = ("autoscaling/v1", "Scale")
 _TOKEN_SECONDS: Final = 3600
 _CLEARS_NOMINATION: Final = 35
 """The release from which on binding a pod clears its nominated node."""
@@ -84,12 +82,17 @@ def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
     """PUT or PATCH of a scale: changes the object's replicas."""
     existing, paths = get_object(cluster, call), _paths(call)
     current = _scale(existing, paths)
-    wanted = _patched(call, current) if call.verb == "patch" else read_value(cluster, call)[0]
+    if call.verb == "patch":
+        node = cluster.catalog.schemas.find("autoscaling", "v1", "Scale")
+        assert node is not None, "Scale is published"
+        wanted = typed(cluster, patched(call, current, node)[0], *_SCALE)
+    else:
+        wanted = read_message(cluster, call, *_SCALE)
     given = pick(wanted, "metadata", "resourceVersion")
     if given and given != current["metadata"]["resourceVersion"]:
         raise call.conflict(call.name, status.MODIFIED)
     replicas = pick(wanted, "spec", "replicas") or 0
-    if not isinstance(replicas, int) or replicas < 0:
+    if replicas < 0:
         problem = errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise status.invalid("Scale", "autoscaling", call.name, [problem])
     obj: Object = clone(existing.object)
@@ -104,22 +107,9 @@ def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
     return _scale(replace(cluster, call, existing, obj, track=owned), paths), 200
 
 
-def _patched(call: Call, current: Object) -> Any:
-    try:
-        patch, _ = read_json(call.body)
-    except TextError as problem:
-        raise status.bad_request(f"error decoding patch: {problem}") from problem
-    match call.content_type.partition(";")[0]:
-        case "application/json-patch+json":
-            return apply_json_patch(current, patch)
-        case "application/merge-patch+json" | "application/strategic-merge-patch+json":
-            return apply_merge_patch(current, patch)
-    raise status.unsupported_media_type((JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH))
-
-
 def bind(cluster: Cluster, call: Call) -> tuple[Object, int]:
     """POST of a Binding: assigns a pod to a node."""
-    binding, _ = read_value(cluster, call)
+    binding = read_message(cluster, call, "v1", "Binding")
     target = binding.get("target") or {}
     existing = get_object(cluster, call)
     node = target.get("name", "")
@@ -154,7 +144,7 @@ def bind(cluster: Cluster, call: Call) -> tuple[Object, int]:
 
 def evict(cluster: Cluster, call: Call) -> tuple[Object, int]:
     """POST of an Eviction: deletes the pod. Disruption budgets are not looked at."""
-    eviction, _ = read_value(cluster, call)
+    eviction = read_message(cluster, call, "policy/v1", "Eviction")
     existing = get_object(cluster, call)
     asked = eviction.get("deleteOptions") or {}
     preconditions = asked.get("preconditions") or {}
@@ -170,7 +160,7 @@ def evict(cluster: Cluster, call: Call) -> tuple[Object, int]:
 
 def request_token(cluster: Cluster, call: Call) -> tuple[Object, int]:
     """POST of a TokenRequest: a new token of a service account, bound to a pod's node if asked for."""
-    request, _ = read_value(cluster, call)
+    request = read_message(cluster, call, "authentication.k8s.io/v1", "TokenRequest")
     account = get_object(cluster, call)
     spec = request.get("spec") or {}
     lifetime = spec.get("expirationSeconds") or _TOKEN_SECONDS
@@ -205,8 +195,7 @@ def request_token(cluster: Cluster, call: Call) -> tuple[Object, int]:
 
 def finalize_namespace(cluster: Cluster, call: Call) -> tuple[Record, int]:
     """PUT of a namespace's finalizers."""
-    value, _ = read_value(cluster, call)
-    obj = defaulted(cluster, call, value)
+    obj = read_object(cluster, call)
     existing = get_object(cluster, call)
     finalizers = [str(name) for name in pick(obj, "spec", "finalizers") or ()]
     return finalize(cluster, existing, finalizers), 200

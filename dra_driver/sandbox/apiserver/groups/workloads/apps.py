@@ -80,12 +80,14 @@ def set_stateful_set_defaults(obj: Object, context: Context) -> None:
     set_spec_defaults(template_spec(spec))
 
 
-def _validate(only: tuple[str, ...] = (), allowed: str = "") -> Callable[[Object, Object | None, Context], Problems]:
+def _validate(
+    noun: str = "deployment", only: tuple[str, ...] = (), allowed: str = ""
+) -> Callable[[Object, Object | None, Context], Problems]:
     """The rules of a workload; `only` are the fields of the spec that may change, all when empty."""
 
     def validate(new: Object, old: Object | None, context: Context) -> Problems:
         spec = new["spec"]
-        yield from selector_problems(spec)
+        yield from _selector_problems(spec, noun)
         yield from spec_problems(template_spec(spec), "spec.template.spec")
         if pick(spec, "template", "spec", "restartPolicy") != "Always":
             policy = pick(spec, "template", "spec", "restartPolicy")
@@ -104,11 +106,14 @@ def _validate(only: tuple[str, ...] = (), allowed: str = "") -> Callable[[Object
     return validate
 
 
-def selector_problems(spec: Object) -> Problems:
-    """A selector that is missing, or that does not find the template's pods."""
+def _selector_problems(spec: Object, noun: str) -> Problems:
+    """A selector that is missing, empty, or that does not find the template's pods."""
     selector = spec.get("selector")
-    if not selector:
+    if selector is None:
         yield errors.required("spec.selector")
+    elif not any(selector.values()):
+        yield errors.invalid("spec.selector", {}, f"empty selector is invalid for {noun}")
+        return
     labels = pick(spec, "template", "metadata", "labels") or {}
     if not selector or not _selects(selector, labels):
         text = "`selector` does not match template `labels`"
@@ -161,11 +166,12 @@ def _strategy(default: Callable[[Object, Context], None], *, status: Object | No
 
 
 DEPLOYMENT: Final = _strategy(set_deployment_defaults)
-DAEMON_SET: Final = _strategy(set_daemon_set_defaults, status=dict.fromkeys(_DAEMON_COUNTS, 0))
+DAEMON_SET: Final = _strategy(set_daemon_set_defaults, status=dict.fromkeys(_DAEMON_COUNTS, 0), noun="daemonset")
 REPLICA_SET: Final = _strategy(set_replica_set_defaults, status={"replicas": 0})
 STATEFUL_SET: Final = _strategy(
     set_stateful_set_defaults,
     status={"replicas": 0, "availableReplicas": 0},
+    noun="statefulset",
     only=_STATEFUL_FIELDS,
     allowed=_STATEFUL_TEXT,
 )

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that make no sense are refused; nothing that a client sends is an error of the server."""
+
+import copy
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+
+from .conftest import CONFIG_MAPS
+from .conversation import Partner, conversations
+
+Place = tuple[str | int, ...]
+
+STRANGE: list[Any] = [None, [], {}, "", 0, -1, "x", True, [None], [[]], {"a": None}, 1.5, [{}], ["a", "a"], 10**30]
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ANSWERED_BY_THE_LOG = "see the server's log"
+
+
+def places(value: Any, here: Place = ()) -> Iterator[Place]:
+    """Where something could be put in a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*here, key)
+        yield from places(item, (*here, key))
+
+
+def spoiled(body: Any, chance: random.Random) -> Any:
+    """The body with something strange in one place."""
+    body = copy.deepcopy(body)
+    *path, last = chance.choice(list(places(body)))
+    parent = body
+    for key in path:
+        parent = parent[key]
+    parent[last] = copy.deepcopy(chance.choice(STRANGE))
+    return body
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_body_with_something_strange_in_it_is_no_error_of_the_server(seed: int, talk: Callable[..., Partner]) -> None:
+    chance = random.Random(seed)
+    steps = [step for conversation in conversations() for step in conversation.steps if step.get("body")]
+    with ApiServer(ApiServerOptions(minor=36)) as server:
+        api = talk(server)
+        for step in steps:
+            method, _, path = step["do"].replace("NS", "default").partition(" ")
+            body = spoiled(step["body"], chance) if isinstance(step["body"], dict) else step["body"]
+            _, _, answer = api.ask(method, path, body, Content_Type=step.get("type", ""))
+            assert ANSWERED_BY_THE_LOG not in str(answer), (step["do"], body)
+        # What the server does on its own goes on, too: a definition is established, garbage goes.
+        for name in [item["metadata"]["name"] for item in api.ask("GET", DEFINITIONS)[2]["items"]]:
+            api.ask("DELETE", f"{DEFINITIONS}/{name}")
+            while api.ask("GET", f"{DEFINITIONS}/{name}")[0] != 404:
+                pass
+
+
+@pytest.mark.parametrize(
+    "accept", ["application/json;q=x", ";;;", "application/json;as=Table;v=v1;g=meta.k8s.io;q=0.1,*/*;q="]
+)
+def test_a_strange_accept_header_is_understood_as_far_as_possible(api: Partner, accept: str) -> None:
+    assert api.ask("GET", CONFIG_MAPS, Accept=accept)[0] in (200, 406)
