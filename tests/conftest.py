@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of several rooms share: an API server, and a client of it."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from dra_driver.cluster import ApiClient
 
 from .support.apiserver import api_server, connect
+
+# The same examples in every run, so that a change is blamed for what it broke. HYPOTHESIS_PROFILE=explore finds new ones.
+settings.register_profile("repeat", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 
 @pytest.fixture(scope="session")

@@ -76,7 +76,10 @@ def vectors(folder: Path) -> Iterator[Vector]:
 
 def differences(vector: Vector) -> list[Difference]:
     """Where we do not agree, the most important first."""
-    return list(_differences(vector))
+    try:
+        return list(_differences(vector))
+    except Exception as error:  # one vector that breaks something must not hide the others
+        return [Difference("exception", repr(error), "none")]
 
 
 def _subject(raw: dict[str, Any]) -> Subject:
