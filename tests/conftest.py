@@ -13,7 +13,7 @@ from dra_driver.cluster import ApiClient
 
 from .support.apiserver import api_server, connect
 
-# The same examples in every run, so that a change is blamed for what it broke. HYPOTHESIS_PROFILE=explore finds new ones.
+# The same examples in every run: a change is blamed for what it broke. HYPOTHESIS_PROFILE=explore finds new ones.
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
