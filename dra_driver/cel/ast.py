@@ -66,7 +66,7 @@ class Invalid(Node):
 
 
 class Ident(Node):
-    """A name. `.name` (with the dot) is `absolute`: never a local variable.
+    """A name. `.name` (with the dot) is `absolute`, which changes nothing but names of variables.
 
     The checker sets `constant` for names of types.
     """

@@ -135,10 +135,9 @@ class _Checker:
     # names and fields
 
     def _ident(self, node: Ident) -> Type:
-        if not node.absolute:
-            for scope in reversed(self._scopes):
-                if node.name in scope:
-                    return scope[node.name]
+        for scope in reversed(self._scopes):
+            if node.name in scope:
+                return scope[node.name]
         if node.name == VARIABLE:
             return DEVICE
         resolved = self._constant(node, node.name)

@@ -32,9 +32,10 @@ from .environment import Environment
 from .errors import Abort, Fault
 from .frame import Frame
 from .maps import LiteralMap, hashable
-from .messages import MESSAGES, UNUSABLE_TYPES, Message
+from .messages import MESSAGES, TYPE_VALUES, UNUSABLE_TYPES, Message
 from .paths import Branches, Constant, Index, Key, Path, Plan, Run, is_key, relative
 from .scalars import INT_MAX, INT_MIN, UINT_MAX, OptionalValue, Uint
+from .types import Kind
 from .values import no_such_overload
 
 _CONVERSIONS: Final = frozenset(
@@ -105,10 +106,13 @@ class _Compiler:
     def _ident(self, node: Ident) -> Plan:
         if node.constant is not None:
             return self._named_constant(node)
-        if not node.absolute:
-            for scope in reversed(self._scopes):
-                if node.name in scope:
-                    return Path(scope[node.name])
+        if node.type.kind is Kind.TYPE:  # Kubernetes takes every name of such a type for a type's name
+            if node.name not in TYPE_VALUES:
+                raise PlanError(f"reference to undefined type: {node.name}", node.offset)
+            return Constant(TYPE_VALUES[node.name])
+        for scope in reversed(self._scopes):
+            if node.name in scope:
+                return Path(scope[node.name])
         assert node.name == VARIABLE
         return self._device
 

@@ -272,7 +272,7 @@ class _Estimator:
     # sizes
 
     def _local(self, node: Node) -> _Local | None:
-        if not isinstance(node, Ident) or node.absolute:
+        if not isinstance(node, Ident):
             return None
         stack = self._locals.get(node.name)
         return stack[-1] if stack else None

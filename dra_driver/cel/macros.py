@@ -94,7 +94,7 @@ def variable_name(node: Node, message: str = "argument must be a simple name") -
         raise MacroError(node.offset, message)
     if node.name == "__result__":
         raise MacroError(node.offset, "iteration variable overwrites accumulator variable")
-    return node.name
+    return f".{node.name}" if node.absolute else node.name  # a name that nothing refers to
 
 
 def accumulated(call: Call) -> Ident:

@@ -34,7 +34,7 @@ def parse(expression: str, macros: Macros) -> Node:
         piece = cast(Piece, lark_parser().parse(expression))
     except UnexpectedInput as error:
         raise _refused(expression, syntax_problem(expression, error, MAX_DEPTH), macros) from None
-    if max(piece.exprs, piece.relations, piece.calcs, piece.visits) > MAX_DEPTH:
+    if _is_too_deep(piece):
         raise _too_deep(expression)
     tree = _expanded(expression, piece.node, macros)
     issues = _invalid_places(tree)
@@ -68,13 +68,17 @@ def _invalid_places(root: Node) -> list[Issue]:
 
 def _refused(expression: str, problem: SyntaxProblem, macros: Macros) -> CompileError:
     """The error for text that is no expression, together with what else is wrong in front of that place."""
-    if problem.depth >= MAX_DEPTH:
+    if problem.depth >= MAX_DEPTH or (problem.before is not None and _is_too_deep(problem.before)):
         return _too_deep(expression)
     issues = [problem.issue]
     if problem.before is not None:
-        found = _invalid_places(_expanded(expression, problem.before, macros))
+        found = _invalid_places(_expanded(expression, problem.before.node, macros))
         issues = [issue for issue in found if issue.offset < problem.issue.offset] + issues
     return refusal(expression, issues)
+
+
+def _is_too_deep(piece: Piece) -> bool:
+    return max(piece.exprs, piece.relations, piece.calcs, piece.visits) > MAX_DEPTH
 
 
 def _too_deep(expression: str) -> CompileError:

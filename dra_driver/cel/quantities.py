@@ -216,8 +216,10 @@ def parse(text: str) -> Form:
     if match is None:
         raise Fault("parse", f"{text!r} is not a quantity: a number with a suffix such as 40Gi, 1500m or 2e3")
     sign, whole, fraction, suffix = -1 if match[1] == "-" else 1, match[2] or "0", match[3] or "", match[4]
+    has_digits = any(map(str.isdigit, text[: len(text) - len(suffix)]))
     if suffix in _BINARY:
-        return _parse_binary(sign, whole, fraction, _BINARY[suffix])
+        form = _parse_binary(sign, whole, fraction, _BINARY[suffix])
+        return _checked(form, text, has_digits=has_digits)
     if suffix in _DECIMAL:
         exponent = _DECIMAL[suffix]
     elif scientific := _SCIENTIFIC.fullmatch(suffix):
@@ -228,7 +230,14 @@ def parse(text: str) -> Form:
     digits = _whole(whole + fraction)
     if len(whole) + len(fraction) <= _INTEGER_DIGITS and exponent >= _NANO:
         return sign * digits, exponent, False
-    return sign * _nanos(digits, exponent), _NANO, True
+    return _checked((sign * _nanos(digits, exponent), _NANO, True), text, has_digits=has_digits)
+
+
+def _checked(form: Form, text: str, *, has_digits: bool) -> Form:
+    """The form. Without any digit, only integers are taken for 0. Raises Fault for decimals."""
+    if form[2] and not has_digits:
+        raise Fault("parse", f"{text!r} is not a quantity: it has no digits")
+    return form
 
 
 def _parse_binary(sign: int, whole: str, fraction: str, power: int) -> Form:

@@ -8,7 +8,7 @@ what is wrong in there first: a reserved word, or an argument that a macro canno
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .ast import Node
+from .ast import MapNode, walk
 from .errors import Issue
 from .grammar import lark_parser
 from .tree_builder import LOST_FIELD, NO_FIELD, Piece
@@ -27,15 +27,17 @@ _WORDS: Final = ("BOOL_LIT", "NULL_LIT")
 _COMPLETIONS: Final = ("RPAR", "RSQB", "RBRACE", "COLON", "IDENT")
 """What may complete an expression, the first that fits first."""
 _MISSING: Final = "missing"
+_HALVES: Final = "&|="
+"""Characters that begin an operator of two; Kubernetes leaves out both when the second is another."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyntaxProblem:
-    """Where parsing failed and why, how deep in brackets that is, and a tree of what comes before (None: nothing)."""
+    """Where parsing failed and why, how deep in brackets that is, and what comes before (None: nothing is known)."""
 
     issue: Issue
     depth: int
-    before: Node | None
+    before: Piece | None
 
 
 def syntax_problem(expression: str, error: Any, deepest: int) -> SyntaxProblem:
@@ -48,9 +50,8 @@ def syntax_problem(expression: str, error: Any, deepest: int) -> SyntaxProblem:
     elif error.token.type != "$END":
         offset = error.token.start_pos
     tokens = _tokens_before(expression, offset)
-    found = getattr(getattr(error, "token", None), "type", "")
     depth = _bracket_depth(tokens)
-    before = _completed(tokens, found, offset) if depth < deepest else None
+    before = _repaired(expression, error, offset) if depth < deepest else None
     return SyntaxProblem(Issue("syntax", _describe(error), offset), depth, before)
 
 
@@ -93,8 +94,34 @@ def _bracket_depth(tokens: list[Any]) -> int:
     return deepest
 
 
-def _completed(tokens: list[Any], found: str, offset: int) -> Node | None:
-    """A tree of the tokens, with the least behind them that makes them an expression. `found` ended them."""
+def _repaired(expression: str, error: Any, offset: int) -> Piece | None:
+    """The expression without what was not expected; if that is none either, what it begins with."""
+    from lark.exceptions import UnexpectedInput, UnexpectedToken
+
+    tokens = _tokens_before(expression, offset)
+    behind_dot = bool(tokens) and tokens[-1].type == "DOT"
+    if isinstance(error, UnexpectedToken):
+        token = error.token
+    else:
+        token = expression[offset : offset + (2 if expression[offset] in _HALVES else 1)]
+    rest = expression[offset + len(token) :]
+    if rest and not (behind_dot and isinstance(error, UnexpectedToken)):
+        without = expression[:offset] + " " * len(token) + rest
+        try:
+            piece = lark_parser().parse(without)
+            return piece if isinstance(piece, Piece) else None
+        except UnexpectedInput as next_error:
+            next_token = getattr(next_error, "token", None)
+            place = getattr(next_token, "start_pos", None) or offset
+            if getattr(next_token, "type", "") == "$END":
+                place = len(expression)
+            if place > offset and any(token.start_pos > offset for token in _tokens_before(without, place)):
+                return _completed(_tokens_before(without, place), "", place)
+    return _completed(tokens, getattr(token, "type", ""), offset)
+
+
+def _completed(tokens: list[Any], found: str, offset: int) -> Piece | None:
+    """The tokens, with the least behind them that makes them an expression. `found` ended them."""
     from lark import Token
     from lark.exceptions import UnexpectedInput
 
@@ -107,8 +134,7 @@ def _completed(tokens: list[Any], found: str, offset: int) -> Node | None:
         for _ in range(2 * len(tokens) + 2):
             accepted = parser.accepts()
             if "$END" in accepted:
-                piece = parser.feed_eof()
-                return piece.node if isinstance(piece, Piece) else None
+                return _without_bare_keys(parser.feed_eof(), offset)
             kind = next((kind for kind in _COMPLETIONS if kind in accepted), None)
             if kind is None:
                 return None
@@ -116,3 +142,13 @@ def _completed(tokens: list[Any], found: str, offset: int) -> Node | None:
     except UnexpectedInput:
         pass  # the tokens were not fully read: the tokenizer looks ahead of the parser by a sign or two
     return None
+
+
+def _without_bare_keys(piece: Any, offset: int) -> Piece | None:
+    """Without the keys in map literals whose colon had to be added: Kubernetes does not look at these."""
+    if not isinstance(piece, Piece):
+        return None
+    for node in walk(piece.node):
+        if isinstance(node, MapNode):
+            node.entries = [entry for entry in node.entries if entry.offset != offset]
+    return piece

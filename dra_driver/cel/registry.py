@@ -11,6 +11,7 @@ from typing import Final
 from .declarations import Library, Registry
 from .environment import Environment
 from .library.arithmetic import ARITHMETIC
+from .library.authz import AUTHORIZATION
 from .library.bindings import BINDINGS
 from .library.cidr import CIDRS
 from .library.comparison import COMPARISON
@@ -57,6 +58,7 @@ _LIBRARIES: Final[tuple[Library, ...]] = (
     CIDRS,
     URLS,
     FORMAT,
+    AUTHORIZATION,
 )
 
 

@@ -76,7 +76,8 @@ class Selector:
         try:
             value = self._run(frame)
         except Abort as abort:
-            raise EvaluationError(abort.kind, abort.message, self.expression, cost=frame.cost) from None
+            cost = frame.cost + abort.cost
+            raise EvaluationError(abort.kind, abort.message, self.expression, cost=cost) from None
         if value is True or value is False:
             return value
         if isinstance(value, Fault):

@@ -64,8 +64,7 @@ def _of_timestamp(name: str, part: Part) -> tuple[Overload, Overload]:
 
 def _of_duration(name: str, unit: int) -> Overload:
     def count(duration: Duration) -> int:
-        whole = abs(duration.nanos) // unit
-        return whole if duration.nanos >= 0 else -whole
+        return int(duration.in_units(unit))  # by way of a double, as Go does: near the next unit it shows
 
     return Overload(f"duration_to_{name}", (DURATION,), INT, count, member=True)
 
