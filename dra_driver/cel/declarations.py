@@ -7,18 +7,15 @@ an implementation, and its two costs. Follows cel-go's `common/decls`.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from .ast import Call, Node
+from .operands import CallEstimate, Operand
 from .types import Type, parameters_of
-
-if TYPE_CHECKING:
-    from .ast import Call, Node
-    from .estimate import CallEstimate, Operand
 
 RuntimeCost = Callable[[Sequence[object], object], int]
 """Cost of a call from its arguments and its result, either of which may be a Fault. Raises Abort."""
 
-EstimateCall = Callable[["Operand | None", "Sequence[Operand]"], "CallEstimate | None"]
+EstimateCall = Callable[[Operand | None, Sequence[Operand]], CallEstimate | None]
 """Cost of a call from its target and arguments, None to fall back on the standard functions' rules."""
 
 Implementation = Callable[..., object]
@@ -77,7 +74,7 @@ class Function:
         )
 
 
-Expand = Callable[["Call"], "Node | None"]
+Expand = Callable[[Call], Node | None]
 """Rewrites a call. None: this is not a use of the macro after all. Raises MacroError."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .. import costs, effort
 from ..declarations import Function, Library, Overload
 from ..errors import Fault
-from ..estimate import TRAVERSAL, CallEstimate, Operand
+from ..operands import TRAVERSAL, CallEstimate, Operand
 from ..scalars import INT_MAX, INT_MIN, Uint, checked_int, checked_uint
 from ..times import Duration, Timestamp
 from ..types import BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Type, list_of, parameter

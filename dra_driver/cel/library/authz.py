@@ -10,7 +10,7 @@ from typing import Final
 
 from .. import costs
 from ..declarations import EstimateCall, Function, Library, Overload, RuntimeCost
-from ..estimate import TRAVERSAL, CallEstimate, Operand
+from ..operands import TRAVERSAL, CallEstimate, Operand
 from ..sizes import add, scaled
 from ..types import BOOL, STRING, Kind, Type
 from ..values import cost_size, no_such_overload

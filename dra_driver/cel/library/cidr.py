@@ -8,7 +8,7 @@ from .. import costs
 from ..addresses import CIDRValue, IPValue, parse_address, parse_network
 from ..declarations import EstimateCall, Function, Implementation, Library, Overload, RuntimeCost
 from ..errors import Fault
-from ..estimate import TRAVERSAL, CallEstimate, Operand, traversal
+from ..operands import TRAVERSAL, CallEstimate, Operand, traversal
 from ..sizes import add, scaled
 from ..types import BOOL, CIDR, INT, IP, STRING, Type
 from ..values import cost_size, no_such_overload

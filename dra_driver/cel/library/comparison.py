@@ -7,7 +7,7 @@ from typing import Final
 from .. import costs
 from ..declarations import Function, Library, Overload, RuntimeCost
 from ..errors import Fault
-from ..estimate import TRAVERSAL, CallEstimate, Operand
+from ..operands import TRAVERSAL, CallEstimate, Operand
 from ..scalars import Extension
 from ..sizes import scaled
 from ..types import (

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from .. import effort
 from ..declarations import Function, Library, Overload
-from ..estimate import CallEstimate, Operand
 from ..maps import MapValue
+from ..operands import CallEstimate, Operand
 from ..types import BOOL, BYTES, INT, STRING, list_of, map_of, parameter
 from ..values import core_cost_size, no_such_overload, same, size_of
 

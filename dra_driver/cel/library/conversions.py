@@ -9,7 +9,7 @@ from typing import Final
 from .. import costs
 from ..declarations import Function, Implementation, Library, Overload
 from ..errors import Fault
-from ..estimate import TRAVERSAL, CallEstimate, Operand
+from ..operands import TRAVERSAL, CallEstimate, Operand
 from ..scalars import INT_MAX, INT_MIN, UINT_MAX, Uint, checked_int, checked_uint
 from ..sizes import UNBOUNDED, Size
 from ..texts import text

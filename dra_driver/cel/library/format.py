@@ -6,8 +6,8 @@ from typing import Final
 
 from .. import costs
 from ..declarations import Function, Implementation, Library, Overload
-from ..estimate import CallEstimate, Operand, traversal
 from ..named_formats import FORMATS, NamedFormat
+from ..operands import CallEstimate, Operand, traversal
 from ..scalars import NONE, OptionalValue
 from ..sizes import scaled
 from ..types import NAMED_FORMAT, STRING, list_of, optional_of

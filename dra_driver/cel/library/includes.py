@@ -6,7 +6,7 @@ from typing import Final
 
 from ..declarations import Function, Library, Overload
 from ..errors import Fault
-from ..estimate import CallEstimate, Operand
+from ..operands import CallEstimate, Operand
 from ..types import BOOL, DYN
 from ..values import same
 

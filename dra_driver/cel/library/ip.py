@@ -7,7 +7,7 @@ from .. import costs
 from ..addresses import IPValue, parse_address
 from ..declarations import Function, Implementation, Library, Overload
 from ..errors import Fault
-from ..estimate import CallEstimate, Operand, traversal
+from ..operands import CallEstimate, Operand, traversal
 from ..types import BOOL, INT, IP, STRING, Type
 
 

@@ -9,8 +9,8 @@ from .. import costs, effort
 from ..ast import Call, Comprehension, Ident, ListNode, Node, Select
 from ..declarations import EstimateCall, Function, Library, Macro, Overload
 from ..errors import Abort, Fault
-from ..estimate import CallEstimate, Operand
 from ..macros import MacroError, binding
+from ..operands import CallEstimate, Operand
 from ..sizes import UNBOUNDED, Size, add, exactly, scaled
 from ..types import BYTES, DYN, INT, STRING, Type, list_of, parameter
 from ..values import COMPARABLE, compare, cost_size, no_such_overload, same, type_of

@@ -8,7 +8,7 @@ from typing import Final
 from .. import costs
 from ..declarations import Function, Implementation, Library, Overload
 from ..errors import Fault
-from ..estimate import searching
+from ..operands import searching
 from ..scalars import Uint
 from ..times import Duration
 from ..types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Type, list_of, parameter

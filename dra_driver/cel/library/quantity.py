@@ -7,7 +7,7 @@ from typing import Final
 from .. import costs, effort
 from ..declarations import Function, Implementation, Library, Overload
 from ..errors import Fault
-from ..estimate import CallEstimate, Operand, traversal
+from ..operands import CallEstimate, Operand, traversal
 from ..quantities import QuantityValue, parsed
 from ..types import BOOL, DOUBLE, INT, QUANTITY, STRING, Type
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from .. import costs, effort
 from ..declarations import Function, Library, Overload
-from ..estimate import CallEstimate, Operand, matching
+from ..operands import CallEstimate, Operand, matching
 from ..patterns import compiled, encoded
 from ..sizes import Size
 from ..types import BOOL, INT, STRING, list_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from .. import costs
 from ..declarations import Function, Implementation, Library, Overload
 from ..errors import Fault
-from ..estimate import CallEstimate, Operand, traversal
+from ..operands import CallEstimate, Operand, traversal
 from ..semvers import Semver, parse, parse_loosely
 from ..types import BOOL, INT, SEMVER, STRING, Type
 

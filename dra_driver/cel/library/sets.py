@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from .. import effort
 from ..declarations import Function, Implementation, Library, Overload, RuntimeCost
-from ..estimate import CallEstimate, Operand
+from ..operands import CallEstimate, Operand
 from ..sizes import add
 from ..types import BOOL, list_of, parameter
 from ..values import cost_size, same

@@ -9,8 +9,8 @@ from .. import costs, effort, texts
 from ..ast import Literal
 from ..declarations import EstimateCall, Function, Implementation, Library, Overload, RuntimeCost
 from ..errors import Fault
-from ..estimate import TRAVERSAL, CallEstimate, Operand, searching, traversal
 from ..formats import render
+from ..operands import TRAVERSAL, CallEstimate, Operand, searching, traversal
 from ..sizes import UNBOUNDED, Size, times
 from ..types import BOOL, DYN, INT, STRING, Type, list_of
 from ..values import core_cost_size, cost_size, no_such_overload, type_name

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from .. import costs
 from ..declarations import Function, Implementation, Library, Overload
-from ..estimate import CallEstimate, Operand, traversal
 from ..maps import TextMap
+from ..operands import CallEstimate, Operand, traversal
 from ..types import BOOL, STRING, URL, Type, list_of, map_of
 from ..urls import URLError, URLValue, parse, parse_request
 
