@@ -12,13 +12,14 @@ plugin), its defects included; tests/golden/allocation/README.md states the rule
 
 from .allocate import allocate, allocate_all, new_share_id
 from .cluster import Cluster
-from .features import RELEASES, Features, Quirks, Variant
+from .features import ISSUES, RELEASES, Features, Quirks, Variant
 from .observer import Check, Observer, Recorder, Refusal, Slot
 from .outcome import ErrorKind, NodeOutcome
 from .outcomes import Group, Outcomes
 from .selectors import Compile, Predicate
 
 __all__ = [
+    "ISSUES",
     "RELEASES",
     "Check",
     "Cluster",

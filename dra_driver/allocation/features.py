@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which Kubernetes is imitated: feature gates, release, and the release's defects.
 
-The gates are those that the DynamicResources plugin of kube-scheduler 1.36 hands to its allocator
+The gates are those that the DynamicResources plugin of kube-scheduler hands to its allocator
 (pkg/scheduler/framework/plugins/feature). A defect that changes answers is a field of `Quirks`, so
-that another release is another row of a table and not another allocator.
+that another release is another row of a table and not another allocator. The answers of 1.36 are
+checked against that release (tests/golden); the others are 1.36 with their own gates and defects.
 """
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 DEFAULT_RELEASE: Final = "1.36"
 
@@ -46,38 +47,50 @@ class Quirks:
     """A configuration entry of the claim appears once for each of its requests."""
 
 
-_QUIRKS: Final[Mapping[str, Quirks]] = {
-    "1.36": Quirks(
-        refused_keep_counters=True,
-        undone_shares_keep_counters=True,
-        refused_shares_stay_in_constraints=True,
-        counters_by_pool_name=True,
-        shares_without_capacity_unnoticed=True,
-        distinct_forgets=True,
-        common_values_stay_narrow=True,
-        counter_slices_everywhere=True,
-        config_repeats=True,
-    ),
-}
+_AS_IN_1_36: Final = Quirks(
+    refused_keep_counters=True,
+    undone_shares_keep_counters=True,
+    refused_shares_stay_in_constraints=True,
+    counters_by_pool_name=True,
+    shares_without_capacity_unnoticed=True,
+    distinct_forgets=True,
+    common_values_stay_narrow=True,
+    counter_slices_everywhere=True,
+    config_repeats=True,
+)
+_QUIRKS: Final[Mapping[str, Quirks]] = {"1.34": _AS_IN_1_36, "1.35": _AS_IN_1_36, "1.36": _AS_IN_1_36, "1.37": Quirks()}
 RELEASES: Final = tuple(_QUIRKS)
 """Releases that can be imitated."""
 
-_GATES: Final[Mapping[str, bool]] = {
-    "DRAAdminAccess": True,
-    "DRAPrioritizedList": True,
-    "DRAConsumableCapacity": True,
-    "DRADeviceBindingConditions": True,
-    "DRAResourceClaimDeviceStatus": True,
-    "DRADeviceTaints": True,
-    "DRAPartitionableDevices": True,
-    "DRAListTypeAttributes": False,
+ISSUES: Final[Mapping[str, str]] = {
+    "refused_keep_counters": "kubernetes/kubernetes#140436",
+    "undone_shares_keep_counters": "kubernetes/kubernetes#140436",
+    "refused_shares_stay_in_constraints": "kubernetes/kubernetes#140436",
+    "counters_by_pool_name": "kubernetes/kubernetes#140434",
+    "shares_without_capacity_unnoticed": "kubernetes/kubernetes#139034",
+    "distinct_forgets": "kubernetes/kubernetes#140438",
+    "common_values_stay_narrow": "kubernetes/kubernetes#140300",
 }
-"""Gates that matter here, with their defaults in 1.36."""
+"""Where a defect was reported, by the field of `Quirks`. The others were not found there."""
+
+_GATES: Final[Mapping[str, tuple[str, str]]] = {
+    "DRAAdminAccess": ("admin_access", "1.34"),
+    "DRAPrioritizedList": ("prioritized_list", "1.34"),
+    "DRAConsumableCapacity": ("consumable_capacity", "1.36"),
+    "DRADeviceBindingConditions": ("binding_conditions", "1.36"),
+    "DRAResourceClaimDeviceStatus": ("claim_device_status", "1.34"),
+    "DRADeviceTaints": ("device_taints", "1.36"),
+    "DRAPartitionableDevices": ("partitionable_devices", "1.36"),
+    "DRAListTypeAttributes": ("list_attributes", ""),
+}
+"""Gates that matter here: the field of `Features`, and the release (of those above) from which it is on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Feature gates with their 1.36 defaults, the release, and whether its defects are left out (`ideal`)."""
+    """Feature gates with their 1.36 defaults, the release, and whether its defects are left out: all of them
+    (`ideal`), or those in `mended`, by the names that `Quirks` gives them.
+    """
 
     admin_access: bool = True
     prioritized_list: bool = True
@@ -92,30 +105,31 @@ class Features:
     """Constraints compare list-valued attributes. No gate: the 1.36 scheduler never asks for it."""
     release: str = DEFAULT_RELEASE
     ideal: bool = False
+    mended: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.release not in _QUIRKS:
             raise ValueError(f"Kubernetes {self.release!r} cannot be imitated (use {', '.join(RELEASES)})")
 
     @staticmethod
-    def from_gates(gates: Mapping[str, bool], *, list_constraints: bool = False, ideal: bool = False) -> "Features":
-        """Features with some gates set, by their Kubernetes names. ValueError for other names."""
+    def from_gates(
+        gates: Mapping[str, bool],
+        *,
+        release: str = DEFAULT_RELEASE,
+        list_constraints: bool = False,
+        ideal: bool = False,
+    ) -> "Features":
+        """A release with some gates set, by their Kubernetes names. ValueError for other names."""
         unknown = sorted(gates.keys() - _GATES.keys())
         if unknown:
             raise ValueError(f"unknown feature gate {unknown[0]!r} (known: {', '.join(_GATES)})")
-        on = {**_GATES, **gates}
-        return Features(
-            admin_access=on["DRAAdminAccess"],
-            prioritized_list=on["DRAPrioritizedList"],
-            consumable_capacity=on["DRAConsumableCapacity"],
-            binding_conditions=on["DRADeviceBindingConditions"],
-            claim_device_status=on["DRAResourceClaimDeviceStatus"],
-            device_taints=on["DRADeviceTaints"],
-            partitionable_devices=on["DRAPartitionableDevices"],
-            list_attributes=on["DRAListTypeAttributes"],
-            list_constraints=list_constraints,
-            ideal=ideal,
-        )
+        known = Features(release=release, list_constraints=list_constraints, ideal=ideal)
+        numbers = RELEASES.index(release)
+        on: dict[str, Any] = {
+            field: gates.get(gate, bool(since) and numbers >= RELEASES.index(since))
+            for gate, (field, since) in _GATES.items()
+        }
+        return replace(known, **on)
 
     @property
     def binding(self) -> bool:
@@ -134,4 +148,5 @@ class Features:
     @property
     def quirks(self) -> Quirks:
         """The defects to reproduce."""
-        return Quirks() if self.ideal else _QUIRKS[self.release]
+        quirks = Quirks() if self.ideal else _QUIRKS[self.release]
+        return replace(quirks, **dict.fromkeys(self.mended, False))

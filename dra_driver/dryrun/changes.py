@@ -5,18 +5,32 @@ Each change is applied alone; only those that help are given, the smallest inter
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Final
 
-from ..allocation import Cluster, Features, allocate_all
+from ..allocation import ISSUES, Cluster, Features, NodeOutcome, Quirks, allocate, allocate_all
 from ..resource import (
     DeviceRequirements,
     DeviceTaint,
     DeviceToleration,
     ResourceClaim,
     TaintEffect,
+    limits,
 )
 from .conjuncts import parts
 from .explain import constraint_text, requirements_of, taint_text
+
+_DEFECTS: Final = {
+    "refused_keep_counters": "a device that is tried in vain keeps the counters it reserved",
+    "undone_shares_keep_counters": "a share that is tried in vain keeps its device's counters",
+    "refused_shares_stay_in_constraints": "a share that is tried in vain still counts for the constraints",
+    "counters_by_pool_name": "counters of two drivers' pools of the same name are mixed up",
+    "distinct_forgets": "distinctAttribute compares only two devices of a request that asks for more",
+    "common_values_stay_narrow": "a device that is tried in vain narrows what matchAttribute finds common",
+    "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
+}
+"""What goes wrong, by the field of `Quirks`."""
 
 MOST_HOLDERS = 24
 """Claims in use that are taken away one by one to see whether that is enough."""
@@ -50,17 +64,46 @@ def helpful_changes(cluster: Cluster, claims: Sequence[ResourceClaim], features:
     return found
 
 
+def defect(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Change | None:
+    """The defect of the release because of which `claims`, which fit nowhere, do not fit. None if there is none."""
+    node = _fits(cluster, claims, replace(features, ideal=True)) if not features.ideal else None
+    if node is None:
+        return None
+    release = f"kube-scheduler {features.release}"
+    for field in fields(Quirks):
+        if _fits(cluster, claims, replace(features, mended=frozenset({field.name}))) is not None:
+            reported = f" ({ISSUES[field.name]})" if field.name in ISSUES else ""
+            return Change(f"{release} errs{reported}: {_DEFECTS.get(field.name, field.name)}", node)
+    return Change(f"{release} errs, by several defects together", node)
+
+
+def unlawful(
+    cluster: Cluster, claims: Sequence[ResourceClaim], given: NodeOutcome, features: Features
+) -> Change | None:
+    """The defect because of which `claims` are given devices that break their own constraint."""
+    distinct = any(constraint.distinct_attribute for claim in claims for constraint in claim.spec.constraints)
+    if features.ideal or not distinct:
+        return None
+    lawful = allocate(cluster, claims, given.node, replace(features, ideal=True))
+    if lawful.kind == given.kind and _devices(lawful) == _devices(given):
+        return None
+    text = f"kube-scheduler {features.release} errs ({ISSUES['distinct_forgets']}): {_DEFECTS['distinct_forgets']}"
+    return Change(text, given.node)
+
+
+def _devices(outcome: NodeOutcome) -> list[tuple[str, str, str]]:
+    return [(one.driver, one.pool, one.device) for allocation in outcome.allocations for one in allocation.results]
+
+
 def _fits(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> str | None:
     outcomes = allocate_all(cluster, claims, features)
     return next((group.nodes[0] for group in outcomes.groups if group.outcome.kind == "allocated"), None)
 
 
 def _attempts(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Iterator[_Attempt]:
-    if not features.ideal:
-        text = f"none to the claim: it fits by the rules of the API, but kube-scheduler {features.release} has a defect"
-        yield _Attempt(text, claims, cluster, replace(features, ideal=True))
     for text, changed in _gentler(claims):
         yield _Attempt(text, changed, cluster, features)
+    yield from _fewer(cluster, claims, features)
     for taint in _taints(cluster):
         changed = [_with_requirements(claim, lambda _, one, t=taint: _tolerating(one, t)) for claim in claims]  # type: ignore[misc]
         yield _Attempt(f"tolerate taint {taint_text(taint)}", changed, cluster, features)
@@ -70,24 +113,39 @@ def _attempts(cluster: Cluster, claims: Sequence[ResourceClaim], features: Featu
 def _gentler(claims: Sequence[ResourceClaim]) -> Iterator[tuple[str, list[ResourceClaim]]]:
     """The claims with one demand less."""
     for index, claim in enumerate(claims):
-
-        def instead(changed: ResourceClaim, at: int = index) -> list[ResourceClaim]:
-            return [*claims[:at], changed, *claims[at + 1 :]]
-
+        instead = partial(_instead, claims, index)
         for number in range(len(claim.spec.constraints)):
             kept = claim.spec.constraints[:number] + claim.spec.constraints[number + 1 :]
             text = f"drop the constraint {constraint_text(claim, number)} of claim {claim.metadata}"
             yield text, instead(replace(claim, spec=replace(claim.spec, constraints=kept)))
         for name, required in requirements_of(claim):
-            for fewer in range(required.count - 1, 0, -1):
-                text = f"ask for {fewer} instead of {required.count} devices in request {name}"
-                yield text, instead(_changed(claim, name, count=fewer))
             for number, expression in enumerate(required.selectors):
                 for text, kept_parts in _shortened(expression):
                     selectors = list(required.selectors)
                     selectors[number : number + 1] = [" && ".join(kept_parts)] if kept_parts else []
                     words = f"do without {text} in request {name}"
                     yield words, instead(_changed(claim, name, selectors=tuple(selectors)))
+
+
+def _instead(claims: Sequence[ResourceClaim], index: int, changed: ResourceClaim) -> list[ResourceClaim]:
+    return [*claims[:index], changed, *claims[index + 1 :]]
+
+
+def _fewer(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Iterator[_Attempt]:
+    """For each request of several devices the largest smaller number that can be had."""
+    for index, claim in enumerate(claims):
+        for name, required in requirements_of(claim):
+            enough, too_many = 0, min(required.count, limits.RESULTS_PER_CLAIM + 1)
+            while too_many - enough > 1:
+                middle = (enough + too_many) // 2
+                if _fits(cluster, _instead(claims, index, _changed(claim, name, count=middle)), features) is None:
+                    too_many = middle
+                else:
+                    enough = middle
+            if enough:
+                text = f"ask for {enough} instead of {required.count} devices in request {name}"
+                changed = _instead(claims, index, _changed(claim, name, count=enough))
+                yield _Attempt(text, changed, cluster, features)
 
 
 def _shortened(expression: str) -> Iterator[tuple[str, list[str]]]:

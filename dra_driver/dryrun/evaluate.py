@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..allocation import Cluster, ErrorKind, Features, NodeOutcome, allocate_all
 from ..resource import AllocationResult, Device, Node, ResourceClaim
 from ..resource.codec import Decoded
-from .changes import Change, helpful_changes
+from .changes import Change, defect, helpful_changes, unlawful
 from .explain import Explainer, Explanation
 from .extended import claim_for
 from .workload import Demand
@@ -41,8 +41,8 @@ class Verdict:
     """What became of a demand: where it goes and what it gets there, or why it goes nowhere.
 
     `node` is the first of `fitting`, in the order of the nodes; the scheduler may prefer another one of them.
-    `refused` has the nodes that come closest first; `changes` would each make it fit. Both are only looked for when
-    nothing fits.
+    `refused` has the nodes that come closest first; `changes` would each make it fit: both are only looked for when
+    nothing fits. `defect` is set when the scheduler is at fault: by the rules of the API the answer is another one.
     """
 
     demand: Demand
@@ -50,6 +50,7 @@ class Verdict:
     placed: tuple[Placed, ...] = ()
     refused: tuple[Refused, ...] = ()
     changes: tuple[Change, ...] = ()
+    defect: Change | None = None
 
     @property
     def node(self) -> str | None:
@@ -80,15 +81,19 @@ def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Ver
     if not fitting or fatal:
         refused = _refusals(cluster, pending, groups, away, features)
         broken = any(outcome.error_kind is ErrorKind.CEL_COMPILE for outcome, _ in groups)
-        changes = () if broken or not pending else tuple(helpful_changes(cluster, pending, features))
-        return Verdict(demand, refused=refused, changes=changes), []
+        if broken or not pending:
+            return Verdict(demand, refused=refused), []
+        changes = tuple(helpful_changes(cluster, pending, features))
+        fault = defect(cluster, pending, features)
+        return Verdict(demand, refused=refused, changes=changes, defect=fault), []
     ordered = tuple(node.name for node in cluster.nodes if node.name in fitting)
     allocated = [
         replace(claim, allocation=allocation)
         for claim, allocation in zip(pending, outcomes[ordered[0]].allocations, strict=True)
     ]
     placed = tuple(one for claim in allocated if claim.allocation for one in _placed(claim, claim.allocation, cluster))
-    return Verdict(demand, ordered, placed), allocated
+    fault = unlawful(cluster, pending, outcomes[ordered[0]], features)
+    return Verdict(demand, ordered, placed, defect=fault), allocated
 
 
 def _refusals(

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feature gates by name, and which of Kubernetes' allocators they select."""
 
+from dataclasses import fields, replace
+
 import pytest
 
-from dra_driver.allocation import ErrorKind, Features, Quirks, Variant
+from dra_driver.allocation import ISSUES, ErrorKind, Features, Quirks, Variant
 
 from .build import Requests, ask, claim, gpu, picked, quantities, slice_of, wants
+
+GATES = {field.name for field in fields(Features)} - {"list_constraints", "release", "ideal", "mended"}
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,35 @@ def test_unknown_gates_and_releases_are_refused() -> None:
 def test_the_ideal_has_no_quirks() -> None:
     assert Features(ideal=True).quirks == Quirks()
     assert Features().quirks != Quirks()
+
+
+def test_one_defect_can_be_mended() -> None:
+    before, after = Features().quirks, Features(mended=frozenset({"distinct_forgets"})).quirks
+    assert before.distinct_forgets
+    assert after == replace(before, distinct_forgets=False)
+
+
+def test_reported_defects_are_defects() -> None:
+    assert set(ISSUES) <= {field.name for field in fields(Quirks)}
+
+
+@pytest.mark.parametrize(
+    ("release", "on"),
+    [
+        ("1.34", {"admin_access", "prioritized_list", "claim_device_status"}),
+        ("1.35", {"admin_access", "prioritized_list", "claim_device_status"}),
+        ("1.36", GATES - {"list_attributes"}),
+        ("1.37", GATES - {"list_attributes"}),
+    ],
+)
+def test_a_release_brings_its_own_defaults(release: str, on: set[str]) -> None:
+    features = Features.from_gates({}, release=release)
+    assert {name for name in GATES if getattr(features, name)} == on
+    assert Features.from_gates({"DRAListTypeAttributes": True}, release=release).list_attributes
+
+
+def test_the_default_release_is_what_the_fields_default_to() -> None:
+    assert Features.from_gates({}) == Features()
 
 
 @pytest.mark.parametrize(

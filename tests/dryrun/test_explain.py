@@ -165,3 +165,45 @@ def test_an_error_of_the_whole_attempt_is_told_once() -> None:
     (refused,) = found.refused
     assert refused.explanation.fatal
     assert found.changes == (), "an expression that does not compile has to be mended first"
+
+
+def test_the_scheduler_is_named_when_it_is_at_fault() -> None:
+    """The first GPU is partly used; while it is tried, partitions of the idle one are refused and keep its counters."""
+
+    def partition(gpu_index: int, number: int) -> JSON:
+        taken = [{"counterSet": f"set-{gpu_index}", "counters": {"slices": {"value": "1"}}}]
+        device = gpu(f"gpu-{gpu_index}-part-{number}")
+        device["attributes"]["parent"] = {"string": f"GPU-{gpu_index}"}
+        return {**device, "consumesCounters": taken}
+
+    counters = slice_of("node-a")
+    counters["metadata"]["name"] = "counters"
+    del counters["spec"]["devices"]
+    counters["spec"]["sharedCounters"] = [
+        {"name": f"set-{index}", "counters": {"slices": {"value": "2"}}} for index in range(2)
+    ]
+    devices = slice_of("node-a", *(partition(index, number) for index in range(2) for number in range(3)))
+    for one in (counters, devices):
+        one["spec"]["pool"]["resourceSliceCount"] = 2
+    wanted = claim(
+        "wanted", request("a"), request("b"), constraints=[{"matchAttribute": "gpu.nvidia.com/parent", "requests": []}]
+    )
+    found = verdict(wanted, counters, devices, claim("train-7", devices=["gpu-0-part-0"]))
+    assert found.node is None
+    assert found.defect is not None
+    assert "kubernetes/kubernetes#140436" in found.defect.text
+    assert found.defect.node == "node-a"
+
+
+def test_devices_that_break_distinct_attribute_are_told() -> None:
+    colours = ["red", "blue", "red", "green"]
+    devices = [gpu(f"gpu-{index}", colour) for index, colour in enumerate(colours)]
+    constraint = {"requests": ["gpu"], "distinctAttribute": "gpu.nvidia.com/productName"}
+    found = verdict(claim("wanted", request(count=3), constraints=[constraint]), slice_of("node-a", *devices))
+    assert [one.name for one in found.placed] == ["gpu-0", "gpu-1", "gpu-2"], "as kube-scheduler 1.36 does"
+    assert found.defect is not None
+    assert "kubernetes/kubernetes#140438" in found.defect.text
+
+
+def test_nobody_is_at_fault_when_it_simply_does_not_fit() -> None:
+    assert verdict(claim("wanted", request(count=2)), slice_of("node-a", gpu("gpu-0"))).defect is None
