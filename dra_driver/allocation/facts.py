@@ -33,12 +33,14 @@ def capacity_column(devices: Sequence[Device], key: str) -> Sequence[Hashable]:
 
 def published_keys(names: frozenset[tuple[str, str]], driver: str) -> list[str]:
     """The keys under which devices of `driver` may publish: its own domain can be left out."""
-    keys: list[str] = []
-    for domain, identifier in sorted(names):
-        keys.append(f"{domain}/{identifier}")
-        if domain == driver:
-            keys.append(identifier)
-    return keys
+    return [key for domain, identifier in sorted(names) for key in keys_of(domain, identifier, driver)]
+
+
+@lru_cache(maxsize=4096)
+def keys_of(domain: str, identifier: str, driver: str) -> tuple[str, ...]:
+    """The keys under which devices of `driver` may publish one attribute or capacity."""
+    qualified = f"{domain}/{identifier}"
+    return (qualified, identifier) if domain == driver else (qualified,)
 
 
 def distinguishable(values: Sequence[AttributeValue | None]) -> Sequence[Hashable]:

@@ -9,16 +9,19 @@ attributes may differ. Keys are made for each pool once and kept.
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 from ..cel import Reads
 from ..resource import AttributeValue, Device, Node, ResourceSlice
+from ..resource.names import split_qualified_name
 from .constraints import find_attribute
 from .errors import AllocationError
 from .facts import (
     attribute_column,
     capacity_column,
     distinguishable,
-    published_keys,
+    keys_of,
     read_values,
 )
 from .features import Features
@@ -27,6 +30,14 @@ from .pools import PoolView
 from .survey import NodeView, Survey
 
 _ABSENT = -1
+
+Aspect = tuple[str, ...]
+"""Something in which nodes may differ: what counts for all, an attribute, a capacity, what a constraint compares."""
+
+_BASICS: Final[Aspect] = ("basics",)
+_CAPACITIES: Final[Aspect] = ("capacities",)
+_EVERYTHING: Final[Aspect] = ("everything",)
+_ALL: Final = Reads(everything=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +51,21 @@ class Concern:
     capacities: bool
     """Whether capacity is requested."""
 
+    @property
+    def aspects(self) -> Iterator[Aspect]:
+        """The aspects that matter for the claims."""
+        yield _BASICS
+        if self.reads.everything:
+            yield _EVERYTHING
+        yield from (("attribute", *name) for name in sorted(self.reads.attributes))
+        yield from (("capacity", *name) for name in sorted(self.reads.capacities))
+        if self.capacities:
+            yield _CAPACITIES
+        yield from (("compared", name) for name in sorted(self.compared))
+
 
 class Likeness:
-    """Groups the nodes of a survey."""
+    """Groups the nodes of a survey. In each aspect every node has a number; those with equal numbers are alike."""
 
     def __init__(self, survey: Survey, nodes: Sequence[Node], features: Features) -> None:
         self._survey = survey
@@ -51,43 +74,76 @@ class Likeness:
         self._ids: dict[Hashable, int] = {}
         self._basic: dict[PoolView, int] = {}
         self._columns: dict[tuple[PoolView, str], int] = {}
+        self._numbers: dict[Aspect, list[int]] = {}
         self._groups: dict[Concern, list[list[Node]]] = {}
 
     def prepare(self) -> None:
         """Makes what does not depend on claims, so that the first decision need not."""
-        for node in self._nodes:
-            try:
-                view = self._survey.view(node)
-            except AllocationError:
-                continue  # as in groups
-            for pool in view.pools:
-                self._basics(pool)
-                for key in pool.attribute_keys:
-                    self._column(pool, key)
+        self._numbers_in(_BASICS)
+        published = {
+            (pool.driver, key)
+            for view in self._views
+            if view is not None
+            for pool in view.pools
+            for key in pool.attribute_keys
+        }
+        for name in {split_qualified_name(key, driver) for driver, key in published}:
+            self._numbers_in(("attribute", *name))
 
     def groups(self, concern: Concern) -> Sequence[Sequence[Node]]:
         """All nodes, those that are alike together, in the order of their first ones."""
         if concern not in self._groups:
             groups: dict[Hashable, list[Node]] = {}
-            for node in self._nodes:
-                groups.setdefault(self._node_key(node, concern), []).append(node)
+            keys = zip(*[self._numbers_in(aspect) for aspect in concern.aspects], strict=True)
+            for node, key in zip(self._nodes, keys, strict=True):
+                groups.setdefault(key, []).append(node)
             self._groups[concern] = list(groups.values())
         return self._groups[concern]
 
-    def _node_key(self, node: Node, concern: Concern) -> Hashable:
-        try:
-            return self._key(self._survey.view(node), concern)
-        except AllocationError:
-            return node.name  # what is wrong is told when the node is decided
+    @cached_property
+    def _views(self) -> Sequence[NodeView | None]:
+        """What each node sees; None where that cannot be told. What is wrong is told when the node is decided."""
+        return [self._view(node) for node in self._nodes]
 
-    def _key(self, view: NodeView, concern: Concern) -> Hashable:
+    def _view(self, node: Node) -> NodeView | None:
+        try:
+            return self._survey.view(node)
+        except AllocationError:
+            return None
+
+    def _numbers_in(self, aspect: Aspect) -> list[int]:
+        """Each node's number in the aspect."""
+        if aspect not in self._numbers:
+            self._numbers[aspect] = [
+                self._id(("broken", node.name) if view is None else tuple(self._values(view, aspect)))
+                for node, view in zip(self._nodes, self._views, strict=True)
+            ]
+        return self._numbers[aspect]
+
+    def _values(self, view: NodeView, aspect: Aspect) -> Iterator[Hashable]:
         pools = view.pools
-        key: list[Hashable] = [(self._basics(pool), self._values(pool, concern)) for pool in pools]
-        if len(pools) > 1:
-            key.append(_pattern([pool.name for pool in pools]))
-        key.extend(self._id(self._compared(pools, attribute)) for attribute in sorted(concern.compared))
-        key.extend(tuple(_matches(pool, view.node)) for pool in pools if pool.places)
-        return tuple(key)
+        match aspect:
+            case ("basics",):
+                yield from [self._basics(pool) for pool in pools]
+                if len(pools) > 1:
+                    yield _pattern([pool.name for pool in pools])
+                yield from (tuple(_matches(pool, view.node)) for pool in pools if pool.places)
+            case ("attribute", domain, identifier):
+                yield from [
+                    self._column(pool, key) for pool in pools for key in keys_of(domain, identifier, pool.driver)
+                ]
+            case ("capacity", domain, identifier):
+                yield from [
+                    tuple(capacity_column(pool.devices, key))
+                    for pool in pools
+                    for key in keys_of(domain, identifier, pool.driver)
+                ]
+            case ("capacities",):
+                yield from [repr(device.capacity) for pool in pools for device in pool.devices]
+            case ("everything",):
+                yield from [tuple(read_values(pool.devices, pool.driver, _ALL)) for pool in pools]
+            case ("compared", attribute):
+                yield self._compared(pools, attribute)
 
     def _id(self, value: Hashable) -> int:
         return self._ids.setdefault(value, len(self._ids))
@@ -133,17 +189,6 @@ class Likeness:
                 name = device.name
                 consumed = usage.consumed.get(name)
                 yield name in usage.whole, name in usage.shared, consumed and repr((consumed, device.capacity))
-
-    def _values(self, pool: PoolView, concern: Concern) -> Hashable:
-        """Numbers for what the claims read."""
-        if concern.reads.everything:
-            return self._id(tuple(read_values(pool.devices, pool.driver, concern.reads)))
-        numbers = [self._column(pool, key) for key in published_keys(concern.reads.attributes, pool.driver)]
-        capacities = published_keys(concern.reads.capacities, pool.driver)
-        numbers.extend(self._id(tuple(capacity_column(pool.devices, key))) for key in capacities)
-        if concern.capacities:
-            numbers.append(self._id(tuple([repr(device.capacity) for device in pool.devices])))
-        return tuple(numbers)
 
     def _column(self, pool: PoolView, key: str) -> int:
         """A number for the values of one attribute."""
