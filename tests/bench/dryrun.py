@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tests.bench.dryrun`: the dry run on large clusters, loading apart from deciding.
+
+The clusters of tests/golden/bench, read as a user's YAML snapshot and as one JSON document, then asked once: deciding
+for all nodes, and explaining when nothing fits. Last, how deciding grows with the number of like nodes.
+"""
+
+import gc
+import gzip
+import itertools
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dra_driver.allocation import Cluster, Features, allocate_all
+from dra_driver.cel import compile_selector
+from dra_driver.dryrun.evaluate import evaluate
+from dra_driver.dryrun.inventory import from_files, with_defaults
+from dra_driver.dryrun.workload import Demand
+from dra_driver.resource import DeviceClass, Node, ResourceClaim, ResourceSlice
+from dra_driver.resource.codec import decode
+
+FOLDER = Path(__file__).parents[1] / "golden" / "bench"
+CASES = (("a", ""), ("a", "seven"), ("b", ""), ("b", "first-busy"))
+GO_MILLISECONDS = {"a": 172.0, "a seven": 36.0, "b": 10_000.0, "b first-busy": 17_200.0}
+
+
+def main() -> None:
+    compile_selector("true")  # reads the parser's grammar, once a process
+    print(f"{'':14} {'load JSON':>10} {'decide':>8} {'Go':>8}  {'ratio':>6} {'verdict':>9}   ms; Go decides only")
+    for name, state in CASES:
+        _run(name, state)
+    _scale()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory of this process, which has held every cluster in turn: {peak:.0f} MiB")
+
+
+def _run(name: str, state: str) -> None:
+    documents = _read(f"{name}-cluster.yaml.gz")
+    if state:
+        documents += _read(f"{name}-allocated-{state}.yaml.gz")
+    claim = decode(_read(f"{name}-claim.yaml")[0])
+    assert isinstance(claim, ResourceClaim)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cluster.json"
+        path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}), encoding="utf-8")
+        loaded, load = _timed(lambda: with_defaults(from_files([str(path)])))
+    del documents
+    gc.collect()
+    cluster = Cluster.of(loaded)
+    cluster.prepare(Features())
+    _, decide = _timed(lambda: allocate_all(cluster, [claim]))
+    _, verdict = _timed(lambda: evaluate([Demand("the claim", (claim,))], loaded, Features()))
+    case = f"{name} {state}".strip()
+    go = GO_MILLISECONDS[case]
+    print(f"{case:14} {load:10.0f} {decide:8.1f} {go:8g} {go / decide:6.0f}x {verdict:9.0f}", flush=True)
+
+
+def _scale() -> None:
+    objects = [decode(document) for document in _read("a-cluster.yaml.gz")]
+    claim = decode(_read("a-claim.yaml")[0])
+    assert isinstance(claim, ResourceClaim)
+    nodes = [one for one in objects if isinstance(one, Node)]
+    base = 0.0
+    for count in (10, 100, 1000):
+        names = {node.name for node in itertools.islice(nodes, count)}
+        cluster = Cluster.of(one for one in objects if _belongs(one, names))
+        _, prepare = _timed(lambda cluster=cluster: cluster.prepare(Features()))  # type: ignore[misc]
+        _, decide = _timed(lambda cluster=cluster: allocate_all(cluster, [claim]))  # type: ignore[misc]
+        base = base or decide
+        print(f"{count:5} nodes: prepared once {prepare:6.1f} ms, decided {decide:5.2f} ms, {decide / base:.1f} x")
+
+
+def _belongs(one: object, names: set[str]) -> bool:
+    if isinstance(one, Node):
+        return one.name in names
+    return one.node_name in names if isinstance(one, ResourceSlice) else isinstance(one, DeviceClass)
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.perf_counter()
+    result = work()
+    return result, (time.perf_counter() - began) * 1000
+
+
+def _read(name: str) -> list[Any]:
+    path = FOLDER / name
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    documents: Sequence[Any] = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    return [document for document in documents if document is not None]
+
+
+if __name__ == "__main__":
+    main()
