@@ -33,6 +33,7 @@ bench: $(READY)
 	$(BIN)/python -m tests.bench.prepare --mig
 	$(BIN)/python -m tests.bench.cel
 	$(BIN)/python -m tests.bench.allocation
+	$(BIN)/python -m tests.bench.dryrun
 
 build: $(READY)
 	$(BIN)/python -m build --outdir dist .
