@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench build proto venv clean
+.PHONY: demo test lint bench build proto grammar venv clean
 
 venv: $(READY)
 
@@ -43,6 +43,10 @@ proto: $(READY)
 	$(PYTHON) -m venv $(VENV)/proto
 	$(VENV)/proto/bin/python -m pip install --quiet 'grpcio-tools==1.74.*'
 	$(VENV)/proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/protocol/*.proto
+
+# The tables of CEL's parser, after an upgrade of celpy or lark.
+grammar: $(READY)
+	$(BIN)/python -m dra_driver.cel.make_tables
 
 clean:
 	rm -rf $(VENV) build dist .sandbox
