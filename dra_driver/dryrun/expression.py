@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from ..cel import (
@@ -24,7 +23,7 @@ from ..cel import (
 )
 from ..command import logging_options, version_option
 from ..resource import Device, ResourceSlice
-from .report import listed, plain_console, plain_table
+from .report import PlainTable, listed, plain_console, plain_table
 from .sources import Source, load, source_options
 
 REFUSED = 1
@@ -160,7 +159,7 @@ def _span(costs: Sequence[int]) -> str:
     return str(costs[0]) if min(costs) == max(costs) else f"{min(costs)} to {max(costs)}"
 
 
-def _table(answers: Sequence[Answer]) -> Table:
+def _table(answers: Sequence[Answer]) -> PlainTable:
     table = plain_table("COUNT", "DEVICES", "ANSWER")
     grouped: dict[str, list[str]] = {}
     for answer in answers:

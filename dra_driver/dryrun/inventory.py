@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices to allocate from: slices in files, a live cluster, or the nodes that come with the driver."""
 
+import contextlib
+import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
+from uuid import NAMESPACE_DNS, uuid5
 
 from .. import DRIVER_NAME, __version__
-from ..cluster import ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials, newest_dialect
+from ..cluster import NODES, ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials, newest_dialect
+from ..cluster.serviceaccount import in_cluster
 from ..command import InputError
 from ..gpu.devices import describe
 from ..gpu.inventory import read_inventory
 from ..gpu.layout import node_slices
-from ..gpu.simulation import SimulatedNode, load_description, shipped_nodes
-from ..resource import DeviceClass, Node, ObjectMeta, ResourceSlice
+from ..gpu.simulation import DescriptionError, SimulatedNode, load_description, shipped_nodes
+from ..resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..resource.codec import Decoded, DecodeError, decode
 from .documents import read_documents
 from .workload import decode_document
@@ -27,6 +32,13 @@ CLASSES = tuple(
 )
 """The DeviceClasses that the driver's chart installs."""
 
+_UUIDS: Final = {"uuid", "parentUUID"}
+_PLURALS: Final = {
+    "ResourceSlice": "resourceslices",
+    "DeviceClass": "deviceclasses",
+    "ResourceClaim": "resourceclaims",
+}
+
 
 def from_files(paths: Sequence[str]) -> list[Decoded]:
     """ResourceSlices, and whatever DeviceClasses, Nodes and allocated claims are with them. Raises InputError."""
@@ -36,30 +48,56 @@ def from_files(paths: Sequence[str]) -> list[Decoded]:
     return objects
 
 
-def from_cluster(kubeconfig: str | None, context: str | None) -> tuple[list[Decoded], str]:
-    """The slices, classes, claims and nodes of a live cluster, and its address. Only reads. Raises InputError."""
+@contextlib.contextmanager
+def connect(kubeconfig: str | None, context: str | None, pod: bool) -> Iterator[Connection]:
+    """A connection to the cluster that the flags name; with `pod` to the one that this runs in. Raises InputError."""
     try:
-        connection = Connection(load_credentials(kubeconfig, context), f"dra-dryrun/{__version__}")
-        client = ApiClient(connection)
-        dialect = newest_dialect(client)
-        kinds = [
-            *(Kind(dialect.api_version, plural) for plural in ("resourceslices", "deviceclasses", "resourceclaims")),
-            Kind("v1", "nodes"),
-        ]
-        names = ("ResourceSlice", "DeviceClass", "ResourceClaim", "Node")
-        objects = [
-            decode({"apiVersion": kind.api_version, "kind": name, **value})
-            for kind, name in zip(kinds, names, strict=True)
-            for value in client.list(kind).items
-        ]
-        return objects, connection.server
+        credentials = in_cluster() if pod else load_credentials(kubeconfig, context)
+        with Connection(credentials, f"dra-dryrun/{__version__}") as connection:
+            yield connection
     except (ApiError, ConfigError, DecodeError) as error:
         raise InputError(str(error)) from None
 
 
+def kinds(client: ApiClient) -> dict[str, Kind]:
+    """What is read of a cluster, by the name of the kind. Raises ApiError."""
+    version = newest_dialect(client).api_version
+    return {**{name: Kind(version, plural) for name, plural in _PLURALS.items()}, "Node": NODES}
+
+
+def decode_object(name: str, kind: Kind, value: Mapping[str, Any]) -> Decoded:
+    """An object of a list, where `apiVersion` and `kind` are left out. Raises DecodeError."""
+    return decode({"apiVersion": kind.api_version, "kind": name, **value})
+
+
+def from_cluster(connection: Connection) -> list[Decoded]:
+    """The slices, classes, claims and nodes of a live cluster. Only reads. Raises ApiError and DecodeError."""
+    client = ApiClient(connection)
+    return [
+        decode_object(name, kind, value) for name, kind in kinds(client).items() for value in client.list(kind).items
+    ]
+
+
 def built_in_nodes() -> list[Decoded]:
     """Every node that ships with the driver, once with MIG mode off and once with it on, and nothing in use."""
-    return [one for name in shipped_nodes() for node in (name, f"{name}-mig") for one in _simulated(node)]
+    return [one for name in shipped_nodes() for node in (name, f"{name}-mig") for one in _simulated(node, node)]
+
+
+def simulated_nodes(kind: str, count: int) -> list[Decoded]:
+    """Idle nodes `new-<kind>-1`, ... with their slices; `kind` ships with the driver or is a description's file.
+
+    One is simulated, the others are the same with names and UUIDs of their own. Raises InputError.
+    """
+    word = re.sub("[^a-z0-9]+", "-", Path(kind).stem.lower()).strip("-")
+    names = [f"new-{word}-{number}" for number in range(1, count + 1)]
+    try:
+        slices = list(_simulated(kind, names[0]))
+    except (DescriptionError, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--with-node {kind}: {error}") from None
+    made: list[Decoded] = []
+    for name in names:
+        made += [_node(name), *(_moved(one, name) for one in slices)]
+    return made
 
 
 def with_defaults(objects: Iterable[Decoded]) -> list[Decoded]:
@@ -71,17 +109,37 @@ def with_defaults(objects: Iterable[Decoded]) -> list[Decoded]:
     return [
         *given,
         *(one for one in CLASSES if one.metadata.name not in classes),
-        *(
-            Node(ObjectMeta(name=name, labels={"kubernetes.io/hostname": name}))
-            for name in named
-            if name and name not in nodes
-        ),
+        *(_node(name) for name in named if name and name not in nodes),
     ]
 
 
-def _simulated(name: str) -> Iterator[Decoded]:
+def _node(name: str) -> Node:
+    return Node(ObjectMeta(name=name, labels={"kubernetes.io/hostname": name}))
+
+
+def _moved(one: ResourceSlice, name: str) -> ResourceSlice:
+    """The slice as if it were of the node `name`."""
+    if one.node_name == name:
+        return one
+    slice_name = one.metadata.name.replace(one.pool.name, name)
+    return replace(
+        one,
+        metadata=ObjectMeta(name=slice_name),
+        pool=replace(one.pool, name=name),
+        node_name=name,
+        devices=tuple(replace(device, attributes=_renewed(device.attributes, name)) for device in one.devices),
+    )
+
+
+def _renewed(attributes: Mapping[str, AttributeValue], name: str) -> dict[str, AttributeValue]:
+    """The attributes with the UUIDs that the same GPUs would have in another node."""
+    found = {key: f"GPU-{uuid5(NAMESPACE_DNS, f'{name}.{attributes[key]}')}" for key in _UUIDS & attributes.keys()}
+    return {**attributes, **found}
+
+
+def _simulated(kind: str, name: str) -> Iterator[ResourceSlice]:
     with tempfile.TemporaryDirectory(prefix="dra-dryrun-") as folder:
-        node = SimulatedNode.create(Path(folder), load_description(name), name)
+        node = SimulatedNode.create(Path(folder), load_description(kind), name)
         nvml = node.nvml()
         nvml.initialize()
         gpus = describe(read_inventory(nvml, node.driver_root / "sys"))

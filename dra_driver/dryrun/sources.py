@@ -2,68 +2,145 @@
 """Where the devices come from: the flags that every question shares."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import click
 
 from ..resource.codec import Decoded
-from .inventory import built_in_nodes, from_cluster, from_files
+from .inventory import built_in_nodes, connect, from_cluster, from_files, with_defaults
+from .whatif import WhatIf, changed, new_nodes
+from .wrapping import gathered
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Slices, classes, nodes and claims, and in words where they are from."""
+    """Slices, classes, nodes and claims, and in words where they are from and what was changed."""
 
     objects: Sequence[Decoded]
     where: str
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where to look for the objects: in files, in a cluster, or else among the nodes that come with the driver."""
+
+    slices: tuple[str, ...] = ()
+    kubeconfig: str | None = None
+    context: str | None = None
+    in_cluster: bool = False
+    built_in: bool = False
+    current: bool = False
+    """The cluster that kubectl would use, when nothing else is said."""
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the flags name a cluster."""
+        return (
+            not self.slices
+            and not self.built_in
+            and any((self.kubeconfig, self.context, self.in_cluster, self.current))
+        )
+
+    @property
+    def is_anywhere(self) -> bool:
+        """Whether the flags name a place at all."""
+        return bool(self.slices or self.built_in or self.is_cluster)
+
+
+_OPTIONS = (
+    click.option(
+        "--slices",
+        multiple=True,
+        metavar="FILE",
+        envvar="DRA_DRYRUN_SLICES",
+        show_envvar=True,
+        help="Take the devices from the ResourceSlices in this file or folder, such as one that `snapshot` wrote;"
+        " DeviceClasses, Nodes and ResourceClaims there count too. May be repeated.",
+    ),
+    click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        envvar="KUBECONFIG",
+        show_envvar=True,
+        help="Take the devices from this cluster (read only: needs get and list).",
+    ),
+    click.option(
+        "--context",
+        metavar="NAME",
+        envvar="DRA_DRYRUN_CONTEXT",
+        show_envvar=True,
+        help="The context of your kubeconfig to use.",
+    ),
+    click.option(
+        "--built-in",
+        is_flag=True,
+        envvar="DRA_DRYRUN_BUILT_IN",
+        show_envvar=True,
+        help="Take the devices from the nodes that come with the driver, all idle. The default without the others.",
+    ),
+)
+_IN_CLUSTER = click.option(
+    "--in-cluster",
+    is_flag=True,
+    envvar="DRA_DRYRUN_IN_CLUSTER",
+    show_envvar=True,
+    help="Take the devices from the cluster that this runs in, with the pod's service account.",
+)
 
 
 def source_options(command: F) -> F:
     """Adds --slices, --kubeconfig, --context and --built-in, to be given to `load`."""
-    options = (
-        click.option(
-            "--slices",
-            multiple=True,
-            metavar="FILE",
-            envvar="DRA_DRYRUN_SLICES",
-            show_envvar=True,
-            help="Take the devices from the ResourceSlices in this file or folder; DeviceClasses, Nodes and"
-            " ResourceClaims there count too. May be repeated.",
-        ),
-        click.option(
-            "--kubeconfig",
-            metavar="FILE",
-            envvar="KUBECONFIG",
-            show_envvar=True,
-            help="Take the devices from this cluster (read only: needs get and list).",
-        ),
-        click.option(
-            "--context",
-            metavar="NAME",
-            envvar="DRA_DRYRUN_CONTEXT",
-            show_envvar=True,
-            help="The context of your kubeconfig to use.",
-        ),
-        click.option(
-            "--built-in",
-            is_flag=True,
-            envvar="DRA_DRYRUN_BUILT_IN",
-            show_envvar=True,
-            help="Take the devices from the nodes that come with the driver, all idle. The default without the others.",
-        ),
-    )
-    for option in reversed(options):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
+def origin_options(command: F) -> F:
+    """Adds --slices, --kubeconfig, --context, --in-cluster and --built-in, given to the command as `origin`."""
+    return gathered(command, (*_OPTIONS[:3], _IN_CLUSTER, *_OPTIONS[3:]), "origin", _origin)
+
+
+def _origin(
+    slices: tuple[str, ...], kubeconfig: str | None, context: str | None, in_cluster: bool, built_in: bool
+) -> Origin:
+    return Origin(slices, kubeconfig, context, in_cluster, built_in)
+
+
 def load(slices: Sequence[str], kubeconfig: str | None, context: str | None, built_in: bool) -> Source:
     """What the flags ask for. Raises InputError."""
-    if slices:
-        return Source(from_files(slices), ", ".join(slices))
-    if built_in or not (kubeconfig or context):
-        return Source(built_in_nodes(), "the nodes that come with the driver")
-    return Source(*from_cluster(kubeconfig, context))
+    return read(Origin(tuple(slices), kubeconfig, context, built_in=built_in))
+
+
+def read(origin: Origin) -> Source:
+    """The objects as they are there. Raises InputError."""
+    if origin.slices:
+        return Source(from_files(origin.slices), ", ".join(origin.slices))
+    if origin.is_cluster:
+        with connect(origin.kubeconfig, origin.context, origin.in_cluster) as connection:
+            return Source(from_cluster(connection), connection.server)
+    return Source(built_in_nodes(), "the nodes that come with the driver")
+
+
+def read_cluster(origin: Origin) -> Source:
+    """The objects as they are there; without a flag those of the current cluster. Raises InputError."""
+    return read(origin if origin.is_anywhere else replace(origin, current=True))
+
+
+def gather(origin: Origin, what_if: WhatIf, given: Sequence[Decoded] = ()) -> Source:
+    """The objects to ask: what is there, what is `given` besides, what goes without saying, and the changes to all.
+
+    Raises InputError.
+    """
+    added = new_nodes(what_if.more)
+    source = Source((), "no cluster") if added and not origin.is_anywhere else read(origin)
+    return completed(source, what_if, added, given)
+
+
+def completed(source: Source, what_if: WhatIf, added: Sequence[Decoded], given: Sequence[Decoded] = ()) -> Source:
+    """The same, of a source that was read before; `added` are the nodes to add. Raises InputError."""
+    objects = changed(with_defaults([*given, *source.objects]), what_if, added)
+    return Source(objects, source.where, what_if.assumptions)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `dra-dryrun fit` was asked, and the answer in every form."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+import yaml
+from rich.text import Text
+
+from ..allocation import Cluster, Features
+from .evaluate import Verdict, evaluate
+from .leftover import Leftover, leftovers
+from .replicas import MOST_COPIES, Copies, count_copies, fitting_nodes
+from .report import Report, plain_console, plain_table, print_report, to_document, to_html
+from .sources import Source
+from .whatif import without_claims
+from .workload import Demand
+
+FORMATS: Final = ("table", "wide", "json", "yaml", "html")
+
+_NODES: Final = 20
+"""Nodes that are printed with their copies unless the table is wide."""
+
+JSON = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to place by which rules; with `replicas` how many copies (MOST_COPIES: as many as there is room for)."""
+
+    demands: Sequence[Demand]
+    features: Features
+    replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Copies that fit `now`, and with nothing in use; `wanted` is MOST_COPIES for as many as possible."""
+
+    wanted: int
+    now: Copies
+    idle: Copies
+
+    @property
+    def fit(self) -> bool:
+        """Whether there are as many as wanted."""
+        return self.now.count >= (1 if self.wanted == MOST_COPIES else self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Verdicts, or what was found out about copies (with the verdict on the first one where none fits)."""
+
+    source: Source
+    features: Features
+    verdicts: Sequence[Verdict] = ()
+    left: Sequence[Leftover] = ()
+    replicas: Replicas | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether everything fits."""
+        return self.replicas.fit if self.replicas is not None else all(one.node is not None for one in self.verdicts)
+
+    def says_the_same_as(self, other: "Answer") -> bool:
+        """Whether it is the same but for the cluster around it."""
+        return (self.verdicts, self.left, self.replicas) == (other.verdicts, other.left, other.replicas)
+
+    def print(self, output: str) -> None:
+        """Write it to standard output, in one of FORMATS."""
+        if output in ("table", "wide"):
+            self._print_table(wide=output == "wide")
+        elif output == "html":
+            click.echo(to_html(self._report()))
+        elif output == "yaml":
+            click.echo(
+                "---\n" + yaml.safe_dump(self.document(), sort_keys=False, allow_unicode=True, width=120), nl=False
+            )
+        else:
+            click.echo(json.dumps(self.document(), indent=2, ensure_ascii=False))
+
+    def document(self) -> dict[str, Any]:
+        """The answer as plain dicts and lists."""
+        found: dict[str, Any] = to_document(self._report())
+        if self.replicas is not None:
+            found |= {"fits": self.fits, "replicas": _encode_replicas(self.replicas)}
+        return {**found, "leftover": [_encode_leftover(one) for one in self.left]}
+
+    def _report(self) -> Report:
+        return Report.of(self.verdicts, self.source.objects, self.source.where, self.features, self.source.assumptions)
+
+    def _print_table(self, *, wide: bool) -> None:
+        print_report(self._report(), wide=wide)
+        console = plain_console()
+        if self.replicas is not None:
+            console.print(_headline(self.replicas, self.verdicts[0].demand))
+            for line in _nodes(self.replicas, wide):
+                console.print(line)
+        if self.left:
+            table = plain_table("FREE BEFORE", "AFTER", "PROFILE", "MODEL")
+            for one in self.left:
+                table.add_row(str(one.before), str(one.after), one.kind.profile or "-", one.kind.model or "-")
+            console.print(table)
+
+
+def answered(question: Question, source: Source) -> Answer:
+    """The answer for the objects of `source`. Raises InputError."""
+    features, objects = question.features, source.objects
+    if question.replicas is None:
+        verdicts = evaluate(question.demands, objects, features)
+        return Answer(source, features, verdicts, leftovers(verdicts, Cluster.of(objects), features))
+    demand, wanted = question.demands[0], question.replicas
+    verdicts = evaluate([demand], objects, features)
+    now = count_copies(demand, objects, verdicts[0].fitting, features, wanted)
+    idle = without_claims(objects)
+    empty = count_copies(demand, idle, fitting_nodes(demand, idle, features), features, wanted)
+    return Answer(source, features, verdicts, replicas=Replicas(wanted, now, empty))
+
+
+def _headline(replicas: Replicas, demand: Demand) -> Text:
+    verdict = ("enough room", "bold green") if replicas.fit else ("not enough room", "bold red")
+    text = f": {_times(replicas, replicas.now)} now, {_times(replicas, replicas.idle)} with nothing in use"
+    return Text.assemble(verdict, f"  copies of {demand.name}", text)
+
+
+def _times(replicas: Replicas, copies: Copies) -> str:
+    asked = f" of {replicas.wanted}" if replicas.wanted != MOST_COPIES else " or more" if copies.more else ""
+    return f"{copies.count}{asked}"
+
+
+def _nodes(replicas: Replicas, wide: bool) -> list[Text]:
+    table = plain_table("NODE", "NOW", "NOTHING IN USE")
+    names = list(dict.fromkeys([*replicas.now.by_node, *replicas.idle.by_node]))
+    for name in names if wide else names[:_NODES]:
+        table.add_row(name, str(replicas.now.by_node.get(name, 0)), str(replicas.idle.by_node.get(name, 0)))
+    more = 0 if wide else len(names) - _NODES
+    return table.lines() + ([Text(f"and {more} more nodes (all of them with -o wide)")] if more > 0 else [])
+
+
+def _encode_replicas(replicas: Replicas) -> JSON:
+    return {
+        "wanted": None if replicas.wanted == MOST_COPIES else replicas.wanted,
+        "limit": MOST_COPIES,
+        "now": _encode_copies(replicas.now),
+        "nothingInUse": _encode_copies(replicas.idle),
+    }
+
+
+def _encode_copies(copies: Copies) -> JSON:
+    nodes = [{"node": name, "copies": count} for name, count in copies.by_node.items()]
+    return {"copies": copies.count, "more": copies.more, "nodes": nodes}
+
+
+def _encode_leftover(one: Leftover) -> JSON:
+    kind = one.kind
+    return {
+        "driver": kind.driver,
+        "model": kind.model or None,
+        "profile": kind.profile or None,
+        "freeBefore": one.before,
+        "freeAfter": one.after,
+    }

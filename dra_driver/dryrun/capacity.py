@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dra-dryrun capacity`: what a cluster has of each kind of device, what is free, and what is stranded and why."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import click
+from rich.text import Text
+
+from ..allocation import Cluster, Features
+from ..command import logging_options, version_option
+from .progress import progress
+from .release import release_options
+from .report import PlainTable, counted, listed, plain_console, plain_table
+from .sources import Origin, Source, gather, origin_options
+from .stock import Amount, Gap, Kind, PoolStock, Stocktaker, totals
+from .whatif import WhatIf, what_if_options
+
+_SHOWN: Final = 10
+"""Reasons that are printed unless the table is wide."""
+_HEADINGS: Final = ("TOTAL", "IN USE", "FREE", "STRANDED", "PROFILE", "MODEL")
+
+JSON = Mapping[str, Any]
+
+
+@click.command(short_help="Say what is free of each kind of device, and what is stranded and why.")
+@origin_options
+@what_if_options
+@release_options
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json"]),
+    default="table",
+    show_default=True,
+    envvar="DRA_DRYRUN_OUTPUT",
+    show_envvar=True,
+    help="How the amounts are printed: wide has every node.",
+)
+@logging_options
+@version_option
+def capacity(origin: Origin, what_if: WhatIf, features: Features, output: str) -> None:
+    """Say how many devices of each model and profile there are, are in use, are free and are stranded.
+
+    TOTAL is how many there could be with nothing in use; the rows of one GPU model exclude each other. FREE is how
+    many claims for one device each would be served now. STRANDED would be free besides if what is in use lay elsewhere
+    on the same GPU, or if taints were gone.
+    """
+    with progress("reading the devices") as say:
+        source = gather(origin, what_if)
+        say("counting")
+        pools = Stocktaker(features).count(Cluster.of(source.objects))
+    if output == "json":
+        click.echo(json.dumps(_document(source, pools), indent=2))
+    else:
+        _print(source, pools, wide=output == "wide")
+
+
+def _print(source: Source, pools: Sequence[PoolStock], *, wide: bool) -> None:
+    console = plain_console()
+    nodes = {node for pool in pools for node in pool.nodes}
+    console.print(Text(f"devices of {counted(len(nodes), 'node')}, from {source.where}", style="dim"))
+    for assumption in source.assumptions:
+        console.print(Text(f"as if {assumption}", style="yellow"))
+    console.print(_by_node(pools) if wide else _table(totals(pools)))
+    reasons = list(_reasons(pools, apart=wide))
+    if reasons:
+        console.print(Text("stranded or not to be had:"))
+    for who, why in reasons if wide else reasons[:_SHOWN]:
+        console.print(Text.assemble("  ", (who, "bold"), f": {why}"))
+    if len(reasons) > _SHOWN and not wide:
+        console.print(Text(f"  and {len(reasons) - _SHOWN} more reasons (all of them with -o wide)"))
+
+
+def _table(amounts: Mapping[Kind, Amount]) -> PlainTable:
+    table = plain_table(*_HEADINGS)
+    for kind, amount in amounts.items():
+        table.add_row(*_cells(kind, amount))
+    return table
+
+
+def _by_node(pools: Iterable[PoolStock]) -> PlainTable:
+    table = plain_table("NODE", "POOL", *_HEADINGS)
+    for pool in pools:
+        for kind, amount in sorted(pool.amounts.items()):
+            table.add_row(listed(pool.nodes), pool.pool, *_cells(kind, amount))
+    return table
+
+
+def _cells(kind: Kind, amount: Amount) -> list[str]:
+    numbers = (amount.total, amount.used, amount.free, amount.stranded)
+    return [*map(str, numbers), kind.profile or "-", kind.model or kind.driver]
+
+
+def _reasons(pools: Iterable[PoolStock], *, apart: bool) -> Iterator[tuple[str, str]]:
+    """GPUs, and why some of their devices cannot be had; with `apart` each by itself."""
+    alike: dict[object, list[tuple[str, Gap]]] = {}
+    for pool in pools:
+        nodes = listed(pool.nodes)
+        if pool.problem:
+            yield nodes, f"nothing of pool {pool.pool} of {pool.driver}: {pool.problem}"
+        for gap in pool.gaps:
+            who = " ".join(filter(None, (nodes, gap.gpu)))
+            alike.setdefault(who if apart else (_lost(gap), gap.free, gap.taints), []).append((who, gap))
+    for members in alike.values():
+        first = members[0][1]
+        holders = dict.fromkeys(claim for _, gap in members for claim, _ in gap.holders)
+        why = [_lost(first)]
+        if holders:
+            why += [f"free {', '.join(first.free)}"] if first.free else []
+            devices = dict.fromkeys(device for _, device in first.holders)
+            where = f", on the first {' '.join(devices)}" if len(members) > 1 else f" ({' '.join(devices)})"
+            why.append(f"the rest held by {listed(list(holders))}{where}")
+        why += [f"taint {text}" for text in first.taints]
+        yield listed([who for who, _ in members]), "; ".join(why)
+
+
+def _lost(gap: Gap) -> str:
+    return ", ".join(f"{count} x {kind.profile or kind.model or 'device'}" for kind, count in sorted(gap.lost.items()))
+
+
+def _document(source: Source, pools: Sequence[PoolStock]) -> JSON:
+    return {
+        "source": source.where,
+        "assumptions": list(source.assumptions),
+        "kinds": [_encode(kind, amount) for kind, amount in totals(pools).items()],
+        "pools": [
+            {
+                "driver": pool.driver,
+                "pool": pool.pool,
+                "nodes": list(pool.nodes),
+                "problem": pool.problem or None,
+                "kinds": [_encode(kind, amount) for kind, amount in sorted(pool.amounts.items())],
+                "stranded": [_encode_gap(gap) for gap in pool.gaps],
+            }
+            for pool in pools
+        ],
+    }
+
+
+def _encode(kind: Kind, amount: Amount) -> JSON:
+    return {
+        "driver": kind.driver,
+        "model": kind.model or None,
+        "profile": kind.profile or None,
+        "total": amount.total,
+        "inUse": amount.used,
+        "free": amount.free,
+        "stranded": amount.stranded,
+        "misplaced": amount.misplaced,
+        "tainted": amount.tainted,
+    }
+
+
+def _encode_gap(gap: Gap) -> JSON:
+    return {
+        "gpu": gap.gpu or None,
+        "lost": [
+            {"model": kind.model or None, "profile": kind.profile or None, "devices": count}
+            for kind, count in sorted(gap.lost.items())
+        ],
+        "free": list(gap.free),
+        "heldBy": [{"claim": claim, "device": device} for claim, device in gap.holders],
+        "taints": list(gap.taints),
+    }

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dra-dryrun fit`: whether claims would fit and where, how many of them, and what is left."""
+
+import click
+
+from ..allocation import Features
+from ..command import InputError, logging_options, version_option
+from .answer import FORMATS, Question, answered
+from .documents import read_documents
+from .live import ask_again
+from .progress import progress
+from .release import release_options
+from .replicas import MOST_COPIES, only
+from .sources import Origin, gather, origin_options
+from .whatif import WhatIf, what_if_options
+from .workload import Input, sort_documents
+
+NOTHING_FITS = 1
+"""The exit code when a demand fits nowhere."""
+
+
+class _Replicas(click.ParamType[int]):
+    """A count, or MOST_COPIES for `max`."""
+
+    name = "replicas"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "max":
+            return MOST_COPIES
+        number = int(str(value)) if str(value).isascii() and str(value).isdigit() else 0
+        if not 1 <= number <= MOST_COPIES:
+            self.fail(f"{value!r} is neither 'max' nor a number from 1 to {MOST_COPIES}", param, ctx)
+        return number
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@origin_options
+@what_if_options
+@release_options
+@click.option(
+    "--replicas",
+    type=_Replicas(),
+    metavar="N|max",
+    envvar="DRA_DRYRUN_REPLICAS",
+    show_envvar=True,
+    help="Say how many copies of the one pod, template or claim in FILE fit, now and with nothing in use.",
+)
+@click.option(
+    "--watch",
+    is_flag=True,
+    envvar="DRA_DRYRUN_WATCH",
+    show_envvar=True,
+    help="Answer again when the cluster changes; a verdict is printed when it is another one. Ends with Ctrl-C."
+    " Needs the right to watch, too.",
+)
+@click.option(
+    "--until-fits",
+    is_flag=True,
+    envvar="DRA_DRYRUN_UNTIL_FITS",
+    show_envvar=True,
+    help="Watch, and end with 0 as soon as everything fits.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    envvar="DRA_DRYRUN_OUTPUT",
+    show_envvar=True,
+    help="How the verdict is printed.",
+)
+@logging_options
+@version_option
+def fit(
+    files: tuple[str, ...],
+    origin: Origin,
+    what_if: WhatIf,
+    features: Features,
+    replicas: int | None,
+    watch: bool,
+    until_fits: bool,
+    output: str,
+) -> int:
+    """Say which device on which node the claims in FILE would get, or why they get none.
+
+    FILE holds ResourceClaims, ResourceClaimTemplates, Pods, Deployments, StatefulSets, Jobs or CronJobs with the
+    templates that they use; '-' is standard input, a folder stands for its YAML and JSON files. Several pods are
+    placed one after the other. Only devices are considered: not CPU, memory, affinity or node taints.
+
+    Exits with 0 when everything fits, 1 when something does not, 2 when the input cannot be used.
+    """
+    given = _read(files)
+    if replicas is not None and output == "html":
+        raise InputError("--replicas is not printed as html (use table, wide, json or yaml)")
+    demands = given.demands if replicas is None else (only(given.demands),)
+    question = Question(demands, features, replicas)
+    if watch or until_fits:
+        return ask_again(
+            origin, what_if, given.objects, lambda source: answered(question, source), output, until_fits=until_fits
+        )
+    with progress("reading the devices") as say:
+        source = gather(origin, what_if, given.objects)
+        say("allocating")
+        answer = answered(question, source)
+    answer.print(output)
+    return 0 if answer.fits else NOTHING_FITS
+
+
+def _read(files: tuple[str, ...]) -> Input:
+    given = sort_documents(read_documents(files))
+    if not given.demands:
+        kinds = ", ".join(sorted({document.kind for document in given.ignored})) or "nothing else"
+        raise InputError(f"{' '.join(files)}: no pending claim, template or pod to evaluate (there is {kinds})")
+    return given

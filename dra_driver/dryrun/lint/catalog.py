@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices and classes that claims are checked against, and which devices selectors leave of them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Final
+
+from ...allocation import Features
+from ...cel import CompileError, Environment, EvaluationError, PublishedNames, Selector, compile_selector
+from ...resource import Device, DeviceClass, DeviceRequirements, ResourceSlice
+from ...resource.codec import Decoded
+from ..conjuncts import Blame, FalsePart, parts
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A device of which is known what it publishes."""
+
+    driver: str
+    pool: str
+    device: Device
+
+    def __str__(self) -> str:
+        return f"{self.pool}/{self.device.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one selector makes of the devices that the selectors before it left.
+
+    `selector` is None when it does not compile; then it leaves all of them.
+    """
+
+    selector: Selector | None
+    before: tuple[Known, ...]
+    after: tuple[Known, ...]
+    failed: tuple[tuple[Known, EvaluationError], ...] = ()
+
+
+_OF_ONE_NODE: Final = frozenset(
+    (
+        "addressingMode",
+        "cudaDriverVersion",
+        "driverVersion",
+        "numaNode",
+        "parentUUID",
+        "pciBusID",
+        "pcieRoot",
+        "uuid",
+    )
+)
+"""Attributes that say where a device is and how its node is set up, not what model it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the devices are from, for people, and whether they only stand for their models."""
+
+    where: str
+    models: bool = False
+
+
+class Catalog:
+    """Devices of slices, and the classes of `objects`, of which a later one replaces an earlier one of its name."""
+
+    def __init__(self, objects: Iterable[Decoded], release: str, origin: Origin) -> None:
+        everything = list(objects)
+        self.origin = origin
+        self.devices = tuple(
+            Known(one.driver, one.pool.name, device)
+            for one in everything
+            if isinstance(one, ResourceSlice)
+            for device in one.devices
+        )
+        self.classes = {one.metadata.name: one for one in everything if isinstance(one, DeviceClass)}
+        self._environment = Environment(release)
+        # Blame hands the scheduler's features on; the release alone decides here, older ones included.
+        self._blame = Blame(lambda text, _: compile_selector(text, self._environment), Features())
+        self._of_class: dict[str, tuple[Known, ...] | None] = {}
+        self._names: dict[str | None, PublishedNames] = {}
+        self._steps: dict[tuple[str, tuple[str, ...]], tuple[Step, ...]] = {}
+        self._compile = cache(self._compiled)
+
+    @cached_property
+    def drivers(self) -> frozenset[str]:
+        """The drivers that some device is of."""
+        return frozenset(one.driver for one in self.devices)
+
+    def of_class(self, name: str) -> tuple[Known, ...] | None:
+        """The devices of a class; None when nothing is known about such devices: no such class, or another driver's."""
+        if name not in self._of_class:
+            found = self.classes.get(name)
+            self._of_class[name] = None if found is None or self.is_foreign(found) else self._left(found.selectors)
+        return self._of_class[name]
+
+    def is_foreign(self, device_class: DeviceClass) -> bool:
+        """Whether the class is for a driver of which no device is known: it asks for that driver, or its attributes."""
+        steps = self.narrow(device_class.selectors, self.devices)
+        last = steps[-1] if steps else None
+        if not self.devices:
+            return True
+        if last is None or last.selector is None or last.after:
+            return False
+        if last.failed:
+            reads = last.selector.reads
+            return not self.drivers & {domain for domain, _ in reads.attributes | reads.capacities}
+        return set(self.culprit(last)[1]) == {"driver"}
+
+    def steps(self, requirement: DeviceRequirements) -> tuple[Step, ...]:
+        """The selectors of a request on the devices of its class; none when nothing is known about these."""
+        key = requirement.device_class_name, requirement.selectors
+        if key not in self._steps:
+            devices = self.of_class(requirement.device_class_name)
+            self._steps[key] = () if not devices else self.narrow(requirement.selectors, devices)
+        return self._steps[key]
+
+    def candidates(self, requirement: DeviceRequirements) -> tuple[Known, ...]:
+        """The known devices that a request selects; empty also when nothing is known."""
+        steps = self.steps(requirement)
+        return steps[-1].after if steps else self.of_class(requirement.device_class_name) or ()
+
+    def narrow(self, expressions: Sequence[str], devices: tuple[Known, ...]) -> tuple[Step, ...]:
+        """One step an expression, until nothing is left."""
+        steps: list[Step] = []
+        for expression in expressions:
+            steps.append(self._step(expression, devices))
+            devices = steps[-1].after
+            if not devices:
+                break
+        return tuple(steps)
+
+    def is_conclusive(self, saw: Iterable[str]) -> bool:
+        """Whether what these attributes are on the known devices says what they are elsewhere."""
+        return not (self.origin.models and _OF_ONE_NODE & set(saw))
+
+    def culprit(self, step: Step) -> tuple[str, dict[str, dict[str, None]]]:
+        """The part of a selector at which the last devices failed, and the values that it saw there, by attribute."""
+        assert step.selector is not None
+        expression = step.selector.expression
+        order = parts(expression)
+        refused = [self._blame.false_part(expression, one.driver, one.device) for one in step.before]
+
+        def rank(part: FalsePart) -> int:
+            return order.index(part.text) if part.text in order else 0
+
+        furthest = max(refused, key=rank).text
+        saw: dict[str, dict[str, None]] = {}
+        for part in refused:
+            if part.text == furthest:
+                for name, value in part.saw.items():
+                    saw.setdefault(name, {})[value] = None
+        return furthest, saw
+
+    def names_of(self, class_name: str | None) -> PublishedNames:
+        """The attributes and capacities that devices of a class, or all known ones (None), publish."""
+        if class_name not in self._names:
+            devices = self.devices if class_name is None else self.of_class(class_name) or ()
+            self._names[class_name] = PublishedNames.of((one.driver, one.device) for one in devices)
+        return self._names[class_name]
+
+    def _left(self, expressions: Sequence[str]) -> tuple[Known, ...]:
+        steps = self.narrow(expressions, self.devices)
+        return steps[-1].after if steps else self.devices
+
+    def _step(self, expression: str, devices: tuple[Known, ...]) -> Step:
+        selector = self._compile(expression)
+        return Step(None, devices, devices) if selector is None else self.ask(selector, devices)
+
+    @staticmethod
+    def ask(selector: Selector, devices: tuple[Known, ...]) -> Step:
+        """What one selector says to devices."""
+        after: list[Known] = []
+        failed: list[tuple[Known, EvaluationError]] = []
+        for one in devices:
+            try:
+                if selector.matches(one.driver, one.device):
+                    after.append(one)
+            except EvaluationError as error:
+                failed.append((one, error))
+        return Step(selector, devices, tuple(after), tuple(failed))
+
+    def _compiled(self, expression: str) -> Selector | None:
+        """None when it does not compile, which is a finding of its own."""
+        try:
+            return compile_selector(expression, self._environment)
+        except CompileError:
+            return None

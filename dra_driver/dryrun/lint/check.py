@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All rules, applied to all objects: a pure function from what was read to findings."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ...resource import DeviceClass
+from ...resource.codec import Decoded
+from ..inventory import with_defaults
+from . import claims, classes, configs, constraints, form, gates, limits, pods, selectors, source, versions
+from .catalog import Catalog, Origin
+from .finding import Finding, Issue, Rule
+from .podspecs import is_workload
+from .source import Reading
+from .subject import Context, Subject, is_device_api, subject_of
+
+Check = Callable[[Subject, Context], Iterator[Issue]]
+
+RULES: Final[tuple[Rule, ...]] = tuple(
+    rule
+    for module in (source, form, versions, gates, claims, limits, constraints, configs, classes, selectors, pods)
+    for rule in module.RULES
+)
+"""Every rule, in the order of the documentation."""
+
+_OF_FORM: Final[tuple[Check, ...]] = (versions.check_version, form.check_form, gates.check_gates)
+"""Checks of what the file says, word for word."""
+_OF_MEANING: Final[tuple[Check, ...]] = (
+    form.check_slice,
+    claims.check_names,
+    claims.check_requests,
+    claims.check_extended_resource,
+    limits.check_limits,
+    constraints.check_constraints,
+    configs.check_configs,
+    classes.check_classes,
+    selectors.check_selectors,
+    pods.check_pods,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was found, in the order of files and lines, and how many objects were looked at."""
+
+    findings: tuple[Finding, ...]
+    files: int
+    checked: int
+    passed_over: int
+
+
+def check(reading: Reading, known: Iterable[Decoded], release: str, origin: Origin) -> Result:
+    """The findings for what was read. `known` are slices and classes from elsewhere, from `origin`."""
+    subjects = tuple(subject_of(one) for one in reading.sources)
+    given = [one.decoded for one in subjects if isinstance(one.decoded, DeviceClass)]
+    # Classes among the files replace those of the same name that are known from elsewhere.
+    context = Context(release, Catalog([*with_defaults(known), *given], release, origin), subjects)
+    concerned = [one for one in subjects if _is_checked(one)]
+    findings = [*reading.findings, *(finding for one in concerned for finding in _findings(one, context))]
+    files = [*(one.file for one in reading.sources), *(one.file for one in findings)]
+    order = {file: number for number, file in enumerate(dict.fromkeys(files))}
+    findings.sort(key=lambda one: (order[one.file], one.line, one.column))
+    return Result(tuple(findings), reading.files, len(concerned), len(subjects) - len(concerned))
+
+
+def _findings(subject: Subject, context: Context) -> Iterator[Finding]:
+    issues = [issue for one in _OF_FORM for issue in one(subject, context)]
+    issues += [issue for one in _OF_MEANING for issue in one(subject, context) if subject.is_news(issue)]
+    yield from subject.source.duplicate_keys()
+    yield from (subject.source.finding(issue) for issue in issues)
+
+
+def _is_checked(subject: Subject) -> bool:
+    return is_device_api(subject.source) or is_workload(subject.source)

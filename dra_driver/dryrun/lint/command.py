@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dra-dryrun lint`: the command."""
+
+import click
+from click.core import ParameterSource
+
+from ...cel import NEWEST, RELEASES
+from ...command import USAGE, logging_options, version_option
+from ..sources import load, source_options
+from .catalog import Origin
+from .check import check
+from .finding import Severity
+from .report import OUTPUTS, render, summary
+from .source import read
+
+FOUND = 1
+"""The exit code when something was found."""
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@source_options
+@click.option(
+    "--kubernetes-version",
+    "release",
+    type=click.Choice(RELEASES),
+    default=NEWEST,
+    show_default=True,
+    envvar="KUBERNETES_VERSION",
+    show_envvar=True,
+    help="The release that the files are for: its API versions, fields, feature gates and CEL.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    envvar="DRA_DRYRUN_STRICT",
+    show_envvar=True,
+    help="Warnings count: exit with 1 for them, too.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(OUTPUTS),
+    default="text",
+    show_default=True,
+    envvar="DRA_DRYRUN_LINT_OUTPUT",
+    show_envvar=True,
+    help="How findings are printed; github makes annotations in a workflow.",
+)
+@logging_options
+@version_option
+def lint(
+    files: tuple[str, ...],
+    slices: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    built_in: bool,
+    release: str,
+    strict: bool,
+    output: str,
+) -> int:
+    """Find mistakes in the claims, classes and pods in FILE before they are submitted.
+
+    FILE holds YAML or JSON; '-' is standard input, a folder stands for its YAML and JSON files. ResourceClaims,
+    ResourceClaimTemplates, DeviceClasses and ResourceSlices are checked, and what Pods and what makes Pods say of
+    claims; other objects are passed over. Selectors are tried on the devices of the nodes that come with the driver,
+    or on those that --slices or --kubeconfig give (KUBECONFIG in the environment does not).
+
+    Exits with 0 when nothing is wrong, 1 when something is (warnings alone only with --strict), 2 when a file cannot
+    be read.
+    """
+    reading = read(files)
+    if click.get_current_context().get_parameter_source("kubeconfig") is ParameterSource.ENVIRONMENT:
+        kubeconfig = None  # a cluster that happens to be at hand must not decide what is wrong with a file
+    source = load(slices, kubeconfig, context, built_in)
+    models = not slices and (built_in or not (kubeconfig or context))
+    result = check(reading, source.objects, release, Origin(source.where, models))
+    if text := render(result, output):
+        click.echo(text)
+    click.echo(summary(result), err=True)
+    if reading.unreadable:
+        return USAGE
+    counted = [one for one in result.findings if strict or one.severity is Severity.ERROR]
+    return FOUND if counted else 0

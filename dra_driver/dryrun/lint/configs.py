@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opaque configurations for this driver: kind, fields, and whether a device of the claim can take them."""
+
+from collections.abc import Iterator
+
+from ... import DRIVER_NAME
+from ...config import API_VERSION, ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, decode_config
+from ...resource import DeviceClass, OpaqueConfiguration
+from ...resource.codec import DecodeError
+from ...resource.names import is_driver_name
+from ..documents import JSON
+from .constraints import request_names
+from .finding import Issue, error, warning
+from .mend import decode_all
+from .subject import ClaimSpec, Context, Subject
+
+CONFIG_REQUEST = error("config-names-no-request", "A configuration names a request that the claim does not have.")
+CONFIG_INVALID = error("invalid-config", "The driver refuses the configuration, which fails the pod on its node.")
+CONFIG_KIND = error("config-kind", "A configuration is of a kind that the devices it is for do not take.")
+CONFIG_UNUSED = warning("config-unused", "A configuration is for no device that the claim can be given.")
+RULES = (CONFIG_REQUEST, CONFIG_INVALID, CONFIG_KIND, CONFIG_UNUSED)
+
+_STAND_INS = {"apiVersion": API_VERSION}
+_TYPES: dict[type[DeviceConfig], str] = {GpuConfig: "gpu", MigDeviceConfig: "mig"}
+
+
+def check_configs(subject: Subject, context: Context) -> Iterator[Issue]:
+    """The configurations of a claim or class."""
+    if isinstance(subject.decoded, DeviceClass):
+        for index, opaque in enumerate(subject.decoded.config):
+            yield from _opaque(opaque, f"spec.config[{index}].opaque")
+    claim = subject.claim
+    for path, names, opaque in claim.configs() if claim is not None else ():
+        assert claim is not None
+        yield from request_names(claim, names, f"{path}.requests", CONFIG_REQUEST)
+        problems = list(_opaque(opaque, f"{path}.opaque"))
+        yield from problems or _fits(claim, names, opaque, path, context)
+
+
+def _opaque(opaque: OpaqueConfiguration, path: str) -> Iterator[Issue]:
+    if not is_driver_name(opaque.driver):
+        yield Issue(CONFIG_INVALID, f"{path}.driver", f"{opaque.driver!r} is not the name of a driver")
+    elif opaque.driver == DRIVER_NAME:
+        form = decode_all(dict(opaque.parameters), _decode, _STAND_INS)
+        for problem in form.errors:
+            place = f"{path}.parameters.{problem.path}" if problem.path else f"{path}.parameters"
+            yield Issue(CONFIG_INVALID, place, problem.problem)
+
+
+def _fits(
+    claim: ClaimSpec, names: tuple[str, ...], opaque: OpaqueConfiguration, path: str, context: Context
+) -> Iterator[Issue]:
+    """Whether the requests that it names, all when it names none, can be given devices that read it."""
+    requirements = claim.covered(names)
+    found = [(one, context.catalog.candidates(one.value)) for one in requirements]
+    if not found or not all(candidates for _, candidates in found):
+        return  # something is not known, so it may be for that
+    drivers = sorted({known.driver for _, candidates in found for known in candidates})
+    if opaque.driver not in drivers:
+        problem = f"{opaque.driver!r} is not the driver of any device it is for ({', '.join(drivers)}): nobody reads it"
+        yield Issue(CONFIG_UNUSED, f"{path}.opaque.driver", problem)
+    if opaque.driver != DRIVER_NAME:
+        return
+    config = _decode(dict(opaque.parameters))
+    kind = type(config).__name__
+    others = [
+        one.name
+        for one, candidates in found
+        if not any(known.device.attributes.get("type") == _TYPES[type(config)] for known in candidates)
+    ]
+    if names and others:
+        problem = f"request {others[0]!r} is not given devices that take a {kind}: {_other(config)}"
+        yield Issue(CONFIG_KIND, f"{path}.opaque.parameters.kind", problem)
+    elif len(others) == len(found):
+        problem = f"the claim has no request for devices that take a {kind}: {_other(config)}"
+        yield Issue(CONFIG_UNUSED, f"{path}.opaque.parameters.kind", problem)
+
+
+def _other(config: DeviceConfig) -> str:
+    other = GpuConfig if isinstance(config, MigDeviceConfig) else MigDeviceConfig
+    return f"use a {other.__name__}, or another class"
+
+
+def _decode(parameters: JSON) -> DeviceConfig:
+    try:
+        return decode_config(OpaqueConfiguration(DRIVER_NAME, parameters))
+    except ConfigError as error:
+        cause = error.__context__  # which knows the field
+        raise (cause if isinstance(cause, DecodeError) else DecodeError("", str(error))) from None

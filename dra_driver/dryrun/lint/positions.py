@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines and columns of the fields of an object, from the nodes of its YAML (JSON is YAML, too)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import yaml
+
+from .paths import Steps
+
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a file, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Where the fields of one object are: its node, and the lines of the file."""
+
+    node: yaml.Node
+    lines: Sequence[str]
+
+    def of(self, steps: Steps, offset: int | None = None) -> Position:
+        """Of a field's name or a list's item; with `offset`, of that character of the field's text.
+
+        Where the steps lead nowhere, the place of the last one that exists.
+        """
+        node, mark = self.node, self.node.start_mark
+        for step in steps:
+            found = _child(node, step)
+            if found is None:
+                break
+            node, mark = found
+        else:
+            if offset is not None and isinstance(node, yaml.ScalarNode):
+                return _inside(node, offset, self.lines)
+        return Position(mark.line + 1, mark.column + 1)
+
+    def item(self, field: str, index: int) -> "Positions":
+        """The positions of one item of a list."""
+        found = _child(self.node, field)
+        assert found is not None
+        item = _child(found[0], index)
+        assert item is not None
+        return Positions(item[0], self.lines)
+
+
+def duplicate_keys(node: yaml.Node) -> Iterator[tuple[str, Position]]:
+    """Keys that a mapping below `node` has twice, which the API server refuses."""
+    pending, seen_nodes = [node], set[int]()
+    while pending:
+        one = pending.pop()
+        if id(one) in seen_nodes:  # an alias, maybe to what it is part of
+            continue
+        seen_nodes.add(id(one))
+        if isinstance(one, yaml.SequenceNode):
+            pending.extend(one.value)
+        elif isinstance(one, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in one.value:
+                pending.append(value)
+                if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                    continue
+                if key.value in seen:
+                    yield key.value, Position(key.start_mark.line + 1, key.start_mark.column + 1)
+                seen.add(key.value)
+
+
+def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Mark] | None:
+    """The value behind a key or index, and where that key or item begins. Merged mappings count."""
+    if isinstance(node, yaml.SequenceNode):
+        if isinstance(step, int) and step < len(node.value):
+            return node.value[step], node.value[step].start_mark
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    merged: list[yaml.Node] = []
+    for key, value in node.value:
+        if key.tag == _MERGE:
+            merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+        elif key.value == str(step):
+            return value, key.start_mark
+    return next((found for one in merged if (found := _child(one, step)) is not None), None)
+
+
+def _inside(node: yaml.ScalarNode, offset: int, lines: Sequence[str]) -> Position:
+    """The place of a character of a scalar, whatever its style: as many characters in, blanks not counted."""
+    ahead = sum(not one.isspace() for one in node.value[:offset])
+    line, column = node.start_mark.line, node.start_mark.column
+    if node.style in ("|", ">"):
+        line, column = line + 1, 0
+    elif node.style in ("'", '"'):
+        column += 1
+    while line <= node.end_mark.line and line < len(lines):
+        text = lines[line]
+        while column < len(text):
+            width = _width(text, column, node.style)
+            if not text[column : column + width].isspace():
+                if ahead == 0:
+                    return Position(line + 1, column + 1)
+                ahead -= 1
+            column += width
+        line, column = line + 1, 0
+    return Position(node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def _width(text: str, column: int, style: str | None) -> int:
+    """How many characters of the file are one of the text: two where a quote or another one is escaped."""
+    pair = text[column : column + 2]
+    return 2 if (style == "'" and pair == "''") or (style == '"' and pair[:1] == "\\" and len(pair) == 2) else 1

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings for people, for programs, and for GitHub's annotations."""
+
+import json
+from dataclasses import asdict
+
+from .check import Result
+from .finding import Finding, Severity
+
+OUTPUTS = ("text", "json", "github")
+
+
+def render(result: Result, output: str) -> str:
+    """The findings in one of OUTPUTS; empty when there is nothing to print."""
+    if output == "json":
+        findings = [asdict(one) for one in result.findings]
+        counts = {"files": result.files, "objects": result.checked, "passedOver": result.passed_over}
+        return json.dumps({"findings": findings, **counts}, indent=2)
+    line = _annotation if output == "github" else str
+    return "\n".join(line(one) for one in result.findings)
+
+
+def summary(result: Result) -> str:
+    """One line: how much was found in how much."""
+    errors = sum(one.severity is Severity.ERROR for one in result.findings)
+    warnings = len(result.findings) - errors
+    found = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}" if result.findings else "nothing found"
+    others = f", {_counted(result.passed_over, 'object')} of other kinds passed over" if result.passed_over else ""
+    return f"{found} in {_counted(result.checked, 'object')} of {_counted(result.files, 'file')}{others}"
+
+
+def _annotation(finding: Finding) -> str:
+    """A workflow command, which GitHub shows beside the line. `github` calls no other level than these two."""
+    properties = {
+        "file": finding.file,
+        "line": str(finding.line),
+        "col": str(finding.column),
+        "title": f"dra-dryrun {finding.rule}",
+    }
+    listed = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
+    return f"::{finding.severity} {listed}::{_escaped(finding.text, '')}"
+
+
+def _escaped(text: str, more: str) -> str:
+    for character in ("%", "\r", "\n", *more):
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CEL selectors: whether the API server takes them, and what they say about known devices."""
+
+from collections.abc import Iterator, Sequence
+
+from ...cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, compile_selector
+from ...resource import Device, DeviceClass
+from .catalog import Catalog, Known, Step
+from .finding import Issue, error, warning
+from .subject import Context, Subject
+
+REFUSED = error(
+    "selector-refused", "The API server does not take the expression: it is wrong, too long or too complex."
+)
+FAILS = error("selector-fails", "The expression has no answer for some devices; the scheduler then gives up the pod.")
+NEVER_TRUE = warning("selector-never-true", "The selector is true for no known device.")
+UNKNOWN_NAME = warning("unknown-attribute", "The expression asks for an attribute or capacity that no device has.")
+OTHER_DRIVERS = error("class-without-driver", "A class's selector fails on devices of other drivers.")
+RULES = (REFUSED, FAILS, NEVER_TRUE, UNKNOWN_NAME, OTHER_DRIVERS)
+
+_VALUES = 6
+_FOREIGN = Known("another-driver.example.com", "pool", Device("device"))
+"""A device of which nothing is known but that it is not ours."""
+
+
+def check_selectors(subject: Subject, context: Context) -> Iterator[Issue]:
+    """All selectors of a claim or class."""
+    catalog = context.catalog
+    if isinstance(subject.decoded, DeviceClass):
+        one = subject.decoded
+        yield from _expressions("spec", one.selectors, context)
+        yield from _other_drivers(catalog.narrow(one.selectors, (_FOREIGN,)))
+        if catalog.devices and not catalog.is_foreign(one):
+            yield from _answers("spec", catalog.narrow(one.selectors, catalog.devices), None, catalog)
+    claim = subject.claim
+    for requirement in claim.requirements() if claim is not None else ():
+        yield from _expressions(requirement.path, requirement.value.selectors, context)
+        name = requirement.value.device_class_name
+        yield from _answers(requirement.path, catalog.steps(requirement.value), name, catalog)
+
+
+def _expressions(path: str, expressions: Sequence[str], context: Context) -> Iterator[Issue]:
+    """What the API server says to each new expression."""
+    environment = Environment(context.release, stored=False)
+    for index, expression in enumerate(expressions):
+        place = _place(path, index)
+        size = len(expression.encode())
+        if size > MAX_BYTES:
+            yield Issue(REFUSED, place, f"is too long: {size} bytes, at most {MAX_BYTES} are taken")
+            continue
+        try:
+            cost = compile_selector(expression, environment).max_cost
+        except CompileError as refusal:
+            for issue in refusal.issues or (refusal,):
+                yield Issue(REFUSED, place, f"does not compile: {issue.message}", issue.offset)
+            continue
+        if cost > COST_LIMIT:
+            problem = f"is too complex: it may cost {cost}, more than {COST_LIMIT}; use fewer loops and functions"
+            yield Issue(REFUSED, place, problem)
+
+
+def _answers(path: str, steps: Sequence[Step], class_name: str | None, catalog: Catalog) -> Iterator[Issue]:
+    """What the expressions say about devices of a class (None: all); each about those that the ones before it left."""
+    whose = "known" if class_name is None else f"known {class_name}"
+    for index, step in enumerate(steps):
+        if step.selector is None:
+            continue
+        if step.failed:
+            yield _failure(_place(path, index), step, whose, catalog)
+            continue
+        unknown = step.selector.unknown_names(catalog.names_of(class_name))
+        for name in unknown:
+            yield Issue(UNKNOWN_NAME, _place(path, index), name.message, name.offset)
+        if not step.after and not unknown:
+            yield from _never(_place(path, index), step, whose, catalog, narrowed=index > 0)
+
+
+def _failure(place: str, step: Step, whose: str, catalog: Catalog) -> Issue:
+    known, first = step.failed[0]
+    count = f"{len(step.failed)} of {len(step.before)} {whose} devices"
+    fix = ""
+    if first.kind == "no_such_key" and "did you mean" not in first.message:
+        others = _classes_with_all(step, catalog)
+        fix = "; guard it with has(…) && …, or read it with .?NAME.orValue(…)"
+        if others and len(step.failed) == len(step.before):
+            fix = f"; devices of class {others[0]} have it"
+    return Issue(
+        FAILS,
+        place,
+        f"fails on {count}, such as {known}, and one failure makes the scheduler give up the pod: {first.message}{fix}",
+        first.offset,
+    )
+
+
+def _never(place: str, step: Step, whose: str, catalog: Catalog, *, narrowed: bool) -> Iterator[Issue]:
+    assert step.selector is not None
+    part, saw = catalog.culprit(step)
+    if not catalog.is_conclusive(saw):
+        return
+    left = " that the selectors before it leave" if narrowed else ""
+    values = "; ".join(f"{name} is {_listed(list(seen))}" for name, seen in saw.items())
+    who = f"{len(step.before)} {whose} devices ({catalog.origin.where}){left}"
+    offset = step.selector.expression.find(part)
+    yield Issue(
+        NEVER_TRUE,
+        place,
+        f"is true for none of the {who}: {part} is false, {values or 'always'}",
+        offset if offset >= 0 else None,
+    )
+
+
+def _classes_with_all(step: Step, catalog: Catalog) -> list[str]:
+    """The classes whose devices publish everything that the expression reads."""
+    assert step.selector is not None
+    return [
+        name
+        for name in catalog.classes
+        if catalog.of_class(name) and not step.selector.unknown_names(catalog.names_of(name))
+    ]
+
+
+def _other_drivers(steps: Sequence[Step]) -> Iterator[Issue]:
+    """A class is asked about the devices of every driver. What fails on one lets no pod with a claim be scheduled."""
+    for index, step in enumerate(steps):
+        for _, failure in step.failed:
+            problem = "fails on devices of other drivers: begin with device.driver == 'NAME OF THE DRIVER' &&"
+            yield Issue(OTHER_DRIVERS, _place("spec", index), problem, failure.offset)
+
+
+def _place(path: str, index: int) -> str:
+    return f"{path}.selectors[{index}].cel.expression"
+
+
+def _listed(values: Sequence[str]) -> str:
+    more = len(values) - _VALUES
+    return ", ".join(values[:_VALUES]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live cluster kept in sight, and the answer given again whenever what it rests on changes."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import click
+
+from ..cluster import ApiClient, Kind, Watcher
+from ..command import InputError
+from ..resource import Node, ObjectMeta
+from ..resource.codec import Decoded
+from .answer import Answer
+from .inventory import connect, decode_object, kinds
+from .sources import Origin, Source, completed
+from .whatif import WhatIf, new_nodes
+
+_QUIET_SECONDS: Final = 0.3
+"""A pause between changes after which the cluster is looked at."""
+_LONGEST_SECONDS: Final = 3.0
+"""It is looked at after this long even when there is no such pause."""
+
+JSON = Mapping[str, Any]
+
+
+class LiveCluster:
+    """The slices, classes, claims and nodes of a cluster as they are now."""
+
+    def __init__(self, client: ApiClient) -> None:
+        """Begins to watch. Raises ApiError when the cluster cannot be asked what it serves, or listed."""
+        self._kinds = kinds(client)
+        self._lock = threading.Lock()
+        self._values: dict[str, dict[str, JSON]] = {}
+        self._decoded: dict[str, tuple[str, Decoded]] = {}
+        self._changed = threading.Event()
+        for kind in self._kinds.values():
+            client.list(kind)  # a watcher asks for ever what this says at once: that it is not allowed
+        self._watchers = [self._watch(client, name, kind) for name, kind in self._kinds.items()]
+        for watcher in self._watchers:
+            watcher.start()
+
+    def stop(self) -> None:
+        """End."""
+        for watcher in self._watchers:
+            watcher.stop()
+
+    def states(self) -> Iterator[list[Decoded]]:
+        """What there is, and what there is after each change that matters. Never ends. Raises DecodeError."""
+        seen: list[Decoded] | None = None
+        while True:
+            self._settle()
+            found = self._objects()
+            if found is not None and found != seen:
+                seen = found
+                yield found
+
+    def _settle(self) -> None:
+        """Wait for a change, and then until changes pause."""
+        self._changed.wait()
+        deadline = time.monotonic() + _LONGEST_SECONDS
+        while self._changed.is_set() and time.monotonic() < deadline:
+            self._changed.clear()
+            self._changed.wait(_QUIET_SECONDS)
+        self._changed.clear()
+
+    def _objects(self) -> list[Decoded] | None:
+        """Everything in the order in which a cluster lists it; None until it was listed."""
+        with self._lock:
+            values = {name: sorted(self._values.get(name, {}).items()) for name in self._kinds}
+            if len(self._values) < len(self._kinds):
+                return None
+        decoded = {
+            f"{name} {key}": (_version(value), self._decode(name, key, value))
+            for name, items in values.items()
+            for key, value in items
+        }
+        self._decoded = decoded
+        return [one for _, one in decoded.values()]
+
+    def _decode(self, name: str, key: str, value: JSON) -> Decoded:
+        """The object; the one from last time where nothing has changed."""
+        version, known = self._decoded.get(f"{name} {key}", ("", None))
+        if known is not None and version == _version(value):
+            return known
+        return _lasting(decode_object(name, self._kinds[name], value))
+
+    def _watch(self, client: ApiClient, name: str, kind: Kind) -> Watcher:
+        def on_list(items: Iterable[JSON]) -> None:
+            with self._lock:
+                self._values[name] = {_key(one): one for one in items}
+            self._changed.set()
+
+        def on_event(event: str, value: JSON) -> None:
+            with self._lock:
+                if event == "DELETED":
+                    self._values[name].pop(_key(value), None)
+                else:
+                    self._values[name][_key(value)] = value
+            self._changed.set()
+
+        return Watcher(client, kind, on_list=on_list, on_event=on_event)
+
+
+def _key(value: JSON) -> str:
+    return f"{value['metadata'].get('namespace', '')}/{value['metadata']['name']}"
+
+
+def _version(value: JSON) -> str:
+    return str(value["metadata"].get("resourceVersion", ""))
+
+
+def _lasting(one: Decoded) -> Decoded:
+    """The object without what changes and decides nothing, such as the version that a node's heartbeat moves."""
+    if isinstance(one, Node):
+        return replace(one, metadata=ObjectMeta(name=one.name, labels=one.metadata.labels))
+    return replace(one, metadata=replace(one.metadata, resource_version="", annotations={}))
+
+
+def ask_again(
+    origin: Origin,
+    what_if: WhatIf,
+    given: Sequence[Decoded],
+    answer: Callable[[Source], Answer],
+    output: str,
+    *,
+    until_fits: bool,
+) -> int:
+    """Print the answer now and each time that it is another one. With `until_fits`, 0 once it is yes.
+
+    Raises InputError when the cluster cannot be watched.
+    """
+    if not origin.is_cluster:
+        raise InputError("--watch needs a cluster to watch: set --kubeconfig, --context or --in-cluster")
+    added = new_nodes(what_if.more)
+    with connect(origin.kubeconfig, origin.context, origin.in_cluster) as connection:
+        live = LiveCluster(ApiClient(connection))
+        try:
+            last: Answer | None = None
+            for objects in live.states():
+                found = answer(completed(Source(objects, connection.server), what_if, added, given))
+                if last is None or not found.says_the_same_as(last):
+                    _print(found, output, first=last is None)
+                last = found
+                if until_fits and found.fits:
+                    return 0
+        finally:
+            live.stop()
+    raise AssertionError("a cluster never ends to change")
+
+
+def _print(answer: Answer, output: str, *, first: bool) -> None:
+    """An answer and when it was given; programs get one document after the other."""
+    if output in ("table", "wide"):
+        click.echo(("" if first else "\n") + time.strftime("%Y-%m-%d %H:%M:%S"))
+    answer.print(output)
+    sys.stdout.flush()

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kube-scheduler is imitated: its release, its feature gates, with or without its defects."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ..allocation import RELEASES, Features
+from ..allocation.features import DEFAULT_RELEASE
+from ..command import InputError
+from .wrapping import gathered
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--kubernetes-version",
+        type=click.Choice(RELEASES),
+        default=DEFAULT_RELEASE,
+        show_default=True,
+        envvar="KUBERNETES_VERSION",
+        show_envvar=True,
+        help="The release whose scheduler decides. 1.36 is exact; others are 1.36 with their own gates.",
+    ),
+    click.option(
+        "--feature-gates",
+        metavar="GATE=true,...",
+        default="",
+        envvar="FEATURE_GATES",
+        show_envvar=True,
+        help="The scheduler's DRA feature gates, where they are not the release's defaults.",
+    ),
+    click.option(
+        "--ideal",
+        is_flag=True,
+        envvar="DRA_DRYRUN_IDEAL",
+        show_envvar=True,
+        help="Decide by the rules of the API, without the defects of the release.",
+    ),
+)
+
+
+def release_options(command: F) -> F:
+    """Adds --kubernetes-version, --feature-gates and --ideal, given to the command as `features`."""
+    return gathered(command, _OPTIONS, "features", _features)
+
+
+def _features(kubernetes_version: str, feature_gates: str, ideal: bool) -> Features:
+    gates: dict[str, bool] = {}
+    for part in filter(None, (text.strip() for text in feature_gates.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals or value.lower() not in ("true", "false"):
+            raise InputError(f"--feature-gates: {part!r} is not of the form GATE=true or GATE=false")
+        gates[name] = value.lower() == "true"
+    try:
+        return Features.from_gates(gates, release=kubernetes_version, ideal=ideal)
+    except ValueError as error:
+        raise InputError(f"--feature-gates: {error}") from None

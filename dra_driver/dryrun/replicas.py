@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many copies of a demand fit, one after the other, and where they go.
+
+Each copy gets claims of its own, and goes to the first node that has what it needs; what no longer fits on a node never
+fits there again. Where nodes share no pool, those that are alike hold the same number, and one of each kind is filled.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ..allocation import Cluster, Features, allocate, allocate_all
+from ..command import InputError
+from ..resource import ResourceClaim
+from ..resource.codec import Decoded
+from .evaluate import evaluate
+from .extended import claim_for
+from .workload import Demand
+
+MOST_COPIES: Final = 10_000
+"""Nobody is told of more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """How many copies each node takes, in the order of the nodes; `more` when counting ended before the room did."""
+
+    by_node: Mapping[str, int] = field(default_factory=dict)
+    more: bool = False
+
+    @property
+    def count(self) -> int:
+        return sum(self.by_node.values())
+
+
+def only(demands: Sequence[Demand]) -> Demand:
+    """The demand to copy: the pods of one workload count as one. Raises InputError when there are several."""
+    first = demands[0]
+    for other in demands[1:]:
+        if _wants(other) != _wants(first):
+            raise InputError(
+                f"--replicas counts copies of one pod, template or claim, and there are {first.name} and {other.name}"
+            )
+    return first
+
+
+def fitting_nodes(demand: Demand, objects: Sequence[Decoded], features: Features) -> Sequence[str]:
+    """The nodes on which the demand fits, in their order."""
+    cluster = Cluster.of(objects)
+    outcomes = allocate_all(cluster, pending_claims(demand, cluster), features)
+    if all(group.outcome.kind != "allocated" for group in outcomes.groups):
+        return ()  # there is no need to know why
+    return evaluate([demand], objects, features)[0].fitting
+
+
+def count_copies(
+    demand: Demand, objects: Sequence[Decoded], fitting: Sequence[str], features: Features, most: int = MOST_COPIES
+) -> Copies:
+    """Up to `most` copies of `demand`, which by itself fits on the nodes `fitting`."""
+    cluster = Cluster.of(objects)
+    claims = pending_claims(demand, cluster)
+    if not fitting:
+        return Copies()
+    if not _separate(cluster):
+        return _fill_together(cluster, claims, fitting, features, most)
+    alike = {name: group.nodes[0] for group in allocate_all(cluster, claims, features).groups for name in group.nodes}
+    parts = _parts(cluster, {alike[name] for name in fitting})
+    room: dict[str, _Room] = {}
+    by_node: dict[str, int] = {}
+    left = most
+    for name in fitting:
+        model = alike[name]
+        if model not in room:
+            room[model] = _fill(parts[model], claims, model, features, most)
+        found = room[model]
+        if left == 0:
+            return Copies(by_node, more=True)
+        by_node[name] = min(left, found.count)
+        left -= by_node[name]
+        if found.count > by_node[name] or found.more:
+            return Copies(by_node, more=True)
+    return Copies(by_node)
+
+
+def pending_claims(demand: Demand, cluster: Cluster) -> list[ResourceClaim]:
+    """What the scheduler has to allocate for the demand. Raises InputError."""
+    claims = [claim for claim in demand.claims if claim.allocation is None]
+    if demand.extended:
+        claims.append(claim_for(demand.extended, demand.pod, cluster.classes, demand.name))
+    return claims
+
+
+def _wants(demand: Demand) -> object:
+    """What sets demands apart, names aside."""
+    requests = [(one.request, one.resource, one.count, one.short_lived) for one in demand.extended]
+    return [one.spec for one in demand.claims], demand.node_name, demand.node_selector, requests
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What a node takes, and the cluster after that."""
+
+    count: int
+    more: bool
+    cluster: Cluster
+
+
+def _fill(cluster: Cluster, claims: Sequence[ResourceClaim], node: str, features: Features, most: int) -> _Room:
+    """Copies on one node until there is no room, or `most` are there. What holds no device fits without end."""
+    for count in range(most):
+        outcome = allocate(cluster, claims, node, features)
+        if outcome.kind != "allocated":
+            return _Room(count, False, cluster)
+        if all(one.admin_access for given in outcome.allocations for one in given.results):
+            return _Room(most, True, cluster)
+        taken = (replace(claim, allocation=given) for claim, given in zip(claims, outcome.allocations, strict=True))
+        cluster = Cluster(cluster.slices, cluster.classes, cluster.nodes, (*cluster.claims, *taken))
+    return _Room(most, allocate(cluster, claims, node, features).kind == "allocated", cluster)
+
+
+def _fill_together(
+    cluster: Cluster, claims: Sequence[ResourceClaim], nodes: Iterable[str], features: Features, most: int
+) -> Copies:
+    """Nodes that share pools, one after the other."""
+    by_node: dict[str, int] = {}
+    more = False
+    for name in nodes:
+        room = _fill(cluster, claims, name, features, most - sum(by_node.values()))
+        cluster, more = room.cluster, room.more
+        if room.count:
+            by_node[name] = room.count
+        if more:
+            break
+    return Copies(by_node, more)
+
+
+def _separate(cluster: Cluster) -> bool:
+    """Whether every pool is one node's alone."""
+    owners: dict[tuple[str, str], str] = {}
+    return all(
+        one.node_name and owners.setdefault((one.driver, one.pool.name), one.node_name) == one.node_name
+        for one in cluster.slices
+    )
+
+
+def _parts(cluster: Cluster, names: Iterable[str]) -> dict[str, Cluster]:
+    """What concerns each of these nodes, where all pools are separate."""
+    owner = {(one.driver, one.pool.name): one.node_name for one in cluster.slices}
+    slices, claims = defaultdict(list), defaultdict(list)
+    for one in cluster.slices:
+        slices[one.node_name].append(one)
+    for claim in cluster.claims:
+        results = claim.allocation.results if claim.allocation is not None else ()
+        for node in {owner.get((one.driver, one.pool)) for one in results}:
+            claims[node].append(claim)
+    return {
+        name: Cluster(tuple(slices[name]), cluster.classes, (cluster.node_by_name[name],), tuple(claims[name]))
+        for name in names
+    }

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report for programs, as JSON or YAML, by docs/dryrun-output.schema.json (and, in words, docs/dryrun-output.md).
+
+A field may be added within a version; none is taken away or changes its meaning. Fields are always there: what is
+unknown is null, what there is none of is an empty list.
+"""
+
+import json
+from typing import Any, Final
+
+import yaml
+
+from ..changes import Change
+from ..evaluate import Refused
+from ..explain import Removal, RequestReport
+from .devices import attribute, memory
+from .model import Answer, Inputs, Item, Report
+from .picture import Cell, NodePicture
+
+API_VERSION: Final = "dryrun.gpu.nvidia.com/v1alpha1"
+KIND: Final = "DryRunReport"
+
+Json = dict[str, Any]
+
+
+def to_json(document: Json) -> str:
+    """A document as indented JSON, without a newline at the end."""
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def to_yaml(document: Json) -> str:
+    """A document as YAML, without a newline at the end."""
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+    return text.rstrip("\n")
+
+
+def to_document(report: Report) -> Json:
+    """The report as a document of plain dicts and lists."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "inputs": _inputs(report.inputs),
+        "fits": report.fits,
+        "demands": [_answer(answer) for answer in report.answers],
+    }
+
+
+def _inputs(inputs: Inputs) -> Json:
+    return {
+        "source": inputs.where,
+        "kubernetesVersion": inputs.release,
+        "nodes": inputs.nodes,
+        "resourceSlices": inputs.slices,
+        "devices": inputs.devices,
+        "allocatedClaims": inputs.claims,
+        "assumptions": list(inputs.assumptions),
+    }
+
+
+def _answer(answer: Answer) -> Json:
+    verdict = answer.verdict
+    return {
+        "name": verdict.demand.name,
+        "fits": verdict.node is not None,
+        "node": verdict.node,
+        "fittingNodes": list(verdict.fitting),
+        "devices": [_device(item) for item in answer.items],
+        "refused": [_refused(one) for one in verdict.refused],
+        "changes": [_change(one) for one in verdict.changes],
+        "schedulerDefect": None if verdict.defect is None else _change(verdict.defect),
+        "picture": None if answer.picture is None else _picture(answer.picture),
+    }
+
+
+def _device(item: Item) -> Json:
+    placed, device = item.placed, item.placed.device
+    return {
+        "claim": placed.claim,
+        "request": placed.request,
+        "driver": item.driver or None,
+        "pool": placed.pool,
+        "device": placed.name,
+        "model": attribute(device, "productName") or None,
+        "profile": attribute(device, "profile") or None,
+        "memory": memory(device) or None,
+        "uuid": attribute(device, "uuid") or None,
+        "parentUUID": attribute(device, "parentUUID") or None,
+    }
+
+
+def _refused(refused: Refused) -> Json:
+    explanation = refused.explanation
+    return {
+        "nodes": list(refused.nodes),
+        "error": explanation.error or None,
+        "fatal": explanation.fatal,
+        "pools": list(explanation.pools),
+        "requests": [_request(one) for one in explanation.requests],
+    }
+
+
+def _request(request: RequestReport) -> Json:
+    return {
+        "claim": request.claim,
+        "request": request.request,
+        "wanted": request.wanted,
+        "considered": request.considered,
+        "qualify": request.left,
+        "removed": [_removal(one) for one in request.removals],
+    }
+
+
+def _removal(removal: Removal) -> Json:
+    return {
+        "check": removal.check.value,
+        "reason": removal.text,
+        "devices": removal.devices,
+        "saw": [{"value": value, "devices": count} for value, count in removal.saw],
+    }
+
+
+def _change(change: Change) -> Json:
+    return {"change": change.text, "node": change.node}
+
+
+def _picture(picture: NodePicture) -> Json:
+    return {
+        "node": picture.node,
+        "gpus": [
+            {
+                "name": gpu.name,
+                "model": gpu.model or None,
+                "memorySlices": gpu.slices,
+                "cells": [_cell(cell) for cell in gpu.cells],
+            }
+            for gpu in picture.gpus
+        ],
+    }
+
+
+def _cell(cell: Cell) -> Json:
+    return {
+        "firstSlice": cell.first,
+        "slices": cell.count,
+        "devices": list(cell.devices),
+        "label": cell.label,
+        "heldBy": list(cell.held_by),
+        "proposedFor": list(cell.proposed_for),
+    }

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that a dry run found, in one value that the printers of every format start from."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...allocation import Cluster, Features
+from ...allocation.errors import AllocationError
+from ...resource import ResourceClaim
+from ...resource.codec import Decoded
+from ..evaluate import Placed, Verdict
+from .picture import Claims, DeviceKey, NodePicture, node_picture
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What the verdicts rest on: how much of what, from `where`, by the rules of which Kubernetes `release`.
+
+    `claims` are those that hold devices. `assumptions` say in words in what the objects differ from those of `where`.
+    """
+
+    where: str
+    release: str
+    nodes: int
+    slices: int
+    devices: int
+    claims: int
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A device that a demand gets, and the driver whose it is (empty when no slice has the device)."""
+
+    placed: Placed
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A verdict, and the GPUs of the node where the demand goes or, when it fits nowhere, of the closest one."""
+
+    verdict: Verdict
+    items: tuple[Item, ...] = ()
+    picture: NodePicture | None = None
+
+    @property
+    def shows_slices(self) -> bool:
+        """Whether memory slices matter: the demand gets some, or there are some where it nearly fits."""
+        if self.picture is None or self.verdict.node is None:
+            return self.picture is not None and self.picture.divided
+        return any(gpu.slices and gpu.proposed for gpu in self.picture.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All answers of a run, in the order of the demands."""
+
+    inputs: Inputs
+    answers: tuple[Answer, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether every demand fits."""
+        return all(answer.verdict.node is not None for answer in self.answers)
+
+    @staticmethod
+    def of(
+        verdicts: Iterable[Verdict],
+        objects: Sequence[Decoded],
+        where: str,
+        features: Features,
+        assumptions: Sequence[str] = (),
+    ) -> "Report":
+        """The report on `verdicts`, which `evaluate` gave on the same objects and features."""
+        cluster = Cluster.of(objects)
+        inputs = Inputs(
+            where,
+            features.release,
+            len(cluster.nodes),
+            len(cluster.slices),
+            sum(len(one.devices) for one in cluster.slices),
+            sum(claim.allocation is not None for claim in cluster.claims),
+            tuple(assumptions),
+        )
+        return Report(inputs, tuple(_answers(verdicts, cluster, features)))
+
+
+def _answers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) -> Iterable[Answer]:
+    drivers = _drivers(cluster)
+    held = _held(cluster.claims)
+    for verdict in verdicts:
+        items = tuple(Item(one, drivers.get(id(one.device), "")) for one in verdict.placed)
+        proposed: dict[DeviceKey, Claims] = defaultdict(tuple)
+        for item in items:
+            proposed[item.driver, item.placed.pool, item.placed.name] += (item.placed.claim,)
+        yield Answer(verdict, items, _picture(verdict, cluster, features, held, proposed))
+        for key, claims in proposed.items():  # for the demands that follow they are taken
+            held[key] += claims
+
+
+def _picture(
+    verdict: Verdict,
+    cluster: Cluster,
+    features: Features,
+    held: Mapping[DeviceKey, Claims],
+    proposed: Mapping[DeviceKey, Claims],
+) -> NodePicture | None:
+    name = verdict.node or next((one.nodes[0] for one in verdict.refused if one.explanation.requests), None)
+    node = cluster.node_by_name.get(name) if name is not None else None
+    if node is None:
+        return None
+    try:
+        picture = node_picture(cluster, features, node, held, proposed)
+    except AllocationError:  # it is what the verdict itself reports
+        return None
+    return picture if picture.gpus else None
+
+
+def _drivers(cluster: Cluster) -> Mapping[int, str]:
+    """The driver that publishes each device. Two drivers may have pools, and devices in them, of the same names."""
+    return {id(device): one.driver for one in cluster.slices for device in one.devices}
+
+
+def _held(claims: Iterable[ResourceClaim]) -> dict[DeviceKey, Claims]:
+    """Which claims hold each device; administrators' access holds nothing."""
+    held: dict[DeviceKey, Claims] = defaultdict(tuple)
+    for claim in claims:
+        for one in claim.allocation.results if claim.allocation is not None else ():
+            key = (one.driver, one.pool, one.device)
+            if not one.admin_access and str(claim.metadata) not in held[key]:
+                held[key] += (str(claim.metadata),)
+    return held

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPUs of a node as a demand finds them: which memory slices are free, which are held and by whom.
+
+Drawn from what the API server has, ResourceSlices and allocated claims, so that it is the same for every driver that
+publishes GPUs as NVIDIA's does. A GPU is one of three things:
+
+- a counter set with counters `memory-slice-N` (dynamic MIG), on which whole GPU and MIG devices draw;
+- MIG devices of one `parentUUID` with capacities `memorySliceN` (MIG instances that are there already);
+- a device of type `gpu`, which is not divided.
+"""
+
+import enum
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from typing import Final
+
+from ...allocation import Cluster, Features
+from ...allocation.nodes import is_at
+from ...allocation.pools import PoolView
+from ...resource import Device, Node
+from .devices import attribute
+
+DeviceKey = tuple[str, str, str]
+"""(driver, pool, device)."""
+
+Claims = tuple[str, ...]
+"""Names of claims."""
+
+_MEMORY_SLICE: Final = re.compile(r"memory(?:-s|S)lice-?([0-9]{1,2})")
+_WHOLE_GPU: Final = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`count` neighbouring memory slices of a GPU from number `first` on, or a GPU that is not divided (count 0).
+
+    `devices` draw on them, or would; without any, nothing is there. `label` is their profile, else their name.
+    """
+
+    first: int
+    count: int
+    devices: tuple[str, ...] = ()
+    label: str = ""
+    held_by: Claims = ()
+    proposed_for: Claims = ()
+
+    @property
+    def free(self) -> bool:
+        return not (self.held_by or self.proposed_for)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPicture:
+    """One GPU. `slices` is how many memory slices it has, 0 when it is not divided: then there is one cell."""
+
+    name: str
+    model: str
+    slices: int
+    cells: tuple[Cell, ...]
+
+    @property
+    def proposed(self) -> bool:
+        """Whether the demand would get some of it."""
+        return any(cell.proposed_for for cell in self.cells)
+
+    @property
+    def look(self) -> tuple[object, ...]:
+        """What makes GPUs look alike: all but the names of the GPU and of its devices."""
+        return (self.model, *((cell.count, cell.label, cell.held_by) for cell in self.cells))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A GPU, or several in a row that look like `gpu`: then `name` is `gpu-1 to gpu-7`."""
+
+    name: str
+    gpu: GpuPicture
+
+
+@dataclass(frozen=True, slots=True)
+class NodePicture:
+    """The GPUs of a node, with what one demand would get there."""
+
+    node: str
+    gpus: tuple[GpuPicture, ...]
+
+    @property
+    def model(self) -> str:
+        """The model of all GPUs; empty when they differ."""
+        models = {gpu.model for gpu in self.gpus}
+        return models.pop() if len(models) == 1 else ""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The GPUs to draw: neighbours that look alike as one, except those that the demand gets something of."""
+        rows = []
+        for _, run in groupby(enumerate(self.gpus), lambda one: one[0] if one[1].proposed else one[1].look):
+            first, *more = (gpu for _, gpu in run)
+            rows.append(Row(f"{first.name} to {more[-1].name}" if more else first.name, first))
+        return tuple(rows)
+
+    @property
+    def divided(self) -> bool:
+        """Whether any GPU has memory slices to share."""
+        return any(gpu.slices for gpu in self.gpus)
+
+
+def node_picture(
+    cluster: Cluster,
+    features: Features,
+    node: Node,
+    held: Mapping[DeviceKey, Claims],
+    proposed: Mapping[DeviceKey, Claims],
+) -> NodePicture:
+    """The picture of `node`, where claims hold `held` and others would get `proposed`.
+
+    Raises AllocationError when a slice has a node selector that cannot be evaluated.
+    """
+    gpus: list[GpuPicture] = []
+    for pool in cluster.survey(features).view(node).pools:
+        found: dict[tuple[_Kind, str], _Gpu] = {}
+        for device in _devices_at(node, pool):
+            for share in _shares(device):
+                gpu = found.setdefault((share.kind, share.of), _Gpu(share.kind, _gpu_name(share, device)))
+                gpu.model = gpu.model or attribute(device, "productName")
+                gpu.numbers |= share.numbers
+                if share.kind is _Kind.COUNTERS and share.of in pool.counter_sets:  # not while their gate is off
+                    gpu.numbers |= _numbers(pool.counter_sets[share.of].counters)
+        for device in chain.from_iterable(one.devices for one in (*pool.slices, *pool.elsewhere)):
+            key = (*pool.key, device.name)
+            part = _Part(device, held.get(key, ()), proposed.get(key, ()))
+            for share in _shares(device):
+                if (share.kind, share.of) in found and (part.taken or share.kind is not _Kind.COUNTERS):
+                    found[share.kind, share.of].put(part, share.numbers)
+        gpus += [gpu.picture() for gpu in sorted(found.values(), key=lambda one: _natural(one.name))]
+    return NodePicture(node.name, tuple(gpus))
+
+
+class _Kind(enum.Enum):
+    """How a GPU shows in a pool."""
+
+    COUNTERS = "by the counters of a set"
+    CAPACITIES = "by the capacities of its MIG devices"
+    WHOLE = "as a device that is not divided"
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Memory slices that a device takes of a GPU: `of` is a counter set, a UUID, or the device itself."""
+
+    kind: _Kind
+    of: str
+    numbers: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A device, who holds it and who would get it."""
+
+    device: Device
+    held_by: Claims
+    proposed_for: Claims
+
+    @property
+    def taken(self) -> bool:
+        return bool(self.held_by or self.proposed_for)
+
+    @property
+    def label(self) -> str:
+        whole = attribute(self.device, "type") == _WHOLE_GPU
+        return attribute(self.device, "profile") or ("whole" if whole else self.device.name)
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """A GPU while its parts are collected, by the number of the memory slice."""
+
+    kind: _Kind
+    name: str
+    model: str = ""
+    numbers: frozenset[int] = frozenset()
+    parts: dict[int, list[_Part]] = field(default_factory=lambda: defaultdict(list))
+
+    def put(self, part: _Part, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.parts[number].append(part)
+
+    def picture(self) -> GpuPicture:
+        """The GPU, neighbouring slices put together that the same devices draw on."""
+        whole = self.kind is _Kind.WHOLE
+        cells = []
+        for _, run in groupby(range(max(self.numbers) + 1), lambda one: [part.device.name for part in self.parts[one]]):
+            first, *more = run
+            parts = self.parts[first]
+            cells.append(
+                Cell(
+                    first,
+                    0 if whole else 1 + len(more),
+                    tuple(part.device.name for part in parts),
+                    " + ".join(part.label for part in parts),
+                    _distinct(claim for part in parts for claim in part.held_by),
+                    _distinct(claim for part in parts for claim in part.proposed_for),
+                )
+            )
+        return GpuPicture(self.name, self.model, sum(cell.count for cell in cells), tuple(cells))
+
+
+def _devices_at(node: Node, pool: PoolView) -> Iterator[Device]:
+    """The devices of the pool that the node can reach."""
+    for index, device in enumerate(pool.devices):
+        if index not in pool.places or is_at(pool.places[index], node):
+            yield device
+
+
+def _shares(device: Device) -> Sequence[_Share]:
+    counted = [
+        _Share(_Kind.COUNTERS, one.counter_set, numbers)
+        for one in device.consumes_counters
+        if (numbers := _numbers(one.counters))
+    ]
+    if counted:
+        return counted
+    parent, numbers = attribute(device, "parentUUID"), _numbers(device.capacity)
+    if parent and numbers:
+        return [_Share(_Kind.CAPACITIES, parent, numbers)]
+    return [_Share(_Kind.WHOLE, device.name, frozenset({0}))] if attribute(device, "type") == _WHOLE_GPU else []
+
+
+def _numbers(amounts: Iterable[str]) -> frozenset[int]:
+    """The memory slices among the names of counters or capacities. Drivers name only those that a device draws on."""
+    return frozenset(int(match[1]) for name in amounts if (match := _MEMORY_SLICE.fullmatch(name)))
+
+
+def _gpu_name(share: _Share, device: Device) -> str:
+    """`gpu-0`, as the drivers name it in the names of its counter set and of its MIG devices."""
+    if share.kind is _Kind.COUNTERS:
+        return share.of.removesuffix("-counter-set")
+    return device.name.partition("-mig-")[0]
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """An order in which gpu-10 is after gpu-9."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"([^0-9]*)([0-9]*)", name)]
+
+
+def _distinct(names: Iterable[str]) -> Claims:
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report for people at a terminal: a headline a demand, below it the devices, or what is wrong with which nodes."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.text import Text
+
+from ...allocation import Check
+from ..evaluate import Verdict
+from ..explain import Removal
+from .console import PlainTable, counted, listed, plain_console
+from .devices import attribute, memory
+from .drawing import drawn
+from .model import Answer, Item, Report
+
+_SHOWN: Final = 6
+"""Kinds of nodes of which it is said why they do not fit."""
+_SEEN: Final = 3
+"""Values that a check saw which are shown, unless the table is wide."""
+_INDENT: Final = "  "
+
+
+def print_report(report: Report, *, wide: bool = False) -> None:
+    """Print it, with pictures of GPUs where memory slices matter; `wide` adds UUIDs and every picture."""
+    console = plain_console()
+    for line in _lines(report, wide):
+        console.print(line)
+
+
+def _lines(report: Report, wide: bool) -> Iterator[Text]:
+    inputs = report.inputs
+    yield Text(f"devices of {counted(inputs.nodes, 'node')}, from {inputs.where}", style="dim")
+    for assumption in inputs.assumptions:
+        yield Text(f"assuming {assumption}", style="yellow")
+    for answer in report.answers:
+        verdict = answer.verdict
+        yield _headline(verdict, inputs.nodes)
+        if verdict.defect is not None:
+            yield Text(f"{_INDENT}the claim is not at fault: {verdict.defect.text}", style="bold yellow")
+        if verdict.node is not None:
+            yield from _devices(answer.items, wide)
+        else:
+            yield from _refusals(verdict, wide)
+        if wide or answer.shows_slices:
+            yield from _picture(answer)
+
+
+def _headline(verdict: Verdict, nodes: int) -> Text:
+    if verdict.node is None:
+        line = Text.assemble(("fits nowhere", "bold red"), f"  {verdict.demand.name}")
+        return line.append(f": none of {counted(nodes, 'node')} can have it")
+    others = len(verdict.fitting) - 1
+    line = Text.assemble(("fits", "bold green"), f"  {verdict.demand.name}: on node ", (verdict.node, "bold"))
+    return line.append(f", and on {counted(others, 'other node')}" if others else "")
+
+
+def _devices(items: Sequence[Item], wide: bool) -> list[Text]:
+    if not items:
+        return []
+    table = PlainTable("CLAIM", "REQUEST", "DEVICE", "PROFILE", "MEMORY", "MODEL", *(("GPU",) if wide else ()))
+    for item in items:
+        placed, device = item.placed, item.placed.device
+        cells = [placed.claim, placed.request, placed.name, attribute(device, "profile"), memory(device)]
+        cells.append(attribute(device, "productName"))
+        if wide:
+            cells.append(attribute(device, "parentUUID") or attribute(device, "uuid"))
+        table.add_row(*(cell or "-" for cell in cells))
+    return table.lines()
+
+
+def _refusals(verdict: Verdict, wide: bool) -> Iterator[Text]:
+    """Why each kind of node cannot have it, the closest first, and what would help."""
+    for refused in verdict.refused[:_SHOWN]:
+        explanation = refused.explanation
+        who = "every node" if explanation.fatal else listed(refused.nodes)
+        yield Text.assemble((f"  {who}", "bold"), f": {explanation.error}" if explanation.error else "")
+        for pool in explanation.pools:
+            yield Text(f"    {pool}")
+        for request in explanation.requests:
+            qualify = f"{request.left} of {counted(request.considered, 'device')} qualify"
+            yield Text(f"    request {request.request} wants {request.wanted}, {qualify}")
+            yield from (Text(f"      {line}") for removal in request.removals for line in _removal(removal, wide))
+    more = len(verdict.refused) - _SHOWN
+    if more > 0:
+        yield Text(f"  and {counted(more, 'more kind')} of nodes (all of them with -o json)")
+    if verdict.changes:
+        yield Text("  it would fit after one of these changes:")
+        yield from (Text(f"    {change.text} (then on {change.node})", style="green") for change in verdict.changes)
+
+
+def _removal(removal: Removal, wide: bool) -> Iterator[str]:
+    yield f"{removal.devices:4} {removal.text}"
+    seen = seen_by(removal, len(removal.saw) if wide else _SEEN)
+    if seen:
+        yield f"     saw {seen}" if removal.check is Check.SELECTOR else f"     {seen}"
+
+
+def seen_by(removal: Removal, most: int) -> str:
+    """Up to `most` values that the check saw, with how many devices had each unless all did; empty when none."""
+    seen = [value if count == removal.devices else f"{value} ({count})" for value, count in removal.saw[:most]]
+    return "; ".join([*seen, "…"] if len(removal.saw) > most else seen)
+
+
+def _picture(answer: Answer) -> Iterator[Text]:
+    if answer.picture is None:
+        return
+    closest = "" if answer.verdict.node is not None else ", which comes closest"
+    model = f" ({answer.picture.model})" if answer.picture.model else ""
+    yield Text(f"{_INDENT}GPUs of {answer.picture.node}{closest}{model}:", style="dim")
+    for line in drawn(answer.picture):
+        yield Text(_INDENT).append(line)

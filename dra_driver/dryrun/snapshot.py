@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dra-dryrun snapshot`: all that allocation needs of a cluster, in a file that every question can be asked of.
+
+Objects are written anew from what was understood of them, as resource.k8s.io/v1: what decides nothing (annotations,
+managed fields, who may use a claim, a node's state) is left out.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import click
+import yaml
+
+from ..command import logging_options, version_option
+from ..resource import DeviceClass, Node, ObjectMeta, OpaqueConfiguration, ResourceClaim, ResourceSlice
+from ..resource.codec import V1, Decoded, encode_allocation, encode_claim_spec, encode_slice
+from .progress import progress
+from .pseudonyms import anonymise
+from .sources import Origin, origin_options, read_cluster
+
+JSON = dict[str, Any]
+
+
+@click.command(short_help="Save what allocation needs of a cluster, with or without its names.")
+@origin_options
+@click.option(
+    "--anonymise",
+    "anonymous",
+    is_flag=True,
+    envvar="DRA_DRYRUN_ANONYMISE",
+    show_envvar=True,
+    help="Replace names of nodes, pools, namespaces and claims, labels, UUIDs, PCI addresses and the like by numbered"
+    " ones, and leave out configuration. Device names, classes, models and taints stay: look before you share.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    envvar="DRA_DRYRUN_OUTPUT",
+    show_envvar=True,
+    help="How the objects are written. JSON is read much faster.",
+)
+@logging_options
+@version_option
+def snapshot(origin: Origin, anonymous: bool, output: str) -> None:
+    """Write the ResourceSlices, DeviceClasses, ResourceClaims and Nodes of a cluster, to be read with --slices.
+
+    The cluster is the one that the flags name, else the current one, as for kubectl. It is only read.
+    """
+    with progress("reading the cluster") as say:
+        objects = list(encoded(read_cluster(origin).objects))
+        say("writing")
+        text = written(anonymise(objects) if anonymous else objects, output)
+    click.echo(text, nl=False)
+
+
+def written(documents: Sequence[JSON], output: str) -> str:
+    """The documents as a YAML stream, or as one List in JSON."""
+    if output == "json":
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}, separators=(",", ":")) + "\n"
+    text: str = yaml.dump_all(
+        documents, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=120
+    )
+    return text
+
+
+def encoded(objects: Iterable[Decoded]) -> Iterator[JSON]:
+    """The objects of a snapshot as JSON."""
+    for one in objects:
+        match one:
+            case ResourceSlice():
+                yield {**encode_slice(one, V1), "metadata": {"name": one.metadata.name}}
+            case DeviceClass():
+                yield _class(one)
+            case ResourceClaim():
+                yield _claim(one)
+            case Node():
+                yield _node(one)
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Writes what is there twice twice: anchors are hard to read."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _class(one: DeviceClass) -> JSON:
+    spec: JSON = {}
+    if one.selectors:
+        spec["selectors"] = [{"cel": {"expression": expression}} for expression in one.selectors]
+    if one.config:
+        spec["config"] = [{"opaque": _opaque(config)} for config in one.config]
+    if one.extended_resource_name:
+        spec["extendedResourceName"] = one.extended_resource_name
+    metadata = {"name": one.metadata.name}
+    if one.metadata.creation_timestamp:  # of two classes for one extended resource the newer counts
+        metadata["creationTimestamp"] = one.metadata.creation_timestamp
+    return {"apiVersion": V1.api_version, "kind": "DeviceClass", "metadata": metadata, "spec": spec}
+
+
+def _opaque(config: OpaqueConfiguration) -> JSON:
+    return {"driver": config.driver, "parameters": dict(config.parameters)}
+
+
+def _claim(one: ResourceClaim) -> JSON:
+    found = {
+        "apiVersion": V1.api_version,
+        "kind": "ResourceClaim",
+        "metadata": _named(one.metadata),
+        "spec": encode_claim_spec(one.spec, V1),
+    }
+    if one.allocation is not None:
+        found["status"] = {"allocation": encode_allocation(one.allocation)}
+    return found
+
+
+def _node(one: Node) -> JSON:
+    metadata = _named(one.metadata)
+    if one.metadata.labels:
+        metadata["labels"] = dict(one.metadata.labels)
+    found: JSON = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+    if one.plugin_resources:
+        found["status"] = {"allocatable": dict.fromkeys(sorted(one.plugin_resources), "1")}
+    return found
+
+
+def _named(metadata: ObjectMeta) -> JSON:
+    return {"name": metadata.name, **({"namespace": metadata.namespace} if metadata.namespace else {})}

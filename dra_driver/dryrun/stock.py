@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cluster has of each kind of device: how many, in use, free, and stranded.
+
+A kind is a model and a profile. What is *free* is what single-device claims would get one after the other, from a pool
+with counters as the scheduler reckons them. What is *stranded* is not free though there is room: it would be free if
+what is in use lay elsewhere on the same GPU, or if a taint were gone.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+
+from ..allocation import Cluster, Features
+from ..allocation.errors import AllocationError
+from ..allocation.pools import CounterKey, PoolState, PoolView
+from ..allocation.usage import PoolKey, PoolUsage
+from ..resource import Device, TaintEffect
+from .explain import taint_text
+from .packing import Amounts, best_fit, first_fit
+
+_SET_SUFFIX = "-counter-set"
+_BLOCKING = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Kind:
+    """What devices have in common; `model` and `profile` are empty where a driver publishes none."""
+
+    driver: str
+    model: str
+    profile: str
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How many devices of a kind: `total` on an empty cluster, `used`, `free`, and out of reach for two reasons."""
+
+    total: int = 0
+    used: int = 0
+    free: int = 0
+    misplaced: int = 0
+    tainted: int = 0
+
+    @property
+    def stranded(self) -> int:
+        return self.misplaced + self.tainted
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(
+            self.total + other.total,
+            self.used + other.used,
+            self.free + other.free,
+            self.misplaced + other.misplaced,
+            self.tainted + other.tainted,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Why devices of a GPU are stranded: what is free of its counters, who holds the rest, which taints there are."""
+
+    gpu: str
+    lost: Mapping[Kind, int]
+    free: tuple[str, ...]
+    holders: tuple[tuple[str, str], ...]  # claim, device
+    taints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStock:
+    """One pool as some nodes see it (one node, as a rule). `problem` says why nothing of it can be had."""
+
+    driver: str
+    pool: str
+    nodes: tuple[str, ...]
+    amounts: Mapping[Kind, Amount] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
+    problem: str = ""
+
+
+def totals(pools: Iterable[PoolStock]) -> dict[Kind, Amount]:
+    """The amounts of all pools together, by kind in order."""
+    sums: dict[Kind, Amount] = {}
+    for pool in pools:
+        for kind, amount in pool.amounts.items():
+            sums[kind] = sums.get(kind, Amount()) + amount
+    return dict(sorted(sums.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Devices that draw on the same counters, a GPU as a rule; or those of a pool that draw on none."""
+
+    name: str
+    counters: tuple[CounterKey, ...]
+    total: Amounts
+    devices: tuple[Device, ...]
+    kinds: tuple[Kind, ...]
+    takes: tuple[Amounts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What a part has of each kind, and how much of that is stranded."""
+
+    amounts: Mapping[Kind, Amount]
+    lost: Mapping[Kind, int]
+
+
+class Stocktaker:
+    """Counts the pools of clusters under some features, and remembers GPUs that it saw."""
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self._counted: dict[object, _Counted] = {}
+
+    def count(self, cluster: Cluster, only: Set[PoolKey] | None = None) -> list[PoolStock]:
+        """Every pool (or `only` these) that a node of the cluster can reach, in the order of the nodes."""
+        survey = cluster.survey(self._features)
+        views: dict[int, tuple[PoolView, list[str]]] = {}
+        for node in cluster.nodes:
+            try:
+                pools = survey.view(node).pools
+            except AllocationError:
+                continue  # a node selector that cannot be used: the node gets no devices
+            for pool in pools:
+                if only is None or pool.key in only:
+                    views.setdefault(id(pool), (pool, []))[1].append(node.name)
+        return [self._count_pool(pool, survey.usage(pool.key), tuple(nodes)) for pool, nodes in views.values()]
+
+    def _count_pool(self, pool: PoolView, usage: PoolUsage, nodes: tuple[str, ...]) -> PoolStock:
+        if pool.state is not PoolState.COMPLETE:
+            return PoolStock(pool.driver, pool.name, nodes, problem=pool.reason)
+        left = pool.available(usage)
+        overdrawn = sorted(f"{name}/{counter}" for (name, counter), amount in left.items() if amount < 0)
+        sums: dict[Kind, Amount] = {}
+        gaps = []
+        for part in _parts(pool):
+            counted = self._count_part(part, usage, left, bool(overdrawn))
+            for kind, amount in counted.amounts.items():
+                sums[kind] = sums[kind] + amount if kind in sums else amount
+            if counted.lost:
+                gaps.append(_gap(part, usage, counted.lost, left))
+        problem = f"more of {overdrawn[0]} is in use than there is" if overdrawn else ""
+        return PoolStock(pool.driver, pool.name, nodes, sums, tuple(gaps), problem)
+
+    def _count_part(self, part: _Part, usage: PoolUsage, left: Mapping[CounterKey, int], overdrawn: bool) -> _Counted:
+        held = tuple(index for index, one in enumerate(part.devices) if usage.is_used(one.name))
+        barred = tuple(index for index, one in enumerate(part.devices) if one.taints and _taints(one))
+        remaining = tuple(left[key] for key in part.counters)
+        key = (part.kinds, part.takes, part.total, held, barred, remaining, overdrawn)
+        if key not in self._counted:
+            self._counted[key] = _count(part, frozenset(held), frozenset(barred), remaining, overdrawn)
+        return self._counted[key]
+
+
+def _parts(pool: PoolView) -> Iterator[_Part]:
+    """The pool taken apart where no counters are shared."""
+    whole = any(len(device.consumes_counters) > 1 for device in pool.devices)
+    groups: dict[str, list[Device]] = defaultdict(list)
+    for device in pool.devices:
+        drawn = device.consumes_counters
+        groups["" if not drawn else pool.name if whole else drawn[0].counter_set].append(device)
+    for name, devices in groups.items():
+        sets = [] if not name else list(pool.counter_sets.values()) if whole else [pool.counter_sets[name]]
+        total = {(one.name, counter): amount.nanos for one in sets for counter, amount in one.counters.items()}
+        kinds = tuple(_kind(device, pool.driver) for device in devices)
+        takes = tuple(_takes(device, total) for device in devices)
+        yield _Part(name.removesuffix(_SET_SUFFIX), tuple(total), tuple(total.values()), tuple(devices), kinds, takes)
+
+
+def _kind(device: Device, driver: str) -> Kind:
+    texts = []
+    for name in ("productName", "profile"):
+        value = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
+        texts.append(value if isinstance(value, str) else "")
+    return Kind(driver, *texts)
+
+
+def _takes(device: Device, total: Mapping[CounterKey, int]) -> Amounts:
+    drawn = {
+        (one.counter_set, counter): amount.nanos
+        for one in device.consumes_counters
+        for counter, amount in one.counters.items()
+    }
+    return tuple([drawn.get(key, 0) for key in total])
+
+
+def _taints(device: Device) -> list[str]:
+    return [taint_text(taint) for taint in device.taints if taint.effect in _BLOCKING]
+
+
+def _count(part: _Part, held: Set[int], barred: Set[int], left: Amounts, overdrawn: bool) -> _Counted:
+    members: dict[Kind, list[int]] = defaultdict(list)
+    for index, kind in enumerate(part.kinds):
+        members[kind].append(index)
+    takes = part.takes
+    amounts, lost = {}, {}
+    in_use = {kind: sum(index in held for index in indexes) for kind, indexes in members.items()}
+    placed = [([takes[index] for index in members[kind]], count) for kind, count in in_use.items()]
+    for kind, indexes in members.items():
+        every = [takes[index] for index in indexes]
+        total = len(first_fit(every, part.total))
+        if overdrawn and part.counters:
+            amounts[kind] = Amount(total, in_use[kind])
+            continue
+        idle = [index for index in indexes if index not in held]
+        reachable = len(first_fit([takes[index] for index in idle], left))
+        free = len(first_fit([takes[index] for index in idle if index not in barred], left))
+        best = best_fit(part.total, placed, every) if held and part.counters else reachable
+        amounts[kind] = amount = Amount(total, in_use[kind], free, max(best - reachable, 0), reachable - free)
+        if amount.stranded:
+            lost[kind] = amount.stranded
+    return _Counted(amounts, lost)
+
+
+def _gap(part: _Part, usage: PoolUsage, lost: Mapping[Kind, int], left: Mapping[CounterKey, int]) -> Gap:
+    holders = [(str(claim.metadata), device.name) for device in part.devices for claim in usage.holders(device.name)]
+    taints = dict.fromkeys(text for device in part.devices for text in _taints(device))
+    return Gap(part.name, lost, _free(part, left), tuple(holders), tuple(taints))
+
+
+def _free(part: _Part, left: Mapping[CounterKey, int]) -> tuple[str, ...]:
+    """Numbered counters of which something is left, as `memory-slice 1-3, 6`."""
+    families: dict[str, list[int]] = {}
+    for key in part.counters:
+        family, _, number = key[1].rpartition("-")
+        if family and number.isdecimal():
+            families.setdefault(family, []).extend([int(number)] if left[key] > 0 else [])
+    return tuple(f"{family} {_ranges(numbers)}" for family, numbers in families.items())
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """`1-3, 6` for 1, 2, 3, 6; `none` for none."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) or "none"

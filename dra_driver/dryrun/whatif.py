@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What if the cluster were another one: more nodes, none of the claims in use, nodes drained.
+
+Each is a function from objects to objects, so that every question can be asked of what comes out.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import click
+
+from ..allocation.nodes import NODE_NAME_FIELD
+from ..command import InputError
+from ..resource import Node, ResourceClaim, ResourceSlice
+from ..resource.codec import Decoded
+from .inventory import simulated_nodes
+from .wrapping import gathered
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MOST_NODES: Final = 1000
+"""Nodes that one --with-node may add."""
+_NAMED: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The changes asked for: `more` is how many nodes of which kind there would be besides."""
+
+    more: tuple[tuple[str, int], ...] = ()
+    without_claims: bool = False
+    drained: tuple[str, ...] = ()
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The changes in words that go with "as if": `there were 3 more h100x8`."""
+        words = [f"there were {count} more {kind}" for kind, count in self.more]
+        words += ["nothing were in use"] if self.without_claims else []
+        words += [f"{name} were drained" for name in self.drained]
+        return tuple(words)
+
+
+def what_if_options(command: F) -> F:
+    """Adds --with-node, --without-claims and --drain, given to the command as `what_if`."""
+    options = (
+        click.option(
+            "--with-node",
+            multiple=True,
+            metavar="NAME[=COUNT]",
+            envvar="DRA_DRYRUN_WITH_NODE",
+            show_envvar=True,
+            help="As if there were COUNT (1) more of a node that comes with the driver, such as h100x8 or h100x8-mig,"
+            " or of one that a file describes. Without a cluster, as if there were no others. May be repeated.",
+        ),
+        click.option(
+            "--without-claims",
+            is_flag=True,
+            envvar="DRA_DRYRUN_WITHOUT_CLAIMS",
+            show_envvar=True,
+            help="As if nothing were in use.",
+        ),
+        click.option(
+            "--drain",
+            multiple=True,
+            metavar="NODE",
+            envvar="DRA_DRYRUN_DRAIN",
+            show_envvar=True,
+            help="As if this node, and the claims that hold its devices, were gone. May be repeated.",
+        ),
+    )
+    return gathered(command, options, "what_if", _parse)
+
+
+def _parse(with_node: Sequence[str], without_claims: bool, drain: Sequence[str]) -> WhatIf:
+    return WhatIf(tuple(parse_node(text) for text in with_node), without_claims, tuple(dict.fromkeys(drain)))
+
+
+def parse_node(text: str) -> tuple[str, int]:
+    """`h100x8=3` as ("h100x8", 3). Raises InputError."""
+    kind, equals, number = text.rpartition("=")
+    if not equals:
+        return text, 1
+    if not kind or not (number.isascii() and number.isdigit()) or not 1 <= int(number) <= MOST_NODES:
+        raise InputError(f"--with-node {text}: write NAME=COUNT with a count of 1 to {MOST_NODES}, such as h100x8=3")
+    return kind, int(number)
+
+
+def new_nodes(more: Iterable[tuple[str, int]]) -> list[Decoded]:
+    """Nodes `new-h100x8-1`, … with their slices, all idle. Raises InputError for a kind that there is not."""
+    counts: dict[str, int] = {}
+    for kind, count in more:
+        counts[kind] = counts.get(kind, 0) + count
+    return [one for kind, count in counts.items() for one in simulated_nodes(kind, count)]
+
+
+def changed(objects: Sequence[Decoded], what_if: WhatIf, added: Sequence[Decoded]) -> list[Decoded]:
+    """The objects after the changes; `added` are what `new_nodes` made. Raises InputError."""
+    known = {one.name for one in objects if isinstance(one, Node)}
+    twice = sorted(known & {one.name for one in added if isinstance(one, Node)})
+    if twice:
+        raise InputError(f"--with-node: there is a node {twice[0]} already, and new ones are named so")
+    kept = without_claims(objects) if what_if.without_claims else list(objects)
+    return without_nodes([*kept, *added], what_if.drained)
+
+
+def without_claims(objects: Iterable[Decoded]) -> list[Decoded]:
+    """The objects without the claims that hold devices."""
+    return [one for one in objects if not (isinstance(one, ResourceClaim) and one.allocation is not None)]
+
+
+def without_nodes(objects: Sequence[Decoded], names: Collection[str]) -> list[Decoded]:
+    """The objects without these nodes and without the claims that hold their devices. Raises InputError.
+
+    Slices of a pool that other nodes share stay: without them the pool would not be complete.
+    """
+    known = [one.name for one in objects if isinstance(one, Node)]
+    for name in names:
+        if name not in known:
+            more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+            raise InputError(f"--drain {name}: there is no such node (there are {', '.join(known[:_NAMED])}{more})")
+    places = _pool_nodes(one for one in objects if isinstance(one, ResourceSlice))
+    local = {
+        (one.driver, one.pool.name, device.name)
+        for one in objects
+        if isinstance(one, ResourceSlice)
+        for device in one.devices
+        if (one.node_name or device.node_name) in names
+    }
+
+    def leaves(one: Decoded) -> bool:
+        match one:
+            case Node():
+                return one.name in names
+            case ResourceSlice():
+                return places[one.driver, one.pool.name] <= set(names)
+            case ResourceClaim():
+                return _holds(one, local) or _bound_to(one, names)
+        return False
+
+    return [one for one in objects if not leaves(one)] if names else list(objects)
+
+
+def _pool_nodes(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], set[str | None]]:
+    """The nodes that the slices of each pool name; None for a slice that names no node."""
+    nodes: dict[tuple[str, str], set[str | None]] = {}
+    for one in slices:
+        nodes.setdefault((one.driver, one.pool.name), set()).add(one.node_name or None)
+    return nodes
+
+
+def _holds(claim: ResourceClaim, devices: Collection[tuple[str, str, str]]) -> bool:
+    return claim.allocation is not None and any(
+        (one.driver, one.pool, one.device) in devices for one in claim.allocation.results
+    )
+
+
+def _bound_to(claim: ResourceClaim, names: Collection[str]) -> bool:
+    """Whether the claim can only be used on one of the nodes."""
+    selector = claim.allocation.node_selector if claim.allocation is not None else None
+    return selector is not None and any(
+        field.key == NODE_NAME_FIELD and field.operator == "In" and set(field.values) <= set(names)
+        for term in selector.terms
+        for field in term.match_fields
+    )

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linting text, and short ways to write what is linted."""
+
+import functools
+import json
+import textwrap
+from typing import Any
+
+from dra_driver.cel import NEWEST
+from dra_driver.dryrun.inventory import built_in_nodes
+from dra_driver.dryrun.lint.catalog import Origin
+from dra_driver.dryrun.lint.check import check
+from dra_driver.dryrun.lint.finding import Finding
+from dra_driver.dryrun.lint.source import Reading, Source, parse
+from dra_driver.resource.codec import Decoded
+
+FILE = "claims.yaml"
+
+
+@functools.cache
+def known() -> tuple[Decoded, ...]:
+    """The devices that come with the driver, made once."""
+    return tuple(built_in_nodes())
+
+
+def lint_text(text: str, release: str = NEWEST) -> list[Finding]:
+    """The findings for one file with this text."""
+    found = list(parse(textwrap.dedent(text), FILE))
+    reading = Reading(
+        tuple(one for one in found if isinstance(one, Source)),
+        tuple(one for one in found if isinstance(one, Finding)),
+        1,
+    )
+    return list(check(reading, known(), release, Origin("here", models=True)).findings)
+
+
+def rules(findings: list[Finding]) -> list[str]:
+    """The ids of the rules that were broken."""
+    return [one.rule for one in findings]
+
+
+def claim(
+    requests: object = None,
+    *,
+    version: str = "v1",
+    kind: str = "ResourceClaim",
+    name: str = "wanted",
+    **devices: object,
+) -> dict[str, Any]:
+    """A claim, or a template of one, with these requests (one for a GPU, when there are none)."""
+    spec: dict[str, Any] = {"devices": {"requests": requests or [request()], **devices}}
+    return {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec if kind == "ResourceClaim" else {"spec": spec},
+    }
+
+
+def template(requests: object = None, **others: Any) -> dict[str, Any]:
+    """A ResourceClaimTemplate."""
+    return claim(requests, kind="ResourceClaimTemplate", **others)
+
+
+def request(name: str = "gpu", device_class: str = "gpu.nvidia.com", **exactly: object) -> dict[str, Any]:
+    """A request for exactly this."""
+    return {"name": name, "exactly": {"deviceClassName": device_class, **exactly}}
+
+
+def selecting(*expressions: str, device_class: str = "gpu.nvidia.com") -> dict[str, Any]:
+    """A claim whose only request has these selectors."""
+    return claim([request(device_class=device_class, selectors=selectors(*expressions))])
+
+
+def selectors(*expressions: str) -> list[dict[str, Any]]:
+    """A list of CEL selectors."""
+    return [{"cel": {"expression": one}} for one in expressions]
+
+
+def device_class(*expressions: str, name: str = "mine", **spec: object) -> dict[str, Any]:
+    """A DeviceClass."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": selectors(*expressions), **spec},
+    }
+
+
+def config(kind: str = "GpuConfig", *requests: str, **parameters: object) -> dict[str, Any]:
+    """A configuration for this driver."""
+    content = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind, **parameters}
+    return {"requests": list(requests), "opaque": {"driver": "gpu.nvidia.com", "parameters": content}}
+
+
+def pod(claims: object, *uses: object) -> dict[str, Any]:
+    """A pod with these resourceClaims and one container with these uses of them."""
+    container = {"name": "cuda", "image": "cuda", "resources": {"claims": list(uses)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "cuda"},
+        "spec": {"containers": [container], "resourceClaims": claims},
+    }
+
+
+def stream(*objects: object) -> str:
+    """The objects as YAML documents, one a line."""
+    return "\n---\n".join(json.dumps(one) for one in objects)

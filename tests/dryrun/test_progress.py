@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The line that tells what takes so long, on a real terminal and without one."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dra_driver.dryrun.progress import progress
+
+SLOW = """
+import sys, time
+from dra_driver.dryrun.progress import progress
+with progress("reading [the cluster]", delay=float(sys.argv[1])) as say:
+    time.sleep(0.3)
+    say("allocating")
+    print("out")
+    time.sleep(0.3)
+"""
+
+
+def on_a_terminal(delay: float, out: Path) -> str:
+    """What the program writes to standard error, which is a terminal; its standard output is a file."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    with out.open("wb") as file:
+        run = subprocess.Popen([sys.executable, "-c", SLOW, str(delay)], stdout=file, stderr=slave, env=environment)
+        os.close(slave)
+        written = b""
+        while chunk := _read(master):
+            written += chunk
+        assert run.wait(60) == 0
+    os.close(master)
+    return written.decode()
+
+
+def _read(master: int) -> bytes:
+    try:
+        return os.read(master, 4096)
+    except OSError:  # Linux's way to say that nobody can write any more
+        return b""
+
+
+def test_long_work_is_told_and_the_line_taken_away(tmp_path: Path) -> None:
+    written = on_a_terminal(0.01, tmp_path / "out")
+    assert "reading [the cluster]" in written
+    assert "allocating" in written
+    assert written.endswith("\x1b[2K"), "the line is erased"
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "out\n", "standard output is left alone"
+
+
+def test_short_work_is_not_worth_a_line(tmp_path: Path) -> None:
+    assert on_a_terminal(60, tmp_path / "out") == ""
+
+
+def test_without_a_terminal_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("reading", delay=0) as say:
+        say("allocating")
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_in_the_work_comes_out_of_it() -> None:
+    with pytest.raises(ValueError, match="broken"), progress("reading"):
+        raise ValueError("broken")
