@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..allocation import Cluster, ErrorKind, Features, NodeOutcome, allocate_all
+from ..allocation.nodes import is_at
 from ..resource import AllocationResult, Device, Node, ResourceClaim
 from ..resource.codec import Decoded
 from .changes import Change, defect, helpful_changes, unlawful
@@ -70,11 +71,13 @@ def evaluate(demands: Iterable[Demand], objects: Sequence[Decoded], features: Fe
 
 
 def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Verdict, list[ResourceClaim]]:
-    pending = [claim for claim in demand.claims if claim.allocation is None]
+    held = {_key(claim): claim for claim in cluster.claims if claim.allocation is not None}
+    claims = [held.get(_key(claim), claim) for claim in demand.claims]
+    pending = [claim for claim in claims if claim.allocation is None]
     if demand.extended:
         pending.append(claim_for(demand.extended, demand.pod, cluster.classes, demand.name))
     outcomes = allocate_all(cluster, pending, features)
-    away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand))}
+    away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand, claims))}
     groups = [(group.outcome, [name for name in group.nodes if name not in away]) for group in outcomes.groups]
     fatal = any(outcome.fatal and nodes for outcome, nodes in groups)
     fitting = {name for outcome, nodes in groups if outcome.kind == "allocated" for name in nodes}
@@ -91,7 +94,8 @@ def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Ver
         replace(claim, allocation=allocation)
         for claim, allocation in zip(pending, outcomes[ordered[0]].allocations, strict=True)
     ]
-    placed = tuple(one for claim in allocated if claim.allocation for one in _placed(claim, claim.allocation, cluster))
+    every = [*(claim for claim in claims if claim.allocation), *allocated]
+    placed = tuple(one for claim in every if claim.allocation for one in _placed(claim, claim.allocation, cluster))
     fault = unlawful(cluster, pending, outcomes[ordered[0]], features)
     return Verdict(demand, ordered, placed, defect=fault), allocated
 
@@ -119,8 +123,16 @@ def _refusals(
     return (*refused, *(Refused(tuple(names), Explanation(reason, False)) for reason, names in by_reason.items()))
 
 
-def _kept_away(node: Node, demand: Demand) -> str:
-    """Why the pod's own node name or selector rules the node out; empty when it does not."""
+def _key(claim: ResourceClaim) -> tuple[str, str]:
+    return claim.metadata.namespace or "default", claim.metadata.name
+
+
+def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> str:
+    """Why the pod's own node name or selector, or a claim that has its devices, rules the node out; else empty."""
+    for claim in claims:
+        selector = claim.allocation.node_selector if claim.allocation is not None else None
+        if selector is not None and not is_at(selector, node):
+            return f"claim {claim.metadata} is allocated, and its devices are not available there"
     if demand.node_name and demand.node_name != node.name:
         return f"the pod is bound to node {demand.node_name}"
     for key, value in (demand.node_selector or {}).items():

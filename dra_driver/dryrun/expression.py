@@ -24,7 +24,8 @@ from ..cel import (
 from ..command import logging_options, version_option
 from ..resource import Device, ResourceSlice
 from .report import PlainTable, listed, plain_console, plain_table
-from .sources import Source, load, source_options
+from .sources import Origin, Source, gather, origin_options
+from .whatif import WhatIf, what_if_options
 
 REFUSED = 1
 """The exit code for an expression that the API server refuses."""
@@ -52,7 +53,8 @@ class Answer:
 
 @click.command()
 @click.argument("expression")
-@source_options
+@origin_options
+@what_if_options
 @click.option(
     "--kubernetes-version",
     "release",
@@ -77,10 +79,8 @@ class Answer:
 @version_option
 def cel(
     expression: str,
-    slices: tuple[str, ...],
-    kubeconfig: str | None,
-    context: str | None,
-    built_in: bool,
+    origin: Origin,
+    what_if: WhatIf,
     release: str,
     output: str,
 ) -> int:
@@ -88,7 +88,7 @@ def cel(
 
     Exits with 0 when the API server takes the expression, 1 when it does not, 2 when the input cannot be used.
     """
-    source = load(slices, kubeconfig, context, built_in)
+    source = gather(origin, what_if)
     environment = Environment(release)
     refusal = _refusal(expression, Environment(release, stored=False))
     try:

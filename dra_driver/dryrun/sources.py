@@ -92,13 +92,6 @@ _IN_CLUSTER = click.option(
 )
 
 
-def source_options(command: F) -> F:
-    """Adds --slices, --kubeconfig, --context and --built-in, to be given to `load`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 def origin_options(command: F) -> F:
     """Adds --slices, --kubeconfig, --context, --in-cluster and --built-in, given to the command as `origin`."""
     return gathered(command, (*_OPTIONS[:3], _IN_CLUSTER, *_OPTIONS[3:]), "origin", _origin)
@@ -108,11 +101,6 @@ def _origin(
     slices: tuple[str, ...], kubeconfig: str | None, context: str | None, in_cluster: bool, built_in: bool
 ) -> Origin:
     return Origin(slices, kubeconfig, context, in_cluster, built_in)
-
-
-def load(slices: Sequence[str], kubeconfig: str | None, context: str | None, built_in: bool) -> Source:
-    """What the flags ask for. Raises InputError."""
-    return read(Origin(tuple(slices), kubeconfig, context, built_in=built_in))
 
 
 def read(origin: Origin) -> Source:

@@ -142,7 +142,8 @@ def _replicas(document: Document) -> int:
 
 def _demand(document: Document, spec: Mapping[str, Any], found: _Found, index: int, count: int) -> Demand:
     namespace = (document.value.get("metadata") or {}).get("namespace") or "default"
-    pod = document.name if document.kind == "Pod" and count == 1 else f"{document.name}-{index}"
+    owner = document.name.rpartition("/")[2]
+    pod = owner if document.kind == "Pod" and count == 1 else f"{owner}-{index}"
     fields = Fields(spec, strict=False)
     claims = dict(fields.objects("resourceClaims", lambda one: _claim(one, namespace, pod, found)))
     first = fields.objects("initContainers", lambda one: one)
@@ -159,7 +160,7 @@ def _demand(document: Document, spec: Mapping[str, Any], found: _Found, index: i
         fields.text("nodeName"),
         fields.text_map("nodeSelector") or None,
         tuple(extended),
-        ObjectMeta(name=pod.rpartition("/")[2], namespace=namespace),
+        ObjectMeta(name=pod, namespace=namespace),
     )
 
 

@@ -21,7 +21,8 @@ NODES = [*node(1), *node(2)]
 
 
 def left(objects: Sequence[Decoded], *claims: ResourceClaim) -> dict[str, tuple[int, int]]:
-    demands = [Demand(f"demand {number}", (one,)) for number, one in enumerate(claims)]
+    named = [replace(one, metadata=replace(one.metadata, name=f"wanted-{number}")) for number, one in enumerate(claims)]
+    demands = [Demand(one.metadata.name, (one,)) for one in named]
     verdicts = evaluate(demands, with_defaults(objects), Features())
     found = leftovers(verdicts, cluster(objects), Features())
     return {one.kind.profile: (one.before, one.after) for one in found}

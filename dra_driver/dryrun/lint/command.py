@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """`dra-dryrun lint`: the command."""
 
+from dataclasses import replace
+
 import click
 from click.core import ParameterSource
 
 from ...cel import NEWEST, RELEASES
 from ...command import USAGE, logging_options, version_option
-from ..sources import load, source_options
+from ..sources import Origin as DeviceOrigin
+from ..sources import origin_options
+from ..sources import read as load
 from .catalog import Origin
 from .check import check
 from .finding import Severity
@@ -19,7 +23,7 @@ FOUND = 1
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@source_options
+@origin_options
 @click.option(
     "--kubernetes-version",
     "release",
@@ -51,10 +55,7 @@ FOUND = 1
 @version_option
 def lint(
     files: tuple[str, ...],
-    slices: tuple[str, ...],
-    kubeconfig: str | None,
-    context: str | None,
-    built_in: bool,
+    origin: DeviceOrigin,
     release: str,
     strict: bool,
     output: str,
@@ -71,9 +72,10 @@ def lint(
     """
     reading = read(files)
     if click.get_current_context().get_parameter_source("kubeconfig") is ParameterSource.ENVIRONMENT:
-        kubeconfig = None  # a cluster that happens to be at hand must not decide what is wrong with a file
-    source = load(slices, kubeconfig, context, built_in)
-    models = not slices and (built_in or not (kubeconfig or context))
+        # A cluster that happens to be at hand must not decide what is wrong with a file.
+        origin = replace(origin, kubeconfig=None)
+    source = load(origin)
+    models = not origin.slices and not origin.is_cluster
     result = check(reading, source.objects, release, Origin(source.where, models))
     if text := render(result, output):
         click.echo(text)

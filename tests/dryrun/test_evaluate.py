@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims that are shared, or have their devices already."""
+
+from typing import Any
+
+import pytest
+
+from dra_driver.allocation import Features
+from dra_driver.dryrun.documents import Document
+from dra_driver.dryrun.evaluate import Verdict, evaluate
+from dra_driver.dryrun.inventory import with_defaults
+from dra_driver.dryrun.workload import sort_documents
+from dra_driver.resource.codec import decode
+
+from .conftest import gpu, slice_of
+
+JSON = dict[str, Any]
+
+
+def shared_claim(node: str = "") -> JSON:
+    """A claim of one GPU; with `node` it has gpu-0 there."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    value: JSON = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "shared", "namespace": "team"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    if node:
+        result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": node, "device": "gpu-0"}
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        value["status"] = {"allocation": {"devices": {"results": [result]}, "nodeSelector": selector}}
+    return value
+
+
+def pod(name: str, **spec: Any) -> JSON:
+    claims = [{"name": "gpu", "resourceClaimName": "shared"}]
+    body = {"containers": [{"name": "c", "resources": {"claims": [{"name": "gpu"}]}}], "resourceClaims": claims, **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "team"}, "spec": body}
+
+
+def verdicts(*documents: JSON, cluster: tuple[JSON, ...]) -> list[Verdict]:
+    given = sort_documents([Document(one, "file") for one in documents])
+    objects = with_defaults([*given.objects, *(decode(one) for one in cluster)])
+    return evaluate(given.demands, objects, Features())
+
+
+NODES = (slice_of("node-a", gpu("gpu-0")), slice_of("node-b", gpu("gpu-0")))
+
+
+def test_pods_that_share_a_claim_share_its_device_and_its_node() -> None:
+    first, second = verdicts(shared_claim(), pod("one"), pod("two"), cluster=NODES)
+    assert (first.node, second.node) == ("node-a", "node-a")
+    assert [one.name for one in first.placed] == [one.name for one in second.placed] == ["gpu-0"]
+
+
+def test_a_claim_that_has_its_device_keeps_the_pod_there() -> None:
+    (found,) = verdicts(shared_claim(), pod("one"), cluster=(*NODES, shared_claim("node-b")))
+    assert found.fitting == ("node-b",)
+    (found,) = verdicts(shared_claim(), pod("one", nodeName="node-a"), cluster=(*NODES, shared_claim("node-b")))
+    assert found.node is None
+    assert any("claim team/shared is allocated" in one.explanation.error for one in found.refused)
+
+
+@pytest.mark.parametrize("namespace", ["team", ""])
+def test_pods_of_a_workload_have_claims_of_their_own_in_their_namespace(namespace: str) -> None:
+    meta = {"name": "gpu"} | ({"namespace": namespace} if namespace else {})
+    template = {
+        **shared_claim(),
+        "kind": "ResourceClaimTemplate",
+        "metadata": meta,
+        "spec": {"spec": shared_claim()["spec"]},
+    }
+    spec = pod("x")["spec"] | {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {**meta, "name": "train"},
+        "spec": {"parallelism": 2, "template": {"spec": spec}},
+    }
+    found = verdicts(template, job, cluster=NODES)
+    assert [one.claim for verdict in found for one in verdict.placed] == [
+        f"{namespace or 'default'}/train-{index}-gpu" for index in range(2)
+    ]
