@@ -79,15 +79,15 @@ class Likeness:
 
     def prepare(self) -> None:
         """Makes what does not depend on claims, so that the first decision need not."""
+        names: set[tuple[str, str]] = set()
+        for view in self._views:
+            for pool in view.pools if view is not None else ():
+                self._basics(pool)  # pool by pool: going through all of them once an attribute takes half as long again
+                for key in pool.attribute_keys:
+                    self._column(pool, key)
+                    names.add(split_qualified_name(key, pool.driver))
         self._numbers_in(_BASICS)
-        published = {
-            (pool.driver, key)
-            for view in self._views
-            if view is not None
-            for pool in view.pools
-            for key in pool.attribute_keys
-        }
-        for name in {split_qualified_name(key, driver) for driver, key in published}:
+        for name in names:
             self._numbers_in(("attribute", *name))
 
     def groups(self, concern: Concern) -> Sequence[Sequence[Node]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..command import InputError
-from ..resource import ObjectMeta, ResourceClaim, ResourceClaimTemplate
+from ..resource import EXACT_COUNT, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..resource.codec import Decoded, DecodeError, Fields, decode
 from .documents import Document
 from .extended import ExtendedRequest
@@ -70,7 +70,7 @@ def sort_documents(documents: Sequence[Document]) -> Input:
     ignored: list[Document] = []
     for document in documents:
         if document.kind in _DEVICE_KINDS or document.value["apiVersion"].startswith(_GROUP) or document.kind == "Node":
-            objects.append((document, decode_document(document)))
+            objects.append((document, _as_stored(decode_document(document))))
         elif document.kind in _POD_PATHS:
             workloads.append(document)
         else:
@@ -98,6 +98,28 @@ def decode_document(document: Document) -> Decoded:
         return decode(document.value)
     except DecodeError as error:
         raise InputError(f"{document}: {error}") from None
+
+
+def _as_stored(one: Decoded) -> Decoded:
+    """As the API server stores it: an exact count of 0 becomes 1."""
+
+    def stored(required: DeviceRequirements) -> DeviceRequirements:
+        exact = required.allocation_mode == EXACT_COUNT and required.count == 0
+        return replace(required, count=1) if exact else required
+
+    if not isinstance(one, ResourceClaim | ResourceClaimTemplate):
+        return one
+    requests = tuple(
+        replace(
+            request,
+            exactly=stored(request.exactly) if request.exactly is not None else None,
+            first_available=tuple(
+                replace(sub, requirements=stored(sub.requirements)) for sub in request.first_available
+            ),
+        )
+        for request in one.spec.requests
+    )
+    return replace(one, spec=replace(one.spec, requests=requests))
 
 
 class _Found:

@@ -106,3 +106,12 @@ def test_what_has_no_devices_is_ignored() -> None:
     found = read(CLAIM, "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")
     assert [one.kind for one in found.ignored] == ["ConfigMap"]
     assert len(found.demands) == 1
+
+
+def test_an_exact_count_of_0_is_1_as_the_api_server_takes_it() -> None:
+    (demand,) = read(
+        CLAIM.replace("{deviceClassName: gpu.nvidia.com}", "{deviceClassName: gpu.nvidia.com, count: 0}")
+    ).demands
+    exactly = demand.claims[0].spec.requests[0].exactly
+    assert exactly is not None
+    assert exactly.count == 1
