@@ -5,11 +5,10 @@ Each change is applied alone; only those that help are given, the smallest inter
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
-from ..allocation import ISSUES, Cluster, Features, NodeOutcome, Quirks, allocate, allocate_all
+from ..allocation import Cluster, Features, allocate_all
 from ..resource import (
     DeviceRequirements,
     DeviceTaint,
@@ -20,17 +19,6 @@ from ..resource import (
 )
 from .conjuncts import parts
 from .explain import constraint_text, requirements_of, taint_text
-
-_DEFECTS: Final = {
-    "refused_keep_counters": "a device that is tried in vain keeps the counters it reserved",
-    "undone_shares_keep_counters": "a share that is tried in vain keeps its device's counters",
-    "refused_shares_stay_in_constraints": "a share that is tried in vain still counts for the constraints",
-    "counters_by_pool_name": "counters of two drivers' pools of the same name are mixed up",
-    "distinct_forgets": "distinctAttribute compares only two devices of a request that asks for more",
-    "common_values_stay_narrow": "a device that is tried in vain narrows what matchAttribute finds common",
-    "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
-}
-"""What goes wrong, by the field of `Quirks`."""
 
 MOST_HOLDERS = 24
 """Claims in use that are taken away one by one to see whether that is enough."""
@@ -58,44 +46,14 @@ def helpful_changes(cluster: Cluster, claims: Sequence[ResourceClaim], features:
     """Changes after which `claims` fit, which they do not now."""
     found = []
     for attempt in _attempts(cluster, claims, features):
-        node = _fits(attempt.cluster, attempt.claims, attempt.features)
+        node = fits(attempt.cluster, attempt.claims, attempt.features)
         if node is not None:
             found.append(Change(attempt.text, node))
     return found
 
 
-def defect(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Change | None:
-    """The defect of the release because of which `claims`, which fit nowhere, do not fit. None if there is none."""
-    node = _fits(cluster, claims, replace(features, ideal=True)) if not features.ideal else None
-    if node is None:
-        return None
-    release = f"kube-scheduler {features.release}"
-    for field in fields(Quirks):
-        if _fits(cluster, claims, replace(features, mended=frozenset({field.name}))) is not None:
-            reported = f" ({ISSUES[field.name]})" if field.name in ISSUES else ""
-            return Change(f"{release} errs{reported}: {_DEFECTS.get(field.name, field.name)}", node)
-    return Change(f"{release} errs, by several defects together", node)
-
-
-def unlawful(
-    cluster: Cluster, claims: Sequence[ResourceClaim], given: NodeOutcome, features: Features
-) -> Change | None:
-    """The defect because of which `claims` are given devices that break their own constraint."""
-    distinct = any(constraint.distinct_attribute for claim in claims for constraint in claim.spec.constraints)
-    if features.ideal or not distinct:
-        return None
-    lawful = allocate(cluster, claims, given.node, replace(features, ideal=True))
-    if lawful.kind == given.kind and _devices(lawful) == _devices(given):
-        return None
-    text = f"kube-scheduler {features.release} errs ({ISSUES['distinct_forgets']}): {_DEFECTS['distinct_forgets']}"
-    return Change(text, given.node)
-
-
-def _devices(outcome: NodeOutcome) -> list[tuple[str, str, str]]:
-    return [(one.driver, one.pool, one.device) for allocation in outcome.allocations for one in allocation.results]
-
-
-def _fits(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> str | None:
+def fits(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> str | None:
+    """A node where the claims fit."""
     outcomes = allocate_all(cluster, claims, features)
     return next((group.nodes[0] for group in outcomes.groups if group.outcome.kind == "allocated"), None)
 
@@ -138,7 +96,7 @@ def _fewer(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features
             enough, too_many = 0, min(required.count, limits.RESULTS_PER_CLAIM + 1)
             while too_many - enough > 1:
                 middle = (enough + too_many) // 2
-                if _fits(cluster, _instead(claims, index, _changed(claim, name, count=middle)), features) is None:
+                if fits(cluster, _instead(claims, index, _changed(claim, name, count=middle)), features) is None:
                     too_many = middle
                 else:
                     enough = middle
@@ -193,12 +151,12 @@ def _tolerating(required: DeviceRequirements, taint: DeviceTaint) -> DeviceRequi
 def _without_holders(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Iterator[_Attempt]:
     """The cluster after claims in use are gone: one alone, or else as few as do of those on one node."""
     holders = [claim for claim in cluster.claims if claim.allocation is not None]
-    if not holders or _fits(_without(cluster, holders), claims, features) is None:
+    if not holders or fits(_without(cluster, holders), claims, features) is None:
         return
     enough = 0
     for holder in holders[:MOST_HOLDERS]:
         smaller = _without(cluster, [holder])
-        if _fits(smaller, claims, features) is not None:
+        if fits(smaller, claims, features) is not None:
             enough += 1
             yield _Attempt(f"wait for claim {holder.metadata}", claims, smaller, features)
             if enough == ENOUGH:
@@ -222,7 +180,7 @@ def _fewest(
         start = 0
         while start < len(gone):
             rest = gone[:start] + gone[start + size :]
-            if rest and _fits(_without(cluster, rest), claims, features) is not None:
+            if rest and fits(_without(cluster, rest), claims, features) is not None:
                 gone = rest
             else:
                 start += size

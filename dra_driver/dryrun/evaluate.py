@@ -9,7 +9,8 @@ from ..allocation import Cluster, ErrorKind, Features, NodeOutcome, allocate_all
 from ..allocation.nodes import is_at
 from ..resource import AllocationResult, Device, Node, ResourceClaim
 from ..resource.codec import Decoded
-from .changes import Change, defect, helpful_changes, unlawful
+from .changes import Change, helpful_changes
+from .defects import defect, differing
 from .explain import Explainer, Explanation
 from .extended import claim_for
 from .workload import Demand
@@ -96,7 +97,7 @@ def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Ver
     ]
     every = [*(claim for claim in claims if claim.allocation), *allocated]
     placed = tuple(one for claim in every if claim.allocation for one in _placed(claim, claim.allocation, cluster))
-    fault = unlawful(cluster, pending, outcomes[ordered[0]], features)
+    fault = differing(cluster, pending, outcomes, ordered[0], features)
     return Verdict(demand, ordered, placed, defect=fault), allocated
 
 

@@ -167,8 +167,11 @@ def test_an_error_of_the_whole_attempt_is_told_once() -> None:
     assert found.changes == (), "an expression that does not compile has to be mended first"
 
 
-def test_the_scheduler_is_named_when_it_is_at_fault() -> None:
-    """The first GPU is partly used; while it is tried, partitions of the idle one are refused and keep its counters."""
+def leaking_scenario(*nodes: str) -> tuple[ResourceClaim, *tuple[JSON | ResourceClaim, ...]]:
+    """Nodes with two GPUs of two partitions; the first GPU of the first node is partly used.
+
+    While it is tried, partitions of the idle one are refused by the constraint and keep the counters they reserved.
+    """
 
     def partition(gpu_index: int, number: int) -> JSON:
         taken = [{"counterSet": f"set-{gpu_index}", "counters": {"slices": {"value": "1"}}}]
@@ -176,23 +179,38 @@ def test_the_scheduler_is_named_when_it_is_at_fault() -> None:
         device["attributes"]["parent"] = {"string": f"GPU-{gpu_index}"}
         return {**device, "consumesCounters": taken}
 
-    counters = slice_of("node-a")
-    counters["metadata"]["name"] = "counters"
-    del counters["spec"]["devices"]
-    counters["spec"]["sharedCounters"] = [
-        {"name": f"set-{index}", "counters": {"slices": {"value": "2"}}} for index in range(2)
-    ]
-    devices = slice_of("node-a", *(partition(index, number) for index in range(2) for number in range(3)))
-    for one in (counters, devices):
-        one["spec"]["pool"]["resourceSliceCount"] = 2
-    wanted = claim(
+    objects: list[JSON | ResourceClaim] = []
+    for node in nodes:
+        counters = slice_of(node)
+        counters["metadata"]["name"] = f"{node}-counters"
+        del counters["spec"]["devices"]
+        counters["spec"]["sharedCounters"] = [
+            {"name": f"set-{index}", "counters": {"slices": {"value": "2"}}} for index in range(2)
+        ]
+        devices = slice_of(node, *(partition(index, number) for index in range(2) for number in range(3)))
+        for one in (counters, devices):
+            one["spec"]["pool"]["resourceSliceCount"] = 2
+        objects += [counters, devices]
+    wanted: ResourceClaim = claim(
         "wanted", request("a"), request("b"), constraints=[{"matchAttribute": "gpu.nvidia.com/parent", "requests": []}]
     )
-    found = verdict(wanted, counters, devices, claim("train-7", devices=["gpu-0-part-0"]))
+    return wanted, *objects, claim("train-7", devices=["gpu-0-part-0"], node=nodes[0])
+
+
+def test_the_scheduler_is_named_when_it_is_at_fault() -> None:
+    found = verdict(*leaking_scenario("node-a"))
     assert found.node is None
     assert found.defect is not None
     assert "kubernetes/kubernetes#140436" in found.defect.text
     assert found.defect.node == "node-a"
+
+
+def test_a_node_that_is_passed_over_by_a_defect_is_told() -> None:
+    found = verdict(*leaking_scenario("node-a", "node-b"))
+    assert found.node == "node-b"
+    assert found.defect is not None
+    assert "kubernetes/kubernetes#140436" in found.defect.text
+    assert "passes over node-a" in found.defect.text
 
 
 def test_devices_that_break_distinct_attribute_are_told() -> None:

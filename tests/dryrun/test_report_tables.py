@@ -50,7 +50,7 @@ def test_a_defect_of_the_scheduler_is_told(every: Report, capsys: pytest.Capture
     first = every.answers[0]
     verdict = replace(first.verdict, defect=Change("kube-scheduler 1.36 errs: by something", "h100x8"))
     lines = printed(capsys, replace(every, answers=(replace(first, verdict=verdict),)))
-    assert "  the claim is not at fault: kube-scheduler 1.36 errs: by something" in lines
+    assert "  kube-scheduler 1.36 errs: by something" in lines
 
 
 def test_assumptions_are_told(every: Report, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,8 @@ def _lines(report: Report, wide: bool) -> Iterator[Text]:
         verdict = answer.verdict
         yield _headline(verdict, inputs.nodes)
         if verdict.defect is not None:
-            yield Text(f"{_INDENT}the claim is not at fault: {verdict.defect.text}", style="bold yellow")
+            whose = "the claim is not at fault: " if verdict.node is None else ""
+            yield Text(f"{_INDENT}{whose}{verdict.defect.text}", style="bold yellow")
         if verdict.node is not None:
             yield from _devices(answer.items, wide)
         else:

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the scheduler is at fault: where its answer is not what the rules of the API give, and by which defect.
+
+Each defect is mended alone; the one that changes the answer is named, with the issue where it was reported.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Final
+
+from ..allocation import ISSUES, Cluster, Features, NodeOutcome, Outcomes, Quirks, allocate, allocate_all
+from ..resource import ResourceClaim
+from .changes import Change, fits
+
+_DEFECTS: Final = {
+    "refused_keep_counters": "a device that is tried in vain keeps the counters it reserved",
+    "undone_shares_keep_counters": "a share that is tried in vain keeps its device's counters",
+    "refused_shares_stay_in_constraints": "a share that is tried in vain still counts for the constraints",
+    "counters_by_pool_name": "counters of two drivers' pools of the same name are mixed up",
+    "distinct_forgets": "distinctAttribute compares only two devices of a request that asks for more",
+    "shares_without_capacity_unnoticed": "shares in use that consumed nothing are not counted",
+    "common_values_stay_narrow": "a device that is tried in vain narrows what matchAttribute finds common",
+    "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
+}
+"""What goes wrong, by the field of `Quirks`."""
+
+
+def defect(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Change | None:
+    """The defect of the release because of which `claims`, which fit nowhere, do not fit. None if there is none."""
+    node = fits(cluster, claims, replace(features, ideal=True)) if not features.ideal else None
+    if node is None:
+        return None
+    release = f"kube-scheduler {features.release}"
+    for field in fields(Quirks):
+        if fits(cluster, claims, replace(features, mended=frozenset({field.name}))) is not None:
+            reported = f" ({ISSUES[field.name]})" if field.name in ISSUES else ""
+            return Change(f"{release} errs{reported}: {_DEFECTS.get(field.name, field.name)}", node)
+    return Change(f"{release} errs, by several defects together", node)
+
+
+def differing(
+    cluster: Cluster, claims: Sequence[ResourceClaim], given: Outcomes, node: str, features: Features
+) -> Change | None:
+    """The defect because of which `claims`, which fit on `node`, are given unlawful devices or are kept from a node."""
+    distinct = any(constraint.distinct_attribute for claim in claims for constraint in claim.spec.constraints)
+    counted = any(one.shared_counters for one in cluster.slices)
+    if features.ideal or not (distinct or counted):
+        return None
+    lawful = allocate_all(cluster, claims, replace(features, ideal=True))
+    release = f"kube-scheduler {features.release} errs"
+    if lawful[node].kind != "allocated" or (distinct and _devices(lawful[node]) != _devices(given[node])):
+        name = "distinct_forgets" if distinct else "shares_without_capacity_unnoticed"
+        return Change(f"{release} ({ISSUES[name]}): {_DEFECTS[name]}", node)
+    kept = _allocated(lawful) - _allocated(given)
+    if not kept:
+        return None
+    first = next(one.name for one in cluster.nodes if one.name in kept)
+    for field in fields(Quirks):
+        mended = allocate(cluster, claims, first, replace(features, mended=frozenset({field.name})))
+        if mended.kind == "allocated":
+            reported = f" ({ISSUES[field.name]})" if field.name in ISSUES else ""
+            nodes = first if len(kept) == 1 else f"{first} and {len(kept) - 1} more"
+            return Change(f"{release}{reported} and passes over {nodes}: {_DEFECTS.get(field.name, field.name)}", first)
+    return Change(f"{release}, by several defects together, and passes over {first}", first)
+
+
+def _allocated(outcomes: Outcomes) -> set[str]:
+    return {name for group in outcomes.groups if group.outcome.kind == "allocated" for name in group.nodes}
+
+
+def _devices(outcome: NodeOutcome) -> list[tuple[str, str, str]]:
+    return [(one.driver, one.pool, one.device) for allocation in outcome.allocations for one in allocation.results]
