@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of several rooms share: an API server, and a client of it."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,16 @@ from .support.apiserver import api_server, connect
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A command that runs inside of a test sets up logging, to a stream that ends with the test."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = [one for one in root.handlers if one in handlers]
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

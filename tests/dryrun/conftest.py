@@ -2,8 +2,7 @@
 """Running dra-dryrun inside of a test, and things to run it on."""
 
 import json
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ Write = Callable[[str, object], Path]
 
 
 @pytest.fixture
-def dryrun(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[DryRun]:
+def dryrun(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> DryRun:
     """Runs the command: exit code, standard output, standard error."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
 
     def run(*arguments: object) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
@@ -28,9 +25,7 @@ def dryrun(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         captured = capsys.readouterr()
         return int(ended.value.code or 0), captured.out, captured.err
 
-    yield run
-    root.handlers[:] = handlers  # the command's own writes to a stream that ends with this test
-    root.setLevel(level)
+    return run
 
 
 @pytest.fixture
