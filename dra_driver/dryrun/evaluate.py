@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..allocation import Cluster, ErrorKind, Features, NodeOutcome, allocate_all
-from ..allocation.nodes import is_at
+from ..allocation import Cluster, ErrorKind, Features, Group, allocate_all
+from ..allocation.nodes import NodeSelectorError, is_at
 from ..resource import AllocationResult, Device, Node, ResourceClaim
 from ..resource.codec import Decoded
 from .changes import Change, helpful_changes
@@ -77,14 +77,17 @@ def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Ver
     pending = [claim for claim in claims if claim.allocation is None]
     if demand.extended:
         pending.append(claim_for(demand.extended, demand.pod, cluster.classes, demand.name))
-    outcomes = allocate_all(cluster, pending, features)
     away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand, claims))}
-    groups = [(group.outcome, [name for name in group.nodes if name not in away]) for group in outcomes.groups]
-    fatal = any(outcome.fatal and nodes for outcome, nodes in groups)
-    fitting = {name for outcome, nodes in groups if outcome.kind == "allocated" for name in nodes}
+    if away:  # neither an answer nor a change that would help may come from a node where the pod cannot go
+        nodes = tuple(node for node in cluster.nodes if node.name not in away)
+        cluster = Cluster(cluster.slices, cluster.classes, nodes, cluster.claims)
+    outcomes = allocate_all(cluster, pending, features)
+    groups = outcomes.groups
+    fatal = any(group.outcome.fatal for group in groups)
+    fitting = {name for group in groups if group.outcome.kind == "allocated" for name in group.nodes}
     if not fitting or fatal:
         refused = _refusals(cluster, pending, groups, away, features)
-        broken = any(outcome.error_kind is ErrorKind.CEL_COMPILE for outcome, _ in groups)
+        broken = any(group.outcome.error_kind is ErrorKind.CEL_COMPILE for group in groups)
         if broken or not pending:
             return Verdict(demand, refused=refused), []
         changes = tuple(helpful_changes(cluster, pending, features))
@@ -104,15 +107,15 @@ def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Ver
 def _refusals(
     cluster: Cluster,
     pending: Sequence[ResourceClaim],
-    groups: Iterable[tuple[NodeOutcome, Sequence[str]]],
+    groups: Sequence[Group],
     away: dict[str, str],
     features: Features,
 ) -> tuple[Refused, ...]:
     explainer = Explainer(cluster, features)
     refused = [
-        Refused(tuple(nodes), explainer.explain(pending, replace(outcome, node=nodes[0])))
-        for outcome, nodes in list(groups)[:MOST_EXPLAINED]
-        if nodes and outcome.kind != "allocated"
+        Refused(group.nodes, explainer.explain(pending, group.outcome))
+        for group in groups[:MOST_EXPLAINED]
+        if group.outcome.kind != "allocated"
     ]
     fatal = [one for one in refused if one.explanation.fatal]
     if fatal:
@@ -132,8 +135,11 @@ def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> s
     """Why the pod's own node name or selector, or a claim that has its devices, rules the node out; else empty."""
     for claim in claims:
         selector = claim.allocation.node_selector if claim.allocation is not None else None
-        if selector is not None and not is_at(selector, node):
-            return f"claim {claim.metadata} is allocated, and its devices are not available there"
+        try:
+            if selector is not None and not is_at(selector, node):
+                return f"claim {claim.metadata} is allocated, and its devices are not available there"
+        except NodeSelectorError as error:
+            return f"claim {claim.metadata} is allocated with a node selector that cannot be used: {error}"
     if demand.node_name and demand.node_name != node.name:
         return f"the pod is bound to node {demand.node_name}"
     for key, value in (demand.node_selector or {}).items():

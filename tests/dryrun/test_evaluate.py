@@ -63,6 +63,27 @@ def test_a_claim_that_has_its_device_keeps_the_pod_there() -> None:
     assert any("claim team/shared is allocated" in one.explanation.error for one in found.refused)
 
 
+def test_a_node_where_the_pod_cannot_go_suggests_nothing() -> None:
+    """node-b has what the claim asks for: no change to the claim would be what makes it fit there."""
+    wanted = shared_claim()
+    constraint = {"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/productName"}
+    wanted["spec"]["devices"]["constraints"] = [constraint]
+    slices = (slice_of("node-a"), slice_of("node-b", gpu("gpu-0")))
+    (found,) = verdicts(wanted, pod("one", nodeName="node-a"), cluster=slices)
+    assert found.node is None
+    assert found.changes == ()
+    assert found.defect is None
+
+
+def test_an_allocation_with_an_unusable_node_selector_keeps_the_pod_away() -> None:
+    broken = shared_claim("node-b")
+    (term,) = broken["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"]
+    term["matchFields"][0]["operator"] = "Near"
+    (found,) = verdicts(shared_claim(), pod("one"), cluster=(*NODES, broken))
+    assert found.node is None
+    assert all("node selector that cannot be used" in one.explanation.error for one in found.refused)
+
+
 @pytest.mark.parametrize("namespace", ["team", ""])
 def test_pods_of_a_workload_have_claims_of_their_own_in_their_namespace(namespace: str) -> None:
     meta = {"name": "gpu"} | ({"namespace": namespace} if namespace else {})
