@@ -7,10 +7,10 @@ timing). Nothing changes but what the cluster keeps of its own preparation.
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ..cel import Reads
-from ..resource import DeviceRequirements, Node, ResourceClaim
+from ..resource import Node, ResourceClaim
 from .cel_selectors import compile_cel
 from .cluster import Cluster
 from .errors import AllocationError
@@ -139,7 +139,7 @@ class _Attempt:
     def _concern(self) -> Concern:
         reads = Reads()
         capacities = False
-        for required in _requirements(self._claims):
+        for required in (required for claim in self._claims for _, required in claim.spec.requirements):
             device_class = self._cluster.class_by_name.get(required.device_class_name)
             if device_class is not None:
                 reads |= self._rulings.of(Selectors(device_class.selectors, required.selectors)).reads
@@ -150,14 +150,6 @@ class _Attempt:
             for constraint in claim.spec.constraints
         )
         return Concern(reads, frozenset(attribute for attribute in compared if attribute), capacities)
-
-
-def _requirements(claims: Sequence[ResourceClaim]) -> Iterator[DeviceRequirements]:
-    for claim in claims:
-        for request in claim.spec.requests:
-            if request.exactly is not None:
-                yield request.exactly
-            yield from (alternative.requirements for alternative in request.first_available)
 
 
 def _failed(node: Node, failure: AllocationError) -> NodeOutcome:

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `dra-dryrun fit` was asked, and the answer in every form."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import click
-import yaml
 from rich.text import Text
 
 from ..allocation import Cluster, Features
 from .evaluate import Verdict, evaluate
 from .leftover import Leftover, leftovers
 from .replicas import MOST_COPIES, Copies, count_copies, fitting_nodes
-from .report import Report, plain_console, plain_table, print_report, to_document, to_html
+from .report import Report, plain_console, plain_table, print_report, to_document, to_html, to_json, to_yaml
 from .sources import Source
 from .whatif import without_claims
 from .workload import Demand
@@ -76,11 +74,9 @@ class Answer:
         elif output == "html":
             click.echo(to_html(self._report()))
         elif output == "yaml":
-            click.echo(
-                "---\n" + yaml.safe_dump(self.document(), sort_keys=False, allow_unicode=True, width=120), nl=False
-            )
+            click.echo("---\n" + to_yaml(self.document()))
         else:
-            click.echo(json.dumps(self.document(), indent=2, ensure_ascii=False))
+            click.echo(to_json(self.document()))
 
     def document(self) -> dict[str, Any]:
         """The answer as plain dicts and lists."""

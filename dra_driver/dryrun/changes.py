@@ -18,7 +18,7 @@ from ..resource import (
     limits,
 )
 from .conjuncts import parts
-from .explain import constraint_text, requirements_of, taint_text
+from .explain import constraint_text, taint_text
 
 MOST_HOLDERS = 24
 """Claims in use that are taken away one by one to see whether that is enough."""
@@ -76,7 +76,7 @@ def _gentler(claims: Sequence[ResourceClaim]) -> Iterator[tuple[str, list[Resour
             kept = claim.spec.constraints[:number] + claim.spec.constraints[number + 1 :]
             text = f"drop the constraint {constraint_text(claim, number)} of claim {claim.metadata}"
             yield text, instead(replace(claim, spec=replace(claim.spec, constraints=kept)))
-        for name, required in requirements_of(claim):
+        for name, required in claim.spec.requirements:
             for number, expression in enumerate(required.selectors):
                 for text, kept_parts in _shortened(expression):
                     selectors = list(required.selectors)
@@ -92,7 +92,7 @@ def _instead(claims: Sequence[ResourceClaim], index: int, changed: ResourceClaim
 def _fewer(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Iterator[_Attempt]:
     """For each request of several devices the largest smaller number that can be had."""
     for index, claim in enumerate(claims):
-        for name, required in requirements_of(claim):
+        for name, required in claim.spec.requirements:
             enough, too_many = 0, min(required.count, limits.RESULTS_PER_CLAIM + 1)
             while too_many - enough > 1:
                 middle = (enough + too_many) // 2
@@ -122,18 +122,7 @@ def _changed(claim: ResourceClaim, name: str, **changes: object) -> ResourceClai
 def _with_requirements(
     claim: ResourceClaim, change: Callable[[str, DeviceRequirements], DeviceRequirements]
 ) -> ResourceClaim:
-    requests = tuple(
-        replace(
-            request,
-            exactly=change(request.name, request.exactly) if request.exactly is not None else None,
-            first_available=tuple(
-                replace(one, requirements=change(f"{request.name}/{one.name}", one.requirements))
-                for one in request.first_available
-            ),
-        )
-        for request in claim.spec.requests
-    )
-    return replace(claim, spec=replace(claim.spec, requests=requests))
+    return replace(claim, spec=claim.spec.with_requirements(change))
 
 
 def _taints(cluster: Cluster) -> list[DeviceTaint]:

@@ -4,7 +4,7 @@
 Each defect is mended alone; the one that changes the answer is named, with the issue where it was reported.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
@@ -30,12 +30,7 @@ def defect(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features
     node = fits(cluster, claims, replace(features, ideal=True)) if not features.ideal else None
     if node is None:
         return None
-    release = f"kube-scheduler {features.release}"
-    for field in fields(Quirks):
-        if fits(cluster, claims, replace(features, mended=frozenset({field.name}))) is not None:
-            reported = f" ({ISSUES[field.name]})" if field.name in ISSUES else ""
-            return Change(f"{release} errs{reported}: {_DEFECTS.get(field.name, field.name)}", node)
-    return Change(f"{release} errs, by several defects together", node)
+    return Change(_blamed(features, lambda mended: fits(cluster, claims, mended) is not None), node)
 
 
 def differing(
@@ -47,21 +42,27 @@ def differing(
     if features.ideal or not (distinct or counted):
         return None
     lawful = allocate_all(cluster, claims, replace(features, ideal=True))
-    release = f"kube-scheduler {features.release} errs"
     if lawful[node].kind != "allocated" or (distinct and _devices(lawful[node]) != _devices(given[node])):
-        name = "distinct_forgets" if distinct else "shares_without_capacity_unnoticed"
-        return Change(f"{release} ({ISSUES[name]}): {_DEFECTS[name]}", node)
+        unlawful = _devices(given[node])
+        return Change(
+            _blamed(features, lambda mended: _devices(allocate(cluster, claims, node, mended)) != unlawful), node
+        )
     kept = _allocated(lawful) - _allocated(given)
     if not kept:
         return None
     first = next(one.name for one in cluster.nodes if one.name in kept)
+    blamed = _blamed(features, lambda mended: allocate(cluster, claims, first, mended).kind == "allocated")
+    return Change(f"{blamed}; it passes over {first if len(kept) == 1 else f'{first} and {len(kept) - 1} more'}", first)
+
+
+def _blamed(features: Features, decides: Callable[[Features], bool]) -> str:
+    """What goes wrong: the first defect of which `decides` says that the answer is another one without it."""
+    release = f"kube-scheduler {features.release} errs"
     for field in fields(Quirks):
-        mended = allocate(cluster, claims, first, replace(features, mended=frozenset({field.name})))
-        if mended.kind == "allocated":
+        if decides(replace(features, mended=frozenset({field.name}))):
             reported = f" ({ISSUES[field.name]})" if field.name in ISSUES else ""
-            nodes = first if len(kept) == 1 else f"{first} and {len(kept) - 1} more"
-            return Change(f"{release}{reported} and passes over {nodes}: {_DEFECTS.get(field.name, field.name)}", first)
-    return Change(f"{release}, by several defects together, and passes over {first}", first)
+            return f"{release}{reported}: {_DEFECTS.get(field.name, field.name)}"
+    return f"{release}, by several defects together"
 
 
 def _allocated(outcomes: Outcomes) -> set[str]:

@@ -2,12 +2,12 @@
 """Demands against a cluster, one after the other, each leaving the next what it did not take."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..allocation import Cluster, ErrorKind, Features, Group, allocate_all
 from ..allocation.nodes import NodeSelectorError, is_at
-from ..resource import AllocationResult, Device, Node, ResourceClaim
+from ..resource import Device, Node, ResourceClaim
 from ..resource.codec import Decoded
 from .changes import Change, helpful_changes
 from .defects import defect, differing
@@ -99,7 +99,7 @@ def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Ver
         for claim, allocation in zip(pending, outcomes[ordered[0]].allocations, strict=True)
     ]
     every = [*(claim for claim in claims if claim.allocation), *allocated]
-    placed = tuple(one for claim in every if claim.allocation for one in _placed(claim, claim.allocation, cluster))
+    placed = tuple(_placed(every, cluster))
     fault = differing(cluster, pending, outcomes, ordered[0], features)
     return Verdict(demand, ordered, placed, defect=fault), allocated
 
@@ -151,9 +151,16 @@ def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> s
     return ""
 
 
-def _placed(claim: ResourceClaim, allocation: AllocationResult, cluster: Cluster) -> list[Placed]:
-    devices = {(one.driver, one.pool.name, device.name): device for one in cluster.slices for device in one.devices}
-    return [
-        Placed(str(claim.metadata), one.request, one.pool, one.device, devices.get((one.driver, one.pool, one.device)))
-        for one in allocation.results
-    ]
+def _placed(claims: Iterable[ResourceClaim], cluster: Cluster) -> Iterator[Placed]:
+    """What allocated claims have."""
+    results = [(claim, one) for claim in claims if claim.allocation for one in claim.allocation.results]
+    pools = {(one.driver, one.pool) for _, one in results}
+    devices = {
+        (one.driver, one.pool.name, device.name): device
+        for one in cluster.slices
+        if (one.driver, one.pool.name) in pools
+        for device in one.devices
+    }
+    for claim, one in results:
+        device = devices.get((one.driver, one.pool, one.device))
+        yield Placed(str(claim.metadata), one.request, one.pool, one.device, device)

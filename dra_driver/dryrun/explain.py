@@ -7,7 +7,7 @@ removed it in any attempt.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from ..allocation.cel_selectors import compile_cel
 from ..allocation.pools import PoolState
 from ..allocation.selectors import Unmet
 from ..allocation.usage import PoolKey
-from ..resource import DeviceRequirements, DeviceTaint, ResourceClaim
+from ..resource import DeviceTaint, ResourceClaim
 from .conjuncts import Blame
 
 SEARCH_STEPS = 20_000
@@ -25,7 +25,6 @@ SEARCH_STEPS = 20_000
 
 _SEEN_VALUES = 5
 _NAMED_HOLDERS = 2
-_CLASS_WANTS = "its DeviceClass wants"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +115,14 @@ class Explainer:
         picked = {device for picked_slot, device in seen.picked if picked_slot == slot}
         counted: dict[tuple[Check, str], Counter[str]] = defaultdict(Counter)
         devices: dict[tuple[Check, str], set[int]] = defaultdict(set)
+        by_class: set[tuple[Check, str]] = set()
         for refusal in refusals:
             if refusal.check is Check.PICKED:
                 continue
             text, saw = self._words(claim, slot, refusal, seen)
             key = (refusal.check, text)
+            if isinstance(refusal.detail, Unmet) and refusal.detail.of_class:
+                by_class.add(key)
             if refusal.device not in devices[key]:
                 devices[key].add(refusal.device)
                 counted[key].update([saw] if saw else [])
@@ -133,7 +135,7 @@ class Explainer:
                 text,
                 len(members),
                 tuple(counted[check, text].most_common(_SEEN_VALUES)),
-                text.startswith(_CLASS_WANTS),
+                (check, text) in by_class,
             )
             for (check, text), members in sorted(devices.items(), key=lambda one: order.index(one[0][0]))
         ]
@@ -147,7 +149,7 @@ class Explainer:
         match refusal.check, refusal.detail:
             case Check.SELECTOR, Unmet() as unmet:
                 part = self._blame.false_part(unmet.expression, pool.driver, device)
-                where = _CLASS_WANTS if unmet.of_class else "its selector wants"
+                where = "its DeviceClass wants" if unmet.of_class else "its selector wants"
                 return f"{where} {part.text}", ", ".join(f"{name} {value}" for name, value in part.saw.items())
             case Check.IN_USE, tuple() as holders:
                 return "in use", ", ".join(_claim_names(holders))
@@ -202,15 +204,6 @@ def constraint_text(claim: ResourceClaim, index: int) -> str:
 def taint_text(taint: DeviceTaint) -> str:
     """A taint as kubectl writes it: `key=value:NoSchedule`."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-
-
-def requirements_of(claim: ResourceClaim) -> Iterator[tuple[str, DeviceRequirements]]:
-    """Every request and alternative of a claim, by the name that slots have."""
-    for request in claim.spec.requests:
-        if request.exactly is not None:
-            yield request.name, request.exactly
-        for one in request.first_available:
-            yield f"{request.name}/{one.name}", one.requirements
 
 
 def _claim_names(holders: Iterable[object]) -> list[str]:

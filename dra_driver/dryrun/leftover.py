@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ..allocation import Cluster, Features
 from ..resource import AllocatedDevice, AllocationResult, DeviceClaim, ResourceClaim
 from .evaluate import Verdict
-from .explain import requirements_of
 from .stock import Kind, Stocktaker, totals
 
 
@@ -44,7 +43,7 @@ def _taken(verdict: Verdict, drivers: Mapping[int, str]) -> list[ResourceClaim]:
     free = {
         (str(claim.metadata), name)
         for claim in verdict.demand.claims
-        for name, required in requirements_of(claim)
+        for name, required in claim.spec.requirements
         if required.admin_access
     }
     results = (

@@ -103,23 +103,13 @@ def decode_document(document: Document) -> Decoded:
 def _as_stored(one: Decoded) -> Decoded:
     """As the API server stores it: an exact count of 0 becomes 1."""
 
-    def stored(required: DeviceRequirements) -> DeviceRequirements:
+    def stored(_: str, required: DeviceRequirements) -> DeviceRequirements:
         exact = required.allocation_mode == EXACT_COUNT and required.count == 0
         return replace(required, count=1) if exact else required
 
     if not isinstance(one, ResourceClaim | ResourceClaimTemplate):
         return one
-    requests = tuple(
-        replace(
-            request,
-            exactly=stored(request.exactly) if request.exactly is not None else None,
-            first_available=tuple(
-                replace(sub, requirements=stored(sub.requirements)) for sub in request.first_available
-            ),
-        )
-        for request in one.spec.requests
-    )
-    return replace(one, spec=replace(one.spec, requests=requests))
+    return replace(one, spec=one.spec.with_requirements(stored))
 
 
 class _Found:

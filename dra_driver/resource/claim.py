@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ResourceClaims: what a workload asks for, and what the scheduler gave it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from .classes import OpaqueConfiguration
 from .device import DeviceToleration
@@ -67,6 +67,30 @@ class DeviceClaim:
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
     config: tuple[ClaimConfiguration, ...] = ()
+
+    @property
+    def requirements(self) -> Iterator[tuple[str, DeviceRequirements]]:
+        """What every request asks for, by its name, and every alternative, by `<request>/<name>`."""
+        for request in self.requests:
+            if request.exactly is not None:
+                yield request.name, request.exactly
+            for one in request.first_available:
+                yield f"{request.name}/{one.name}", one.requirements
+
+    def with_requirements(self, change: Callable[[str, DeviceRequirements], DeviceRequirements]) -> "DeviceClaim":
+        """The same with `change` applied to each of `requirements`."""
+        requests = tuple(
+            replace(
+                request,
+                exactly=change(request.name, request.exactly) if request.exactly is not None else None,
+                first_available=tuple(
+                    replace(one, requirements=change(f"{request.name}/{one.name}", one.requirements))
+                    for one in request.first_available
+                ),
+            )
+            for request in self.requests
+        )
+        return replace(self, requests=requests)
 
 
 @dataclass(frozen=True, slots=True)

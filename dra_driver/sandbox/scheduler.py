@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..allocation import Cluster, Features, allocate
+from ..allocation.nodes import is_at
 from ..cluster import NODES, ApiClient, NotFoundError
-from ..resource import AllocationResult, ResourceClaim
+from ..resource import AllocationResult, Node, ResourceClaim
 from ..resource.codec import V1, decode, decode_claim, encode_allocation
 from .pods import CLAIMS, CLASSES, FINALIZER, JSON, PODS, SLICES, claim_names, is_alive
 
@@ -71,7 +72,7 @@ class Scheduler:
         pending = [claim for claim in claims if claim.allocation is None]
         reason = "there are no nodes"
         for node in cluster.nodes:
-            if not all(_usable_on(claim, node.name) for claim in claims):
+            if not all(_usable_on(claim, node) for claim in claims):
                 reason = "resourceclaim not available on the node"
                 continue
             outcome = allocate(cluster, pending, node.name, Features())
@@ -118,9 +119,7 @@ class _Placement:
     reason: str = ""
 
 
-def _usable_on(claim: ResourceClaim, node: str) -> bool:
+def _usable_on(claim: ResourceClaim, node: Node) -> bool:
     """Whether an allocated claim may be used on the node; a pending one may everywhere."""
-    if claim.allocation is None or claim.allocation.node_selector is None:
-        return True
-    fields = [field for term in claim.allocation.node_selector.terms for field in term.match_fields]
-    return not fields or any(node in field.values for field in fields)
+    selector = claim.allocation.node_selector if claim.allocation is not None else None
+    return selector is None or is_at(selector, node)

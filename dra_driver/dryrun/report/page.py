@@ -8,7 +8,7 @@ from typing import Final
 from ... import __version__
 from ...resource import ALL, DeviceRequirements
 from ..evaluate import Refused
-from ..explain import RequestReport, constraint_text, requirements_of
+from ..explain import RequestReport, constraint_text
 from ..workload import Demand
 from .console import counted, listed
 from .devices import attribute, memory
@@ -110,7 +110,7 @@ def _asked(demand: Demand) -> Iterator[Html]:
     rows = [
         [str(claim.metadata), name, one.device_class_name, _amount(one), " && ".join(one.selectors)]
         for claim in demand.claims
-        for name, one in requirements_of(claim)
+        for name, one in claim.spec.requirements
     ]
     rows += [["-", "-", one.resource, str(one.count), ""] for one in demand.extended]
     constraints = [
