@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .nvml import Architecture, DeviceHandle, GpuInstanceProfile, MigMode, Nvml, NvmlError, Placement, Return
+from .nvml import Architecture, DeviceHandle, Fabric, GpuInstanceProfile, MigMode, Nvml, NvmlError, Placement, Return
 from .profiles import profile_name, supported_profiles
 from .topology import pci_location
 
@@ -73,7 +73,12 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. What NVML or sysfs did not tell is None; `memory` is in bytes."""
+    """One GPU. What NVML or sysfs did not tell is None; `memory` is in bytes.
+
+    `nvlink_group` is the same for all GPUs of the node that reach each other over NVLink, None for one that reaches no
+    other. `mig_switchable` says that MIG mode can be switched without a reset (Hopper and later); the profiles of
+    such a GPU are known in both modes, those of others only while the mode is on.
+    """
 
     index: int
     minor: int
@@ -87,7 +92,11 @@ class Gpu:
     pcie_root: str | None
     numa_node: int | None
     addressing_mode: str | None
+    module_id: int | None = None
+    nvlink_group: str | None = None
+    fabric: Fabric | None = None
     mig_mode: MigMode | None = None
+    mig_switchable: bool = False
     mig_profiles: tuple[MigProfile, ...] = ()
     mig_instances: tuple[MigInstance, ...] = ()
     problems: tuple[str, ...] = ()
@@ -99,21 +108,46 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class PciGpu:
+    """A GPU as the PCI bus sees it, whichever kernel driver has it. `position` counts the node's GPUs in the order of
+    their addresses; `driver` is `nvidia`, `vfio-pci` or the like, None when no driver is bound; `addressable_memory`
+    is the size of its BARs in bytes.
+    """
+
+    position: int
+    address: str
+    vendor_id: int
+    device_id: int
+    product_name: str | None
+    driver: str | None
+    iommu_group: int | None
+    addressable_memory: int | None
+    pcie_root: str | None
+    numa_node: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
-    """A GPU that NVML counts but does not tell enough about to publish it."""
+    """A GPU that NVML counts but does not tell enough about to publish it. Its UUID and address, where known."""
 
     index: int
     reason: str
+    uuid: str | None = None
+    pci_address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All GPUs of the node, in NVML's order."""
+    """All GPUs of the node, in NVML's order, and in `pci_gpus` those on the bus. `iommufd` says that the kernel offers
+    /dev/iommu.
+    """
 
     driver_version: str
     cuda_driver_version: int | None
     gpus: tuple[Gpu, ...]
     failures: tuple[Failure, ...] = ()
+    pci_gpus: tuple[PciGpu, ...] = ()
+    iommufd: bool = False
 
 
 def read_inventory(nvml: Nvml, sys_root: Path) -> Inventory:

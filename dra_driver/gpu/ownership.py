@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose a MIG instance is: the driver's, made for a claim, or an administrator's.
+
+Hardware does not tell. So whoever makes an instance for a claim leaves a mark first, an empty file named after the
+place on the GPU, and removes it when the instance is gone; whatever stands at an unmarked place is somebody else's.
+A mark says nothing about which claim it is for, and needs no sync: instances do not outlive a reboot either.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from .nvml import Placement
+
+_NAME = re.compile(r"(?P<gpu>GPU-[0-9a-fA-F-]+)_(?P<profile>\d+)_(?P<start>\d+)_(?P<size>\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class MigPlace:
+    """Where a GPU instance is or will be. `profile_id` is the driver's."""
+
+    gpu_uuid: str
+    profile_id: int
+    placement: Placement
+
+
+class MigMarks:
+    """The marks in `folder`, which is made when the first one is set."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def set(self, place: MigPlace) -> None:
+        """From now on what is there is the driver's. Raises OSError."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+        self._file(place).touch()
+
+    def clear(self, place: MigPlace) -> None:
+        """What is there, if anything, is not the driver's any more."""
+        self._file(place).unlink(missing_ok=True)
+
+    def all(self) -> frozenset[MigPlace]:
+        """Every marked place. A name that is no mark is passed over."""
+        try:
+            names = [path.name for path in self._folder.iterdir()]
+        except FileNotFoundError:
+            return frozenset()
+        return frozenset(_place(match) for match in map(_NAME.fullmatch, names) if match)
+
+    def _file(self, place: MigPlace) -> Path:
+        at = place.placement
+        return self._folder / f"{place.gpu_uuid}_{place.profile_id}_{at.start}_{at.size}"
+
+
+def _place(match: re.Match[str]) -> MigPlace:
+    placement = Placement(int(match["start"]), int(match["size"]))
+    return MigPlace(match["gpu"], int(match["profile"]), placement)
