@@ -197,6 +197,31 @@ class Fabric:
     health_mask: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RemappedRows:
+    """nvmlDeviceGetRemappedRows: rows of memory replaced by spares, by the kind of error; whether some wait for a
+    reset, and whether a replacement ever failed.
+    """
+
+    correctable: int
+    uncorrectable: int
+    pending: bool
+    failed: bool
+
+
+class RecoveryAction(enum.IntEnum):
+    """nvmlDeviceGpuRecoveryAction_t: what the driver asks for to bring a GPU back to health."""
+
+    NONE = 0
+    GPU_RESET = 1
+    NODE_REBOOT = 2
+    DRAIN_P2P = 3
+    DRAIN_AND_RESET = 4
+    RECOVER_IMEX_DOMAIN = 5
+    BUS_RESET = 6
+    SYSTEM_REBOOT = 7
+
+
 class EventType(enum.IntFlag):
     """nvmlEventType*: what an event set can be told to report."""
 
@@ -228,15 +253,21 @@ class Event:
 
 
 class Nvml(abc.ABC):
-    """One driver on one node. `initialize` comes first; methods may be called from several threads."""
+    """One driver on one node. `initialize` comes first, and it alone enumerates the GPUs; methods may be called from
+    several threads. A gateway that is shut down may be initialized again; handles do not outlive that.
+    """
 
     @abc.abstractmethod
     def initialize(self) -> None:
-        """nvmlInitWithFlags, accepting a node without GPUs. Raises DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, …"""
+        """nvmlInitWithFlags, accepting a node without GPUs. Raises DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, …, and
+        ALREADY_INITIALIZED when this gateway is.
+        """
 
     @abc.abstractmethod
     def shutdown(self) -> None:
-        """nvmlShutdown."""
+        """nvmlShutdown. Waits for calls under way; everything else is answered with UNINITIALIZED from then on, also
+        when this raises.
+        """
 
     # The system
 
@@ -295,6 +326,10 @@ class Nvml(abc.ABC):
         """nvmlDeviceGetPciInfo."""
 
     @abc.abstractmethod
+    def module_id(self, device: DeviceHandle) -> int:
+        """nvmlDeviceGetModuleId: the place on a baseboard, from 1. Cards in slots say 0, or 1, or NOT_SUPPORTED."""
+
+    @abc.abstractmethod
     def addressing_mode(self, device: DeviceHandle) -> str:
         """nvmlDeviceGetAddressingMode: `None`, `HMM` or `ATS`."""
 
@@ -303,12 +338,30 @@ class Nvml(abc.ABC):
         """nvmlDeviceGetNvLinkState."""
 
     @abc.abstractmethod
+    def nvlink_peers(self, first: DeviceHandle, second: DeviceHandle) -> bool:
+        """nvmlDeviceGetP2PStatus for NVML_P2P_CAPS_INDEX_NVLINK: whether the two reach each other over NVLink."""
+
+    @abc.abstractmethod
     def fabric(self, device: DeviceHandle) -> Fabric:
         """nvmlDeviceGetGpuFabricInfo."""
 
     @abc.abstractmethod
     def compute_processes(self, device: DeviceHandle) -> tuple[int, ...]:
         """nvmlDeviceGetComputeRunningProcesses: process ids."""
+
+    # Health
+
+    @abc.abstractmethod
+    def remapped_rows(self, device: DeviceHandle) -> RemappedRows:
+        """nvmlDeviceGetRemappedRows. NOT_SUPPORTED before Ampere, which retires pages instead."""
+
+    @abc.abstractmethod
+    def retired_pages_pending(self, device: DeviceHandle) -> bool:
+        """nvmlDeviceGetRetiredPagesPendingStatus: pages wait for a reset to be retired. Not since Ampere."""
+
+    @abc.abstractmethod
+    def recovery_action(self, device: DeviceHandle) -> RecoveryAction:
+        """nvmlDeviceGetFieldValues for NVML_FI_DEV_GET_GPU_RECOVERY_ACTION. NOT_SUPPORTED by drivers before 570."""
 
     # MIG
 

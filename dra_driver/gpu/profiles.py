@@ -51,7 +51,7 @@ def profile_name(profile: GpuInstanceProfile, gpu_memory: int) -> str:
     if profile.name:
         return profile.name
     if not gpu_memory:
-        raise NvmlError(Return.NO_DATA, "nvmlDeviceGetMemoryInfo", f"needed to name MIG profile {profile.id}")
+        raise NvmlError(Return.NO_DATA, "nvmlDeviceGetMemoryInfo", "needed to name MIG profiles")
     total_gib = math.ceil(gpu_memory / 2**30)
     eighths = math.ceil((profile.memory_mib << 20) * 8 / gpu_memory)
     gigabytes = math.floor(eighths / 8 * total_gib + 0.5)  # not round(), which turns 22.5 into 22

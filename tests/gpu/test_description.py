@@ -43,6 +43,9 @@ MISTAKES = {
     VERSIONS + f"gpus: [{{{H100}, pciAddresses: ['0000:1b:00.0']}}, {{{H100}, pciAddresses: ['0000:1b:00.0']}}]": (
         "gpus: two GPUs have the PCI address 0000:1b:00.0"
     ),
+    VERSIONS + f"gpus: [{{{H100}, minors: [1]}}, {{{H100}, minors: [1]}}]": "gpus: two GPUs have the minor 1",
+    VERSIONS + f"gpus: [{{{H100}, minors: [254]}}]": "gpus[0].minors: must be from 0 to 253",
+    VERSIONS + "gpus: [{model: L40S-PCIE-48GB, mig: true}]": "gpus[0].mig: L40S-PCIE-48GB cannot be split",
     VERSIONS + f"gpus: [{{{H100}, mig: 1}}]": "gpus[0].mig: must be true or false, not a number",
     VERSIONS + f"gpus: [{{{H100}, instances: [{{profile: 1g.10gb}}]}}]": "gpus[0].instances: need mig: true",
     VERSIONS + f"gpus: [{{{H100}, mig: true, instances: [{{profile: 1g.5gb}}]}}]": (
@@ -86,9 +89,22 @@ def test_gpus_without_an_address_get_the_next_free_bus() -> None:
         VERSIONS + f"gpus: [{{{H100}, count: 2}}, {{{H100}, pciAddresses: ['0000:10:00.0'], pcieRoots: [pci0000:0f]}}]"
     )
     gpus = parse_description(text, "").gpus
-    assert [gpu.pci_address for gpu in gpus] == ["0000:11:00.0", "0000:12:00.0", "0000:10:00.0"]
-    assert [gpu.pcie_root for gpu in gpus] == ["pci0000:11", "pci0000:12", "pci0000:0f"]
+    assert [gpu.pci_address for gpu in gpus] == ["0000:10:00.0", "0000:11:00.0", "0000:12:00.0"]
+    assert [gpu.pcie_root for gpu in gpus] == ["pci0000:0f", "pci0000:11", "pci0000:12"]
     assert [gpu.numa_node for gpu in gpus] == [-1, -1, -1]
+
+
+def test_gpus_are_in_the_order_of_their_addresses_and_minors_may_be_in_another() -> None:
+    addresses = ["10000:01:00.0", "0000:c3:00.0", "0000:1b:00.0", "0000:1b:1c.0"]
+    text = VERSIONS + f"gpus: [{{{H100}, count: 4, pciAddresses: {addresses}, minors: [0, 5, 2, 1]}}, {{{H100}}}]"
+    gpus = parse_description(text, "").gpus
+    assert [(gpu.pci_address, gpu.minor) for gpu in gpus] == [
+        ("0000:10:00.0", 3),
+        ("0000:1b:00.0", 2),
+        ("0000:1b:1c.0", 1),
+        ("0000:c3:00.0", 5),
+        ("10000:01:00.0", 0),
+    ]
 
 
 def test_a_group_is_as_many_gpus_as_its_count() -> None:
@@ -102,8 +118,10 @@ def test_shipped_nodes_come_plain_split_and_mixed(name: str) -> None:
     plain, split, mixed = (load_description(name + mode) for mode in ("", "-mig", "-mixed"))
     count = len(plain.gpus)
     assert not any(gpu.mig for gpu in plain.gpus)
-    assert all(gpu.mig for gpu in split.gpus)
-    assert [gpu.mig for gpu in mixed.gpus] == [False] * (count // 2) + [True] * (count // 2)
+    can = bool(plain.gpus[0].board.profiles)
+    assert [gpu.mig for gpu in split.gpus] == [can] * count
+    assert [gpu.mig for gpu in mixed.gpus] == [False] * (count // 2) + [can] * (count // 2)
+    assert [gpu.minor for gpu in plain.gpus] == list(range(count))
     assert len({gpu.pci_address for gpu in plain.gpus}) == count
     assert all(gpu.pcie_root and gpu.numa_node in (0, 1) for gpu in plain.gpus)
 
@@ -130,14 +148,17 @@ faults = st.builds(
 def nodes(draw: st.DrawFn) -> NodeDescription:
     """Any node."""
     gpus = []
-    for index in range(draw(st.integers(0, 3))):
+    minors = draw(st.lists(st.integers(0, 253), max_size=3, unique=True))
+    domains = draw(st.lists(st.integers(0, 0xFFFFF), min_size=3, max_size=3).map(sorted))
+    for index, minor in enumerate(minors):
         board = draw(st.sampled_from(list(boards().values())))
-        profile = draw(st.sampled_from(board.profiles))
-        placement = draw(st.sampled_from(profile.placements))
-        mig = draw(st.booleans())
-        instances = (InstanceDescription(profile.info.name, placement.start),) if mig and draw(st.booleans()) else ()
-        address = f"{draw(st.integers(0, 0xFFFFF)):04x}:{index:02x}:00.0"
-        gpus.append(GpuDescription(board, address, draw(st.integers(-1, 3)), "pci0000:15", mig, instances))
+        mig = bool(board.profiles) and draw(st.booleans())
+        instances: tuple[InstanceDescription, ...] = ()
+        if mig and draw(st.booleans()):
+            profile = draw(st.sampled_from(board.profiles))
+            instances = (InstanceDescription(profile.info.name, draw(st.sampled_from(profile.placements)).start),)
+        address = f"{domains[index]:04x}:{index:02x}:00.0"
+        gpus.append(GpuDescription(board, address, draw(st.integers(-1, 3)), "pci0000:15", minor, mig, instances))
     fabric = draw(st.none() | st.builds(FabricDescription, st.uuids().map(str), st.integers(0, 9)))
     return NodeDescription("570.158.01", "12.8", tuple(gpus), fabric, tuple(draw(st.lists(faults, max_size=2))))
 

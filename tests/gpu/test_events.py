@@ -49,13 +49,23 @@ def test_a_set_reports_what_was_registered_and_nothing_else(split: TestNode) -> 
     nvml.free_event_set(events)
 
 
-def test_only_what_the_gpu_supports_is_registered(split: TestNode) -> None:
-    nvml = split.nvml
+def test_only_what_the_gpu_supports_is_registered(tmp_path: Path) -> None:
+    ampere = make_node(tmp_path, "a30x4")
+    nvml = ampere.nvml
     events = nvml.event_set()
     assert nvml.register_events(nvml.device_by_index(0), XID | EventType.FATAL_POISON, events) == XID
     assert nvml.register_events(nvml.device_by_index(1), EventType.FATAL_POISON, events) == EventType(0)
-    split.node.raise_event(uuid(split, 0), EventType.FATAL_POISON, 1)
-    assert drain(split, events) == []
+    ampere.node.raise_event(uuid(ampere, 0), EventType.FATAL_POISON, 1)
+    assert drain(ampere, events) == []
+
+
+@pytest.mark.parametrize("kind", EventType)
+def test_newer_gpus_report_every_kind_of_event(split: TestNode, kind: EventType) -> None:
+    events = split.nvml.event_set()
+    gpu = split.nvml.device_by_index(0)
+    assert split.nvml.register_events(gpu, kind, events) == kind
+    split.node.raise_event(uuid(split, 0), kind, 1)
+    assert drain(split, events) == [Event(gpu, kind, 1)]
 
 
 def test_an_event_of_a_mig_device_names_its_instances(split: TestNode) -> None:

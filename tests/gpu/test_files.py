@@ -39,6 +39,7 @@ def test_a_node_has_the_device_nodes_of_its_gpus_and_the_drivers_own(tmp_path: P
     found = device_nodes(make_node(tmp_path, "a30x4"))
     assert found == {
         *(f"nvidia{index}" for index in range(4)),
+        "iommu",
         "nvidiactl",
         "nvidia-modeset",
         "nvidia-uvm",
@@ -46,6 +47,22 @@ def test_a_node_has_the_device_nodes_of_its_gpus_and_the_drivers_own(tmp_path: P
         "nvidia-caps/nvidia-cap1",
         "nvidia-caps/nvidia-cap2",
     }
+
+
+def test_device_nodes_and_access_files_go_by_minors(tmp_path: Path) -> None:
+    (tmp_path / "node.yaml").write_text(
+        'driverVersion: 570.158.01\ncudaVersion: "12.8"\n'
+        "gpus: [{model: H100-SXM5-80GB, count: 2, mig: true, minors: [5, 0], instances: [{profile: 7g.80gb}]}]\n"
+    )
+    node = make_node(tmp_path / "node", str(tmp_path / "node.yaml"))
+    assert {name for name in device_nodes(node) if re.fullmatch(r"nvidia\d", name)} == {"nvidia5", "nvidia0"}
+    expected = {f"gpu{minor}/mig/gi0/access": capability_minor(minor, 0) for minor in (5, 0)}
+    expected |= {f"gpu{minor}/mig/gi0/ci0/access": capability_minor(minor, 0, 0) for minor in (5, 0)}
+    assert capabilities(node) == expected
+    node.node.reset_gpu(0)
+    assert {path.split("/")[0] for path in capabilities(node)} == {"gpu0"}
+    make_instance(node.nvml, node.nvml.device_by_index(0), 4, 0)
+    assert capabilities(node) == expected
 
 
 def test_majors_are_listed_as_the_kernel_does(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def test_nothing_answers_before_initialization_or_after_shutdown(tmp_path: Path)
     assert refusal(nvml.device_count) is Return.UNINITIALIZED
     nvml.initialize()
     assert nvml.device_count() == 4
+    assert refusal(nvml.initialize) is Return.ALREADY_INITIALIZED
     nvml.shutdown()
     assert refusal(nvml.driver_version) is Return.UNINITIALIZED
     assert refusal(nvml.device_by_uuid, "GPU-x") is Return.UNINITIALIZED
@@ -71,7 +72,8 @@ def test_a_gpu_tells_what_it_is(tmp_path: Path) -> None:
     assert nvml.compute_capability(gpu) == (9, 0)
     assert nvml.memory_total(gpu) == 81559 << 20
     assert nvml.pci(gpu).address == "0000:61:00.0"
-    assert nvml.pci(gpu).device_id == 0x233010DE
+    assert (nvml.pci(gpu).device_id, nvml.pci(gpu).subsystem_id) == (0x233010DE, 0x16C110DE)
+    assert nvml.module_id(gpu) == 4
     assert nvml.addressing_mode(gpu) == "HMM"
     assert nvml.mig_mode(gpu) == MigMode(False, False)
     assert nvml.compute_processes(gpu) == ()
@@ -129,15 +131,30 @@ def test_profiles_that_a_gpu_lacks_are_not_supported(split: TestNode) -> None:
         assert refusal(split.nvml.gpu_instance_profile, gpu, constant) is Return.NOT_SUPPORTED
 
 
-def test_without_mig_mode_profiles_are_known_and_instances_not_supported(tmp_path: Path) -> None:
-    nvml = make_node(tmp_path, "h100x8").nvml
+@pytest.mark.parametrize("name", ["a100-40x8", "h100x8"])
+def test_without_mig_mode_profiles_are_known_and_instances_not_supported(tmp_path: Path, name: str) -> None:
+    nvml = make_node(tmp_path, name).nvml
     gpu = nvml.device_by_index(0)
     assert nvml.gpu_instance_profile(gpu, 0).id == 19
     assert nvml.mig_devices(gpu) == ()
-    assert refusal(nvml.gpu_instance_placements, gpu, 19) is Return.NOT_SUPPORTED
     assert refusal(nvml.gpu_instances, gpu, 19) is Return.NOT_SUPPORTED
     assert refusal(nvml.gpu_instance_by_id, gpu, 7) is Return.NOT_SUPPORTED
     assert refusal(nvml.create_gpu_instance, gpu, 19, Placement(0, 1)) is Return.NOT_SUPPORTED
+
+
+def test_since_hopper_placements_are_known_without_mig_mode(tmp_path: Path) -> None:
+    older, newer = (make_node(tmp_path / name, name).nvml for name in ("a100-40x8", "h100x8"))
+    assert refusal(older.gpu_instance_placements, older.device_by_index(0), 9) is Return.NOT_SUPPORTED
+    assert newer.gpu_instance_placements(newer.device_by_index(0), 9) == (Placement(0, 4), Placement(4, 4))
+
+
+def test_a_gpu_without_mig_has_neither_mode_nor_profiles(tmp_path: Path) -> None:
+    nvml = make_node(tmp_path, "l40sx4").nvml
+    gpu = nvml.device_by_index(0)
+    assert refusal(nvml.mig_mode, gpu) is Return.NOT_SUPPORTED
+    assert refusal(nvml.set_mig_mode, gpu, True) is Return.NOT_SUPPORTED
+    assert refusal(nvml.gpu_instance_profile, gpu, 0) is Return.NOT_SUPPORTED
+    assert nvml.mig_devices(gpu) == ()
 
 
 def test_an_instance_is_made_found_and_destroyed(split: TestNode) -> None:

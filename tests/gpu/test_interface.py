@@ -7,7 +7,7 @@ import pynvml
 import pytest
 
 from dra_driver.gpu.library import NvmlLibrary
-from dra_driver.gpu.nvml import Architecture, EventType, FabricState, Nvml, Pci, Return
+from dra_driver.gpu.nvml import Architecture, EventType, FabricState, Nvml, Pci, RecoveryAction, Return
 from dra_driver.gpu.profiles import COMPUTE_PROFILE_CONSTANTS, PROFILE_CONSTANTS
 from dra_driver.gpu.simulation import SimulatedNvml
 
@@ -57,6 +57,11 @@ def test_architectures_are_nvmls(architecture: Architecture) -> None:
 @pytest.mark.parametrize("state", FabricState)
 def test_fabric_states_are_nvmls(state: FabricState) -> None:
     assert getattr(pynvml, f"NVML_GPU_FABRIC_STATE_{state.name}") == state
+
+
+@pytest.mark.parametrize("action", RecoveryAction)
+def test_recovery_actions_are_nvmls(action: RecoveryAction) -> None:
+    assert getattr(pynvml, f"NVML_GPU_RECOVERY_ACTION_{action.name}") == action
 
 
 @pytest.mark.parametrize("event", EventType)

@@ -9,25 +9,39 @@ import pytest
 
 from dra_driver.gpu.inventory import (
     Failure,
+    Gpu,
     Inventory,
     MigInstance,
-    architecture_name,
-    brand_name,
     read_inventory,
 )
-from dra_driver.gpu.nvml import DeviceHandle, GpuInstanceProfile, MigMode, Nvml, NvmlError, Placement, Return
+from dra_driver.gpu.nvml import (
+    DeviceHandle,
+    Fabric,
+    FabricState,
+    GpuInstanceProfile,
+    MigMode,
+    Nvml,
+    NvmlError,
+    Placement,
+    Return,
+)
+from dra_driver.gpu.reading import architecture_name, brand_name
 from dra_driver.gpu.simulation import SimulatedNvml
+from dra_driver.gpu.simulation.board import COMPUTE_PROFILES
 from dra_driver.gpu.simulation.faults import Fault
 from tests.gpu.calls import make_instance
 from tests.support.nodes import TestNode, make_node
 
+VERSIONS = 'driverVersion: 570.158.01\ncudaVersion: "12.8"\n'
 BOARDS = {
     "a100-40x8": (8, "NVIDIA A100-SXM4-40GB", "Ampere", (8, 0), 40960, 7),
+    "a100-40x16": (16, "NVIDIA A100-SXM4-40GB", "Ampere", (8, 0), 40960, 7),
     "a100-80x8": (8, "NVIDIA A100-SXM4-80GB", "Ampere", (8, 0), 81920, 7),
     "h100x8": (8, "NVIDIA H100 80GB HBM3", "Hopper", (9, 0), 81559, 7),
     "h200x8": (8, "NVIDIA H200", "Hopper", (9, 0), 143771, 7),
     "b200x8": (8, "NVIDIA B200", "Blackwell", (10, 0), 183359, 7),
     "a30x4": (4, "NVIDIA A30", "Ampere", (8, 0), 24576, 5),
+    "l40sx4": (4, "NVIDIA L40S", "Ada Lovelace", (8, 9), 46068, 0),
 }
 
 
@@ -69,8 +83,9 @@ def test_facts_of_every_board(
         assert gpu.pci_address is not None
         assert gpu.pcie_root is not None
         assert gpu.numa_node == (0 if gpu.index < count // 2 else 1)
-        assert gpu.in_mig_mode == (gpu.index >= count // 2)
-        assert len(gpu.mig_profiles) == (profiles if gpu.in_mig_mode else 0)
+        assert gpu.in_mig_mode == (bool(profiles) and gpu.index >= count // 2)
+        assert gpu.mig_switchable == (architecture in ("Hopper", "Blackwell"))
+        assert len(gpu.mig_profiles) == (profiles if gpu.in_mig_mode or gpu.mig_switchable else 0)
 
 
 def test_profiles_come_with_every_placement(tmp_path: Path) -> None:
@@ -97,10 +112,107 @@ def test_instances_that_exist_come_with_their_devices(tmp_path: Path) -> None:
     read_gpus = read(node).gpus
     assert read_gpus[1].mig_instances == (
         MigInstance(1, 9, Placement(4, 4), ((0, uuids[0]),)),
-        MigInstance(nvml.gpu_instance_info(empty).id, 14, Placement(2, 2), ()),
+        MigInstance(nvml.gpu_instance_info(empty).id, 14, Placement(2, 2), (), filled=False),
         MigInstance(7, 19, Placement(0, 1), ((0, uuids[1]),)),
     )
     assert read_gpus[0].mig_instances == ()
+
+
+def test_gpu_instances_may_be_empty_or_hold_several_compute_instances(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "h100x8-mig")
+    nvml, gpu = node.nvml, node.nvml.device_by_index(0)
+    shared = nvml.create_gpu_instance(gpu, 9, Placement(4, 4))
+    made = [nvml.create_compute_instance(shared, COMPUTE_PROFILES[slices]) for slices in (1, 2)]
+    uuids = [nvml.uuid(nvml.compute_instance_info(one).device) for one in made]
+    small = nvml.create_gpu_instance(gpu, 14, Placement(0, 2))
+    part = nvml.create_compute_instance(small, COMPUTE_PROFILES[1])  # 1c.2g.20gb
+    uuids.append(nvml.uuid(nvml.compute_instance_info(part).device))
+    nvml.create_gpu_instance(gpu, 19, Placement(3, 1))
+    found = read(node).gpus[0]
+    assert not any(one.filled for one in found.mig_instances)
+    assert [(one.id, one.profile_id, one.placement, one.devices) for one in found.mig_instances] == [
+        (1, 9, Placement(4, 4), ((0, uuids[0]), (1, uuids[1]))),
+        (3, 14, Placement(0, 2), ((0, uuids[2]),)),
+        (7, 19, Placement(3, 1), ()),
+    ]
+    assert found.problems == ()
+
+
+def test_a_node_of_one_fabric(tmp_path: Path) -> None:
+    text = VERSIONS + "gpus: [{model: H100-SXM5-80GB, count: 2}]\nfabric: {clusterUUID: 5a1f6c1e, clique: 3}"
+    (tmp_path / "node.yaml").write_text(text)
+    node = make_node(tmp_path / "node", str(tmp_path / "node.yaml"))
+    node.node.set_fabric(1, FabricState.IN_PROGRESS)
+    assert [gpu.fabric for gpu in read(node).gpus] == [
+        Fabric(FabricState.COMPLETED, "5a1f6c1e", 3),
+        Fabric(FabricState.IN_PROGRESS),
+    ]
+    assert {gpu.fabric for gpu in read(make_node(tmp_path / "other", "h100x8")).gpus} == {None}
+
+
+def test_minors_are_the_drivers_and_indexes_nvmls(tmp_path: Path) -> None:
+    (tmp_path / "node.yaml").write_text(VERSIONS + "gpus: [{model: H100-SXM5-80GB, count: 3, minors: [2, 7, 0]}]")
+    gpus = read(make_node(tmp_path / "node", str(tmp_path / "node.yaml"))).gpus
+    assert [(gpu.index, gpu.minor, gpu.module_id) for gpu in gpus] == [(0, 2, 1), (1, 7, 2), (2, 0, 3)]
+
+
+@pytest.mark.parametrize(("name", "ids"), [("h100x8", list(range(1, 9))), ("l40sx4", [None] * 4)])
+def test_module_ids_are_those_of_a_baseboard(tmp_path: Path, name: str, ids: list[int | None]) -> None:
+    assert [gpu.module_id for gpu in read(make_node(tmp_path, name)).gpus] == ids
+
+
+# NVLink
+
+
+def groups(inventory: Inventory) -> list[list[int]]:
+    """The indexes of the GPUs of each NVLink group, checked to be named after the lowest UUID in it."""
+    found: dict[str, list[Gpu]] = {}
+    for gpu in inventory.gpus:
+        if gpu.nvlink_group is not None:
+            found.setdefault(gpu.nvlink_group, []).append(gpu)
+    assert all(name == min(gpu.uuid for gpu in members) for name, members in found.items())
+    return [[gpu.index for gpu in members] for members in found.values()]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("h100x8", [[0, 1, 2, 3, 4, 5, 6, 7]]),
+        ("a100-40x16", [list(range(16))]),
+        ("h100x8-mixed", [[0, 1, 2, 3]]),
+        ("h100x8-mig", []),
+        ("l40sx4", []),
+    ],
+)
+def test_whole_gpus_on_one_nvlink_switch_are_a_group(tmp_path: Path, name: str, expected: list[list[int]]) -> None:
+    assert groups(read(make_node(tmp_path, name))) == expected
+
+
+def test_a_gpu_whose_links_are_down_is_in_no_group(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "h100x8")
+    node.node.set_nvlinks(0, up=False)
+    node.node.lose_gpu(5)
+    assert groups(read(node)) == [[1, 2, 3, 4, 6, 7]]
+
+
+class Bridged(SimulatedNvml):
+    """GPUs that are linked one by one: 0-2, 2-1, 3-5, 6-7. GPU 4 has no NVLink; with 5 that cannot even be asked."""
+
+    def nvlink_peers(self, first: DeviceHandle, second: DeviceHandle) -> bool:
+        pair = {self.minor(first), self.minor(second)}
+        if pair == {4, 5}:
+            raise NvmlError(Return.UNKNOWN, "nvmlDeviceGetP2PStatus")
+        if 4 in pair:
+            raise NvmlError(Return.NOT_SUPPORTED, "nvmlDeviceGetP2PStatus")
+        return pair in ({0, 2}, {2, 1}, {3, 5}, {6, 7})
+
+
+def test_a_group_is_all_that_reach_each_other_over_others(tmp_path: Path) -> None:
+    inventory = read(make_node(tmp_path, "h100x8"), Bridged)
+    assert groups(inventory) == [[0, 1, 2], [3, 5], [6, 7]]
+    assert {gpu.index: gpu.problems for gpu in inventory.gpus if gpu.problems} == {
+        5: (f"nvmlDeviceGetP2PStatus: UNKNOWN, for the NVLink to {inventory.gpus[4].uuid}",)
+    }
 
 
 # Failures
@@ -113,19 +225,43 @@ def test_a_lost_gpu_is_a_failure_and_the_others_are_read(tmp_path: Path) -> None
     inventory = read(node)
     assert [gpu.index for gpu in inventory.gpus] == [0, 1, 3, 4, 5, 7]
     assert inventory.failures == (
+        Failure(2, "nvmlDeviceGetHandleByIndex: GPU_IS_LOST", None, "0000:52:00.0"),
+        Failure(6, "nvmlDeviceGetHandleByIndex: GPU_IS_LOST", None, "0000:d1:00.0"),
+    )
+
+
+def test_a_lost_gpu_that_is_not_on_the_bus_any_more_has_no_address(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "a30x4")
+    node.node.lose_gpu(0)
+    node.node.unplug(2)
+    inventory = read_inventory(node.nvml, node.sys_root)
+    assert [gpu.index for gpu in inventory.gpus] == [1, 3]
+    assert inventory.failures == (
+        Failure(0, "nvmlDeviceGetHandleByIndex: GPU_IS_LOST"),
         Failure(2, "nvmlDeviceGetHandleByIndex: GPU_IS_LOST"),
-        Failure(6, "nvmlDeviceGetHandleByIndex: GPU_IS_LOST"),
     )
 
 
 @pytest.mark.parametrize(
-    "call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetMinorNumber", "nvmlDeviceGetMigMode"]
+    ("call", "known"),
+    [
+        ("nvmlDeviceGetHandleByIndex", False),
+        ("nvmlDeviceGetUUID", False),
+        ("nvmlDeviceGetMinorNumber", True),
+        ("nvmlDeviceGetMigMode", True),
+    ],
 )
-def test_a_gpu_that_cannot_be_named_or_told_whole_from_split_is_a_failure(tmp_path: Path, call: str) -> None:
-    node = faulty(tmp_path, "a30x4-mig", Fault(call, gpu=1, code=Return.UNKNOWN))
+def test_a_gpu_that_cannot_be_named_or_told_whole_from_split_is_a_failure(
+    tmp_path: Path, call: str, known: bool
+) -> None:
+    node = make_node(tmp_path, "a30x4-mig")
+    uuid = node.nvml.uuid(node.nvml.device_by_index(1))
+    node.node.inject(Fault(call, gpu=1, code=Return.UNKNOWN))
     inventory = read(node)
     assert [gpu.index for gpu in inventory.gpus] == [0, 2, 3]
-    assert inventory.failures == (Failure(1, f"{call}: UNKNOWN (injected fault)"),)
+    assert inventory.failures == (
+        Failure(1, f"{call}: UNKNOWN (injected fault)", uuid if known else None, "0000:65:00.0"),
+    )
 
 
 OPTIONAL = {
@@ -136,12 +272,13 @@ OPTIONAL = {
     "nvmlDeviceGetMemoryInfo": "memory",
     "nvmlDeviceGetPciInfo": "pci_address",
     "nvmlDeviceGetAddressingMode": "addressing_mode",
+    "nvmlDeviceGetModuleId": "module_id",
 }
 
 
 @pytest.mark.parametrize(("call", "fact"), OPTIONAL.items())
 def test_a_fact_that_cannot_be_had_is_absent_and_is_a_problem(tmp_path: Path, call: str, fact: str) -> None:
-    node = faulty(tmp_path, "a30x4", Fault(call, gpu=1, code=Return.UNKNOWN))
+    node = faulty(tmp_path, "a100-40x8", Fault(call, gpu=1, code=Return.UNKNOWN))
     first, second, *_ = read(node).gpus
     assert getattr(second, fact) is None
     assert second.problems == (f"{call}: UNKNOWN (injected fault)",)
@@ -163,22 +300,72 @@ def test_a_gpu_that_cannot_be_split_has_no_mode(tmp_path: Path) -> None:
     assert {(gpu.mig_mode, gpu.in_mig_mode, gpu.problems) for gpu in read(node).gpus} == {(None, False, ())}
 
 
+ALL_PROFILES = ", ".join(
+    f"profile {name}" for name in ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "1g.10gb+me", "1g.20gb")
+)
+
+
 @pytest.mark.parametrize(
-    ("call", "left"),
+    ("call", "left", "subject"),
     [
-        ("nvmlDeviceGetGpuInstanceProfileInfo", 0),
-        ("nvmlDeviceGetGpuInstancePossiblePlacements", 0),
-        ("nvmlDeviceGetGpuInstances", 7),
+        ("nvmlDeviceGetGpuInstanceProfileInfo", 0, ", ".join(f"profile constant {number}" for number in range(18))),
+        ("nvmlDeviceGetGpuInstancePossiblePlacements", 0, ALL_PROFILES),
+        ("nvmlDeviceGetGpuInstances", 7, ALL_PROFILES),
+        ("nvmlDeviceGetMigDeviceHandleByIndex", 7, "its MIG devices"),
     ],
 )
-def test_a_failing_mig_query_is_a_problem_of_that_gpu_alone(tmp_path: Path, call: str, left: int) -> None:
+def test_a_failing_mig_query_is_a_problem_of_that_gpu_alone(tmp_path: Path, call: str, left: int, subject: str) -> None:
     node = faulty(tmp_path, "h100x8-mig", Fault(call, gpu=1, code=Return.UNKNOWN))
     gpus = read(node).gpus
     assert len(gpus) == 8
     assert gpus[1].mig_mode == MigMode(True, True)
     assert len(gpus[1].mig_profiles) == left
-    assert gpus[1].problems == (f"{call}: UNKNOWN (injected fault)",)
+    assert gpus[1].problems == (f"{call}: UNKNOWN (injected fault), for {subject}",)
     assert [len(gpu.mig_profiles) for gpu in gpus if gpu.index != 1] == [7] * 7
+
+
+ONCE = {
+    "nvmlDeviceGetGpuInstanceProfileInfo": ("profile constant 0", 6, 2),
+    "nvmlDeviceGetGpuInstancePossiblePlacements": ("profile 1g.10gb", 6, 2),
+    "nvmlDeviceGetGpuInstances": ("profile 1g.10gb", 7, 2),
+    "nvmlGpuInstanceGetInfo": ("an instance of 1g.10gb", 7, 2),
+    "nvmlDeviceGetGpuInstanceId": ("a MIG device", 7, 1),
+}
+
+
+@pytest.mark.parametrize(("call", "expected"), ONCE.items(), ids=list(ONCE))
+def test_one_profile_or_instance_that_fails_hides_no_other(
+    tmp_path: Path, call: str, expected: tuple[str, int, int]
+) -> None:
+    """An instance that cannot be found by its profile is found by the MIG device in it."""
+    subject, profiles, with_devices = expected
+    node = make_node(tmp_path, "h100x8-mig")
+    for start in (0, 1):
+        make_instance(node.nvml, node.nvml.device_by_index(1), 0, start)
+    node.node.inject(Fault(call, gpu=1, code=Return.UNKNOWN, times=1))
+    gpu = read(node).gpus[1]
+    assert gpu.problems == (f"{call}: UNKNOWN (injected fault), for {subject}",)
+    assert len(gpu.mig_profiles) == profiles
+    assert [one.placement for one in gpu.mig_instances] == [Placement(0, 1), Placement(1, 1)]
+    assert len([one for one in gpu.mig_instances if one.devices]) == with_devices
+
+
+class Nameless(SimulatedNvml):
+    """A driver that gives no UUIDs of MIG devices."""
+
+    def uuid(self, device: DeviceHandle) -> str:
+        uuid = super().uuid(device)
+        if uuid.startswith("MIG-"):
+            raise NvmlError(Return.NO_DATA, "nvmlDeviceGetUUID")
+        return uuid
+
+
+def test_a_mig_device_without_a_uuid_is_a_problem_and_its_gpu_instance_is_known(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "h100x8-mig")
+    make_instance(node.nvml, node.nvml.device_by_index(1), 0, 3)
+    gpu = read(node, Nameless).gpus[1]
+    assert gpu.problems == ("nvmlDeviceGetUUID: NO_DATA, for the MIG device in GPU instance 7",)
+    assert gpu.mig_instances == (MigInstance(7, 19, Placement(3, 1), ()),)
 
 
 def test_profiles_of_an_old_driver_are_named_by_their_figures(tmp_path: Path) -> None:
@@ -193,7 +380,10 @@ def test_without_memory_an_old_drivers_profiles_are_a_problem_of_that_gpu_alone(
     node = faulty(tmp_path, "a30x4-mig", Fault("nvmlDeviceGetMemoryInfo", gpu=0, code=Return.NOT_SUPPORTED))
     first, second, *_ = read(node, OldDriver).gpus
     assert first.mig_profiles == ()
-    assert first.problems == ("nvmlDeviceGetMemoryInfo: NO_DATA (needed to name MIG profile 14)",)
+    assert first.problems == (
+        "nvmlDeviceGetMemoryInfo: NO_DATA (needed to name MIG profiles),"
+        " for profile 14, profile 5, profile 0, profile 21, profile 6",
+    )
     assert "1g.6gb" in [profile.name for profile in second.mig_profiles]
 
 
@@ -208,6 +398,35 @@ def test_when_the_driver_as_a_whole_fails_there_is_no_inventory(tmp_path: Path, 
     node = faulty(tmp_path, "a30x4", Fault(call, code=Return.UNKNOWN))
     with pytest.raises(NvmlError, match=f"{call}: UNKNOWN"):
         read(node)
+
+
+# What sysfs and /dev tell
+
+
+def test_gpus_of_other_drivers_are_on_the_bus_alone(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "l40sx4")
+    node.node.bind_driver(1, "vfio-pci")
+    node.node.bind_driver(2, None)
+    inventory = read(node)
+    assert [(gpu.index, gpu.minor) for gpu in inventory.gpus] == [(0, 0), (1, 3)]
+    assert [(gpu.position, gpu.driver) for gpu in inventory.pci_gpus] == [
+        (0, "nvidia"),
+        (1, "vfio-pci"),
+        (2, None),
+        (3, "nvidia"),
+    ]
+    assert inventory.failures == ()
+
+
+def test_iommufd_and_product_names_are_looked_for_only_where_told(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "h100x8")
+    root = node.node.driver_root
+    plain = read_inventory(node.nvml, node.sys_root)
+    assert (plain.iommufd, plain.pci_gpus[0].product_name) == (False, None)
+    both = read_inventory(node.nvml, node.sys_root, dev_root=root, driver_root=root)
+    assert (both.iommufd, both.pci_gpus[0].product_name) == (True, "GH100 [H100 SXM5 80GB]")
+    (root / "dev/iommu").unlink()
+    assert not read_inventory(node.nvml, node.sys_root, dev_root=root).iommufd
 
 
 # Names of what NVML numbers

@@ -1,21 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real gateway against an NVML of our own (nvml_stub.c): arguments, structures, handles and errors.
+"""The real gateway against an NVML of our own (nvml_stub.c): arguments, structures, handles and errors."""
 
-pynvml keeps one library for the life of a process, so every session is a process of its own. What a test wants to
-know is a function that runs there, with the gateway, and returns plain values.
-"""
-
-import multiprocessing
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
-from dra_driver.gpu.library import LIBRARY, LIBRARY_DIRECTORIES, NvmlLibrary, find_library
+from dra_driver.gpu.library import NvmlLibrary
 from dra_driver.gpu.nvml import (
     NO_INSTANCE,
     ComputeInstanceProfile,
@@ -25,61 +17,20 @@ from dra_driver.gpu.nvml import (
     GpuInstance,
     GpuInstanceProfile,
     MigMode,
-    NvmlError,
     Pci,
     Placement,
+    RecoveryAction,
+    RemappedRows,
     Return,
 )
 from dra_driver.gpu.profiles import supported_profiles
-
-T = TypeVar("T")
-
-STUB = Path(__file__).with_name("nvml_stub.c")
-COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler on PATH to build the NVML stub with")
+from tests.gpu.stub import Session, build, failure, needs_compiler, process
 
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
 ONE_SLICE = GpuInstanceProfile(
     constant=0, id=19, name="1g.10gb", slice_count=1, instance_count=7, memory_mib=9984, multiprocessors=16,
     copy_engines=1, decoders=2, encoders=3, jpeg_engines=4, ofa_engines=5,
 )  # fmt: skip
-
-
-class Session:
-    """A process in which a gateway is used."""
-
-    def __init__(self, executor: ProcessPoolExecutor, driver_root: Path | None) -> None:
-        self._executor = executor
-        self._driver_root = driver_root
-
-    def __call__(self, ask: Callable[[NvmlLibrary], T]) -> T:
-        """What `ask` answers there, given an initialized gateway."""
-        return self._executor.submit(_with_gateway, ask, self._driver_root).result()
-
-
-def _with_gateway(ask: Callable[[NvmlLibrary], T], driver_root: Path | None) -> T:
-    nvml = NvmlLibrary(driver_root)
-    nvml.initialize()
-    try:
-        return ask(nvml)
-    finally:
-        nvml.shutdown()
-
-
-def build(root: Path, *defines: str, directory: str = "usr/lib64") -> Path:
-    """A driver root with the stub in it."""
-    assert COMPILER is not None
-    library = root / directory / LIBRARY
-    library.parent.mkdir(parents=True)
-    options = ["-std=c11", "-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}", *defines]
-    subprocess.run([COMPILER, *options, "-o", str(library), str(STUB)], check=True)
-    return root
-
-
-def process() -> ProcessPoolExecutor:
-    """One fresh process."""
-    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
 
 
 @pytest.fixture(scope="module")
@@ -96,15 +47,6 @@ def old_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     root = build(tmp_path_factory.mktemp("old-driver"), "-DOLD_DRIVER")
     with process() as executor:
         yield Session(executor, root)
-
-
-def failure(call: Callable[..., object], *arguments: object) -> tuple[Return, str] | None:
-    """The code and text of the error that a call fails with; None when it succeeds."""
-    try:
-        call(*arguments)
-    except NvmlError as error:
-        return error.code, str(error)
-    return None
 
 
 # The system and its GPUs
@@ -132,6 +74,7 @@ def facts(nvml: NvmlLibrary) -> dict[str, object]:
         "capability": nvml.compute_capability(gpu),
         "memory": nvml.memory_total(gpu),
         "pci": nvml.pci(gpu),
+        "module": nvml.module_id(gpu),
         "addressing": nvml.addressing_mode(gpu),
         "links": [nvml.nvlink_active(gpu, link) for link in (0, 3)],
         "fabric": nvml.fabric(gpu),
@@ -151,6 +94,7 @@ def test_facts_of_a_gpu(driver: Session) -> None:
         "capability": (9, 1),
         "memory": 81559 << 20,
         "pci": Pci(0x10, 0x3B, 0x1C, 0x233010DE, 0x16C110DE),
+        "module": 7,
         "addressing": "ATS",
         "links": [True, False],
         "fabric": Fabric(FabricState.COMPLETED, "10111213-1415-1617-1819-1a1b1c1d1e1f", 5, 0, 1),
@@ -216,21 +160,42 @@ def test_answers_without_a_name_are_passed_on(driver: Session) -> None:
     assert driver(novelties) == (99, "7", ())
 
 
-def twice(nvml: NvmlLibrary) -> tuple[object, ...]:
-    """Shutting down one gateway of two, and then using both."""
-    other = NvmlLibrary()
-    other.initialize()
-    other.shutdown()
-    counted = other.device_count()
-    nvml.shutdown()
-    unusable = failure(nvml.device_count)
-    nvml.initialize()
-    return counted, unusable
+def health(nvml: NvmlLibrary) -> list[object]:
+    """What is asked about the health of GPU 0, and of one that answers otherwise."""
+    gpu, other = nvml.device_by_index(0), nvml.device_by_index(2)
+    return [
+        (nvml.remapped_rows(gpu), failure(nvml.remapped_rows, other)),
+        (failure(nvml.retired_pages_pending, gpu), nvml.retired_pages_pending(other)),
+        (nvml.recovery_action(gpu), failure(nvml.recovery_action, other)),
+        (nvml.nvlink_peers(gpu, other), nvml.nvlink_peers(other, gpu), failure(nvml.nvlink_peers, gpu, gpu)),
+    ]
 
 
 @needs_compiler
-def test_initializations_are_counted(driver: Session) -> None:
-    assert driver(twice) == (3, (Return.UNINITIALIZED, "nvmlDeviceGetCount: UNINITIALIZED"))
+def test_health(driver: Session) -> None:
+    assert driver(health) == [
+        (RemappedRows(4, 3, True, False), (Return.NOT_SUPPORTED, "nvmlDeviceGetRemappedRows: NOT_SUPPORTED")),
+        ((Return.NOT_SUPPORTED, "nvmlDeviceGetRetiredPagesPendingStatus: NOT_SUPPORTED"), True),
+        (RecoveryAction.DRAIN_AND_RESET, (Return.UNKNOWN, "nvmlDeviceGetFieldValues: UNKNOWN (recovery action 99)")),
+        (True, False, (Return.INVALID_ARGUMENT, "nvmlDeviceGetP2PStatus: INVALID_ARGUMENT")),
+    ]
+
+
+def modules(nvml: NvmlLibrary) -> list[int]:
+    """Module ids, asked for by several threads at once."""
+    gpu = nvml.device_by_index(0)
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(nvml.module_id(gpu))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [*found, *([] if failure(nvml.module_id, nvml.device_by_index(2)) else [-1])]
+
+
+@needs_compiler
+def test_threads_may_ask_at_once(driver: Session) -> None:
+    assert driver(modules) == [7] * 8
 
 
 # MIG
@@ -256,13 +221,17 @@ def test_an_old_driver_gives_profiles_without_names(old_driver: Session) -> None
 
 
 def missing(nvml: NvmlLibrary) -> object:
-    """A call that an old driver lacks."""
-    return failure(nvml.addressing_mode, nvml.device_by_index(0))
+    """A call, and a field of another, that an old driver lacks."""
+    gpu = nvml.device_by_index(0)
+    return [failure(nvml.addressing_mode, gpu), failure(nvml.recovery_action, gpu)]
 
 
 @needs_compiler
-def test_a_call_that_the_driver_lacks(old_driver: Session) -> None:
-    assert old_driver(missing) == (Return.FUNCTION_NOT_FOUND, "nvmlDeviceGetAddressingMode: FUNCTION_NOT_FOUND")
+def test_what_the_driver_lacks(old_driver: Session) -> None:
+    assert old_driver(missing) == [
+        (Return.FUNCTION_NOT_FOUND, "nvmlDeviceGetAddressingMode: FUNCTION_NOT_FOUND"),
+        (Return.NOT_SUPPORTED, "nvmlDeviceGetFieldValues: NOT_SUPPORTED (recovery action)"),
+    ]
 
 
 def mode(nvml: NvmlLibrary) -> list[object]:
@@ -402,60 +371,3 @@ def test_events_of_what_the_gpu_supports_then_errors_then_nothing(driver: Sessio
         None,
     ]
     assert NO_INSTANCE == 0xFFFFFFFF
-
-
-# Where the library is found
-
-
-def starts(driver_root: Path | None) -> tuple[Return, str] | None:
-    """Why a gateway cannot be initialized; None when it can."""
-    return failure(NvmlLibrary(driver_root).initialize)
-
-
-@pytest.mark.parametrize("directory", LIBRARY_DIRECTORIES)
-def test_the_library_is_found_below_the_driver_root(tmp_path: Path, directory: str) -> None:
-    (tmp_path / directory).mkdir(parents=True, exist_ok=True)
-    library = tmp_path / directory / LIBRARY
-    library.touch()
-    assert find_library(tmp_path) == library
-
-
-def test_a_root_without_the_library_has_none(tmp_path: Path) -> None:
-    assert find_library(tmp_path) is None
-
-
-def test_the_first_directory_counts(tmp_path: Path) -> None:
-    for directory in LIBRARY_DIRECTORIES:
-        (tmp_path / directory).mkdir(parents=True, exist_ok=True)
-        (tmp_path / directory / LIBRARY).touch()
-    assert find_library(tmp_path) == tmp_path / LIBRARY_DIRECTORIES[0] / LIBRARY
-
-
-def test_a_library_that_cannot_be_loaded_says_so(tmp_path: Path) -> None:
-    (tmp_path / LIBRARY).write_text("not a library")
-    with process() as executor:
-        found = executor.submit(starts, tmp_path).result()
-    assert found is not None
-    code, text = found
-    assert code is Return.LIBRARY_NOT_FOUND
-    assert text.startswith("dlopen: LIBRARY_NOT_FOUND (")
-    assert str(tmp_path / LIBRARY) in text
-
-
-@pytest.mark.skipif(
-    find_library(Path("/")) is not None,
-    reason="this machine has a driver of its own",
-)
-def test_without_a_library_there_is_none(tmp_path: Path) -> None:
-    with process() as executor:
-        for root in (tmp_path, None):
-            found = executor.submit(starts, root).result()
-            assert found == (Return.LIBRARY_NOT_FOUND, "nvmlInitWithFlags: LIBRARY_NOT_FOUND")
-
-
-@needs_compiler
-def test_a_library_that_appears_later_is_found_by_the_same_process(tmp_path: Path) -> None:
-    with process() as executor:
-        assert executor.submit(starts, tmp_path).result() is not None
-        build(tmp_path)
-        assert executor.submit(starts, tmp_path).result() is None

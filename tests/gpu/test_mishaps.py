@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.nvml import DeviceHandle, MigMode, Nvml, NvmlError, Placement, Return
+from dra_driver.gpu.nvml import (
+    DeviceHandle,
+    Fabric,
+    FabricState,
+    MigMode,
+    Nvml,
+    NvmlError,
+    Placement,
+    RecoveryAction,
+    RemappedRows,
+    Return,
+)
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.description import parse_description
 from dra_driver.gpu.simulation.faults import Fault
@@ -151,6 +162,174 @@ def test_a_reset_brings_a_lost_gpu_back_empty(split: TestNode) -> None:
     make_instance(nvml, gpu, 4, 0)
 
 
+# GPUs that come and go
+
+
+def addresses(nvml: Nvml) -> list[str]:
+    """Where the GPUs are that NVML has, by its indexes."""
+    return [nvml.pci(nvml.device_by_index(index)).address for index in range(nvml.device_count())]
+
+
+FIRST, SECOND, THIRD, FOURTH = "0000:17:00.0", "0000:65:00.0", "0000:ca:00.0", "0000:e3:00.0"
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> TestNode:
+    """Four A30 in MIG mode."""
+    return make_node(tmp_path, "a30x4-mig")
+
+
+def test_gpus_are_enumerated_by_the_initialization(four: TestNode) -> None:
+    nvml, node = four.nvml, four.node
+    gpu = nvml.device_by_index(1)
+    uuid = nvml.uuid(gpu)
+    node.unplug(1)
+    assert nvml.device_count() == 4
+    assert refusal(nvml.uuid, gpu) is Return.GPU_IS_LOST
+    assert refusal(nvml.device_by_index, 1) is Return.GPU_IS_LOST
+    fresh = node.nvml()
+    fresh.initialize()
+    assert addresses(fresh) == [FIRST, THIRD, FOURTH]
+    assert [fresh.minor(fresh.device_by_index(index)) for index in range(3)] == [0, 2, 3]
+    assert refusal(fresh.device_by_uuid, uuid) is Return.NOT_FOUND
+    assert refusal(fresh.device_by_index, 3) is Return.INVALID_ARGUMENT
+    node.plug(1)
+    assert addresses(fresh) == [FIRST, THIRD, FOURTH]
+    assert refusal(nvml.uuid, gpu) is Return.GPU_IS_LOST
+    again = node.nvml()
+    again.initialize()
+    assert addresses(again) == [FIRST, SECOND, THIRD, FOURTH]
+    assert again.uuid(again.device_by_index(1)) == uuid
+
+
+@pytest.mark.parametrize("driver", ["vfio-pci", None])
+def test_a_gpu_of_another_driver_is_not_nvmls(four: TestNode, driver: str | None) -> None:
+    nvml, node = four.nvml, four.node
+    make_instance(nvml, nvml.device_by_index(2), 0, 0)
+    node.bind_driver(2, driver)
+    assert refusal(nvml.device_by_index, 2) is Return.GPU_IS_LOST
+    fresh = node.nvml()
+    fresh.initialize()
+    assert addresses(fresh) == [FIRST, SECOND, FOURTH]
+    node.bind_driver(2, "nvidia")
+    again = node.nvml()
+    again.initialize()
+    assert again.mig_devices(again.device_by_index(2)) == ()
+    assert again.mig_mode(again.device_by_index(2)) == MigMode(True, True)
+
+
+def test_a_busy_gpu_is_not_given_to_another_driver(four: TestNode, process: subprocess.Popen[bytes]) -> None:
+    nvml, node = four.nvml, four.node
+    gpu = nvml.device_by_index(0)
+    node.occupy(nvml.uuid(gpu), process.pid)
+    files = sorted(node.driver_root.rglob("*"))
+    assert refusal(node.bind_driver, 0, "vfio-pci") is Return.IN_USE
+    assert (nvml.compute_processes(gpu), sorted(node.driver_root.rglob("*"))) == ((process.pid,), files)
+    node.unplug(0)
+    with pytest.raises(LookupError, match="GPU 0 is not plugged in"):
+        node.bind_driver(0, "nvidia")
+
+
+def test_a_gpu_that_is_put_in_while_no_driver_is_loaded_is_found_by_the_next(four: TestNode) -> None:
+    node = four.node
+    node.unplug(3)
+    node.bind_driver(0, "vfio-pci")
+    node.unload_driver()
+    node.plug(3)
+    node.load_driver()
+    fresh = node.nvml()
+    fresh.initialize()
+    assert addresses(fresh) == [SECOND, THIRD, FOURTH]
+
+
+# Health
+
+
+def test_a_healthy_gpu_says_so(tmp_path: Path) -> None:
+    nvml = make_node(tmp_path, "h100x8").nvml
+    gpu, other = nvml.device_by_index(0), nvml.device_by_index(1)
+    assert nvml.remapped_rows(gpu) == RemappedRows(0, 0, pending=False, failed=False)
+    assert nvml.recovery_action(gpu) is RecoveryAction.NONE
+    assert nvml.nvlink_peers(gpu, other)
+    assert not nvml.nvlink_peers(gpu, gpu)
+    assert refusal(nvml.retired_pages_pending, gpu) is Return.NOT_SUPPORTED
+
+
+def test_memory_of_older_gpus_is_retired_by_pages(tmp_path: Path) -> None:
+    node = SimulatedNode.create(
+        tmp_path, parse_description(FAULTY_NODE.replace("H100-SXM5-80GB, count: 2, mig: true", "T4-PCIE-16GB"), ""), ""
+    )
+    nvml = node.nvml()
+    nvml.initialize()
+    gpu = nvml.device_by_index(0)
+    assert not nvml.retired_pages_pending(gpu)
+    assert refusal(nvml.remapped_rows, gpu) is Return.NOT_SUPPORTED
+    node.set_retired_pages_pending(0, True)
+    assert nvml.retired_pages_pending(gpu)
+    node.reset_gpu(0)
+    assert not nvml.retired_pages_pending(gpu)
+
+
+def test_nvlinks_that_are_down_reach_nobody(tmp_path: Path) -> None:
+    node = make_node(tmp_path, "h100x8")
+    nvml = node.nvml
+    gpus = [nvml.device_by_index(index) for index in range(3)]
+    node.node.set_nvlinks(0, up=False)
+    assert [nvml.nvlink_active(gpus[0], link) for link in range(18)] == [False] * 18
+    assert [nvml.nvlink_peers(*pair) for pair in ((gpus[0], gpus[1]), (gpus[1], gpus[2]))] == [False, True]
+    node.node.set_nvlinks(0, up=True)
+    assert nvml.nvlink_peers(gpus[1], gpus[0])
+
+
+def test_split_gpus_have_no_peers(split: TestNode) -> None:
+    nvml = split.nvml
+    assert nvml.set_mig_mode(nvml.device_by_index(0), False) is None
+    assert not nvml.nvlink_peers(nvml.device_by_index(0), nvml.device_by_index(1))
+    assert nvml.nvlink_active(nvml.device_by_index(0), 0)
+
+
+FABRIC_NODE = FAULTY_NODE + "fabric: {clusterUUID: 5a1f6c1e, clique: 3}\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (None, Fabric(FabricState.COMPLETED, "5a1f6c1e", 3, 0, 9)),
+        (FabricState.COMPLETED, Fabric(FabricState.COMPLETED, "5a1f6c1e", 3, 0, 9)),
+        (FabricState.IN_PROGRESS, Fabric(FabricState.IN_PROGRESS, health_mask=9)),
+        (FabricState.NOT_STARTED, Fabric(FabricState.NOT_STARTED, health_mask=9)),
+    ],
+)
+def test_a_fabric_may_be_ill(tmp_path: Path, state: FabricState | None, expected: Fabric) -> None:
+    node = SimulatedNode.create(tmp_path, parse_description(FABRIC_NODE, ""), "")
+    nvml = node.nvml()
+    nvml.initialize()
+    node.set_fabric(0, state, health_mask=9)
+    assert [nvml.fabric(nvml.device_by_index(index)) for index in (0, 1)] == [
+        expected,
+        Fabric(FabricState.COMPLETED, "5a1f6c1e", 3),
+    ]
+    node.set_fabric(0, FabricState.COMPLETED, status=Return.NOT_READY)
+    assert nvml.fabric(nvml.device_by_index(0)).status == Return.NOT_READY
+
+
+@pytest.mark.parametrize("action", RecoveryAction)
+def test_a_reset_repairs_what_a_reset_can(tmp_path: Path, action: RecoveryAction) -> None:
+    node = make_node(tmp_path, "h100x8")
+    nvml, gpu = node.nvml, node.nvml.device_by_index(4)
+    node.node.set_remapped_rows(4, RemappedRows(3, 2, pending=True, failed=True))
+    node.node.set_recovery_action(4, action)
+    node.node.set_nvlinks(4, up=False)
+    node.node.set_fabric(4, FabricState.NOT_STARTED)
+    assert (nvml.remapped_rows(gpu), nvml.recovery_action(gpu)) == (RemappedRows(3, 2, True, True), action)
+    node.node.reset_gpu(4)
+    assert nvml.remapped_rows(gpu) == RemappedRows(3, 2, pending=False, failed=True)
+    resets = (RecoveryAction.GPU_RESET, RecoveryAction.DRAIN_P2P, RecoveryAction.DRAIN_AND_RESET)
+    assert nvml.recovery_action(gpu) is (RecoveryAction.NONE if action in resets else action)
+    assert nvml.nvlink_active(gpu, 0)
+    assert nvml.fabric(gpu).state is FabricState.NOT_SUPPORTED
+
+
 # The driver
 
 
@@ -169,6 +348,32 @@ def test_without_a_driver_every_call_fails_alike(split: TestNode, code: Return) 
     again.initialize()
     assert again.mig_devices(gpu) == ()
     assert again.mig_mode(gpu) == MigMode(True, True)
+
+
+def test_a_driver_that_was_loaded_anew_knows_nothing_of_earlier_initializations(split: TestNode) -> None:
+    nvml, node = split.nvml, split.node
+    gpu = nvml.device_by_index(0)
+    node.load_driver()
+    assert [refusal(call) for call in (nvml.device_count, nvml.driver_version)] == [Return.UNKNOWN] * 2
+    assert refusal(nvml.uuid, gpu) is Return.UNKNOWN
+    assert refusal(nvml.shutdown) is Return.UNKNOWN
+    nvml.initialize()
+    assert nvml.device_count() == 8
+
+
+def test_an_upgraded_driver_has_another_version_and_other_libraries(split: TestNode) -> None:
+    node = split.node
+    node.load_driver("580.95.05")
+    nvml = node.nvml()
+    nvml.initialize()
+    assert nvml.driver_version() == "580.95.05"
+    libraries = node.driver_root / "usr/lib/x86_64-linux-gnu"
+    assert (libraries / "libcuda.so").resolve().name == "libcuda.so.580.95.05"
+    assert list(libraries.glob("*570*")) == []
+    node.load_driver()
+    again = node.nvml()
+    again.initialize()
+    assert again.driver_version() == "580.95.05"
 
 
 # Calls that fail

@@ -5,69 +5,25 @@ Follows NVML's documented return codes and what is seen on boards: instance ids,
 profile, engines that run out, modes that stay pending while a process runs.
 """
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
-
-from ..nvml import MigMode, NvmlError, Placement, Return
+from ..nvml import (
+    Architecture,
+    Fabric,
+    FabricState,
+    MigMode,
+    NvmlError,
+    Placement,
+    RecoveryAction,
+    RemappedRows,
+    Return,
+)
+from ..pci import NVIDIA_DRIVER
 from .models import BoardModel, ProfileModel
+from .state import BoardState, ComputeInstanceState, GpuInstanceState
 
 COMPUTE_PROFILES = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
 """Slices of a compute instance -> its profile's id, which is its NVML constant too."""
 
-
-@dataclass(slots=True)
-class ComputeInstanceState:
-    """A compute instance that exists."""
-
-    id: int
-    profile_id: int
-
-
-@dataclass(slots=True)
-class GpuInstanceState:
-    """A GPU instance that exists."""
-
-    id: int
-    profile_id: int
-    start: int
-    size: int
-    compute_instances: list[ComputeInstanceState] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class ProcessState:
-    """A process that uses the GPU, or one MIG device of it (`gpu_instance` -1: the whole GPU)."""
-
-    pid: int
-    gpu_instance: int = -1
-    compute_instance: int = -1
-
-
-@dataclass(slots=True)
-class BoardState:
-    """All that a board remembers."""
-
-    mig_current: bool = False
-    mig_pending: bool = False
-    lost: bool = False
-    gpu_instances: list[GpuInstanceState] = field(default_factory=list)
-    processes: list[ProcessState] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON form."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(value: dict[str, Any]) -> "BoardState":
-        """The state from its JSON form."""
-        instances = [
-            GpuInstanceState(
-                **{**row, "compute_instances": [ComputeInstanceState(**one) for one in row["compute_instances"]]}
-            )
-            for row in value["gpu_instances"]
-        ]
-        processes = [ProcessState(**row) for row in value["processes"]]
-        return BoardState(value["mig_current"], value["mig_pending"], value["lost"], instances, processes)
+_CURED_BY_RESET = (RecoveryAction.GPU_RESET, RecoveryAction.DRAIN_P2P, RecoveryAction.DRAIN_AND_RESET)
 
 
 class Board:
@@ -81,10 +37,12 @@ class Board:
 
     def mig_mode(self) -> MigMode:
         """The modes now and after the next reset."""
+        self._require_profiles("nvmlDeviceGetMigMode")
         return MigMode(self.state.mig_current, self.state.mig_pending)
 
     def set_mig_mode(self, enabled: bool) -> Return | None:
         """Ask for a mode. It stays pending while a process uses the GPU."""
+        self._require_profiles("nvmlDeviceSetMigMode")
         if not enabled and self.state.gpu_instances:
             raise NvmlError(Return.IN_USE, "nvmlDeviceSetMigMode", "GPU instances exist")
         self.state.mig_pending = enabled
@@ -94,14 +52,71 @@ class Board:
         return None
 
     def reset(self) -> None:
-        """A GPU reset: instances go, a pending mode becomes the current one."""
+        """A GPU reset: instances go, a pending mode becomes the current one, pending repairs are made.
+
+        Rows that were remapped stay so, a failed remapping stays failed, and a reboot that is asked for is still due.
+        """
         if self.state.processes:
             raise NvmlError(Return.IN_USE, "GPU reset", "processes run")
         self.state.gpu_instances.clear()
         self.state.mig_current = self.state.mig_pending
         self.state.lost = False
+        health = self.state.health
+        health.rows_pending = health.pages_pending = False
+        health.nvlinks_up = True
+        health.fabric_state, health.fabric_status, health.fabric_health = None, 0, 0
+        if health.recovery_action in _CURED_BY_RESET:
+            health.recovery_action = RecoveryAction.NONE
+
+    def probe(self) -> None:
+        """The NVIDIA driver takes the GPU over, as after it was plugged in or bound: nothing of before is left."""
+        self.reset()
+        self.state.slot.driver = NVIDIA_DRIVER
+        self.state.slot.probes += 1
+
+    # NVLink, fabric and memory
+
+    def reaches_peers(self) -> bool:
+        """Whether other GPUs can be reached over NVLink. Split GPUs reach none."""
+        return bool(self.model.nvlinks) and self.state.health.nvlinks_up and not self.state.mig_current
+
+    def nvlink_active(self, link: int) -> bool:
+        """The state of one link."""
+        if not 0 <= link < self.model.nvlinks:
+            code = Return.INVALID_ARGUMENT if self.model.nvlinks else Return.NOT_SUPPORTED
+            raise NvmlError(code, "nvmlDeviceGetNvLinkState", f"no link {link}")
+        return self.state.health.nvlinks_up
+
+    def fabric(self, described: Fabric) -> Fabric:
+        """How registration with the fabric stands; `described` is where it ends when all goes well."""
+        health = self.state.health
+        state = described.state if health.fabric_state is None else FabricState(health.fabric_state)
+        if state is not FabricState.COMPLETED:
+            return Fabric(state, status=health.fabric_status, health_mask=health.fabric_health)
+        return Fabric(state, described.cluster_uuid, described.clique, health.fabric_status, health.fabric_health)
+
+    def remapped_rows(self) -> RemappedRows:
+        """Rows of memory that were replaced."""
+        if self.model.architecture < Architecture.AMPERE:
+            raise NvmlError(Return.NOT_SUPPORTED, "nvmlDeviceGetRemappedRows")
+        health = self.state.health
+        rows = health.correctable_rows, health.uncorrectable_rows
+        return RemappedRows(*rows, pending=health.rows_pending, failed=health.rows_failed)
+
+    def retired_pages_pending(self) -> bool:
+        """Whether pages wait to be retired."""
+        if self.model.architecture >= Architecture.AMPERE:
+            raise NvmlError(Return.NOT_SUPPORTED, "nvmlDeviceGetRetiredPagesPendingStatus")
+        return self.state.health.pages_pending
 
     # GPU instances
+
+    def placements(self, profile_id: int) -> tuple[Placement, ...]:
+        """Where instances of a profile can be. From Hopper on this is known also while MIG mode is off."""
+        call = "nvmlDeviceGetGpuInstancePossiblePlacements"
+        if self.model.architecture < Architecture.HOPPER:
+            self.require_mig(call)
+        return self.profile(profile_id, call).placements
 
     def profile(self, profile_id: int, call: str) -> ProfileModel:
         """A profile by the driver's id."""
@@ -178,6 +193,11 @@ class Board:
         """Refuse what makes sense in MIG mode only."""
         if not self.state.mig_current:
             raise NvmlError(Return.NOT_SUPPORTED, call, "MIG mode is off")
+
+    def _require_profiles(self, call: str) -> None:
+        """Refuse what makes sense only on a GPU that can be split."""
+        if not self.model.profiles:
+            raise NvmlError(Return.NOT_SUPPORTED, call, "this GPU has no MIG")
 
     def _require_engines(self, wanted: ProfileModel, call: str) -> None:
         """Refuse a profile when a kind of engine, or the number of its instances, would run out."""

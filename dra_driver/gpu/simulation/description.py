@@ -12,6 +12,7 @@ gpus:
   numaNodes: [0, 1]
   pciAddresses: ["0000:1b:00.0", "0000:43:00.0"]
   pcieRoots: ["pci0000:15", "pci0000:3d"]
+  minors: [1, 0]            # of /dev/nvidiaN; NVML's indexes follow the PCI addresses
 fabric: {clusterUUID: 5a1f…, clique: 1}
 faults:                     # see dra_driver.gpu.simulation.faults
 - {call: nvmlDeviceCreateGpuInstanceWithPlacement, gpu: 0, code: INSUFFICIENT_RESOURCES, times: 1}
@@ -27,11 +28,13 @@ import yaml
 
 from ...resource.codec import DecodeError, Fields
 from ..nvml import NvmlError, Placement
-from .board import Board, BoardState
+from .board import Board
 from .faults import Fault, decode_fault, encode_fault
 from .models import BoardModel, ProfileModel, boards
+from .state import BoardState
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
+_LAST_MINOR = 253  # nvidia-modeset and nvidiactl have the next ones
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)+")
 
 
@@ -54,12 +57,13 @@ class InstanceDescription:
 
 @dataclass(frozen=True, slots=True)
 class GpuDescription:
-    """One simulated GPU."""
+    """One simulated GPU. `minor` is N of /dev/nvidiaN."""
 
     board: BoardModel
     pci_address: str
     numa_node: int
     pcie_root: str
+    minor: int
     mig: bool = False
     instances: tuple[InstanceDescription, ...] = ()
 
@@ -74,7 +78,7 @@ class FabricDescription:
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """A simulated node."""
+    """A simulated node. Its GPUs are in the order of their PCI addresses, which is NVML's."""
 
     driver_version: str
     cuda_version: str
@@ -83,8 +87,11 @@ class NodeDescription:
     faults: tuple[Fault, ...] = ()
 
     def with_mig(self, indexes: range) -> "NodeDescription":
-        """The same node with MIG mode on for the GPUs in `indexes`."""
-        gpus = (replace(gpu, mig=gpu.mig or index in indexes) for index, gpu in enumerate(self.gpus))
+        """The same node with MIG mode on for those GPUs in `indexes` that can be split."""
+        gpus = (
+            replace(gpu, mig=gpu.mig or (index in indexes and bool(gpu.board.profiles)))
+            for index, gpu in enumerate(self.gpus)
+        )
         return replace(self, gpus=tuple(gpus))
 
 
@@ -98,7 +105,7 @@ def load_description(name_or_path: str) -> NodeDescription:
     """The node that ships under this name, or else the one that this YAML file describes.
 
     `NAME-mig` is the shipped node with MIG mode on everywhere, `NAME-mixed` with it on in the second
-    half of the GPUs. Raises DescriptionError.
+    half of the GPUs; on GPUs that cannot be split it stays off. Raises DescriptionError.
     """
     shipped = shipped_nodes()
     base, _, mode = name_or_path.rpartition("-")
@@ -144,6 +151,7 @@ def encode_description(node: NodeDescription) -> dict[str, Any]:
                 "numaNodes": [gpu.numa_node],
                 "pciAddresses": [gpu.pci_address],
                 "pcieRoots": [gpu.pcie_root],
+                "minors": [gpu.minor],
             }
             for gpu in node.gpus
         ],
@@ -160,11 +168,15 @@ def _node(fields: Fields) -> NodeDescription:
     for address in given:
         if given.count(address) > 1:
             raise fields.error("gpus", f"two GPUs have the PCI address {address}")
+    minors = [gpu.minor for gpu in gpus if gpu.minor >= 0]
+    for minor in minors:
+        if minors.count(minor) > 1:
+            raise fields.error("gpus", f"two GPUs have the minor {minor}")
     fabric = fields.object("fabric")
     node = NodeDescription(
         driver_version=_version(fields, "driverVersion"),
         cuda_version=_version(fields, "cudaVersion"),
-        gpus=_with_addresses(gpus),
+        gpus=_with_minors(_with_addresses(gpus)),
         fabric=None if fabric is None else _fabric(fabric),
         faults=fields.objects("faults", decode_fault),
     )
@@ -198,10 +210,15 @@ def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:
     instances = fields.objects("instances", lambda instance: _instance(instance, board))
     if instances and not mig:
         raise fields.error("instances", "need mig: true")
+    if mig and not board.profiles:
+        raise fields.error("mig", f"{model} cannot be split")
     _check_fit(fields, board, instances)
     numa_nodes = _per_gpu(fields, "numaNodes", count, int)
     addresses = _per_gpu(fields, "pciAddresses", count, str)
     roots = _per_gpu(fields, "pcieRoots", count, str)
+    minors = _per_gpu(fields, "minors", count, int)
+    if any(not 0 <= minor <= _LAST_MINOR for minor in minors):
+        raise fields.error("minors", f"must be from 0 to {_LAST_MINOR}")
     for address in addresses:
         if not _PCI_ADDRESS.fullmatch(address):
             raise fields.error("pciAddresses", f"{address!r} is not of the form 0000:3b:00.0")
@@ -212,6 +229,7 @@ def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:
             pci_address=addresses[i] if addresses else "",
             numa_node=numa_nodes[i] if numa_nodes else -1,
             pcie_root=roots[i] if roots else "",
+            minor=minors[i] if minors else -1,
             mig=mig,
             instances=instances,
         )
@@ -253,8 +271,8 @@ def _check_fit(fields: Fields, board: BoardModel, instances: tuple[InstanceDescr
             raise fields.error(f"instances[{index}]", f"does not fit beside the others: {error.detail}") from None
 
 
-def _with_addresses(gpus: tuple[GpuDescription, ...]) -> tuple[GpuDescription, ...]:
-    """The GPUs, those without a PCI address on the next free bus from 0000:10 on."""
+def _with_addresses(gpus: tuple[GpuDescription, ...]) -> list[GpuDescription]:
+    """The GPUs in the order of their PCI addresses, those without one on the next free bus from 0000:10 on."""
     taken = {gpu.pci_address for gpu in gpus}
     free = (address for bus in range(0x10, 0x100) if (address := f"0000:{bus:02x}:00.0") not in taken)
     placed = []
@@ -262,4 +280,11 @@ def _with_addresses(gpus: tuple[GpuDescription, ...]) -> tuple[GpuDescription, .
         address = gpu.pci_address or next(free)
         domain, bus, _ = address.split(":")
         placed.append(replace(gpu, pci_address=address, pcie_root=gpu.pcie_root or f"pci{domain}:{bus}"))
-    return tuple(placed)
+    return sorted(placed, key=lambda gpu: int(re.sub("[:.]", "", gpu.pci_address), 16))
+
+
+def _with_minors(gpus: list[GpuDescription]) -> tuple[GpuDescription, ...]:
+    """The GPUs, those without a minor with the lowest free one."""
+    taken = {gpu.minor for gpu in gpus}
+    free = (minor for minor in range(_LAST_MINOR + 1) if minor not in taken)
+    return tuple(replace(gpu, minor=next(free)) if gpu.minor < 0 else gpu for gpu in gpus)

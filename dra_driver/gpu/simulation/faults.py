@@ -2,7 +2,7 @@
 """Injected faults: an NVML call that fails, takes long or never returns.
 
 call: nvmlGpuInstanceDestroy   # the NVML function
-gpu: 3                         # index; every GPU when left out
+gpu: 3                         # counted by PCI address, from 0; every GPU when left out
 code: IN_USE                   # the return code; none for a call that is only slow
 seconds: 0.5                   # how long it takes before that
 times: 2                       # how often; for ever when left out

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver of a simulated node has installed: device nodes, /proc and /sys entries, libraries.
+"""What the driver of a simulated node has installed: device nodes, /proc entries, libraries. For /sys see `sysfs`.
 
 Below one folder, laid out like a host's root. Device nodes are real character devices where the process
 may make them, empty files otherwise; nothing ever opens them here.
 """
 
-import contextlib
 import os
 import shutil
 import stat
@@ -17,6 +16,7 @@ MAJORS = {"nvidia": 195, "nvidiactl": 195, "nvidia-uvm": 510, "nvidia-caps": 235
 """As /proc/devices of the simulated node lists them."""
 
 _CTL_MINOR, _MODESET_MINOR = 255, 254
+_IOMMU = (10, 126)  # a miscellaneous device of the kernel's own
 _LIBRARIES = {
     "libcuda.so": "libcuda.so.1",
     "libnvidia-ml.so": "libnvidia-ml.so.1",
@@ -38,10 +38,10 @@ _INSTANCES_PER_GPU = 15
 _COMPUTES_PER_INSTANCE = 8
 
 
-def capability_minor(gpu: int, instance: int, compute: int | None = None) -> int:
-    """The minor of a MIG capability, as /proc/driver/nvidia-caps/mig-minors numbers them."""
+def capability_minor(minor: int, instance: int, compute: int | None = None) -> int:
+    """The minor of a MIG capability of the GPU with this minor, as /proc/driver/nvidia-caps/mig-minors numbers them."""
     per_instance = 1 + _COMPUTES_PER_INSTANCE
-    base = 3 + (gpu * _INSTANCES_PER_GPU + instance) * per_instance
+    base = 3 + (minor * _INSTANCES_PER_GPU + instance) * per_instance
     return base if compute is None else base + 1 + compute
 
 
@@ -55,38 +55,54 @@ class DriverFiles:
 
     def create(self, node: NodeDescription) -> None:
         """Make everything that does not depend on MIG instances."""
-        for index, gpu in enumerate(node.gpus):
-            _device_node(self._dev / f"nvidia{index}", MAJORS["nvidia"], index)
-            self._pci_device(gpu.pci_address, gpu.pcie_root, gpu.numa_node)
+        for gpu in node.gpus:
+            _device_node(self._dev / f"nvidia{gpu.minor}", MAJORS["nvidia"], gpu.minor)
         _device_node(self._dev / "nvidiactl", MAJORS["nvidiactl"], _CTL_MINOR)
         _device_node(self._dev / "nvidia-modeset", MAJORS["nvidia"], _MODESET_MINOR)
         _device_node(self._dev / "nvidia-uvm", MAJORS["nvidia-uvm"], 0)
         _device_node(self._dev / "nvidia-uvm-tools", MAJORS["nvidia-uvm"], 1)
+        _device_node(self._dev / "iommu", *_IOMMU)
         lines = "".join(f"{major:3} {name}\n" for name, major in MAJORS.items())
         _text(self.root / "proc/devices", f"Character devices:\n{lines}\nBlock devices:\n")
-        _text(
-            self.root / "proc/driver/nvidia/version", f"NVRM version: simulated Kernel Module {node.driver_version}\n"
-        )
         for name, minor in (("config", 1), ("monitor", 2)):
             self._add_capability(Path("mig") / name, minor)
-        self._installed_files(node.driver_version)
+        products = {gpu.board.pci_device_id >> 16: gpu.board.pci_name for gpu in node.gpus}
+        lines = "".join(f"\t{number:04x}  {name}\n" for number, name in sorted(products.items()))
+        _text(self.root / "usr/share/misc/pci.ids", f"10de  NVIDIA Corporation\n{lines}")
+        self.install(node.driver_version)
 
-    def add_gpu_instance(self, gpu: int, instance: int) -> None:
+    def install(self, version: str) -> None:
+        """Install this version of the driver in place of any other."""
+        libraries = self.root / "usr/lib/x86_64-linux-gnu"
+        for name, soname in _LIBRARIES.items():
+            for old in libraries.glob(f"{name}*"):
+                old.unlink()
+            _text(libraries / f"{name}.{version}", f"simulated {name}\n", 0o755)
+            for link, target in ((soname, f"{name}.{version}"), (name, soname)):
+                (libraries / link).symlink_to(target)
+        for name in _BINARIES:
+            _text(self.root / "usr/bin" / name, f"#!/bin/sh\necho '{name}, simulated, driver {version}'\n", 0o755)
+        shutil.rmtree(self.root / "lib/firmware/nvidia", ignore_errors=True)
+        for name in ("gsp_ga10x.bin", "gsp_tu10x.bin"):
+            _text(self.root / "lib/firmware/nvidia" / version / name, "simulated firmware\n")
+        _text(self.root / "proc/driver/nvidia/version", f"NVRM version: simulated Kernel Module {version}\n")
+
+    def add_gpu_instance(self, minor: int, instance: int) -> None:
         """The access file and device node of a new GPU instance."""
-        self._add_capability(Path(f"gpu{gpu}/mig/gi{instance}/access"), capability_minor(gpu, instance))
+        self._add_capability(Path(f"gpu{minor}/mig/gi{instance}/access"), capability_minor(minor, instance))
 
-    def remove_gpu_instance(self, gpu: int, instance: int) -> None:
+    def remove_gpu_instance(self, minor: int, instance: int) -> None:
         """Those of a destroyed one."""
-        self._remove_capability(f"gpu{gpu}/mig/gi{instance}", capability_minor(gpu, instance))
+        self._remove_capability(f"gpu{minor}/mig/gi{instance}", capability_minor(minor, instance))
 
-    def add_compute_instance(self, gpu: int, instance: int, compute: int) -> None:
+    def add_compute_instance(self, minor: int, instance: int, compute: int) -> None:
         """The access file and device node of a new compute instance."""
-        path = Path(f"gpu{gpu}/mig/gi{instance}/ci{compute}/access")
-        self._add_capability(path, capability_minor(gpu, instance, compute))
+        path = Path(f"gpu{minor}/mig/gi{instance}/ci{compute}/access")
+        self._add_capability(path, capability_minor(minor, instance, compute))
 
-    def remove_compute_instance(self, gpu: int, instance: int, compute: int) -> None:
+    def remove_compute_instance(self, minor: int, instance: int, compute: int) -> None:
         """Those of a destroyed one."""
-        self._remove_capability(f"gpu{gpu}/mig/gi{instance}/ci{compute}", capability_minor(gpu, instance, compute))
+        self._remove_capability(f"gpu{minor}/mig/gi{instance}/ci{compute}", capability_minor(minor, instance, compute))
 
     def _add_capability(self, path: Path, minor: int) -> None:
         _text(self._capabilities / path, f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
@@ -95,27 +111,6 @@ class DriverFiles:
     def _remove_capability(self, folder: str, minor: int) -> None:
         shutil.rmtree(self._capabilities / folder, ignore_errors=True)
         (self._dev / f"nvidia-caps/nvidia-cap{minor}").unlink(missing_ok=True)
-
-    def _pci_device(self, address: str, root_complex: str, numa_node: int) -> None:
-        devices = self.root / "sys/bus/pci/devices"
-        target = self.root / "sys/devices" / root_complex / address
-        _text(target / "numa_node", f"{numa_node}\n")
-        _text(target / "vendor", "0x10de\n")
-        devices.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            (devices / address).symlink_to(Path("../../../devices") / root_complex / address)
-
-    def _installed_files(self, version: str) -> None:
-        libraries = self.root / "usr/lib/x86_64-linux-gnu"
-        for name, soname in _LIBRARIES.items():
-            _text(libraries / f"{name}.{version}", f"simulated {name}\n", 0o755)
-            for link, target in ((soname, f"{name}.{version}"), (name, soname)):
-                with contextlib.suppress(FileExistsError):
-                    (libraries / link).symlink_to(target)
-        for name in _BINARIES:
-            _text(self.root / "usr/bin" / name, f"#!/bin/sh\necho '{name}, simulated, driver {version}'\n", 0o755)
-        for name in ("gsp_ga10x.bin", "gsp_tu10x.bin"):
-            _text(self.root / "lib/firmware/nvidia" / version / name, "simulated firmware\n")
 
 
 def _text(path: Path, text: str, mode: int = 0o644) -> None:

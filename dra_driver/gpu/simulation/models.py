@@ -21,7 +21,9 @@ class ProfileModel:
 
 @dataclass(frozen=True, slots=True)
 class BoardModel:
-    """One kind of GPU."""
+    """One kind of GPU. `pci_name` is how pci.ids calls it, `bar1_mib` the size of the window on its memory. Boards that
+    cannot be split have neither memory slices nor profiles.
+    """
 
     model: str
     product_name: str
@@ -29,6 +31,9 @@ class BoardModel:
     compute_capability: tuple[int, int]
     memory_mib: int
     pci_device_id: int
+    pci_subsystem_id: int
+    pci_name: str
+    bar1_mib: int
     nvlinks: int
     memory_slices: int
     profiles: tuple[ProfileModel, ...]
@@ -58,9 +63,12 @@ def _board(row: dict[str, Any]) -> BoardModel:
         compute_capability=(major, minor),
         memory_mib=row["memoryMiB"],
         pci_device_id=row["pciDeviceId"],
+        pci_subsystem_id=row["pciSubsystemId"],
+        pci_name=row["pciName"],
+        bar1_mib=row["bar1MiB"],
         nvlinks=row["nvlinks"],
-        memory_slices=row["memorySlices"],
-        profiles=tuple(_profile(name, profile) for name, profile in row["profiles"].items()),
+        memory_slices=row.get("memorySlices", 0),
+        profiles=tuple(_profile(name, profile) for name, profile in row.get("profiles", {}).items()),
     )
 
 

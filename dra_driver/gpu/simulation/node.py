@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated node as its owner handles it: made, occupied, broken, reset."""
+"""A simulated node as its owner handles it: made, occupied, broken, repaired, rebuilt.
 
-import functools
-from collections.abc import Callable, Iterable
+GPUs are counted in the order of their PCI addresses, those that are unplugged or of another driver included. As long
+as the NVIDIA driver has them all, that is their NVML index.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..nvml import NO_INSTANCE, EventType, Return
-from .board import COMPUTE_PROFILES, Board, BoardState, GpuInstanceState, ProcessState
+from ..nvml import NO_INSTANCE, EventType, FabricState, NvmlError, RecoveryAction, RemappedRows, Return
+from ..pci import NVIDIA_DRIVER
+from .board import COMPUTE_PROFILES, Board
 from .description import DescriptionError, GpuDescription, NodeDescription
 from .faults import Fault
 from .files import DriverFiles
 from .gateway import SimulatedNvml, gpu_uuid, mig_uuid
+from .state import BoardState, GpuInstanceState, ProcessState
 from .store import Store, SystemState
+from .sysfs import SysFiles
 
 
 class SimulatedNode:
@@ -21,6 +28,7 @@ class SimulatedNode:
         self.root = root
         self._store = Store(root / "state")
         self._files = DriverFiles(root / "driver")
+        self._sysfs = SysFiles(root / "driver")
 
     @classmethod
     def create(cls, root: Path, description: NodeDescription, identity: str) -> "SimulatedNode":
@@ -52,63 +60,130 @@ class SimulatedNode:
     def occupy(self, uuid: str, pid: int) -> None:
         """Let process `pid` use a GPU or MIG device for as long as it lives, or until `vacate`."""
         index, instance, compute = self._find(uuid)
-        self._change(index, lambda board: board.state.processes.append(ProcessState(pid, instance, compute)))
+        with self._changing(index) as board:
+            board.state.processes.append(ProcessState(pid, instance, compute))
 
     def vacate(self, pid: int) -> None:
         """Process `pid` uses no GPU any more."""
-
-        def leave(board: Board) -> None:
-            board.state.processes = [one for one in board.state.processes if one.pid != pid]
-
         for index in range(len(self._description().gpus)):
-            self._change(index, leave)
+            with self._changing(index) as board:
+                board.state.processes = [one for one in board.state.processes if one.pid != pid]
 
     def inject(self, fault: Fault) -> None:
         """From now on, a call fails or is slow."""
-        self._change_system(lambda system: system.faults.append(fault))
+        with self._changing_system() as system:
+            system.faults.append(fault)
 
     def clear_faults(self) -> None:
         """No call fails or is slow any more."""
-        self._change_system(lambda system: system.faults.clear())
+        with self._changing_system() as system:
+            system.faults.clear()
+
+    # The driver
 
     def unload_driver(self, code: Return = Return.DRIVER_NOT_LOADED) -> None:
-        """Take the driver away: every call fails with `code`, and MIG instances are gone as after a reboot."""
-
-        def unload(system: SystemState) -> None:
+        """Take the driver away: every call fails with `code`, no GPU is bound to it, and what ran on them is gone."""
+        with self._changing_system() as system:
             system.absent = code
-
-        self._change_system(unload)
         for index in range(len(self._description().gpus)):
-            self._change(index, functools.partial(self._forget_instances, index))
+            if self._store.read_board(index).slot.is_nvidias:
+                self._rebind(index, None)
+        self._sysfs.unload_module()
 
-    def load_driver(self) -> None:
-        """Bring the driver back."""
+    def load_driver(self, version: str | None = None) -> None:
+        """Bring the driver back, or put one of another `version` in its place. It takes every GPU that has none.
 
-        def load(system: SystemState) -> None:
+        Whoever initialized NVML before has to do it again.
+        """
+        before = self._store.read_system()
+        if before.absent is None:
+            self.unload_driver()
+        now = version or before.driver_version or self._description().driver_version
+        self._files.install(now)
+        self._sysfs.load_module(now)
+        for index in range(len(self._description().gpus)):
+            slot = self._store.read_board(index).slot
+            if slot.plugged and slot.driver is None:
+                self._rebind(index, NVIDIA_DRIVER)
+        with self._changing_system() as system:
             system.absent = None
+            system.driver_loads += 1
+            system.driver_version = now
 
-        self._change_system(load)
+    def bind_driver(self, index: int, driver: str | None) -> None:
+        """Give a GPU to another kernel driver (`nvidia`, `vfio-pci`), or to none.
+
+        Raises NvmlError with IN_USE, and changes nothing, while processes use it: the kernel would wait for these.
+        """
+        state = self._store.read_board(index)
+        if not state.slot.plugged:
+            raise LookupError(f"GPU {index} is not plugged in")
+        if state.processes:
+            raise NvmlError(Return.IN_USE, "unbind", f"processes use GPU {index}")
+        self._rebind(index, driver)
+
+    def unplug(self, index: int) -> None:
+        """A GPU is taken out, whatever uses it."""
+        self._rebind(index, None)
+        with self._changing(index) as board:
+            board.state.slot.plugged = False
+        self._sysfs.unplug(self._gpu(index))
+
+    def plug(self, index: int) -> None:
+        """It is put in again; the NVIDIA driver takes it if it is loaded."""
+        with self._changing(index) as board:
+            board.state.slot.plugged = True
+        self._sysfs.plug(index, self._gpu(index))
+        if self._store.read_system().absent is None:
+            self._rebind(index, NVIDIA_DRIVER)
+
+    # Health
+
+    def set_nvlinks(self, index: int, up: bool) -> None:
+        """All NVLinks of a GPU go down, or come up again."""
+        with self._changing(index) as board:
+            board.state.health.nvlinks_up = up
+
+    def set_fabric(
+        self, index: int, state: FabricState | None = None, *, health_mask: int = 0, status: Return | None = None
+    ) -> None:
+        """How a GPU's registration with the NVLink fabric stands; `state` None: as the description has it."""
+        with self._changing(index) as board:
+            health = board.state.health
+            health.fabric_state = None if state is None else int(state)
+            health.fabric_health, health.fabric_status = health_mask, int(status or 0)
+
+    def set_remapped_rows(self, index: int, rows: RemappedRows) -> None:
+        """Rows of a GPU's memory were replaced, are to be at its next reset, or could not be."""
+        with self._changing(index) as board:
+            health = board.state.health
+            health.correctable_rows, health.uncorrectable_rows = rows.correctable, rows.uncorrectable
+            health.rows_pending, health.rows_failed = rows.pending, rows.failed
+
+    def set_retired_pages_pending(self, index: int, pending: bool) -> None:
+        """Pages of a GPU's memory are to be retired at its next reset. GPUs since Ampere remap rows instead."""
+        with self._changing(index) as board:
+            board.state.health.pages_pending = pending
+
+    def set_recovery_action(self, index: int, action: RecoveryAction) -> None:
+        """The driver asks for this to bring a GPU back to health."""
+        with self._changing(index) as board:
+            board.state.health.recovery_action = int(action)
 
     def reset_gpu(self, index: int) -> None:
-        """Reset a GPU: its instances go, and a pending MIG mode becomes the current one.
+        """Reset a GPU: its instances go, a pending MIG mode becomes the current one, pending repairs are made.
 
         Raises NvmlError with IN_USE, and changes nothing, while processes use it.
         """
-
-        def reset(board: Board) -> None:
+        with self._changing(index) as board:
             instances = list(board.state.gpu_instances)
             board.reset()
             self._remove_files(index, instances)
 
-        self._change(index, reset)
-
     def lose_gpu(self, index: int) -> None:
         """A GPU falls off the bus; `reset_gpu` brings it back."""
-
-        def lose(board: Board) -> None:
+        with self._changing(index) as board:
             board.state.lost = True
-
-        self._change(index, lose)
 
     def raise_event(self, uuid: str, kind: EventType, data: int) -> None:
         """Report an event of a GPU or MIG device to every waiting event set; for XIDs, `data` is the XID."""
@@ -129,18 +204,21 @@ class SimulatedNode:
         self._store.events.touch()
         self._store.write_system(SystemState(identity=identity, faults=list(description.faults)))
         self._files.create(description)
+        self._sysfs.load_module(description.driver_version)
         for index, gpu in enumerate(description.gpus):
-            self._store.write_board(index, self._initial_board(index, gpu))
+            self._sysfs.plug(index, gpu)
+            self._sysfs.bind(gpu, NVIDIA_DRIVER)
+            self._store.write_board(index, self._initial_board(gpu))
         self._store.write_description(description)
 
-    def _initial_board(self, index: int, gpu: GpuDescription) -> BoardState:
+    def _initial_board(self, gpu: GpuDescription) -> BoardState:
         board = Board(gpu.board, BoardState(mig_current=gpu.mig, mig_pending=gpu.mig))
         for wanted in gpu.instances:
             profile, placement = wanted.on(gpu.board)
             instance = board.create_gpu_instance(profile.info.id, placement)
-            self._files.add_gpu_instance(index, instance.id)
+            self._files.add_gpu_instance(gpu.minor, instance.id)
             compute = board.create_compute_instance(instance.id, COMPUTE_PROFILES[profile.info.slice_count])
-            self._files.add_compute_instance(index, instance.id, compute.id)
+            self._files.add_compute_instance(gpu.minor, instance.id, compute.id)
         return board.state
 
     # Changing it
@@ -151,28 +229,42 @@ class SimulatedNode:
             raise DescriptionError(f"no simulated node in {self.root}")
         return description
 
-    def _change(self, index: int, change: Callable[[Board], None]) -> None:
-        model = self._description().gpus[index].board
+    def _gpu(self, index: int) -> GpuDescription:
+        return self._description().gpus[index]
+
+    @contextlib.contextmanager
+    def _changing(self, index: int) -> Iterator[Board]:
+        """A board, for changing; an error leaves it as it was."""
+        model = self._gpu(index).board
         with self._store.lock(f"gpu-{index}"):
             board = Board(model, self._store.read_board(index))
-            change(board)
+            yield board
             self._store.write_board(index, board.state)
 
-    def _change_system(self, change: Callable[[SystemState], None]) -> None:
+    @contextlib.contextmanager
+    def _changing_system(self) -> Iterator[SystemState]:
         with self._store.lock("system"):
             system = self._store.read_system()
-            change(system)
+            yield system
             self._store.write_system(system)
 
-    def _forget_instances(self, index: int, board: Board) -> None:
-        self._remove_files(index, board.state.gpu_instances)
-        board.state.gpu_instances.clear()
+    def _rebind(self, index: int, driver: str | None) -> None:
+        with self._changing(index) as board:
+            self._remove_files(index, board.state.gpu_instances)
+            board.state.gpu_instances.clear()
+            board.state.processes.clear()
+            if driver == NVIDIA_DRIVER:
+                board.probe()
+            else:
+                board.state.slot.driver = driver
+        self._sysfs.bind(self._gpu(index), driver)
 
     def _remove_files(self, index: int, instances: Iterable[GpuInstanceState]) -> None:
+        minor = self._gpu(index).minor
         for instance in instances:
             for compute in instance.compute_instances:
-                self._files.remove_compute_instance(index, instance.id, compute.id)
-            self._files.remove_gpu_instance(index, instance.id)
+                self._files.remove_compute_instance(minor, instance.id, compute.id)
+            self._files.remove_gpu_instance(minor, instance.id)
 
     def _find(self, uuid: str) -> tuple[int, int, int]:
         """(GPU index, GPU instance, compute instance) of a UUID; -1 for the instances of a whole GPU."""

@@ -18,19 +18,22 @@ from typing import Any
 
 from ...resource.codec import Fields
 from ..nvml import Return
-from .board import BoardState
 from .description import NodeDescription, decode_description, encode_description
 from .faults import Fault, decode_fault, encode_fault
+from .state import BoardState
 
 
 @dataclass(slots=True)
 class SystemState:
     """The driver as a whole. `absent` is the code that initialization fails with, None when it is loaded;
-    `identity` keeps the UUIDs of two nodes with one description apart.
+    `driver_loads` counts how often it was loaded again, `driver_version` is empty for the described one; `identity`
+    keeps the UUIDs of two nodes with one description apart.
     """
 
     identity: str = ""
     absent: Return | None = None
+    driver_loads: int = 0
+    driver_version: str = ""
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -84,6 +87,8 @@ class Store:
         value = {
             "identity": state.identity,
             "absent": None if state.absent is None else state.absent.name,
+            "driverLoads": state.driver_loads,
+            "driverVersion": state.driver_version,
             "faults": [encode_fault(fault) for fault in state.faults],
         }
         _replace(self._system_file, json.dumps(value))
@@ -108,7 +113,13 @@ def parse_system(text: bytes) -> SystemState:
     value: dict[str, Any] = json.loads(text)
     absent = value["absent"]
     faults = [decode_fault(Fields(row)) for row in value["faults"]]
-    return SystemState(value["identity"], None if absent is None else Return[absent], faults)
+    return SystemState(
+        identity=value["identity"],
+        absent=None if absent is None else Return[absent],
+        driver_loads=value["driverLoads"],
+        driver_version=value["driverVersion"],
+        faults=faults,
+    )
 
 
 def _runs(pid: int) -> bool:

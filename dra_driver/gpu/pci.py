@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPUs on the PCI bus, whichever kernel driver has them, from sysfs.
+
+NVML knows only those that the NVIDIA driver has; one that is bound to vfio-pci for a virtual machine is seen here
+alone. What counts as a GPU, and what as addressable memory, is as in NVIDIA's go-nvlib (package nvpci).
+"""
+
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from .facts import PciGpu
+from .topology import pci_location
+
+log = logging.getLogger(__name__)
+
+NVIDIA_DRIVER = "nvidia"
+"""The kernel driver that NVML speaks to."""
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_NVIDIA = 0x10DE
+_GPU_CLASSES = (0x0300, 0x0302)  # VGA and 3D controllers; the lowest byte of a class is its interface
+_BARS = 6  # the lines behind these are the expansion ROM and the windows of bridges and virtual functions
+_ADDRESS_BITS, _BITS_64 = 0x06, 0x04  # of a BAR's flags
+_PCI_IDS = (
+    "usr/share/misc/pci.ids",
+    "usr/share/hwdata/pci.ids",
+    "usr/share/pci.ids",
+    "usr/local/share/pci.ids",
+    "var/lib/pciutils/pci.ids",
+)
+
+
+def bound_gpus(sys_root: Path) -> tuple[tuple[str, str | None], ...]:
+    """The address and bound kernel driver of every GPU, in the order of addresses; little enough to ask often."""
+    return tuple((folder.name, _link_name(folder / "driver")) for folder in _gpu_folders(sys_root))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDriver:
+    """What the NVIDIA driver has: `gpus` by address, each with the inode of its link in sysfs, which is another one
+    every time that it is bound; `module` is the inode of the module's folder, another one for every load.
+    """
+
+    gpus: tuple[tuple[str, int | None], ...]
+    module: int | None
+    version: str | None
+
+
+def read_driver(sys_root: Path) -> KernelDriver:
+    """The NVIDIA driver as it is loaded now. Takes no more than a few system calls."""
+    module, bound = sys_root / "module" / NVIDIA_DRIVER, sys_root / "bus/pci/drivers" / NVIDIA_DRIVER
+    addresses = sorted(filter(_ADDRESS.fullmatch, _names(bound)))
+    return KernelDriver(
+        gpus=tuple((address, _inode(bound / address)) for address in addresses),
+        module=_inode(module),
+        version=_text(module / "version"),
+    )
+
+
+def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[PciGpu, ...]:
+    """All GPUs. `sys_root` is where sysfs is mounted; product names come from the pci.ids below `pci_ids_root`, if
+    there is one. What cannot be read of one GPU is None; one whose device id cannot be read is left out, and logged.
+    """
+    names = {} if pci_ids_root is None else _product_names(pci_ids_root)
+    gpus = []
+    for position, folder in enumerate(_gpu_folders(sys_root)):
+        try:
+            device_id = _number(folder / "device")
+        except (OSError, ValueError) as error:
+            log.warning("the GPU at %s is left out: its PCI device id cannot be read: %s", folder.name, error)
+            continue
+        location = pci_location(sys_root, folder.name)
+        group = _link_name(folder / "iommu_group")
+        gpus.append(
+            PciGpu(
+                position=position,
+                address=folder.name,
+                vendor_id=_NVIDIA,
+                device_id=device_id,
+                product_name=names.get(device_id),
+                driver=_link_name(folder / "driver"),
+                iommu_group=int(group) if group is not None and group.isdecimal() else None,
+                addressable_memory=_addressable_memory(folder / "resource"),
+                pcie_root=location.root_complex,
+                numa_node=location.numa_node,
+            )
+        )
+    return tuple(gpus)
+
+
+def _gpu_folders(sys_root: Path) -> list[Path]:
+    """Where sysfs describes the GPUs, in the order of addresses, without the virtual functions of SR-IOV."""
+    devices = sys_root / "bus/pci/devices"
+    folders = (devices / name for name in _names(devices))
+    return sorted((folder for folder in folders if _is_gpu(folder)), key=lambda folder: _place(folder.name))
+
+
+def _is_gpu(folder: Path) -> bool:
+    try:
+        return (
+            _number(folder / "vendor") == _NVIDIA
+            and _number(folder / "class") >> 8 in _GPU_CLASSES
+            and not (folder / "physfn").is_symlink()
+        )
+    except (OSError, ValueError):
+        return False  # unplugged while it was looked at
+
+
+def _place(address: str) -> tuple[int, ...]:
+    """What addresses are ordered by: `0000:3b:00.0` comes before `10000:01:00.0`."""
+    return tuple(int(part, 16) for part in address.replace(".", ":").split(":"))
+
+
+def _number(file: Path) -> int:
+    return int(file.read_text(encoding="ascii"), 0)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.iterdir()]
+    except OSError:
+        return []
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_ino
+    except OSError:
+        return None
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def _link_name(link: Path) -> str | None:
+    """The last part of what a link points to; None when there is no link."""
+    try:
+        return link.readlink().name
+    except OSError:
+        return None
+
+
+def _addressable_memory(resource: Path) -> int | None:
+    try:
+        lines = resource.read_text(encoding="ascii").splitlines()[:_BARS]
+        regions = [[int(part, 0) for part in line.split()] for line in lines]
+        sizes = [end - start + 1 for start, end, flags in regions if end and flags & _ADDRESS_BITS == _BITS_64]
+    except (OSError, ValueError):
+        return None
+    return 1 << (sum(sizes) - 1).bit_length() if sizes else None
+
+
+def _product_names(root: Path) -> dict[int, str]:
+    """NVIDIA's products by device id. In a pci.ids a vendor stands at the start of a line, its devices below it behind
+    a tab, what they are built into behind two.
+    """
+    file = next((path for path in (root / name for name in _PCI_IDS) if path.is_file()), None)
+    names: dict[int, str] = {}
+    if file is None:
+        return names
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        ours = False
+        for line in lines:
+            if line[:1] not in "\t#\n":
+                if ours:
+                    break
+                ours = line.startswith(f"{_NVIDIA:04x} ")
+            elif ours and line.startswith("\t") and not line.startswith("\t\t"):
+                number, _, name = line.strip().partition("  ")
+                names[int(number, 16)] = name
+    return names

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How calls of the simulated NVML get at the hardware.
+
+Like the real library, an initialization enumerates the GPUs that the driver has at that time. What is plugged in later
+is not among them, and what was taken away since, or was found anew by the driver, is lost to them.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..nvml import NvmlError, Return
+from .board import Board
+from .description import NodeDescription
+from .faults import Fault
+from .store import Store, SystemState, parse_system
+
+
+@dataclass(frozen=True, slots=True)
+class _Initialization:
+    """What was there then: `probes` by position of the GPUs in the description, in the order of NVML's indexes."""
+
+    description: NodeDescription
+    driver_loads: int
+    probes: Mapping[int, int]
+
+
+class Access:
+    """The hardware in a store, for one gateway."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._initialized: _Initialization | None = None
+        self._system = SystemState()
+        self._system_text = b""
+
+    def initialize(self) -> None:
+        """nvmlInitWithFlags."""
+        call = "nvmlInitWithFlags"
+        if self._initialized is not None:
+            raise NvmlError(Return.ALREADY_INITIALIZED, call, "this gateway is")
+        description = self._store.read_description()
+        if description is None:
+            raise NvmlError(Return.LIBRARY_NOT_FOUND, call, f"no simulated node in {self._store.folder}")
+        system = self._refresh_system()
+        if system.absent is not None:
+            raise NvmlError(system.absent, call)
+        self._strike(call, None)
+        slots = {position: self._store.read_board(position).slot for position in range(len(description.gpus))}
+        probes = {position: slot.probes for position, slot in slots.items() if slot.is_nvidias}
+        self._initialized = _Initialization(description, system.driver_loads, probes)
+
+    def shutdown(self) -> None:
+        """nvmlShutdown: from now on every call is answered with UNINITIALIZED, whatever this one is answered with."""
+        try:
+            self.enter("nvmlShutdown")
+        finally:
+            self._initialized = None
+
+    @property
+    def description(self) -> NodeDescription:
+        """What the node was made from."""
+        return self._require("description").description
+
+    @property
+    def enumerated(self) -> tuple[int, ...]:
+        """The GPUs that this initialization found, in the order of their NVML indexes; none before it."""
+        return () if self._initialized is None else tuple(self._initialized.probes)
+
+    @property
+    def identity(self) -> str:
+        """What the UUIDs of this node are made from."""
+        return self._refresh_system().identity
+
+    @property
+    def driver_version(self) -> str:
+        """The version of the driver that is loaded."""
+        return self._refresh_system().driver_version or self.description.driver_version
+
+    def enter(self, call: str, position: int | None = None) -> None:
+        """What every call begins with: the driver must be there, and an injected fault may strike."""
+        initialized = self._require(call)
+        system = self._refresh_system()
+        if system.absent is not None:
+            raise NvmlError(system.absent, call, "the driver was unloaded")
+        if system.driver_loads != initialized.driver_loads:
+            raise NvmlError(Return.UNKNOWN, call, "the driver was loaded anew after this initialization")
+        self._strike(call, position)
+
+    def board(self, call: str, position: int) -> Board:
+        """A board, for reading."""
+        self.enter(call, position)
+        return self._load(call, position)
+
+    @contextlib.contextmanager
+    def changing(self, call: str, position: int) -> Iterator[Board]:
+        """A board, for changing; what an error leaves half done is not stored."""
+        self.enter(call, position)
+        with self._store.lock(f"gpu-{position}"):
+            board = self._load(call, position)
+            yield board
+            self._store.write_board(position, board.state)
+
+    def _require(self, call: str) -> _Initialization:
+        initialized = self._initialized
+        if initialized is None:
+            raise NvmlError(Return.UNINITIALIZED, call)
+        return initialized
+
+    def _load(self, call: str, position: int) -> Board:
+        initialized = self._require(call)
+        state = self._store.read_board(position)
+        if state.lost or not state.slot.is_nvidias or initialized.probes.get(position) != state.slot.probes:
+            raise NvmlError(Return.GPU_IS_LOST, call)
+        return Board(initialized.description.gpus[position].board, state)
+
+    def _strike(self, call: str, position: int | None) -> None:
+        fault = next((fault for fault in self._system.faults if fault.hits(call, position)), None)
+        if fault is not None and fault.times:
+            fault = self._use_up(call, position)
+        if fault is None:
+            return
+        time.sleep(fault.seconds)
+        if fault.code is not None:
+            raise NvmlError(fault.code, call, "injected fault")
+
+    def _use_up(self, call: str, position: int | None) -> Fault | None:
+        """Count down the fault that hits; None when another process has used it up meanwhile."""
+        with self._store.lock("system"):
+            system = self._store.read_system()
+            for index, fault in enumerate(system.faults):
+                if fault.hits(call, position):
+                    if fault.times:
+                        left = [replace(fault, times=fault.times - 1)] if fault.times > 1 else []
+                        system.faults[index : index + 1] = left
+                        self._store.write_system(system)
+                    return fault
+        return None
+
+    def _refresh_system(self) -> SystemState:
+        text = self._store.read_system_text()
+        if text != self._system_text:
+            self._system, self._system_text = parse_system(text), text
+        return self._system

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one simulated GPU remembers, in a form that is stored as JSON."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..pci import NVIDIA_DRIVER
+
+
+@dataclass(slots=True)
+class ComputeInstanceState:
+    """A compute instance that exists."""
+
+    id: int
+    profile_id: int
+
+
+@dataclass(slots=True)
+class GpuInstanceState:
+    """A GPU instance that exists."""
+
+    id: int
+    profile_id: int
+    start: int
+    size: int
+    compute_instances: list[ComputeInstanceState] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """A process that uses the GPU, or one MIG device of it (`gpu_instance` -1: the whole GPU)."""
+
+    pid: int
+    gpu_instance: int = -1
+    compute_instance: int = -1
+
+
+@dataclass(slots=True)
+class SlotState:
+    """The GPU in its slot. `driver` is the kernel driver that it is bound to, None for none. `probes` counts how often
+    the NVIDIA driver found it: what was known of it before the last time is void.
+    """
+
+    plugged: bool = True
+    driver: str | None = NVIDIA_DRIVER
+    probes: int = 0
+
+    @property
+    def is_nvidias(self) -> bool:
+        """Whether the NVIDIA driver has it."""
+        return self.plugged and self.driver == NVIDIA_DRIVER
+
+
+@dataclass(slots=True)
+class HealthState:
+    """What health checks look at. `fabric_state` None: as the node's description has it."""
+
+    nvlinks_up: bool = True
+    fabric_state: int | None = None
+    fabric_status: int = 0
+    fabric_health: int = 0
+    correctable_rows: int = 0
+    uncorrectable_rows: int = 0
+    rows_pending: bool = False
+    rows_failed: bool = False
+    pages_pending: bool = False
+    recovery_action: int = 0
+
+
+@dataclass(slots=True)
+class BoardState:
+    """All that a board remembers."""
+
+    mig_current: bool = False
+    mig_pending: bool = False
+    lost: bool = False
+    gpu_instances: list[GpuInstanceState] = field(default_factory=list)
+    processes: list[ProcessState] = field(default_factory=list)
+    slot: SlotState = field(default_factory=SlotState)
+    health: HealthState = field(default_factory=HealthState)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> "BoardState":
+        """The state from its JSON form."""
+        instances = [
+            GpuInstanceState(
+                **{**row, "compute_instances": [ComputeInstanceState(**one) for one in row["compute_instances"]]}
+            )
+            for row in value["gpu_instances"]
+        ]
+        return BoardState(
+            mig_current=value["mig_current"],
+            mig_pending=value["mig_pending"],
+            lost=value["lost"],
+            gpu_instances=instances,
+            processes=[ProcessState(**row) for row in value["processes"]],
+            slot=SlotState(**value["slot"]),
+            health=HealthState(**value["health"]),
+        )

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVML kept initialized while drivers and GPUs come and go."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dra_driver.gpu.nvml import EventType, MigMode, NvmlError, Placement, Return
+from dra_driver.gpu.pulse import GpuPulse
+from dra_driver.gpu.session import Session
+from dra_driver.gpu.simulation.faults import Fault
+from tests.gpu.calls import destroy_instance, make_instance, refusal
+from tests.support.nodes import TestNode, make_node
+
+
+def session(node: TestNode) -> Session:
+    """A session with this node."""
+    root = node.node.driver_root
+    return Session(node.node.nvml, node.sys_root, dev_root=root, driver_root=root)
+
+
+def indexes(of: Session) -> list[tuple[int, str]]:
+    """Index and address of the GPUs that NVML has."""
+    return [(gpu.index, str(gpu.pci_address)) for gpu in of.inventory().gpus]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> TestNode:
+    """Four A30 in MIG mode."""
+    return make_node(tmp_path, "a30x4-mig")
+
+
+FIRST, SECOND, THIRD, FOURTH = "0000:17:00.0", "0000:65:00.0", "0000:ca:00.0", "0000:e3:00.0"
+
+
+def test_a_session_initializes_once_and_reads_everything(node: TestNode) -> None:
+    held = session(node)
+    assert held.generation == 0
+    inventory = held.inventory()
+    assert (len(inventory.gpus), len(inventory.pci_gpus), inventory.iommufd) == (4, 4, True)
+    assert inventory.pci_gpus[0].product_name == "GA100GL [A30 PCIe]"
+    assert held.nvml is held.nvml
+    assert held.pulse() == held.pulse()
+    assert held.generation == held.pulse().generation == 1
+
+
+def test_without_a_driver_every_use_says_so_until_there_is_one(node: TestNode) -> None:
+    node.node.unload_driver(Return.LIBRARY_NOT_FOUND)
+    held = session(node)
+    uses: list[Callable[[], object]] = [held.inventory, held.pulse, lambda: held.nvml]
+    assert [refusal(use) for use in uses * 2] == [Return.LIBRARY_NOT_FOUND] * 6
+    assert held.generation == 0
+    node.node.load_driver()
+    assert len(held.inventory().gpus) == 4
+    assert held.generation == 1
+
+
+@pytest.mark.parametrize("version", [None, "580.95.05"])
+def test_a_driver_that_is_loaded_anew_is_initialized_anew(node: TestNode, version: str | None) -> None:
+    held = session(node)
+    before, nvml = held.pulse(), held.nvml
+    node.node.load_driver(version)
+    assert held.inventory().driver_version == (version or "570.158.01")
+    assert held.nvml is not nvml
+    assert refusal(nvml.device_count) is Return.UNINITIALIZED
+    assert (held.generation, held.pulse() == before) == (2, False)
+
+
+def test_a_driver_that_goes_away_is_found_again(node: TestNode) -> None:
+    held = session(node)
+    held.inventory()
+    node.node.unload_driver()
+    assert refusal(held.pulse) is Return.DRIVER_NOT_LOADED
+    assert refusal(held.inventory) is Return.DRIVER_NOT_LOADED
+    node.node.load_driver()
+    assert len(held.pulse().gpus) == 4
+    assert held.generation == 2
+
+
+def hide_driver(node: TestNode) -> None:
+    """Make sysfs tell nothing of the driver, as where only a part of it is mounted."""
+    for path in (node.sys_root / "bus/pci/drivers/nvidia", node.sys_root / "module/nvidia"):
+        path.rename(path.with_name("hidden"))
+
+
+@pytest.mark.parametrize("code", [Return.UNINITIALIZED, Return.LIB_RM_VERSION_MISMATCH, Return.UNKNOWN])
+def test_an_error_of_the_driver_as_a_whole_is_answered_with_one_initialization(node: TestNode, code: Return) -> None:
+    hide_driver(node)
+    held = session(node)
+    held.inventory()
+    node.node.inject(Fault("nvmlSystemGetDriverVersion", code=code, times=1))
+    assert len(held.inventory().gpus) == 4
+    assert held.generation == 2
+    node.node.inject(Fault("nvmlSystemGetDriverVersion", code=code))
+    assert refusal(held.pulse) is code
+    assert held.generation == 3
+
+
+def test_other_errors_are_none_of_the_sessions(node: TestNode) -> None:
+    held = session(node)
+    held.pulse()
+    node.node.inject(Fault("nvmlDeviceGetCount", code=Return.NO_PERMISSION))
+    assert refusal(held.pulse) is Return.NO_PERMISSION
+    assert refusal(held.inventory) is Return.NO_PERMISSION
+    assert held.generation == 1
+
+
+# Hot-plug
+
+
+def test_a_gpu_that_is_plugged_in_is_enumerated(node: TestNode) -> None:
+    node.node.unplug(1)
+    held = session(node)
+    assert indexes(held) == [(0, FIRST), (1, THIRD), (2, FOURTH)]
+    nvml = held.nvml
+    node.node.plug(1)
+    assert nvml.device_count() == 3
+    assert indexes(held) == [(0, FIRST), (1, SECOND), (2, THIRD), (3, FOURTH)]
+    assert held.generation == 2
+
+
+def test_a_gpu_that_another_driver_takes_is_left_to_it(node: TestNode) -> None:
+    held = session(node)
+    assert len(held.inventory().gpus) == 4
+    node.node.bind_driver(2, "vfio-pci")
+    inventory = held.inventory()
+    assert [gpu.pci_address for gpu in inventory.gpus] == [FIRST, SECOND, FOURTH]
+    assert inventory.failures == ()
+    assert [gpu.driver for gpu in inventory.pci_gpus] == ["nvidia", "nvidia", "vfio-pci", "nvidia"]
+    node.node.bind_driver(2, "nvidia")
+    assert len(held.inventory().gpus) == 4
+    assert held.generation == 3
+
+
+def test_nothing_is_initialized_anew_under_those_who_are_in_the_midst_of_something(node: TestNode) -> None:
+    held = session(node)
+    with held.use() as nvml:
+        gpu = nvml.device_by_index(0)
+        node.node.bind_driver(2, "vfio-pci")
+        pulse = held.pulse()
+        assert [one.problem for one in pulse.gpus] == [None, None, Return.GPU_IS_LOST, None]
+        make_instance(nvml, gpu, 0, 0)
+    assert [one.problem for one in held.pulse().gpus] == [None, None, None]
+    assert refusal(nvml.device_count) is Return.UNINITIALIZED
+
+
+def test_a_closed_session_lets_go_and_begins_again(node: TestNode) -> None:
+    held = session(node)
+    nvml = held.nvml
+    held.close()
+    held.close()
+    assert refusal(nvml.device_count) is Return.UNINITIALIZED
+    assert held.nvml.device_count() == 4
+    assert held.generation == 2
+
+
+def test_closing_after_the_driver_went_is_no_error(node: TestNode) -> None:
+    held = session(node)
+    nvml = held.nvml
+    node.node.unload_driver()
+    held.close()
+    assert refusal(nvml.device_count) is Return.UNINITIALIZED
+
+
+def test_threads_share_one_initialization_through_every_change(node: TestNode) -> None:
+    held = session(node)
+    stop = threading.Event()
+    errors: list[NvmlError] = []
+
+    def work() -> None:
+        while not stop.is_set():
+            try:
+                inventory = held.inventory()
+                with held.use() as nvml:
+                    assert nvml.device_count() in (3, 4)
+                assert len(inventory.gpus) + len(inventory.failures) in (3, 4)
+            except NvmlError as error:
+                errors.append(error)
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for _ in range(5):
+        node.node.unplug(1)
+        held.pulse()
+        node.node.plug(1)
+        held.pulse()
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert errors == []
+    assert [gpu.problem for gpu in held.pulse().gpus] == [None] * 4
+
+
+def test_a_gpu_that_was_out_for_a_moment_nobody_looked_is_there(node: TestNode) -> None:
+    held = session(node)
+    held.pulse()
+    node.node.unplug(1)
+    node.node.plug(1)
+    assert [gpu.problem for gpu in held.pulse().gpus] == [None] * 4
+    assert held.generation == 2
+
+
+# Lost GPUs
+
+
+def test_a_gpu_that_stays_lost_is_tried_once(node: TestNode) -> None:
+    held = session(node)
+    held.pulse()
+    node.node.lose_gpu(1)
+    for _ in range(3):
+        assert [gpu.problem for gpu in held.pulse().gpus] == [None, Return.GPU_IS_LOST, None, None]
+    assert held.generation == 2
+    node.node.reset_gpu(1)
+    assert [gpu.problem for gpu in held.pulse().gpus] == [None] * 4
+
+
+def test_a_lost_gpu_keeps_its_uuid(node: TestNode) -> None:
+    held = session(node)
+    uuids = [gpu.uuid for gpu in held.inventory().gpus]
+    node.node.lose_gpu(3)
+    (failure,) = held.inventory().failures
+    assert (failure.index, failure.uuid, failure.pci_address) == (3, uuids[3], FOURTH)
+    node.node.unplug(0)
+    (failure,) = held.inventory().failures
+    assert (failure.index, failure.uuid, failure.pci_address) == (2, uuids[3], FOURTH)
+
+
+def test_a_gpu_that_was_lost_before_it_was_known_has_none(node: TestNode) -> None:
+    node.node.lose_gpu(3)
+    (failure,) = session(node).inventory().failures
+    assert (failure.uuid, failure.pci_address) == (None, FOURTH)
+
+
+# Pulses
+
+
+def test_a_pulse_has_what_tells_one_node_from_another(node: TestNode) -> None:
+    held = session(node)
+    nvml = held.nvml
+    gpu = nvml.device_by_index(0)
+    make_instance(nvml, gpu, 1, 2)
+    nvml.create_gpu_instance(gpu, 14, Placement(0, 1))
+    pulse = held.pulse()
+    assert pulse.gpus[0] == GpuPulse(
+        index=0,
+        uuid=nvml.uuid(gpu),
+        mig_mode=MigMode(True, True),
+        instances=((1, 5, Placement(2, 2)), (3, 14, Placement(0, 1))),
+        computes=((1, 0),),
+    )
+    assert pulse.pci_gpus == ((FIRST, "nvidia"), (SECOND, "nvidia"), (THIRD, "nvidia"), (FOURTH, "nvidia"))
+
+
+def fill(node: TestNode) -> None:
+    """Make a compute instance."""
+    gpu = node.nvml.device_by_index(1)
+    (instance,) = node.nvml.gpu_instances(gpu, 14)
+    node.nvml.create_compute_instance(instance, 0)
+
+
+def switch_off(node: TestNode) -> None:
+    """Leave MIG mode."""
+    assert node.nvml.set_mig_mode(node.nvml.device_by_index(3), False) is None
+
+
+CHANGES: dict[str, Callable[[TestNode], object]] = {
+    "a GPU instance": lambda node: node.nvml.create_gpu_instance(node.nvml.device_by_index(0), 14, Placement(1, 1)),
+    "a compute instance": fill,
+    "the MIG mode": switch_off,
+    "a lost GPU": lambda node: node.node.lose_gpu(2),
+    "a GPU of another driver": lambda node: node.node.bind_driver(3, "vfio-pci"),
+    "an unplugged GPU": lambda node: node.node.unplug(0),
+    "a reset that takes instances": lambda node: node.node.reset_gpu(1),
+    "a driver that was loaded anew": lambda node: node.node.load_driver(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_a_pulse_shows(node: TestNode, change: Callable[[TestNode], object]) -> None:
+    node.nvml.create_gpu_instance(node.nvml.device_by_index(1), 14, Placement(1, 1))
+    held = session(node)
+    before = held.pulse()
+    assert held.pulse() == before
+    change(node)
+    after = held.pulse()
+    assert after != before
+    assert held.pulse() == after
+
+
+def test_a_pulse_is_the_same_when_all_is_as_before(node: TestNode) -> None:
+    held = session(node)
+    before = held.pulse()
+    instance, _ = make_instance(node.nvml, node.nvml.device_by_index(0), 0, 0)
+    assert held.pulse() != before
+    destroy_instance(node.nvml, instance)
+    assert held.pulse() == before
+
+
+def test_a_pulse_asks_little(tmp_path: Path) -> None:
+    """A GPU that is not split costs two calls, and every pulse one more for the driver and one for the count."""
+    node = make_node(tmp_path, "a100-40x16")
+    held = session(node)
+    held.pulse()
+    for call in ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetGpuInstanceProfileInfo", "nvmlDeviceGetName"):
+        node.node.inject(Fault(call, code=Return.UNKNOWN))
+    assert [gpu.problem for gpu in held.pulse().gpus] == [None] * 16
+
+
+def test_a_gpu_without_mig_has_a_pulse(tmp_path: Path) -> None:
+    held = session(make_node(tmp_path, "l40sx4"))
+    assert [(gpu.mig_mode, gpu.problem) for gpu in held.pulse().gpus] == [(None, None)] * 4
+
+
+def test_event_sets_end_with_their_initialization(node: TestNode) -> None:
+    held = session(node)
+    nvml = held.nvml
+    events = nvml.event_set()
+    nvml.register_events(nvml.device_by_index(0), EventType.XID, events)
+    node.node.unplug(1)
+    held.pulse()
+    assert refusal(nvml.wait_event, events, 0) is Return.UNINITIALIZED
