@@ -28,7 +28,7 @@ CLASSES = tuple(
         ObjectMeta(name=name),
         (f"device.driver == '{DRIVER_NAME}' && device.attributes['{DRIVER_NAME}'].type == '{kind}'",),
     )
-    for name, kind in (("gpu.nvidia.com", "gpu"), ("mig.nvidia.com", "mig"))
+    for name, kind in (("gpu.nvidia.com", "gpu"), ("mig.nvidia.com", "mig"), ("vfio.gpu.nvidia.com", "vfio"))
 )
 """The DeviceClasses that the driver's chart installs."""
 
@@ -142,6 +142,6 @@ def _simulated(kind: str, name: str) -> Iterator[ResourceSlice]:
         node = SimulatedNode.create(Path(folder), load_description(kind), name)
         nvml = node.nvml()
         nvml.initialize()
-        gpus = describe(read_inventory(nvml, node.driver_root / "sys"))
+        gpus = describe(read_inventory(nvml, node.driver_root / "sys")).gpus
     for one in node_slices(name, "", gpus):
         yield replace(one, pool=replace(one.pool, generation=1))

@@ -1,41 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a node's devices are laid out in the slices of its pool.
 
-One pool a node, named after it. Counter sets come first, in slices of their own (the API wants that since
-Kubernetes 1.35); then whole GPUs together; then each partitioned GPU in a slice of its own, so that a change
-to one GPU is one write. The scheduler goes through slices by name and takes the first device that fits, so
-names start with the slice's position.
+One pool a node, named after it. The scheduler goes through the slices by name, then through the devices of each as they
+are listed, and takes the first that fits. So names start with the slice's position, and devices stand in the order in
+which an operator would give them away: first what is good for nothing else (whole GPUs that cannot be split, MIG
+devices that exist), then what can be made: MIG devices from the first GPU on, whole GPUs from the last one on.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
 from .. import DRIVER_NAME
-from ..resource import CounterSet, Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
+from ..resource import CounterSet, Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice, TaintEffect
+from ..resource.features import SliceFeatures
 from ..resource.limits import COUNTER_SETS_PER_SLICE, DEVICES_PER_SLICE_WITH_EXTRAS
-from .devices import GpuDevices
+from .devices import MIG_TYPE, GpuDevices
 
 T = TypeVar("T")
 
+Contents = tuple[tuple[CounterSet, ...], tuple[Device, ...]]
+"""What one slice holds."""
 
-def node_slices(node_name: str, node_uid: str, gpus: Sequence[GpuDevices]) -> tuple[ResourceSlice, ...]:
+_DEVICES = DEVICES_PER_SLICE_WITH_EXTRAS  # also where nothing has taints yet: one must not make a slice too large
+_EVERY_FEATURE = SliceFeatures()
+_WORST_FIRST = (TaintEffect.NO_EXECUTE, TaintEffect.NO_SCHEDULE)
+
+
+def node_slices(
+    node_name: str, node_uid: str, gpus: Sequence[GpuDevices], features: SliceFeatures = _EVERY_FEATURE
+) -> tuple[ResourceSlice, ...]:
     """The slices that the node should have; at least one, so that "no devices" can be told from "no driver".
 
-    Their generation is left at 0: it depends on what was published before.
+    Their generation is left at 0: it depends on what was published before. Taints are cut to what the API server takes;
+    where it keeps none, call `without_tainted` before.
     """
-    whole = [gpu for gpu in gpus if gpu.counter_set is None]
-    split = [gpu for gpu in gpus if gpu.counter_set is not None]
-    contents: list[tuple[tuple[CounterSet, ...], tuple[Device, ...]]] = [
-        *(
-            (sets, ())
-            for sets in _chunks((gpu.counter_set for gpu in split if gpu.counter_set), COUNTER_SETS_PER_SLICE)
-        ),
-        *(((), devices) for devices in _chunks((device for gpu in whole for device in gpu.devices), _DEVICES)),
-        *(((), devices) for gpu in split for devices in _chunks(gpu.devices, _DEVICES)),
-    ]
-    if not contents:
-        contents.append(((), ()))
+    fitted = [replace(gpu, devices=tuple(_fitted(device, features) for device in gpu.devices)) for gpu in gpus]
+    contents = _beside(fitted) if features.counters_beside_devices else _apart(fitted)
     owner = OwnerReference("v1", "Node", node_name, node_uid, controller=True)
     return tuple(
         ResourceSlice(
@@ -50,7 +52,51 @@ def node_slices(node_name: str, node_uid: str, gpus: Sequence[GpuDevices]) -> tu
     )
 
 
-_DEVICES = DEVICES_PER_SLICE_WITH_EXTRAS  # for whole GPUs too: a taint must not make a slice too large
+def _apart(gpus: Sequence[GpuDevices]) -> list[Contents]:
+    """Counter sets in slices of their own, first."""
+    sets = _chunks((gpu.counter_set for gpu in gpus if gpu.counter_set is not None), COUNTER_SETS_PER_SLICE)
+    made = [_Sorted(gpu) for gpu in gpus]
+    whole = [
+        *(device for one in made if not one.placements for device in one.whole),
+        *(device for one in reversed(made) if one.placements for device in one.whole),
+        *(device for one in made for device in one.static),
+    ]
+    return [
+        *((chunk, ()) for chunk in sets),
+        *(((), chunk) for chunk in _chunks(whole, _DEVICES)),
+        *(((), chunk) for one in made for chunk in _chunks(one.placements, _DEVICES)),
+    ] or [((), ())]
+
+
+class _Sorted:
+    """A GPU's devices by what they are, each kind in its order."""
+
+    def __init__(self, gpu: GpuDevices) -> None:
+        mig = [device for device in gpu.devices if device.attributes["type"] == MIG_TYPE]
+        self.whole = [device for device in gpu.devices if device.attributes["type"] != MIG_TYPE]
+        self.static = [device for device in mig if not device.consumes_counters]
+        self.placements = [device for device in mig if device.consumes_counters]
+
+
+def _beside(gpus: Sequence[GpuDevices]) -> list[Contents]:
+    """Every counter set in the slice of the devices that draw on it, a GPU a slice."""
+    free = [device for gpu in gpus for device in gpu.devices if not device.consumes_counters]
+    sharing = [
+        ((gpu.counter_set,), tuple(device for device in gpu.devices if device.consumes_counters))
+        for gpu in gpus
+        if gpu.counter_set is not None
+    ]
+    return [*(((), chunk) for chunk in _chunks(free, _DEVICES)), *sharing] or [((), ())]
+
+
+def _fitted(device: Device, features: SliceFeatures) -> Device:
+    """The device with as many of its taints as the API server takes, the worst ones."""
+    if not device.taints:
+        return device
+    allowed = [one for one in device.taints if features.taints_without_effect or one.effect in _WORST_FIRST]
+    worst = sorted(allowed, key=lambda one: _WORST_FIRST.index(one.effect) if one.effect in _WORST_FIRST else 2)
+    kept = set(worst[: features.taints_per_device])
+    return replace(device, taints=tuple(one for one in device.taints if one in kept))
 
 
 def _chunks(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:

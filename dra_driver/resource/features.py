@@ -3,6 +3,10 @@
 
 from dataclasses import dataclass
 
+from .limits import TAINTS_PER_DEVICE
+
+_TAINTS_BEFORE_1_35 = 4
+
 
 @dataclass(frozen=True, slots=True)
 class SliceFeatures:
@@ -15,3 +19,15 @@ class SliceFeatures:
     consumable_capacity: bool = True
     list_attributes: bool = False
     counters_beside_devices: bool = False
+
+    @property
+    def taints_per_device(self) -> int:
+        """How many taints a device may have."""
+        if not self.device_taints:
+            return 0
+        return _TAINTS_BEFORE_1_35 if self.counters_beside_devices else TAINTS_PER_DEVICE
+
+    @property
+    def taints_without_effect(self) -> bool:
+        """Whether a taint may have the effect None: since 1.35."""
+        return not self.counters_beside_devices

@@ -83,7 +83,7 @@ def test_a_gap_says_what_is_free_and_who_holds_the_rest() -> None:
     (gap,) = pool.gaps
     assert gap.gpu == "gpu-0"
     assert gap.free == ("memory-slice 0, 3",)
-    assert gap.holders == (("default/one", one), ("default/other", other))
+    assert gap.holders == (("default/other", other), ("default/one", one)), "in the order of the devices"
     assert {kind.profile: count for kind, count in gap.lost.items()} == {"2g.12gb": 1, "2g.12gb+me": 1}
 
 

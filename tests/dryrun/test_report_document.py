@@ -75,7 +75,7 @@ def test_what_the_command_prints_follows_the_schema(output: str, flags: tuple[st
     (gpu,) = [
         one for one in document["demands"][0]["picture"]["gpus"] if any(cell["proposedFor"] for cell in one["cells"])
     ]
-    assert [cell["slices"] for cell in gpu["cells"]] == [1, 1, 2, 4]
+    assert [cell["slices"] for cell in gpu["cells"]] == [2, 1, 1, 4]
 
 
 def test_yaml_says_the_same_as_json(report: Report) -> None:

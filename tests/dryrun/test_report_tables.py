@@ -35,8 +35,8 @@ def test_gpus_are_drawn_where_memory_slices_matter(every: Report, capsys: pytest
         "GPUs of h100x8-mig (NVIDIA H100 80GB HBM3):",
         "GPUs of h100x8-mig, which comes closest (NVIDIA H100 80GB HBM3):",
     ]
-    assert "  gpu-1           |       3g.40gb *       |     |     |     |     |" in lines
-    assert "  gpu-1           |       3g.40gb a       |     |     |     |     |" in lines
+    assert "  gpu-1           |     |     |     |     |       3g.40gb *       |" in lines
+    assert "  gpu-1           |     |     |     |     |       3g.40gb a       |" in lines
 
 
 def test_wide_draws_whole_gpus_too_and_gives_uuids(every: Report, capsys: pytest.CaptureFixture[str]) -> None:

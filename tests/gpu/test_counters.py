@@ -7,19 +7,27 @@ takes a set of GPU instances when memory slices, engines and numbers of instance
 alone, not on the order, so every set is looked at once, in the order of the devices' names.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from dra_driver.gpu.devices import GpuDevices, MigPlacement, describe, mig_placements
 from dra_driver.gpu.inventory import read_inventory
-from dra_driver.gpu.nvml import NvmlError, Return
+from dra_driver.gpu.nvml import NvmlError, Placement, Return
 from dra_driver.gpu.simulation import SimulatedNode
-from dra_driver.gpu.simulation.board import Board, BoardState
+from dra_driver.gpu.simulation.board import Board
 from dra_driver.gpu.simulation.description import parse_description
-from dra_driver.gpu.simulation.models import BoardModel, boards
+from dra_driver.gpu.simulation.models import BoardModel, ProfileModel, boards
+from dra_driver.gpu.simulation.state import BoardState
+from tests.support.nodes import board_gpu, board_inventory, mig_instances
+
+SPLITTABLE = [model for model in boards().values() if model.profiles]
+IDS = [model.model for model in SPLITTABLE]
+
+Place = tuple[ProfileModel, Placement]
 
 
 @dataclass(frozen=True)
@@ -37,23 +45,27 @@ def published(root: Path, model: BoardModel) -> GpuDevices:
     node = SimulatedNode.create(root, parse_description(text, model.model), "node-a")
     nvml = node.nvml()
     nvml.initialize()
-    (gpu,) = describe(read_inventory(nvml, node.driver_root / "sys"))
+    (gpu,) = describe(read_inventory(nvml, node.driver_root / "sys")).gpus
     return gpu
 
 
 def candidates(gpu: GpuDevices) -> tuple[tuple[int, ...], list[Candidate]]:
-    """(the counter set's totals, every MIG device), counters in one order."""
-    assert gpu.counter_set is not None
-    names = sorted(gpu.counter_set.counters)
+    """(the counter set's totals, every device that draws on it), counters in one order."""
+    assert gpu.gpu is not None
+    totals = {} if gpu.counter_set is None else gpu.counter_set.counters
+    names = sorted(totals)
     placements = dict(mig_placements(gpu.gpu))
     found = []
     for device in gpu.devices:
+        if not device.consumes_counters:
+            continue
         (consumption,) = device.consumes_counters
+        assert gpu.counter_set is not None
         assert consumption.counter_set == gpu.counter_set.name
         assert set(consumption.counters) <= set(names)
         drawn = tuple(consumption.counters[name].value if name in consumption.counters else 0 for name in names)
         found.append(Candidate(device.name, placements[device.name], drawn))
-    return tuple(gpu.counter_set.counters[name].value for name in names), found
+    return tuple(totals[name].value for name in names), found
 
 
 def disagreements(board: Board, left: tuple[int, ...], rest: list[Candidate], chosen: tuple[str, ...]) -> Iterator[str]:
@@ -74,9 +86,52 @@ def disagreements(board: Board, left: tuple[int, ...], rest: list[Candidate], ch
         board.destroy_gpu_instance(made.id)
 
 
-@pytest.mark.parametrize("model", boards().values(), ids=list(boards()))
+def split_board(model: BoardModel, instances: Sequence[Place] = ()) -> Board | None:
+    """A board in MIG mode with these instances; None when it does not take them together."""
+    board = Board(model, BoardState(mig_current=True, mig_pending=True))
+    try:
+        for profile, placement in instances:
+            board.create_gpu_instance(profile.info.id, placement)
+    except NvmlError:
+        return None
+    return board
+
+
+def takes(board: Board, profile_id: int, placement: Placement) -> bool:
+    """Whether the board could make one more instance."""
+    try:
+        made = board.create_gpu_instance(profile_id, placement)
+    except NvmlError:
+        return False
+    board.destroy_gpu_instance(made.id)
+    return True
+
+
+@pytest.mark.parametrize("model", SPLITTABLE, ids=IDS)
 def test_the_counters_allow_exactly_what_the_board_takes(tmp_path: Path, model: BoardModel) -> None:
     totals, devices = candidates(published(tmp_path, model))
     assert len(devices) == sum(len(profile.placements) for profile in model.profiles)
-    board = Board(model, BoardState(mig_current=True, mig_pending=True))
+    board = split_board(model)
+    assert board is not None
     assert list(disagreements(board, totals, devices, ())) == []
+
+
+@pytest.mark.parametrize("model", SPLITTABLE, ids=IDS)
+def test_beside_what_an_administrator_made_they_do_too(model: BoardModel) -> None:
+    """One foreign instance, at every place, and then two: what is published can be made, what is not cannot."""
+    places = [(profile, placement) for profile in model.profiles for placement in profile.placements]
+    tried = 0
+    for foreign in (*((one,) for one in places), *itertools.combinations(places, 2)):
+        board = split_board(model, foreign)
+        if board is None:
+            continue
+        tried += 1
+        gpu = replace(board_gpu(model, 0, mig=True), mig_instances=mig_instances(board_gpu(model, 0), foreign))
+        (described,) = describe(replace(board_inventory(model, 1), gpus=(gpu,))).gpus
+        totals, devices = candidates(described)
+        assert len(described.devices) - len(devices) == len(foreign)
+        offered = {(one.mig.profile.info.id, one.mig.placement) for one in devices}
+        for profile, placement in places:
+            assert takes(board, profile.info.id, placement) == ((profile.info.id, placement) in offered)
+        assert list(disagreements(board, totals, devices, ())) == []
+    assert tried > len(places)

@@ -3,12 +3,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dra_driver.gpu.devices import describe, gpu_name, mig_placements, model_name
+from dra_driver.gpu.devices import GpuDevices, Reason, describe, gpu_name, mig_placements, model_name
 from dra_driver.gpu.inventory import Gpu, Inventory, MigProfile
-from dra_driver.gpu.nvml import GpuInstanceProfile, MigMode, Placement
+from dra_driver.gpu.nvml import Fabric, FabricState, GpuInstanceProfile, MigMode, Placement
 from dra_driver.resource import AttributeValue, Device, DeviceCapacity, Quantity, Version
 from tests.support.nodes import make_node
 
@@ -57,6 +58,11 @@ def inventory(*gpus: Gpu, driver: str = "570.158.01", cuda: int | None = 12080) 
     return Inventory(driver, cuda, gpus)
 
 
+def published(*gpus: Gpu, driver: str = "570.158.01", cuda: int | None = 12080) -> tuple[GpuDevices, ...]:
+    """What such a node publishes when nothing special is wanted."""
+    return describe(inventory(*gpus, driver=driver, cuda=cuda)).gpus
+
+
 def amounts(device: Device) -> dict[str, str]:
     """Capacities as they are written."""
     return {name: str(capacity.value) for name, capacity in device.capacity.items()}
@@ -70,7 +76,7 @@ def drawn(device: Device) -> dict[str, str]:
 
 
 def test_a_whole_gpu_is_one_device() -> None:
-    (described,) = describe(inventory(WHOLE))
+    (described,) = published(WHOLE)
     (device,) = described.devices
     assert device == Device(
         "gpu-3",
@@ -94,14 +100,42 @@ def test_a_whole_gpu_is_one_device() -> None:
     ],
 )
 def test_what_is_unknown_is_left_out(fact: str, attributes: set[str]) -> None:
-    (described,) = describe(inventory(replace(WHOLE, **{fact: None})))  # type: ignore[arg-type]  # rows of a table
+    (described,) = published(replace(WHOLE, **{fact: None}))  # type: ignore[arg-type]  # rows of a table
     (device,) = described.devices
     assert set(COMMON) - set(device.attributes) == attributes
     assert "memory" in device.capacity
 
 
+def test_what_gpus_are_linked_by_is_told_of_whole_gpus_only() -> None:
+    fabric = Fabric(FabricState.COMPLETED, "5a1f0c1e-6c3e-4a6f-9f0e-2b7d8c9e0f11", 3)
+    links: dict[str, Any] = {"module_id": 4, "nvlink_group": "GPU-0", "fabric": fabric}
+    ((whole,), (split,)) = (one.devices[:1] for one in published(replace(WHOLE, **links), replace(SPLIT, **links)))
+    linked = {name: value for name, value in whole.attributes.items() if name not in {*COMMON, "type", "uuid"}}
+    assert linked == {
+        "gpuModuleID": 4,
+        "nvlinkGroup": "GPU-0",
+        "fabricClique": "5a1f0c1e-6c3e-4a6f-9f0e-2b7d8c9e0f11.3",
+    }
+    assert not linked.keys() & split.attributes.keys()
+
+
+@pytest.mark.parametrize(
+    "fabric",
+    [
+        Fabric(FabricState.IN_PROGRESS, "5a1f0c1e-6c3e-4a6f-9f0e-2b7d8c9e0f11", 3),
+        Fabric(FabricState.COMPLETED, "5a1f0c1e-6c3e-4a6f-9f0e-2b7d8c9e0f11", 3, status=7),
+        Fabric(FabricState.COMPLETED, "00000000-0000-0000-0000-000000000000", 0),
+        Fabric(FabricState.COMPLETED, "", 0),
+    ],
+    ids=["not yet", "failed", "of one node", "of no cluster"],
+)
+def test_a_gpu_is_of_a_clique_when_it_has_joined_a_fabric_of_several_nodes(fabric: Fabric) -> None:
+    (described,) = published(replace(WHOLE, fabric=fabric))
+    assert "fabricClique" not in described.devices[0].attributes
+
+
 def test_a_gpu_that_shares_the_systems_memory_has_no_capacity() -> None:
-    (described,) = describe(inventory(replace(WHOLE, memory=None)))
+    (described,) = published(replace(WHOLE, memory=None))
     assert described.devices[0].capacity == {}
 
 
@@ -115,37 +149,37 @@ def test_a_gpu_that_shares_the_systems_memory_has_no_capacity() -> None:
     ],
 )
 def test_versions_are_semantic_or_left_out(driver: str, cuda: int | None, expected: dict[str, AttributeValue]) -> None:
-    (described,) = describe(inventory(WHOLE, driver=driver, cuda=cuda))
+    (described,) = published(WHOLE, driver=driver, cuda=cuda)
     attributes = described.devices[0].attributes
     assert {name: attributes[name] for name in DRIVER if name in attributes} == expected
 
 
 def test_a_long_product_name_is_cut_to_what_an_attribute_holds() -> None:
-    (described,) = describe(inventory(replace(WHOLE, product_name="NVIDIA " + "é" * 40)))
+    (described,) = published(replace(WHOLE, product_name="NVIDIA " + "é" * 40))
     attributes = described.devices[0].attributes
     assert attributes["productName"] == "NVIDIA " + "é" * 28
     assert attributes["model"] == "é" * 32
 
 
-def test_a_split_gpu_is_all_its_possible_mig_devices_in_the_order_of_their_names() -> None:
-    (described,) = describe(inventory(SPLIT))
+def test_a_split_gpu_is_all_its_possible_mig_devices_small_ones_first_from_the_end() -> None:
+    (described,) = published(SPLIT)
     assert [device.name for device in described.devices] == [
-        "gpu-3-mig-1g10gb-19-0",
         "gpu-3-mig-1g10gb-19-1",
+        "gpu-3-mig-1g10gb-19-0",
         "gpu-3-mig-1g10gb-me-20-1",
         "gpu-3-mig-2g20gb-0-0",
     ]
 
 
 def test_a_mig_device_has_its_profile_its_parent_and_what_they_share() -> None:
-    (described,) = describe(inventory(SPLIT))
+    (described,) = published(SPLIT)
     for device in described.devices:
         profile = "2g.20gb" if "2g" in device.name else "1g.10gb+me" if "-me-" in device.name else "1g.10gb"
         assert device.attributes == {"type": "mig", "parentUUID": "GPU-1", "profile": profile, **COMMON}
 
 
 def test_a_mig_device_has_the_capacities_of_its_profile() -> None:
-    (described,) = describe(inventory(SPLIT))
+    (described,) = published(SPLIT)
     assert amounts(described.devices[3]) == {
         "memory": "20096Mi",
         "multiprocessors": "32",
@@ -158,7 +192,7 @@ def test_a_mig_device_has_the_capacities_of_its_profile() -> None:
 
 
 def test_the_counter_set_holds_the_most_that_any_profile_draws() -> None:
-    (described,) = describe(inventory(SPLIT))
+    (described,) = published(SPLIT)
     assert described.counter_set is not None
     assert described.counter_set.name == "gpu-3-counter-set"
     assert {name: str(total) for name, total in described.counter_set.counters.items()} == {
@@ -173,8 +207,8 @@ def test_the_counter_set_holds_the_most_that_any_profile_draws() -> None:
 
 
 def test_a_mig_device_draws_its_capacities_and_its_memory_slices() -> None:
-    (described,) = describe(inventory(SPLIT))
-    _, small, media, large = described.devices
+    (described,) = published(SPLIT)
+    small, _, media, large = described.devices
     shared = {"memory": "9984Mi", "multiprocessors": "16", "copy-engines": "1", "jpeg-engines": "1"}
     assert drawn(small) == {**shared, "memory-slice-1": "1"}
     assert drawn(media) == {**shared, "decoders": "2", "memory-slice-1": "1"}
@@ -191,21 +225,22 @@ def test_a_mig_device_draws_its_capacities_and_its_memory_slices() -> None:
 
 @pytest.mark.parametrize("profiles", [(), (replace(PROFILES[0], placements=()),)], ids=["no profile", "no placement"])
 def test_a_split_gpu_without_anything_to_make_has_no_devices(profiles: tuple[MigProfile, ...]) -> None:
-    (described,) = describe(inventory(replace(SPLIT, mig_profiles=profiles)))
-    assert described.devices == ()
+    description = describe(inventory(replace(SPLIT, mig_profiles=profiles)))
+    assert description.gpus == ()
+    assert [(one.subject, one.reason) for one in description.left_out] == [("GPU-1", Reason.NO_MIG_PROFILES)]
 
 
 def test_names_of_mig_devices_stand_for_placements() -> None:
     placements = dict(mig_placements(SPLIT))
     found = placements["gpu-3-mig-1g10gb-me-20-1"]
     assert (found.profile.name, found.placement) == ("1g.10gb+me", Placement(1, 1))
-    (described,) = describe(inventory(SPLIT))
+    (described,) = published(SPLIT)
     assert set(placements) == {device.name for device in described.devices}
 
 
 def test_gpus_are_named_by_their_minor_not_their_index() -> None:
     assert gpu_name(WHOLE) == "gpu-3"
-    assert [one.devices[0].name for one in describe(inventory(WHOLE, replace(WHOLE, index=0, minor=9)))] == [
+    assert [one.devices[0].name for one in published(WHOLE, replace(WHOLE, index=0, minor=9))] == [
         "gpu-3",
         "gpu-9",
     ]
@@ -218,6 +253,7 @@ def test_gpus_are_named_by_their_minor_not_their_index() -> None:
         ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
         ("NVIDIA A30", "A30"),
         ("Tesla V100-SXM2-32GB", "Tesla-V100-SXM2-32GB"),
+        ("GH100 [H100 SXM5 80GB]", "H100-SXM5-80GB"),
     ],
 )
 def test_a_model_is_the_product_in_one_word(product: str, model: str) -> None:
@@ -228,11 +264,11 @@ def test_an_h100_in_mig_mode_has_the_official_names_and_counters(tmp_path: Path)
     first = make_node(tmp_path, "h100x8-mig").describe()[0]
     names = [device.name for device in first.devices]
     assert names == [
-        *(f"gpu-0-mig-1g10gb-19-{start}" for start in range(7)),
-        *(f"gpu-0-mig-1g10gb-me-20-{start}" for start in range(7)),
-        *(f"gpu-0-mig-1g20gb-15-{start}" for start in (0, 2, 4, 6)),
-        *(f"gpu-0-mig-2g20gb-14-{start}" for start in (0, 2, 4)),
-        *(f"gpu-0-mig-3g40gb-9-{start}" for start in (0, 4)),
+        *(f"gpu-0-mig-1g10gb-19-{start}" for start in reversed(range(7))),
+        *(f"gpu-0-mig-1g10gb-me-20-{start}" for start in reversed(range(7))),
+        *(f"gpu-0-mig-1g20gb-15-{start}" for start in (6, 4, 2, 0)),
+        *(f"gpu-0-mig-2g20gb-14-{start}" for start in (4, 2, 0)),
+        *(f"gpu-0-mig-3g40gb-9-{start}" for start in (4, 0)),
         "gpu-0-mig-4g40gb-5-0",
         "gpu-0-mig-7g80gb-0-0",
     ]

@@ -1,15 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a node's devices are laid out in slices."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dra_driver.cluster import ApiClient
+from dra_driver.gpu.devices import GpuDevices, describe
 from dra_driver.gpu.layout import node_slices
+from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
 from dra_driver.gpu.simulation import shipped_nodes
+from dra_driver.gpu.simulation.models import BoardModel, boards
+from dra_driver.resource import DeviceTaint, ResourceSlice, TaintEffect
+from dra_driver.resource.codec import V1, decode_slice, encode_slice
+from dra_driver.resource.features import SliceFeatures
 from dra_driver.resource.validation import slice_problems
-from tests.support.nodes import make_node
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from tests.support.apiserver import SLICES, connect
+from tests.support.nodes import board_inventory, make_node, mig_instances
 
+H100 = boards()["H100-SXM5-80GB"]
+EVERYTHING = NodePolicy((GpuRule(mig=MigPolicy.DYNAMIC, passthrough=True, shares=4),))
+OLD = SliceFeatures(counters_beside_devices=True)
+Release = tuple[ApiClient, SliceFeatures]
 SIXTEEN_GPUS = """
 driverVersion: 580.95.05
 cudaVersion: "13.0"
@@ -18,29 +33,52 @@ gpus:
 """
 
 
+def names(one: ResourceSlice) -> list[str]:
+    """The devices of a slice."""
+    return [device.name for device in one.devices]
+
+
+def one_of_each() -> tuple[GpuDevices, ...]:
+    """GPUs 0 and 1 can be split and whole, 2 is whole, 3 has a MIG device that an administrator made."""
+    inventory = board_inventory(H100, 4)
+    split = board_inventory(H100, 4, mig=True).gpus[3]
+    seven = next(profile for profile in H100.profiles if profile.info.name == "7g.80gb")
+    made = replace(split, mig_instances=mig_instances(split, [(seven, seven.placements[0])]))
+    rules = (GpuRule(indexes=(0, 1), mig=MigPolicy.DYNAMIC),)
+    return describe(replace(inventory, gpus=(*inventory.gpus[:3], made)), NodePolicy(rules)).gpus
+
+
 @pytest.mark.parametrize("name", [base + mode for base in shipped_nodes() for mode in ("", "-mig", "-mixed")])
 def test_every_shipped_node_gives_slices_that_the_api_server_takes(tmp_path: Path, name: str) -> None:
     slices = node_slices("node-a", "uid", make_node(tmp_path, name).describe())
     assert [str(problem) for one in slices for problem in slice_problems(one)] == []
 
 
-def test_a_node_without_gpus_has_one_empty_slice() -> None:
-    (only,) = node_slices("node-a", "uid", ())
+@pytest.mark.parametrize("features", [SliceFeatures(), OLD], ids=["apart", "beside"])
+def test_a_node_without_gpus_has_one_empty_slice(features: SliceFeatures) -> None:
+    (only,) = node_slices("node-a", "uid", (), features)
     assert only.devices == ()
     assert only.pool.resource_slice_count == 1
 
 
-def test_whole_gpus_share_a_slice_and_come_before_each_split_gpu(tmp_path: Path) -> None:
+def test_whole_gpus_come_before_each_split_gpu(tmp_path: Path) -> None:
     slices = node_slices("node-a", "uid", make_node(tmp_path, "h100x8-mixed").describe())
     counters, whole, *split = slices
     assert [counter_set.name for counter_set in counters.shared_counters] == [
         f"gpu-{i}-counter-set" for i in range(4, 8)
     ]
     assert counters.devices == ()
-    assert [device.name for device in whole.devices] == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
+    assert names(whole) == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
     assert [{device.name.split("-mig-")[0] for device in one.devices} for one in split] == [
         {f"gpu-{i}"} for i in range(4, 8)
     ]
+
+
+def test_what_is_good_for_nothing_else_comes_first_and_whole_gpus_go_from_the_other_end_than_mig() -> None:
+    counters, ready, *split = node_slices("node-a", "uid", one_of_each())
+    assert len(counters.shared_counters) == 2
+    assert names(ready) == ["gpu-2", "gpu-1", "gpu-0", "gpu-3-mig-7g80gb-0-0"]
+    assert [names(one)[0].split("-mig-")[0] for one in split] == ["gpu-0", "gpu-1"]
 
 
 def test_names_keep_the_order_and_belong_to_the_node(tmp_path: Path) -> None:
@@ -60,3 +98,52 @@ def test_more_than_eight_counter_sets_go_into_two_slices(tmp_path: Path) -> None
     slices = node_slices("node-a", "uid", make_node(tmp_path / "node", str(description)).describe())
     assert [len(one.shared_counters) for one in slices if one.shared_counters] == [8, 8]
     assert [str(problem) for one in slices for problem in slice_problems(one)] == []
+
+
+def test_before_1_35_counters_stand_in_the_slice_of_their_gpu() -> None:
+    ready, *split = node_slices("node-a", "uid", one_of_each(), OLD)
+    assert names(ready) == ["gpu-2", "gpu-3-mig-7g80gb-0-0"]
+    assert [[one.name for one in slice_.shared_counters] for slice_ in split] == [
+        ["gpu-0-counter-set"],
+        ["gpu-1-counter-set"],
+    ]
+    assert [names(one)[0] for one in split] == ["gpu-0", "gpu-1"]
+
+
+@pytest.fixture(scope="module", params=[34, 37], ids=["1.34", "1.37"])
+def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    """An embedded API server that keeps every field, and what it wants."""
+    minor: int = request.param
+    gates = {"DRAPartitionableDevices": True, "DRADeviceTaints": True, "DRAConsumableCapacity": True}
+    with ApiServer(ApiServerOptions(minor=minor, gates=gates)) as server:
+        kubeconfig = server.write_kubeconfig(tmp_path_factory.mktemp("server") / "kubeconfig")
+        with connect(kubeconfig) as client:
+            yield client, SliceFeatures(counters_beside_devices=minor < 35)
+
+
+@pytest.mark.parametrize("model", boards().values(), ids=list(boards()))
+def test_api_servers_old_and_new_keep_all_of_it(model: BoardModel, release: Release) -> None:
+    client, features = release
+    described = describe(board_inventory(model, 16), EVERYTHING, features=features)
+    for one in node_slices("node-a", "uid", described.gpus, features):
+        sent = replace(one, pool=replace(one.pool, generation=1))
+        answer = decode_slice(client.create(SLICES, encode_slice(sent, V1), dry_run=True), V1, strict=False)
+        assert (answer.devices, answer.shared_counters) == (sent.devices, sent.shared_counters)
+
+
+def test_taints_are_cut_to_what_the_api_server_takes() -> None:
+    taints = (
+        DeviceTaint("gpu.nvidia.com/unmonitored", TaintEffect.NONE),
+        *(DeviceTaint(f"gpu.nvidia.com/{index}", TaintEffect.NO_SCHEDULE) for index in range(4)),
+        DeviceTaint("gpu.nvidia.com/lost", TaintEffect.NO_EXECUTE),
+    )
+    (gpu,) = describe(board_inventory(H100, 1)).gpus
+    tainted = replace(gpu, devices=tuple(replace(device, taints=taints) for device in gpu.devices))
+
+    def kept(features: SliceFeatures) -> Sequence[str]:
+        (one,) = node_slices("node-a", "uid", (tainted,), features)
+        return [taint.key.removeprefix("gpu.nvidia.com/") for taint in one.devices[0].taints]
+
+    assert kept(SliceFeatures()) == ["unmonitored", "0", "1", "2", "3", "lost"]
+    assert kept(OLD) == ["0", "1", "2", "lost"]
+    assert kept(SliceFeatures(device_taints=False)) == []

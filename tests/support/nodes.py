@@ -1,13 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated nodes for tests."""
+"""Simulated nodes for tests, and nodes as bare facts where no hardware is touched."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver.gpu.devices import GpuDevices, describe
-from dra_driver.gpu.inventory import read_inventory
-from dra_driver.gpu.nvml import Nvml
+from dra_driver.gpu.inventory import (
+    Gpu,
+    Inventory,
+    MigInstance,
+    MigProfile,
+    PciGpu,
+    read_inventory,
+)
+from dra_driver.gpu.nvml import Architecture, Fabric, FabricState, MigMode, Nvml, Placement
+from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.simulation import SimulatedNode, load_description
+from dra_driver.gpu.simulation.models import BoardModel, ProfileModel
+
+CLUSTER_UUID = "5a1f0c1e-6c3e-4a6f-9f0e-2b7d8c9e0f11"
 
 
 @dataclass(frozen=True)
@@ -24,9 +36,13 @@ class TestNode:
         """Its sysfs."""
         return self.node.driver_root / "sys"
 
-    def describe(self) -> tuple[GpuDevices, ...]:
+    def inventory(self) -> Inventory:
+        """What it has."""
+        return read_inventory(self.nvml, self.sys_root)
+
+    def describe(self, policy: NodePolicy | None = None) -> tuple[GpuDevices, ...]:
         """Its devices."""
-        return describe(read_inventory(self.nvml, self.sys_root))
+        return describe(self.inventory(), policy or NodePolicy()).gpus
 
 
 def make_node(root: Path, name: str, identity: str = "node-a") -> TestNode:
@@ -35,3 +51,52 @@ def make_node(root: Path, name: str, identity: str = "node-a") -> TestNode:
     nvml = node.nvml()
     nvml.initialize()
     return TestNode(node, nvml)
+
+
+def board_inventory(model: BoardModel, count: int, *, mig: bool = False) -> Inventory:
+    """The facts of a node with `count` such GPUs, of which everything is known that can be."""
+    gpus = tuple(board_gpu(model, index, mig=mig) for index in range(count))
+    return Inventory("570.158.01", 12080, gpus, pci_gpus=tuple(map(on_bus, gpus)), iommufd=True)
+
+
+def board_gpu(model: BoardModel, index: int, *, mig: bool = False) -> Gpu:
+    """The facts of one GPU, with as many attributes as any has."""
+    switchable = bool(model.profiles) and model.architecture >= Architecture.HOPPER
+    profiles = tuple(MigProfile(one.info.name, one.info, one.placements) for one in model.profiles)
+    return Gpu(
+        index=index,
+        minor=index,
+        uuid=f"GPU-{index:08x}-8888-4444-2222-123456789abc",
+        product_name=model.product_name,
+        brand="Nvidia",
+        architecture=model.architecture.name.capitalize(),
+        compute_capability=model.compute_capability,
+        memory=model.memory_mib << 20,
+        pci_address=f"0000:{0x10 + index:02x}:00.0",
+        pcie_root=f"pci0000:{0x10 + index:02x}",
+        numa_node=index % 2,
+        addressing_mode="None",
+        module_id=index + 1,
+        nvlink_group="GPU-00000000-8888-4444-2222-123456789abc",
+        fabric=Fabric(FabricState.COMPLETED, CLUSTER_UUID, 1),
+        mig_mode=MigMode(mig, mig) if model.profiles else None,
+        mig_switchable=switchable,
+        mig_profiles=profiles if switchable or mig else (),
+    )
+
+
+def on_bus(gpu: Gpu, driver: str | None = "nvidia") -> PciGpu:
+    """The same GPU on the PCI bus."""
+    assert gpu.pci_address is not None
+    name = "GH100 [H100 SXM5 80GB]"
+    return PciGpu(
+        gpu.index, gpu.pci_address, 0x10DE, 0x2330, name, driver, gpu.index, 128 << 30, gpu.pcie_root, gpu.numa_node
+    )
+
+
+def mig_instances(gpu: Gpu, where: Iterable[tuple[ProfileModel, Placement]]) -> tuple[MigInstance, ...]:
+    """GPU instances with the MIG devices that fill them."""
+    return tuple(
+        MigInstance(number, profile.info.id, placement, ((0, f"MIG-{gpu.index:08x}-{number}"),))
+        for number, (profile, placement) in enumerate(where)
+    )

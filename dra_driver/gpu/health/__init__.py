@@ -1,6 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The health of GPUs: what NVML reports, by events and when asked -> findings -> taints on the devices concerned."""
+"""The health of GPUs: what NVML reports, by events and when asked -> findings -> taints on the devices concerned.
+
+`xids` and `meanings` are the tables, `rules` and `records` the decisions, `readings` and `watching` what is asked of
+NVML, `monitor` the thread that brings them together; `taints` goes from findings to devices and back.
+"""
 
 from .findings import Finding
+from .meanings import documented
+from .monitor import HealthMonitor, LiveNvml, Timing
+from .taints import concerns, keep_times, taint
 
-__all__ = ["Finding"]
+__all__ = [
+    "Finding",
+    "HealthMonitor",
+    "LiveNvml",
+    "Timing",
+    "concerns",
+    "documented",
+    "keep_times",
+    "taint",
+]

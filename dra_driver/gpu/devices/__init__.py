@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs as DRA devices: names, attributes, capacities, counters.
+
+They are those of NVIDIA's DRA driver, so that claims written for it work; `model` is added, and `uuid`, `profile` and
+`parentUUID` are on every device that has one. `describe` turns an inventory into devices, `device_targets` tells what a
+device's name stands for, `without_tainted` serves API servers without taints.
+"""
+
+from .attributes import GPU_TYPE, MIG_TYPE, VFIO_TYPE, model_name
+from .describe import Description, GpuDevices, describe
+from .leftout import LeftOut, Reason
+from .names import MigPlacement, device_targets, gpu_name, mig_name, mig_placements, vfio_name
+from .taints import without_tainted
+
+__all__ = [
+    "GPU_TYPE",
+    "MIG_TYPE",
+    "VFIO_TYPE",
+    "Description",
+    "GpuDevices",
+    "LeftOut",
+    "MigPlacement",
+    "Reason",
+    "describe",
+    "device_targets",
+    "gpu_name",
+    "mig_name",
+    "mig_placements",
+    "model_name",
+    "vfio_name",
+    "without_tainted",
+]

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attributes of devices: those of NVIDIA's DRA driver, and `model`, `nvlinkGroup` and `fabricClique`.
+
+What is unknown is left out. `nvlinkGroup` is the same for GPUs of a node that reach each other over NVLink,
+`fabricClique` (`<cluster uuid>.<clique>`) for GPUs of all nodes that share an NVLink fabric; both serve matchAttribute.
+"""
+
+import re
+import uuid
+from collections.abc import Mapping
+
+from ...resource import AttributeList, AttributeValue, Version
+from ...resource.limits import ATTRIBUTE_VALUE_BYTES
+from ...resource.semver import from_dotted
+from ..inventory import Gpu, Inventory, PciGpu
+from ..nvml import Fabric, FabricState
+
+GPU_TYPE = "gpu"
+MIG_TYPE = "mig"
+VFIO_TYPE = "vfio"
+
+Attributes = dict[str, AttributeValue]
+
+_NVIDIA = "NVIDIA "
+_BRACKETS = re.compile(r"\[(.+)\]")
+_NO_CLUSTER = str(uuid.UUID(int=0))
+
+
+def model_name(product_name: str) -> str:
+    """`H100-80GB-HBM3` for `NVIDIA H100 80GB HBM3`: the product without its maker, in one word. Of a name in the PCI
+    database, `GH100 [H100 SXM5 80GB]`, what is in brackets.
+    """
+    brackets = _BRACKETS.search(product_name)
+    return (brackets[1] if brackets else product_name).removeprefix(_NVIDIA).replace(" ", "-")
+
+
+def driver_attributes(inventory: Inventory) -> Attributes:
+    """What all devices of a node have in common that need the NVIDIA driver."""
+    cuda = inventory.cuda_driver_version
+    return _known(
+        {
+            "driverVersion": from_dotted(inventory.driver_version),
+            "cudaDriverVersion": None if cuda is None else Version(f"{cuda // 1000}.{cuda % 1000 // 10}.0"),
+        }
+    )
+
+
+def gpu_attributes(gpu: Gpu, numa_lists: bool) -> Attributes:
+    """What a GPU and its MIG devices have in common."""
+    capability = gpu.compute_capability
+    return _known(
+        {
+            "productName": _fitting(gpu.product_name),
+            "model": None if gpu.product_name is None else _fitting(model_name(gpu.product_name)),
+            "brand": gpu.brand,
+            "architecture": gpu.architecture,
+            "cudaComputeCapability": None if capability is None else Version(f"{capability[0]}.{capability[1]}.0"),
+            "addressingMode": gpu.addressing_mode,
+            **_place(gpu.pci_address, gpu.pcie_root, gpu.numa_node, numa_lists),
+        }
+    )
+
+
+def whole_attributes(gpu: Gpu) -> Attributes:
+    """What only a whole GPU has: MIG devices have no NVLink."""
+    return _known(
+        {
+            "type": GPU_TYPE,
+            "uuid": gpu.uuid,
+            "gpuModuleID": gpu.module_id,
+            "nvlinkGroup": gpu.nvlink_group,
+            "fabricClique": _clique(gpu.fabric),
+        }
+    )
+
+
+def mig_attributes(gpu: Gpu, profile: str, device_uuid: str | None) -> Attributes:
+    """What only a MIG device has; its UUID once it exists."""
+    return _known({"type": MIG_TYPE, "uuid": device_uuid, "parentUUID": gpu.uuid, "profile": profile})
+
+
+def vfio_attributes(pci: PciGpu, gpu: Gpu | None, iommufd: bool, numa_lists: bool) -> Attributes:
+    """A GPU for a virtual machine. `gpu` is the same as NVML sees it, None when it does not.
+
+    The UUID is made from the address, and the model is what the PCI database says, so that both are the same whichever
+    driver the GPU is bound to.
+    """
+    return _known(
+        {
+            "type": VFIO_TYPE,
+            "uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, pci.address)),
+            "deviceID": f"0x{pci.device_id:04x}",
+            "vendorID": f"0x{pci.vendor_id:04x}",
+            "productName": _fitting(pci.product_name),
+            "model": None if pci.product_name is None else _fitting(model_name(pci.product_name)),
+            "iommuFDEnabled": iommufd,
+            "gpuModuleID": None if gpu is None else gpu.module_id,
+            **_place(pci.address, pci.pcie_root, pci.numa_node, numa_lists),
+        }
+    )
+
+
+def _place(
+    address: str | None, root: str | None, numa_node: int | None, lists: bool
+) -> Mapping[str, AttributeValue | None]:
+    """Where the device is, in the attributes that Kubernetes standardised."""
+    numa = AttributeList("ints", (numa_node,)) if lists and numa_node is not None else numa_node
+    return {
+        "resource.kubernetes.io/pciBusID": address,
+        "resource.kubernetes.io/pcieRoot": root,
+        "resource.kubernetes.io/numaNode": numa,
+    }
+
+
+def _clique(fabric: Fabric | None) -> str | None:
+    """None before the GPU has joined, when it failed to, and where the fabric ends at the node."""
+    if fabric is None or fabric.state is not FabricState.COMPLETED or fabric.status != 0:
+        return None
+    return f"{fabric.cluster_uuid}.{fabric.clique}" if fabric.cluster_uuid not in ("", _NO_CLUSTER) else None
+
+
+def _known(attributes: Mapping[str, AttributeValue | None]) -> Attributes:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _fitting(text: str | None) -> str | None:
+    """The text cut to what an attribute may hold."""
+    if text is None:
+        return None
+    return text.encode()[:ATTRIBUTE_VALUE_BYTES].decode(errors="ignore")

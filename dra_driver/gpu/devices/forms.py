@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forms in which one GPU can be had: whole, for a virtual machine, as MIG devices that exist or can be made.
+
+The scheduler must not be able to allocate two forms that exclude each other, nor one that cannot be made. Forms that
+may be claimed while the GPU is free draw on one pot of counters. An instance that no such form stands for is an
+obstacle: what it takes is not in the pot, and forms that need it are withheld. Obstacles are the instances that were
+not made for claims (these are on offer as static devices, which need no counters then), and those made for claims when
+no placements are published, because the policy changed meanwhile or the API server keeps no counters.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from ..inventory import Gpu, MigInstance, PciGpu
+from ..ownership import MigPlace
+from ..policy import GpuPolicy, MigPolicy
+from .counters import ONE_GPU, Counters, drawn, fits, less, totals
+from .leftout import Reason
+from .names import MigPlacement, mig_placements
+
+Complaint = tuple[Reason, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StaticDevice:
+    """A MIG device that an administrator made."""
+
+    mig: MigPlacement
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """What to publish of a GPU. `pot` is what all but static devices draw on, None where no two exclude each other."""
+
+    whole: bool = False
+    vfio: bool = False
+    static: tuple[StaticDevice, ...] = ()
+    placements: tuple[MigPlacement, ...] = ()
+    pot: Counters | None = None
+    complaints: tuple[Complaint, ...] = ()
+
+
+def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[MigPlace], partitionable: bool) -> Forms:
+    """The forms of a GPU that NVML sees. `pci` is the same GPU on the bus, `partitionable` whether the API server keeps
+    counters, `owned` the places of instances made for claims.
+    """
+    switching = wanted.mig is MigPolicy.DYNAMIC and gpu.mig_switchable and bool(gpu.mig_profiles)
+    making = switching or (gpu.in_mig_mode and wanted.mig is not MigPolicy.STATIC)
+    complaints: list[Complaint] = []
+    if making and not partitionable:
+        complaints.append((Reason.NO_PARTITIONABLE_DEVICES, "its MIG placements: the API server keeps no counters"))
+        switching = making = False
+    could_be_whole = switching or not gpu.in_mig_mode
+    possible = tuple(one for _, one in mig_placements(gpu)) if making else ()
+    foreign = [one for one in gpu.mig_instances if _place(gpu, one) not in owned]
+    obstacles, pot, placements = _settle(gpu, owned, possible)
+    whole = could_be_whole and not obstacles
+
+    problem = _passthrough_problem(pci, obstacles, partitionable) if wanted.passthrough else None
+    vfio = wanted.passthrough and problem is None
+    found = [_static_device(gpu, one) for one in foreign]
+    static = tuple(one for one in found if isinstance(one, StaticDevice))
+    complaints += [one for one in (*found, problem) if isinstance(one, tuple)]
+    if obstacles and (could_be_whole or len(placements) < len(possible)):
+        complaints.append(_withheld(gpu, obstacles, len(possible) - len(placements), could_be_whole))
+    if not (whole or vfio or static or placements or complaints):
+        complaints.append(_nothing(making))
+    exclusive = pot if placements else ONE_GPU if whole and vfio else None
+    return Forms(whole, vfio, static, placements, exclusive, tuple(complaints))
+
+
+def passthrough_problem(pci: PciGpu) -> Complaint | None:
+    """Why a GPU cannot be given to a virtual machine, whichever driver it is bound to."""
+    if pci.iommu_group is None:
+        return Reason.NO_IOMMU, "its vfio device: it has no IOMMU group (switch the IOMMU on in firmware and kernel)"
+    return None
+
+
+def _place(gpu: Gpu, instance: MigInstance) -> MigPlace:
+    return MigPlace(gpu.uuid, instance.profile_id, instance.placement)
+
+
+def _settle(
+    gpu: Gpu, owned: Set[MigPlace], possible: tuple[MigPlacement, ...]
+) -> tuple[Sequence[MigInstance], Counters, tuple[MigPlacement, ...]]:
+    """(the obstacles, what is left beside them, the placements that fit into it). To withhold the placement of an
+    instance makes that an obstacle too.
+    """
+    placements = possible
+    while True:
+        obstacles = _obstacles(gpu, owned, placements)
+        pot = _left_beside(gpu, obstacles)
+        fitting = tuple(one for one in placements if fits(drawn(one.profile.info, one.placement), pot))
+        if fitting == placements:
+            return obstacles, pot, placements
+        placements = fitting
+
+
+def _obstacles(gpu: Gpu, owned: Set[MigPlace], possible: Sequence[MigPlacement]) -> list[MigInstance]:
+    """The instances that no claimable placement stands for."""
+    ours = {MigPlace(gpu.uuid, one.profile.info.id, one.placement) for one in possible} & owned
+    return [one for one in gpu.mig_instances if _place(gpu, one) not in ours]
+
+
+def _left_beside(gpu: Gpu, obstacles: Sequence[MigInstance]) -> Counters:
+    """The pot of a GPU in which these are; empty when one is of a profile of which nothing is known."""
+    infos = {profile.info.id: profile.info for profile in gpu.mig_profiles}
+    if any(one.profile_id not in infos for one in obstacles):
+        return {}
+    return less(totals(gpu.mig_profiles), (drawn(infos[one.profile_id], one.placement) for one in obstacles))
+
+
+def _static_device(gpu: Gpu, instance: MigInstance) -> StaticDevice | Complaint:
+    """A MIG device is offered when it is all of its GPU instance: only then does it have what its profile says."""
+    profile = next((one for one in gpu.mig_profiles if one.info.id == instance.profile_id), None)
+    if profile is None:
+        return Reason.UNREADABLE, f"GPU instance {instance.id}: NVML does not tell of its profile {instance.profile_id}"
+    if len(instance.devices) != 1 or not instance.filled:
+        many = len(instance.devices) > 1
+        has = f"{len(instance.devices)} compute instances" if many else "a smaller one" if instance.devices else "none"
+        return (
+            Reason.PARTIAL_INSTANCE,
+            f"GPU instance {instance.id} ({profile.name}): one compute instance should fill it, and it has {has}",
+        )
+    ((_, uuid),) = instance.devices
+    return StaticDevice(MigPlacement(gpu, profile, instance.placement), uuid)
+
+
+def _passthrough_problem(pci: PciGpu | None, obstacles: Sequence[MigInstance], partitionable: bool) -> Complaint | None:
+    """Why a GPU that NVIDIA's driver has cannot be offered to virtual machines."""
+    if pci is None:
+        return Reason.UNREADABLE, "its vfio device: it was not found on the PCI bus"
+    if obstacles:
+        return Reason.FOREIGN_INSTANCE, "its vfio device: MIG instances are on it"
+    if not partitionable:
+        return Reason.NO_PARTITIONABLE_DEVICES, "its vfio device: the API server keeps no counters"
+    return passthrough_problem(pci)
+
+
+def _withheld(gpu: Gpu, obstacles: Sequence[MigInstance], placements: int, whole: bool) -> Complaint:
+    """What cannot be had beside the obstacles."""
+    names = {profile.info.id: profile.name for profile in gpu.mig_profiles}
+    where = ", ".join(f"{names.get(one.profile_id, 'instance')} at {one.placement}" for one in obstacles)
+    what = [*(["the whole GPU"] if whole else []), *([f"{placements} MIG placements"] if placements else [])]
+    return Reason.FOREIGN_INSTANCE, f"{' and '.join(what)}: MIG instances are in the way ({where})"
+
+
+def _nothing(making: bool) -> Complaint:
+    if making:
+        return Reason.NO_MIG_PROFILES, "the GPU: it is in MIG mode, and NVML tells of no MIG profile"
+    return Reason.NO_MIG_DEVICES, "the GPU: it is in MIG mode, offered as the MIG devices on it, and there are none"

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims for one device each on one node, allocated as kube-scheduler does."""
+
+import functools
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dra_driver.allocation import Cluster, allocate
+from dra_driver.allocation.cel_selectors import compile_cel
+from dra_driver.resource import (
+    AllocatedDevice,
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceRequirements,
+    Node,
+    ObjectMeta,
+    ResourceClaim,
+    ResourceSlice,
+)
+
+_CLASS = DeviceClass(ObjectMeta(name="any"))
+_compile = functools.cache(compile_cel)  # the same few expressions, thousands of times
+
+
+class NodeClaims:
+    """The claims that hold devices of a node. `slices` are its pool as a driver wants it."""
+
+    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+        self._slices = tuple(replace(one, pool=replace(one.pool, generation=1)) for one in slices)
+        (name,) = {one.node_name for one in self._slices}
+        assert name is not None
+        self._node = Node(ObjectMeta(name=name))
+        self._held: dict[tuple[str, str | None], ResourceClaim] = {}
+
+    def allocate(self, *selectors: str) -> AllocatedDevice | None:
+        """A claim for one device that meets these CEL expressions gets the first that is free, or None."""
+        request = DeviceRequest("one", exactly=DeviceRequirements(_CLASS.metadata.name, selectors))
+        claim = ResourceClaim(ObjectMeta(name="claim", namespace="default"), DeviceClaim((request,)))
+        cluster = Cluster(self._slices, (_CLASS,), (self._node,), tuple(self._held.values()))
+        outcome = allocate(cluster, [claim], self._node.name, compile_selector=_compile)
+        if not outcome.allocations:
+            assert not outcome.message, outcome.message
+            return None
+        (allocation,) = outcome.allocations
+        (result,) = allocation.results
+        assert (result.device, result.share_id) not in self._held
+        self._held[result.device, result.share_id] = replace(claim, allocation=allocation)
+        return result
+
+    def release(self, result: AllocatedDevice) -> None:
+        """The claim that got it is deleted."""
+        del self._held[result.device, result.share_id]
+
+    def room(self, *selectors: str) -> int:
+        """How many more such claims would get a device; nothing changes."""
+        held = dict(self._held)
+        count = 0
+        while self.allocate(*selectors) is not None:
+            count += 1
+        self._held = held
+        return count
