@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings -> taints on the devices they concern, and back: the published taints are what outlives a process.
+
+A finding about a MIG instance taints the devices whose memory slices overlap the instance's, and the whole GPU; one
+about a GPU taints all its devices. The API keeps a taint's time as it is sent, so a taint that did not change must be
+sent with the time it was published with.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from ...resource import Device, DeviceTaint, ResourceSlice, TaintEffect
+from ...resource.features import SliceFeatures
+from ...resource.limits import TAINTS_PER_DEVICE
+from ..devices import GPU_TYPE, MIG_TYPE, GpuDevices
+from ..nvml import Placement
+from ..policy import HealthPolicy
+from .findings import Finding
+from .meanings import meaning
+
+_EVERY_FEATURE = SliceFeatures()
+_STRENGTH: Final = {TaintEffect.NONE: 0, TaintEffect.NO_SCHEDULE: 1, TaintEffect.NO_EXECUTE: 2}
+_MEMORY_SLICE = re.compile(r"memory-slice-(\d+)|memorySlice(\d+)")
+
+
+def concerns(finding: Finding, gpu: GpuDevices, device: str) -> bool:
+    """Whether a finding is about this device of this GPU."""
+    if finding.gpu_uuid != gpu.key:
+        return False
+    place = gpu.placements.get(device)
+    return finding.placement is None or place is None or bool(_slices(place) & _slices(finding.placement))
+
+
+def taint(
+    gpus: Sequence[GpuDevices], findings: Iterable[Finding], features: SliceFeatures = _EVERY_FEATURE
+) -> tuple[GpuDevices, ...]:
+    """The same devices with the taints that say what is wrong with them, in the order of keys.
+
+    Of several findings with one key the worst counts, and of equally bad ones the oldest. A server that takes few
+    taints gets the worst of them. For one that keeps none the devices are tainted all the same, so that the caller can
+    tell which to withdraw.
+    """
+    most = features.taints_per_device or TAINTS_PER_DEVICE
+    worst_first = sorted(findings, key=_worst_first)
+    if not features.taints_without_effect:
+        worst_first = [finding for finding in worst_first if finding.effect is not TaintEffect.NONE]
+
+    def tainted(gpu: GpuDevices, device: Device) -> Device:
+        taints = {one.key: one for one in device.taints}
+        for finding in worst_first:
+            if concerns(finding, gpu, device.name) and len(taints) < most:
+                taints.setdefault(finding.key, _taint(finding))
+        ordered = tuple(taints[key] for key in sorted(taints))
+        return device if ordered == device.taints else replace(device, taints=ordered)
+
+    return tuple(replace(gpu, devices=tuple(tainted(gpu, device) for device in gpu.devices)) for gpu in gpus)
+
+
+def keep_times(desired: Sequence[ResourceSlice], stored: Iterable[ResourceSlice]) -> tuple[ResourceSlice, ...]:
+    """The desired slices, taints that are published already as they are, with the times that were published."""
+    published = {
+        (one.pool.name, device.name, *_content(each)): each.time_added
+        for one in stored
+        for device in one.devices
+        for each in device.taints
+        if each.time_added
+    }
+    if not published:
+        return tuple(desired)
+
+    def kept(pool: str, device: Device) -> Device:
+        if not device.taints:
+            return device
+        times = [published.get((pool, device.name, *_content(one)), one.time_added) for one in device.taints]
+        pairs = zip(device.taints, times, strict=True)
+        return replace(device, taints=tuple(replace(one, time_added=time) for one, time in pairs))
+
+    return tuple(replace(one, devices=tuple(kept(one.pool.name, device) for device in one.devices)) for one in desired)
+
+
+def published_findings(slices: Iterable[ResourceSlice], policy: HealthPolicy, not_before: float) -> tuple[Finding, ...]:
+    """What published taints say, GPU by GPU. Taints that are not ours are passed over, and so are those from
+    before `not_before` (seconds of the epoch: when the node booted).
+    """
+    gpus: dict[str, list[Device]] = {}
+    for one in slices:
+        for device in one.devices:
+            uuid = _gpu_of(device)
+            if uuid is not None:
+                gpus.setdefault(uuid, []).append(device)
+    return tuple(
+        finding
+        for uuid, devices in gpus.items()
+        for finding in _gpu_findings(uuid, devices, policy)
+        if finding.since >= not_before
+    )
+
+
+def _gpu_findings(uuid: str, devices: Sequence[Device], policy: HealthPolicy) -> Iterable[Finding]:
+    since: dict[tuple[str, str], float] = {}
+    for device in devices:
+        for one in device.taints:
+            time = _seconds(one.time_added)
+            if time is not None:
+                content = (one.key, one.value)
+                since[content] = min(since.get(content, time), time)
+    general = [
+        Finding(uuid, key, value, means.effect(policy), time, means.text)
+        for (key, value), time in since.items()
+        if (means := meaning(key, value, policy)) is not None
+    ]
+    for key in sorted({finding.key for finding in general}):
+        # In this order they hide each other: a device shows the first of those that concern it.
+        shown_first = sorted((finding for finding in general if finding.key == key), key=_worst_first)
+        values = [finding.value for finding in shown_first]
+        for rank, finding in enumerate(shown_first):
+            for place in _places(devices, key, finding.value, values[:rank]):
+                yield replace(finding, placement=place)
+
+
+def _places(devices: Sequence[Device], key: str, value: str, hiding: Sequence[str]) -> list[Placement | None]:
+    """Where on the GPU a finding was: on the memory slices of devices that have its taint, less those of devices that
+    would have it if they were concerned. These have no taint of that key, or one that could not hide it.
+    """
+    shown = [(device, next((one.value for one in device.taints if one.key == key), None)) for device in devices]
+    tainted = [device for device, other in shown if other == value]
+    clean = [device for device, other in shown if other != value and other not in hiding]
+    if not clean:
+        return [None]
+    return list(_runs(_all_slices(tainted) - _all_slices(clean))) or [None]
+
+
+def _all_slices(devices: Iterable[Device]) -> frozenset[int]:
+    return frozenset().union(*map(_device_slices, devices))
+
+
+def _runs(slices: frozenset[int]) -> Iterable[Placement]:
+    for start in sorted(slices):
+        if start - 1 not in slices:
+            size = next(size for size in range(1, len(slices) + 1) if start + size not in slices)
+            yield Placement(start, size)
+
+
+def _device_slices(device: Device) -> frozenset[int]:
+    """The memory slices of a published MIG device: by the counters it draws on, or its capacities."""
+    if device.attributes.get("type") != MIG_TYPE:
+        return frozenset()
+    names = [*device.capacity, *(name for drawn in device.consumes_counters for name in drawn.counters)]
+    found = (_MEMORY_SLICE.fullmatch(name) for name in names)
+    return frozenset(int(match[1] or match[2]) for match in found if match)
+
+
+def _gpu_of(device: Device) -> str | None:
+    """The UUID of a published device's GPU; None for a device that speaks for no GPU that NVML sees."""
+    attribute = {GPU_TYPE: "uuid", MIG_TYPE: "parentUUID"}.get(str(device.attributes.get("type")))
+    uuid = None if attribute is None else device.attributes.get(attribute)
+    return uuid if isinstance(uuid, str) else None
+
+
+def _worst_first(finding: Finding) -> tuple[int, float, str, str]:
+    return -_STRENGTH[finding.effect], finding.since, finding.key, finding.value
+
+
+def _slices(place: Placement) -> frozenset[int]:
+    return frozenset(range(place.start, place.start + place.size))
+
+
+def _taint(finding: Finding) -> DeviceTaint:
+    time = datetime.fromtimestamp(int(finding.since), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return DeviceTaint(finding.key, finding.effect, finding.value, time)
+
+
+def _content(one: DeviceTaint) -> tuple[str, str, str]:
+    return one.key, one.value, one.effect
+
+
+def _seconds(time: str) -> float | None:
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return None
