@@ -3,6 +3,8 @@
 
 import logging
 import os
+import queue
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -119,6 +121,23 @@ def end_when_a_thread_fails() -> None:
         os._exit(70)  # EX_SOFTWARE
 
     threading.excepthook = fail
+
+
+def on_termination(stop: Callable[[], None]) -> None:
+    """Call `stop` when the process is asked to end, on a thread of its own.
+
+    A signal handler runs in the midst of whatever the main thread does, maybe while it holds the very lock that
+    setting an event needs. A SimpleQueue is made for that.
+    """
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: signals.put(number))
+
+    def wait() -> None:
+        log.info("stopping", extra={"signal": signal.Signals(signals.get()).name})
+        stop()
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
 
 
 def _end(line: str, code: int) -> None:

@@ -3,7 +3,8 @@
 
 The official client loads every model of every API group; a node agent needs five verbs on three kinds. So
 requests go through urllib3 here, and JSON is turned into the vocabulary by `dra_driver.resource.codec`.
-Kubeconfigs are read here too, and their exec programs run.
+Kubeconfigs are read here too, and their exec programs run. `leases` (leader election) and `events` are for those who
+import them.
 """
 
 from .client import ApiClient, Kind, Page

@@ -2,7 +2,8 @@
 """The verbs of the Kubernetes API on raw JSON objects."""
 
 import json
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -10,13 +11,15 @@ from urllib.parse import quote, urlencode
 import urllib3
 
 from .connection import Connection
-from .errors import GoneError, StatusError, UnreachableError, error_of_status, status_error
-
-JSON = dict[str, Any]
+from .errors import GoneError, StatusError, status_error
+from .stream import JSON as JSON
+from .stream import EventStream
 
 _PAGE = 500
-_WATCH_SECONDS = 290  # shorter than the idle limits of common load balancers
-_CHUNK = 1 << 16
+_WATCH_SECONDS = 300  # to twice that, as client-go does: clients that began together do not come back together
+# Exactly one form for each: kube-apiserver takes the form of a list for a watch too, and then sends nothing.
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,36 +66,63 @@ class ApiClient:
         """Any JSON document, such as a discovery one."""
         return self._json("GET", path)
 
-    def list(self, kind: Kind, *, namespace: str = "", field_selector: str = "", label_selector: str = "") -> Page:
-        """All objects of a collection, read in pages; at once when that takes longer than the server's memory."""
+    def list(
+        self,
+        kind: Kind,
+        *,
+        namespace: str = "",
+        field_selector: str = "",
+        label_selector: str = "",
+        metadata_only: bool = False,
+        keep: Callable[[JSON], JSON] | None = None,
+        page: int = _PAGE,
+    ) -> Page:
+        """All objects of a collection, read in pages; at once when that takes longer than the server's memory.
+
+        Of large collections, `metadata_only` asks for PartialObjectMetadata, and `keep` says what to keep of each
+        object, so that there is never more than a `page` of whole ones in memory.
+        """
         selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
         path = kind.path(namespace)
+        accept = _METADATA_LIST if metadata_only else None
         try:
-            return self._pages(path, {**selectors, "limit": str(_PAGE)})
+            return self._pages(path, {**selectors, "limit": str(page)}, accept, keep)
         except GoneError:
-            return self._pages(path, selectors)
+            return self._pages(path, selectors, accept, keep)
 
-    def _pages(self, path: str, parameters: Mapping[str, str]) -> Page:
+    def _pages(
+        self, path: str, parameters: Mapping[str, str], accept: str | None, keep: Callable[[JSON], JSON] | None
+    ) -> Page:
         items: list[JSON] = []
         token = ""
         while True:
-            page = self._json("GET", f"{path}?{_query({**parameters, 'continue': token})}")
+            page = self._json("GET", f"{path}?{_query({**parameters, 'continue': token})}", accept=accept)
             meta = page.get("metadata") or {}
-            items += page.get("items") or []
+            found = page.get("items") or []
+            items += found if keep is None else map(keep, found)
             token = meta.get("continue") or ""
             if not token:
                 return Page(items, str(meta.get("resourceVersion") or ""))
 
     def create(
-        self, kind: Kind, value: Mapping[str, Any], namespace: str = "", *, name: str = "", subresource: str = ""
+        self,
+        kind: Kind,
+        value: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        name: str = "",
+        subresource: str = "",
+        dry_run: bool = False,
     ) -> JSON:
-        """A new object, or with `name` and `subresource` one that is made there (a pod's binding).
+        """A new object, or with `name` and `subresource` one that is made there (a pod's binding). With `dry_run` the
+        server only says what it would store.
 
         ConflictError may mean that it was made by this very call: the answer was lost and the request repeated. A
         name that the server is to generate excludes that, and a lost answer is then an UnreachableError.
         """
         named = bool(name or value.get("metadata", {}).get("name"))
-        return self._json("POST", kind.path(namespace, name, subresource), value, repeatable=named)
+        path = kind.path(namespace, name, subresource) + ("?dryRun=All" if dry_run else "")
+        return self._json("POST", path, value, repeatable=named or dry_run)
 
     def update(self, kind: Kind, value: Mapping[str, Any], *, subresource: str = "") -> JSON:
         """Replace an object, or its status; its resourceVersion must be the current one."""
@@ -115,29 +145,36 @@ class ApiClient:
         self._json("DELETE", kind.path(namespace, name), options)
 
     def watch(
-        self, kind: Kind, resource_version: str, *, namespace: str = "", field_selector: str = ""
-    ) -> Iterator[tuple[str, JSON]]:
-        """(type, object) of each change after `resource_version`, ADDED, MODIFIED, DELETED or BOOKMARK, until the
-        server ends the stream. Raises GoneError when the version is too old. Every object has a resourceVersion.
+        self,
+        kind: Kind,
+        resource_version: str,
+        *,
+        namespace: str = "",
+        field_selector: str = "",
+        metadata_only: bool = False,
+    ) -> EventStream:
+        """Each change after `resource_version`, for 5 to 10 minutes. GoneError, here or later, means that the version
+        is too old. With `metadata_only` the objects are PartialObjectMetadata.
         """
+        seconds = int(_WATCH_SECONDS * random.uniform(1.0, 2.0))  # noqa: S311 - not a secret
         query = _query(
             {
                 "watch": "1",
                 "resourceVersion": resource_version,
                 "fieldSelector": field_selector,
                 "allowWatchBookmarks": "true",
-                "timeoutSeconds": str(_WATCH_SECONDS),
+                "timeoutSeconds": str(seconds),
             }
         )
         path = f"{kind.path(namespace)}?{query}"
-        response = self._connection.request("GET", path, stream_seconds=_WATCH_SECONDS + 10)
-        try:
-            if response.status != 200:
-                raise status_error(f"GET {path}", response.status, response.read())
-            for line in _lines(response, path):
-                yield _event(line, path)
-        finally:
-            response.close()
+        accept = _METADATA if metadata_only else None
+        response = self._connection.request("GET", path, stream_seconds=seconds + 10, accept=accept)
+        if response.status != 200:
+            try:
+                raise _failure(f"GET {path}", response, response.read())
+            finally:
+                response.close()
+        return EventStream(response, path)
 
     def _json(
         self,
@@ -147,13 +184,19 @@ class ApiClient:
         content_type: str = "application/json",
         *,
         repeatable: bool = True,
+        accept: str | None = None,
     ) -> JSON:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         response = self._connection.request(
-            method, path, body=data, content_type=content_type if data else None, repeatable=repeatable
+            method,
+            path,
+            body=data,
+            content_type=content_type if data else None,
+            repeatable=repeatable,
+            accept=accept,
         )
         if not 200 <= response.status < 300:
-            raise status_error(f"{method} {path}", response.status, response.data)
+            raise _failure(f"{method} {path}", response, response.data)
         try:
             value = json.loads(response.data)
         except ValueError:
@@ -167,25 +210,5 @@ def _query(parameters: Mapping[str, str]) -> str:
     return urlencode({name: value for name, value in parameters.items() if value})
 
 
-def _event(line: bytes, path: str) -> tuple[str, JSON]:
-    try:
-        event = json.loads(line)
-        kind, value = str(event["type"]), event["object"]
-        if kind != "ERROR" and not value["metadata"]["resourceVersion"]:
-            raise ValueError("an object without a resourceVersion")
-    except (ValueError, KeyError, TypeError):
-        raise UnreachableError(f"watch {path}: the server sent {line[:200]!r}, which is not an event") from None
-    if kind == "ERROR":
-        raise error_of_status(f"watch {path}", value)
-    return kind, value
-
-
-def _lines(response: urllib3.BaseHTTPResponse, path: str) -> Iterator[bytes]:
-    """The lines of a streamed body, as they come in."""
-    rest = b""
-    try:
-        for chunk in response.stream(_CHUNK):
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from filter(None, lines)
-    except urllib3.exceptions.HTTPError as error:
-        raise UnreachableError(f"watch {path}: {error}") from None
+def _failure(request: str, response: urllib3.BaseHTTPResponse, body: bytes) -> StatusError:
+    return status_error(request, response.status, body, response.headers.get("Retry-After", ""))

@@ -4,7 +4,7 @@
 import os
 import socket
 import ssl
-from typing import Any
+from typing import Any, Self
 
 import urllib3
 from urllib3.util import Timeout, Url, parse_url
@@ -67,10 +67,12 @@ class Connection:
         content_type: str | None = None,
         stream_seconds: float | None = None,
         repeatable: bool = True,
+        accept: str | None = None,
     ) -> urllib3.BaseHTTPResponse:
         """One request; any HTTP status is an answer. With `stream_seconds` the body is left to be read piece by
         piece, with that long a pause at most. What is not `repeatable` is never sent again once the server may have
-        seen it. Raises UnreachableError, also when there is no token at the moment.
+        seen it. `accept` asks for another form than plain JSON. Raises UnreachableError, also when there is no token at
+        the moment.
         """
         headers = dict(self._headers)
         try:
@@ -79,6 +81,8 @@ class Connection:
             raise UnreachableError(f"{method} {self.server}{path}: {error}") from None
         if token:
             headers["Authorization"] = f"Bearer {token}"
+        if accept:
+            headers["Accept"] = accept
         if content_type:
             headers["Content-Type"] = content_type
         streamed = stream_seconds is not None
@@ -100,7 +104,7 @@ class Connection:
         """Close idle connections."""
         self._pool.close()
 
-    def __enter__(self) -> "Connection":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

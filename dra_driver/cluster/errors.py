@@ -15,13 +15,16 @@ class UnreachableError(ApiError):
 
 
 class StatusError(ApiError):
-    """The server answered with an error. `status` is the HTTP code, `reason` the API's word for it."""
+    """The server answered with an error. `status` is the HTTP code, `reason` the API's word for it, `retry_after` the
+    seconds that the server asks to be left alone for, 0 when it does not.
+    """
 
     def __init__(self, request: str, status: int, reason: str, message: str) -> None:
         super().__init__(f"{request}: {status} {reason}: {message}" if reason else f"{request}: {status}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
+        self.retry_after = 0.0
 
 
 class NotFoundError(StatusError):
@@ -39,8 +42,17 @@ class GoneError(StatusError):
 _CLASSES: Mapping[int, type[StatusError]] = {404: NotFoundError, 409: ConflictError, 410: GoneError}
 
 
-def status_error(request: str, status: int, body: bytes) -> StatusError:
-    """The error for an answer that is not a success; `body` is a Status object, or whatever a proxy said."""
+def status_error(request: str, status: int, body: bytes, retry_after: str = "") -> StatusError:
+    """The error for an answer that is not a success; `body` is a Status object, or whatever a proxy said, and
+    `retry_after` the header of that name.
+    """
+    error = _status_error(request, status, body)
+    if retry_after.isdecimal():
+        error.retry_after = float(retry_after)
+    return error
+
+
+def _status_error(request: str, status: int, body: bytes) -> StatusError:
     try:
         value = json.loads(body)
     except ValueError:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 
 from .client import JSON, ApiClient, Kind
-from .errors import ApiError, GoneError
+from .errors import ApiError, GoneError, NotFoundError, StatusError
+from .stream import EventStream
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +20,8 @@ class Watcher:
     """Calls `on_list` with all objects whenever it had to list them, and `on_event` with each change after.
 
     Both run on the watcher's thread. Nothing ends it but `stop`: a server that is away is asked again, with
-    growing pauses; a version that is too old is answered by listing anew.
+    growing pauses or when it says; a version that is too old is answered by listing anew. `metadata_only` and `keep`
+    are for large collections: see `ApiClient.list`. What is kept of an object needs no metadata.
     """
 
     def __init__(
@@ -28,6 +30,8 @@ class Watcher:
         kind: Kind,
         *,
         field_selector: str = "",
+        metadata_only: bool = False,
+        keep: Callable[[JSON], JSON] = lambda value: value,
         on_list: Callable[[list[JSON]], None],
         on_event: Callable[[str, JSON], None],
         first_pause: float = 0.5,
@@ -36,26 +40,39 @@ class Watcher:
         self._client = client
         self._kind = kind
         self._field_selector = field_selector
+        self._metadata_only = metadata_only
+        self._keep = keep
         self._on_list = on_list
         self._on_event = on_event
         self._first_pause = first_pause
         self._longest_pause = longest_pause
         self._stopped = threading.Event()
+        self._stream: EventStream | None = None
+        self._problem: str | None = "nothing is known yet"
+        self.missing = threading.Event()
         self._version = ""
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
 
+    @property
+    def problem(self) -> str | None:
+        """Why the collection is out of sight at the moment; None when it is not."""
+        return self._problem and f"{self._kind.plural}: {self._problem}"
+
     def start(self) -> None:
-        """Begin."""
+        """Begin. `missing` is set when the server says that it has no such collection."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End at the next event or pause; the thread is a daemon and need not be waited for."""
+        """End soon, even amidst a watch; the thread is a daemon and need not be waited for."""
         self._stopped.set()
+        if self._stream is not None:
+            self._stream.end()
 
     def _run(self) -> None:
         pause = self._first_pause
         while not self._stopped.is_set():
             began = time.monotonic()
+            asked = 0.0
             try:
                 if not self._version:
                     self._list()
@@ -65,22 +82,36 @@ class Watcher:
                 self._version = ""
             except ApiError as error:
                 if self._stopped.is_set():
-                    return  # whoever stopped it has closed the connection
+                    return  # whoever stopped it has cut the connection
                 log.warning("watching %s: %s", self._kind.plural, error)
+                self._problem = str(error)
+                if isinstance(error, NotFoundError):
+                    self.missing.set()
+                asked = error.retry_after if isinstance(error, StatusError) else 0.0
             # A watch that held for a while was a good one; what ends at once must not be asked for at once.
             good = time.monotonic() - began > _GOOD_WATCH
             pause = self._first_pause if good else min(pause * 2, self._longest_pause)
-            self._stopped.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
+            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+            self._stopped.wait(max(wait, min(asked, self._longest_pause)))
 
     def _list(self) -> None:
-        page = self._client.list(self._kind, field_selector=self._field_selector)
-        self._on_list(page.items)
+        page = self._client.list(
+            self._kind, field_selector=self._field_selector, metadata_only=self._metadata_only, keep=self._keep
+        )
+        if not self._stopped.is_set():
+            self._on_list(page.items)
         self._version = page.resource_version
 
     def _watch(self) -> None:
-        for event, value in self._client.watch(self._kind, self._version, field_selector=self._field_selector):
+        self._stream = self._client.watch(
+            self._kind, self._version, field_selector=self._field_selector, metadata_only=self._metadata_only
+        )
+        self._problem = None
+        if self._stopped.is_set():
+            self._stream.end()
+        for event, value in self._stream:
             if self._stopped.is_set():
                 return
             self._version = value["metadata"]["resourceVersion"]
             if event != "BOOKMARK":
-                self._on_event(event, value)
+                self._on_event(event, self._keep(value))

@@ -217,6 +217,52 @@ class TestLostAnswers:
             assert changed["data"] == {"a": "1"}
 
 
+def test_metadata_alone_when_that_is_enough(client: ApiClient, name: str) -> None:
+    made = client.create(CONFIG_MAPS, {**config_map(name), "data": {"a": "1"}}, "default")
+    page = client.list(CONFIG_MAPS, field_selector=f"metadata.name={name}", metadata_only=True)
+    (listed,) = page.items
+    assert "data" not in listed
+    assert listed["metadata"]["uid"] == made["metadata"]["uid"]
+    events = client.watch(
+        CONFIG_MAPS, page.resource_version, field_selector=f"metadata.name={name}", metadata_only=True
+    )
+    client.patch(CONFIG_MAPS, name, {"data": {"b": "2"}}, namespace="default")
+    event, changed = next(events)
+    assert (event, changed["kind"], "data" in changed) == ("MODIFIED", "PartialObjectMetadata", False)
+    events.end()
+
+
+def test_what_is_not_kept_of_an_object_is_gone_before_the_next_page() -> None:
+    pages = [
+        Reply({"items": [{"a": 1, "b": 2}], "metadata": {"continue": "more"}}),
+        Reply({"items": [{"a": 3}], "metadata": {"resourceVersion": "7"}}),
+    ]
+    with answering(*pages) as (server, client):
+        page = client.list(SLICES, keep=lambda value: {"a": value["a"]}, page=1)
+    assert (page.items, page.resource_version) == ([{"a": 1}, {"a": 3}], "7")
+    assert all("limit=1" in call for call in server.calls)
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("", 0.0), ("soon", 0.0), ("-1", 0.0)])
+def test_an_error_says_when_to_come_back(header: str, seconds: float) -> None:
+    with answering(*[Reply(b"busy", 500, {"Retry-After": header})] * 2) as (_, client):
+        with pytest.raises(StatusError) as caught:
+            client.get(SLICES, "a")
+        assert caught.value.retry_after == seconds
+        with pytest.raises(StatusError) as caught:
+            client.watch(SLICES, "1")
+        assert caught.value.retry_after == seconds
+
+
+def test_watches_last_for_times_that_differ() -> None:
+    with answering(*[Reply([]) for _ in range(8)]) as (server, client):
+        for _ in range(8):
+            assert list(client.watch(SLICES, "1")) == []
+    seconds = [int(call.partition("timeoutSeconds=")[2]) for call in server.calls]
+    assert all(300 <= one <= 600 for one in seconds)
+    assert len(set(seconds)) > 1
+
+
 def test_a_watch_that_is_not_one_is_an_error() -> None:
     for reply in (status(403, "Forbidden"), Reply(b"login", 404)):
         with answering(reply) as (_, client), pytest.raises(StatusError, match=r"GET /apis/.*watch=1"):

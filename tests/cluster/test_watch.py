@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dra_driver.cluster import ApiClient, Connection, Credentials, Kind, Watcher
 from dra_driver.cluster.client import JSON
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault
@@ -165,6 +167,30 @@ def test_a_first_list_that_fails_is_tried_again(tmp_path: Path) -> None:
         fault = server.faults.add(Fault(verb="list", error=500, times=2))
         with watching(client) as seen:
             assert (fault.hits, seen.lists) == (2, 1)
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_it_ends_amidst_a_quiet_watch(tmp_path: Path, tls: bool) -> None:
+    with embedded(tmp_path, tls=tls) as (_, client):
+        seen = Seen(client)
+        seen.watcher.start()
+        wait_for(lambda: seen.watcher.problem is None, "the watch")
+        (thread,) = (one for one in threading.enumerate() if one.name == f"watch-{CONFIG_MAPS.plural}")
+        seen.watcher.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_it_says_why_a_collection_is_out_of_sight(tmp_path: Path) -> None:
+    with embedded(tmp_path) as (server, client):
+        refused = server.faults.add(Fault(verb="list", error=500))
+        seen = Seen(client)
+        assert seen.watcher.problem == "configmaps: nothing is known yet"
+        seen.watcher.start()
+        wait_for(lambda: "injected fault" in str(seen.watcher.problem), "the refusal")
+        server.faults.remove(refused)
+        wait_for(lambda: seen.watcher.problem is None, "the watch")
+        seen.watcher.stop()
 
 
 def listed(version: str, *names: str) -> Reply:

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which optional fields of a ResourceSlice the API server keeps.
+
+A server drops the fields of a gate that is off and says nothing. So it is asked before anything is written, by dry
+runs that store nothing, and every answer to a write is compared with what was sent.
+"""
+
+import logging
+import re
+from dataclasses import replace
+
+from ..resource import (
+    AttributeList,
+    CounterSet,
+    Device,
+    DeviceTaint,
+    ObjectMeta,
+    Quantity,
+    ResourcePool,
+    ResourceSlice,
+    TaintEffect,
+)
+from ..resource.codec import Dialect, decode_slice, encode_slice
+from ..resource.features import SliceFeatures
+from .client import ApiClient
+from .errors import StatusError
+from .kinds import slices_of
+
+log = logging.getLogger(__name__)
+
+GATES = {
+    "partitionable_devices": "DRAPartitionableDevices",
+    "device_taints": "DRADeviceTaints",
+    "consumable_capacity": "DRAConsumableCapacity",
+    "list_attributes": "DRAListTypeAttributes",
+}
+"""The feature gate behind each flag of SliceFeatures."""
+
+_COUNTERS_APART_SINCE = 35
+_BAD_REQUEST, _UNPROCESSABLE = 400, 422
+
+
+def probe_features(
+    client: ApiClient, dialect: Dialect, driver: str, node_name: str, *, lists: bool = False
+) -> SliceFeatures:
+    """What the server keeps of a driver's slices for a node; list attributes are asked about only when `lists` are
+    wanted. Raises ApiError.
+    """
+    pool = ResourcePool(node_name, generation=0, resource_slice_count=1)
+    empty = ResourceSlice(ObjectMeta(name=f"probe-{driver}-{node_name}"), driver, pool, node_name=node_name)
+
+    def missing(asked: ResourceSlice) -> frozenset[str]:
+        value = encode_slice(asked, dialect)
+        try:
+            answer = client.create(slices_of(dialect), value, dry_run=True)
+        except StatusError as error:
+            if error.status not in (_BAD_REQUEST, _UNPROCESSABLE):
+                raise
+            # A server that refuses to tell is found out by the first write; only list attributes are refused so.
+            log.debug("asking what the API server keeps: %s", error)
+            return frozenset(("list_attributes",)) if any(_lists(device) for device in asked.devices) else frozenset()
+        return dropped(asked, decode_slice(answer, dialect, strict=False))
+
+    counters = CounterSet("probe", {"probe": Quantity.of(1)})
+    taint = DeviceTaint(f"{driver}/probe", TaintEffect.NO_SCHEDULE)
+    device = Device("probe", taints=(taint,), allow_multiple_allocations=True)
+    gone = missing(replace(empty, shared_counters=(counters,))) | missing(replace(empty, devices=(device,)))
+    if lists:
+        gone |= missing(replace(empty, devices=(Device("probe", {"probe": AttributeList("ints", (0,))}),)))
+    return SliceFeatures(
+        partitionable_devices="partitionable_devices" not in gone,
+        device_taints="device_taints" not in gone,
+        consumable_capacity="consumable_capacity" not in gone,
+        list_attributes=lists and "list_attributes" not in gone,
+        counters_beside_devices=_minor_version(client) < _COUNTERS_APART_SINCE,
+    )
+
+
+def dropped(sent: ResourceSlice, stored: ResourceSlice) -> frozenset[str]:
+    """The flags of SliceFeatures whose fields are in `sent` and not in what the server made of it."""
+    pairs = [
+        (bool(sent.shared_counters), bool(stored.shared_counters), "partitionable_devices"),
+        *(
+            pair
+            for before, after in zip(sent.devices, stored.devices, strict=False)
+            for pair in (
+                (bool(before.consumes_counters), bool(after.consumes_counters), "partitionable_devices"),
+                (bool(before.taints), bool(after.taints), "device_taints"),
+                (before.allow_multiple_allocations, after.allow_multiple_allocations, "consumable_capacity"),
+                (_lists(before), _lists(after), "list_attributes"),
+            )
+        ),
+    ]
+    return frozenset(flag for wanted, kept, flag in pairs if wanted and not kept)
+
+
+def missing_gates(features: SliceFeatures, *, lists: bool = False) -> tuple[str, ...]:
+    """The feature gates that are off on the server; that of list attributes counts only where `lists` are wanted."""
+    return tuple(
+        gate for flag, gate in GATES.items() if not getattr(features, flag) and (lists or flag != "list_attributes")
+    )
+
+
+def without(features: SliceFeatures, gone: frozenset[str]) -> SliceFeatures:
+    """The features less those in `gone`."""
+    changes: dict[str, bool] = dict.fromkeys(gone, False)
+    return replace(features, **changes)
+
+
+def _lists(device: Device) -> bool:
+    return any(isinstance(value, AttributeList) for value in device.attributes.values())
+
+
+def _minor_version(client: ApiClient) -> int:
+    """The server's minor version; distributions write `34+`."""
+    match = re.match(r"\d+", str(client.get_path("/version").get("minor", "")))
+    return int(match[0]) if match else _COUNTERS_APART_SINCE

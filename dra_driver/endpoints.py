@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process tells about itself over HTTP: /metrics for Prometheus, /healthz and /readyz for probes.
+
+Plain HTTP on one address, off unless asked for, with the official driver's flags. A check is a name and a function
+that gives None, or the reason why not. /healthz says whether a restart would help, /readyz whether the process does
+its work; an API server that is away belongs to the second only.
+"""
+
+import functools
+import logging
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from .command import UserError
+
+if TYPE_CHECKING:  # only processes that serve metrics load it, or have any
+    from prometheus_client import CollectorRegistry
+
+log = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Check = Callable[[], str | None]
+"""None when all is well, else what is not, in a line. Runs on the server's threads, so it must not wait."""
+
+Checks = Mapping[str, Check]
+
+_NONE: Final[Checks] = {}
+_TEXT: Final = "text/plain; charset=utf-8"
+_REQUEST_SECONDS: Final = 10.0  # for a client to say what it wants
+_STOP_SECONDS: Final = 0.2  # how often the server looks whether it is to end
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where to serve: `host` (empty for all addresses, IPv4 and IPv6) and `port` (0 for any free one).
+
+    `port` None is off.
+    """
+
+    host: str = ""
+    port: int | None = None
+    metrics_path: str = "/metrics"
+
+
+def endpoint_options(command: F) -> F:
+    """Adds --http-endpoint and --metrics-path, and passes an Endpoint as `endpoint`."""
+
+    @click.option(
+        "--http-endpoint",
+        default="",
+        metavar="[HOST]:PORT",
+        callback=_parse_address,
+        envvar="HTTP_ENDPOINT",
+        show_envvar=True,
+        help="Where to serve metrics, /healthz and /readyz, such as :8080; not at all when empty.",
+    )
+    @click.option(
+        "--metrics-path",
+        default="/metrics",
+        show_default=True,
+        callback=_parse_path,
+        envvar="METRICS_PATH",
+        show_envvar=True,
+        help="The path of the metrics there.",
+    )
+    @functools.wraps(command)
+    def wrapped(
+        *arguments: object, http_endpoint: tuple[str, int | None], metrics_path: str, **options: object
+    ) -> object:
+        host, port = http_endpoint
+        return command(*arguments, endpoint=Endpoint(host, port, metrics_path), **options)
+
+    return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
+
+
+def _parse_address(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, int | None]:
+    if not text:
+        return "", None
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not bracketed):
+        raise click.BadParameter(f"{text!r} must be HOST:PORT, [IPv6]:PORT or :PORT, such as :8080")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _parse_path(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    if not text.startswith("/") or text in _PROBES:
+        raise click.BadParameter(f"{text!r} must begin with / and be none of {', '.join(_PROBES)}")
+    return text
+
+
+@contextmanager
+def serving(
+    endpoint: Endpoint, registry: "CollectorRegistry", *, live: Checks = _NONE, ready: Checks = _NONE
+) -> Iterator[tuple[str, int] | None]:
+    """Serve while the context lasts; gives the address that is bound, None when the endpoint is off.
+
+    Raises UserError when the address cannot be bound.
+    """
+    if endpoint.port is None:
+        yield None
+        return
+    pages = _Pages(endpoint.metrics_path, registry, {"/healthz": live, "/readyz": ready})
+    with _Server(endpoint.host, endpoint.port, pages) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(_STOP_SECONDS,), name="endpoints", daemon=True)
+        thread.start()
+        host, port = server.server_address[:2]
+        log.info("serving %s, %s", endpoint.metrics_path, ", ".join(_PROBES), extra={"host": host, "port": port})
+        try:
+            yield str(host), int(port)
+        finally:
+            server.shutdown()
+
+
+_PROBES: Final = ("/healthz", "/readyz")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """What is served: path -> answer."""
+
+    metrics_path: str
+    registry: "CollectorRegistry"
+    probes: Mapping[str, Checks]
+
+    def answer(self, path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
+        """(status, content type, body) for a GET of `path`."""
+        from prometheus_client.exposition import choose_encoder
+
+        path = path.partition("?")[0]
+        if path == self.metrics_path:
+            encode, content_type = choose_encoder(accept)
+            return HTTPStatus.OK, content_type, encode(self.registry)
+        if path in self.probes:
+            reasons = [f"{name}: {reason}\n" for name, check in self.probes[path].items() if (reason := check())]
+            status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+            return status, _TEXT, ("".join(reasons) or "ok\n").encode()
+        there = ", ".join([self.metrics_path, *self.probes])
+        return HTTPStatus.NOT_FOUND, _TEXT, f"there is no {path} here, only {there}\n".encode()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """Not http.server's own class, which asks the DNS for the host's name when it starts."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 16
+
+    def __init__(self, host: str, port: int, pages: _Pages) -> None:
+        self.pages = pages
+        try:
+            self.address_family, address = _resolve(host, port)
+            super().__init__(address, _Handler)
+        except OSError as error:
+            raise UserError(
+                f"--http-endpoint {host}:{port} cannot be served: {error.strerror or error};"
+                " give an address of this host and a port that nobody has, or none to go without"
+            ) from None
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Only the connection is left to fail here, and a client that went away is no concern of ours."""
+        log.debug("request of %s ended early", client_address, exc_info=True)
+
+
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """The first address of `host`; for all addresses, one that takes both families where the host has both."""
+    if not host:
+        return (socket.AF_INET6, ("::", port)) if socket.has_dualstack_ipv6() else (socket.AF_INET, ("0.0.0.0", port))  # noqa: S104
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return family, (str(address[0]), port)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request a connection: those who ask come every few seconds, and an idle connection would hold a thread."""
+
+    server: _Server
+    timeout = _REQUEST_SECONDS
+    server_version = "dra-driver-gpu"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        try:
+            status, content_type, body = self.server.pages.answer(self.path, self.headers.get("Accept", ""))
+        except Exception:
+            log.exception("%s cannot be answered", self.path)
+            status, content_type, body = HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"failed, see the log\n"
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815 - both names are http.server's
+
+    def log_message(self, format: str, *args: object) -> None:
+        log.debug("%s " + format, self.address_string(), *args)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an API server keeps of a slice is found out before anything is written."""
+
+from pathlib import Path
+
+import pytest
+
+from dra_driver import DRIVER_NAME
+from dra_driver.cluster import ApiClient, newest_dialect
+from dra_driver.cluster.features import GATES, dropped, probe_features, without
+from dra_driver.resource import (
+    AttributeList,
+    CounterConsumption,
+    CounterSet,
+    Device,
+    DeviceTaint,
+    ObjectMeta,
+    Quantity,
+    ResourcePool,
+    ResourceSlice,
+    TaintEffect,
+)
+from dra_driver.resource.features import SliceFeatures
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from tests.support.apiserver import SLICES, connect
+
+
+def probed(client: ApiClient, *, lists: bool = False) -> SliceFeatures:
+    return probe_features(client, newest_dialect(client), DRIVER_NAME, "node-a", lists=lists)
+
+
+@pytest.mark.parametrize(("flag", "gate"), [item for item in GATES.items() if item[0] != "list_attributes"])
+def test_a_gate_that_is_off_is_noticed_and_no_other(flag: str, gate: str, tmp_path: Path) -> None:
+    with (
+        ApiServer(ApiServerOptions(gates={gate: False})) as server,
+        connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
+    ):
+        assert probed(client) == without(SliceFeatures(), frozenset((flag,)))
+        assert client.list(SLICES).items == [], "asking stores nothing"
+
+
+@pytest.mark.parametrize(("on", "lists"), [(True, True), (False, False)])
+def test_list_attributes_are_asked_about_when_they_are_wanted(on: bool, lists: bool, tmp_path: Path) -> None:
+    with (
+        ApiServer(ApiServerOptions(gates={GATES["list_attributes"]: on})) as server,
+        connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
+    ):
+        assert probed(client, lists=True).list_attributes is lists
+        assert not probed(client).list_attributes
+
+
+@pytest.mark.parametrize(
+    ("minor", "version", "expected"),
+    [
+        (32, "v1beta1", SliceFeatures(False, False, False, counters_beside_devices=True)),
+        (33, "v1beta2", SliceFeatures(False, False, False, counters_beside_devices=True)),
+        (34, "v1", SliceFeatures(False, False, False, counters_beside_devices=True)),
+        (35, "v1", SliceFeatures(False, False, False)),
+        (36, "v1", SliceFeatures()),
+        (37, "v1", SliceFeatures()),
+    ],
+)
+def test_every_kubernetes_is_taken_as_it_comes(
+    minor: int, version: str, expected: SliceFeatures, tmp_path: Path
+) -> None:
+    with (
+        ApiServer(ApiServerOptions(minor=minor, resource_versions=(version,))) as server,
+        connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
+    ):
+        assert probed(client) == expected
+
+
+def a_slice(*devices: Device, counters: tuple[CounterSet, ...] = ()) -> ResourceSlice:
+    pool = ResourcePool("node-a", 1, 1)
+    return ResourceSlice(
+        ObjectMeta(name="one"), DRIVER_NAME, pool, node_name="node-a", devices=devices, shared_counters=counters
+    )
+
+
+ONE = {"one": Quantity.of(1)}
+PLAIN = Device("gpu-0")
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored", "flag"),
+    [
+        (a_slice(counters=(CounterSet("set", ONE),)), a_slice(), "partitionable_devices"),
+        (
+            a_slice(PLAIN, Device("gpu-1", consumes_counters=(CounterConsumption("set", ONE),))),
+            a_slice(PLAIN, Device("gpu-1")),
+            "partitionable_devices",
+        ),
+        (
+            a_slice(Device("gpu-0", taints=(DeviceTaint("example.com/key", TaintEffect.NO_SCHEDULE),))),
+            a_slice(PLAIN),
+            "device_taints",
+        ),
+        (a_slice(Device("gpu-0", allow_multiple_allocations=True)), a_slice(PLAIN), "consumable_capacity"),
+        (a_slice(Device("gpu-0", {"numa": AttributeList("ints", (0,))})), a_slice(PLAIN), "list_attributes"),
+    ],
+)
+def test_what_an_answer_lacks_is_named(sent: ResourceSlice, stored: ResourceSlice, flag: str) -> None:
+    assert dropped(sent, stored) == {flag}
+    assert dropped(stored, stored) == dropped(sent, sent) == frozenset()
