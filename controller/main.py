@@ -1,30 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dra-controller command: publishes the GPUs of one node as ResourceSlices."""
 
+import contextlib
 import logging
-import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from dra_driver import __version__
+from dra_driver import DRIVER_NAME, __version__
+from dra_driver.boot import boot_time
 from dra_driver.cluster import ApiClient, ConfigError, Connection, UnreachableError, load_credentials
 from dra_driver.command import (
+    InputError,
     UserError,
     end_when_a_thread_fails,
     kubeconfig_option,
     logging_options,
+    on_termination,
     run,
     version_option,
 )
-from dra_driver.gpu.devices import GpuDevices, describe
-from dra_driver.gpu.inventory import read_inventory
+from dra_driver.endpoints import Endpoint, endpoint_options, serving
+from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.options import Hardware, hardware_options
+from dra_driver.gpu.ownership import MigMarks
+from dra_driver.gpu.pci import read_driver
+from dra_driver.gpu.policy import NodePolicy, PolicyError, PolicyFile
+from dra_driver.gpu.session import Session
 
-from .publisher import Publisher, Timing
+from .discovery import Discovery, Looks
+from .publisher import Publisher, Report
 
 log = logging.getLogger(__name__)
+
+_SECONDS = click.FloatRange(min=1.0)
 
 
 @click.command()
@@ -32,53 +43,133 @@ log = logging.getLogger(__name__)
 @kubeconfig_option
 @hardware_options
 @click.option(
+    "--policy-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="POLICY_FILE",
+    show_envvar=True,
+    help="What is wanted of which GPU: published or not, MIG, passthrough, health (YAML); read anew when it changes.",
+)
+@click.option(
+    "--kubelet-plugins-directory-path",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/var/lib/kubelet/plugins",
+    show_default=True,
+    envvar="KUBELET_PLUGINS_DIRECTORY_PATH",
+    show_envvar=True,
+    help=f"Where the kubelet plugin keeps {DRIVER_NAME}, with the marks of the MIG instances that it made.",
+)
+@click.option(
+    "--additional-xids-to-ignore",
+    callback=lambda _context, _option, text: _numbers(text),
+    default="",
+    metavar="N,N…",
+    envvar="ADDITIONAL_XIDS_TO_IGNORE",
+    show_envvar=True,
+    help="XIDs that are errors of applications, beside those known as such.",
+)
+@click.option(
+    "--poll-interval",
+    type=_SECONDS,
+    default=5.0,
+    show_default=True,
+    envvar="POLL_INTERVAL",
+    show_envvar=True,
+    help="Seconds between looks whether the hardware has changed.",
+)
+@click.option(
     "--rediscover-interval",
-    type=click.FloatRange(min=1.0),
+    type=_SECONDS,
     default=60.0,
     show_default=True,
     envvar="REDISCOVER_INTERVAL",
     show_envvar=True,
-    help="Seconds between looks at the hardware.",
+    help="Seconds after which everything is read anew even if it seems not to have changed.",
 )
+@endpoint_options
 @logging_options
 @version_option
-def controller(node_name: str, kubeconfig: str | None, hardware: Hardware, rediscover_interval: float) -> None:
+def controller(
+    node_name: str,
+    kubeconfig: str | None,
+    hardware: Hardware,
+    policy_file: Path | None,
+    kubelet_plugins_directory_path: Path,
+    additional_xids_to_ignore: frozenset[int],
+    poll_interval: float,
+    rediscover_interval: float,
+    endpoint: Endpoint,
+) -> None:
     """Publish the GPUs of this node as ResourceSlices of driver gpu.nvidia.com, and keep them up to date."""
     try:
         connection = Connection(load_credentials(kubeconfig), f"dra-controller/{__version__}")
     except (ConfigError, UnreachableError) as error:
         raise UserError(str(error)) from None
     end_when_a_thread_fails()
-    discover = Discovery(hardware)
-    publisher = Publisher(ApiClient(connection), node_name, discover, Timing(rediscover=rediscover_interval))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: publisher.stop())
-    log.info("started", extra={"version": __version__, "node": node_name, "server": connection.server})
-    publisher.run()
+    policy = policy_source(policy_file, node_name, additional_xids_to_ignore)
+    session = Session(hardware.nvml, hardware.sys_root, dev_root=hardware.dev_root, driver_root=hardware.driver_root)
+    health = HealthMonitor(session, driver_load=lambda: read_driver(hardware.sys_root).module, booted_at=boot_time())
+    discovery = Discovery(
+        session,
+        marks=MigMarks(kubelet_plugins_directory_path / DRIVER_NAME / "mig"),
+        policy=policy,
+        health=health,
+        looks=Looks(poll=poll_interval, everything=rediscover_interval),
+    )
+    with contextlib.ExitStack() as stack:
+        observe = stack.enter_context(_observed(endpoint, node_name, discovery, lambda: publisher.problem))
+        publisher = Publisher(
+            ApiClient(connection), node_name, discovery, observe=observe, lists=policy().list_type_attributes
+        )
+        discovery.on_change = health.on_change = publisher.wake
+        on_termination(publisher.stop)
+        log.info("started", extra={"version": __version__, "node": node_name, "server": connection.server})
+        discovery.start()
+        health.start()
+        stack.callback(discovery.stop)
+        stack.callback(health.stop)
+        publisher.run()
     log.info("stopped")
 
 
-class Discovery:
-    """Reads the node's devices, initializing NVML before the first time. Says in the log what is wrong with a GPU."""
+def policy_source(file: Path | None, node_name: str, application_xids: frozenset[int]) -> Callable[[], NodePolicy]:
+    """What gives the policy as it is at the moment. Raises InputError when it cannot be used to begin with."""
+    source: Callable[[], NodePolicy] = NodePolicy if file is None else PolicyFile(file, node_name).current
 
-    def __init__(self, hardware: Hardware) -> None:
-        self._nvml = hardware.nvml()
-        self._sys_root = hardware.sys_root
-        self._initialized = False
-        self._reported: set[str] = set()
+    def current() -> NodePolicy:
+        policy = source()
+        xids = policy.health.application_xids | application_xids
+        return replace(policy, health=replace(policy.health, application_xids=xids))
 
-    def __call__(self) -> Sequence[GpuDevices]:
-        if not self._initialized:
-            self._nvml.initialize()
-            self._initialized = True
-        inventory = read_inventory(self._nvml, Path(self._sys_root))
-        problems = [f"GPU {failure.index} is left out: {failure.reason}" for failure in inventory.failures]
-        problems += [f"GPU {gpu.index} ({gpu.uuid}): {problem}" for gpu in inventory.gpus for problem in gpu.problems]
-        for problem in problems:
-            if problem not in self._reported:
-                log.warning("%s", problem)
-        self._reported = set(problems)
-        return describe(inventory)
+    try:
+        current()
+    except PolicyError as error:
+        raise InputError(str(error)) from None
+    return current
+
+
+@contextlib.contextmanager
+def _observed(
+    endpoint: Endpoint, node_name: str, discovery: Discovery, unpublished: Callable[[], str | None]
+) -> Iterator[Callable[[Report], None]]:
+    """Serve metrics and probes, if asked to; gives what is to be told of every attempt to publish."""
+    if endpoint.port is None:
+        yield lambda _report: None
+        return
+    from dra_driver.metrics import new_registry  # only for those who look at metrics
+
+    from .metrics import PublisherMetrics
+
+    registry = new_registry()
+    ready = {"hardware": lambda: discovery.problem, "slices": unpublished}
+    with serving(endpoint, registry, ready=ready):
+        yield PublisherMetrics(registry, node_name).observe
+
+
+def _numbers(text: str) -> frozenset[int]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdecimal() for word in words):
+        raise click.BadParameter(f"{text!r} must be numbers, separated by commas")
+    return frozenset(map(int, words))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,8 +5,9 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster import (
@@ -21,11 +22,14 @@ from dra_driver.cluster import (
     slices_of,
 )
 from dra_driver.cluster.client import JSON
-from dra_driver.gpu.devices import GpuDevices
+from dra_driver.cluster.features import GATES, dropped, missing_gates, probe_features, without
+from dra_driver.gpu.devices import Description, GpuDevices, LeftOut
+from dra_driver.gpu.health import keep_times
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.resource import ResourceSlice
 from dra_driver.resource.codec import Dialect, decode_slice, encode_slice
+from dra_driver.resource.features import SliceFeatures
 from dra_driver.resource.validation import slice_problems
 
 from .reconcile import Writes, plan_writes, same_content
@@ -33,34 +37,80 @@ from .stored import StoredSlices
 
 log = logging.getLogger(__name__)
 
-Discover = Callable[[], Sequence[GpuDevices]]
-"""Reads the node's devices; may raise NvmlError."""
+
+class NodeDevices(Protocol):
+    """What the node has. Whoever changes it calls `Publisher.wake`."""
+
+    def adopt(self, slices: Iterable[ResourceSlice]) -> None:
+        """Learn what an earlier process published. Called once, before `describe`."""
+
+    def describe(self, features: SliceFeatures) -> Description:
+        """What to publish on a server with these features. Raises NvmlError as long as nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
     """How long the publisher waits, in seconds."""
 
-    settle: float = 0.2  # after a foreign change, for others that come with it
-    rediscover: float = 60.0  # between looks at the hardware
+    settle: float = 0.2  # after a change, for others that come with it
+    resync: float = 60.0  # between comparisons that nobody asked for
     first_retry: float = 0.5
     longest_retry: float = 30.0
 
 
-class Publisher:
-    """Publishes one node's devices until stopped."""
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How publishing went: what is published, or why nothing new is."""
 
-    def __init__(self, client: ApiClient, node_name: str, discover: Discover, timing: Timing | None = None) -> None:
+    gpus: Sequence[GpuDevices] = ()
+    left_out: Sequence[LeftOut] = ()
+    missing_gates: Sequence[str] = ()
+    writes: int = 0
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class _Target:
+    """Where the slices go: the API version, the node that owns them, and what the server keeps of them."""
+
+    dialect: Dialect
+    kind: Kind
+    node_uid: str
+    node_read_at: float = field(default_factory=time.monotonic)
+    features: SliceFeatures | None = None  # None until asked
+
+
+class Publisher:
+    """Publishes one node's devices until stopped. `observe` is told of every attempt that changed something."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        node_name: str,
+        devices: NodeDevices,
+        timing: Timing | None = None,
+        observe: Callable[[Report], None] = lambda _report: None,
+        *,
+        lists: bool = False,
+    ) -> None:
         self._client = client
         self._node_name = node_name
-        self._discover = discover
+        self._devices = devices
         self._timing = timing or Timing()
+        self._observe = observe
+        self._lists = lists
         self._stopped = threading.Event()
         self._stored = StoredSlices()
-        self._gpus: Sequence[GpuDevices] = ()
-        self._discovered_at: float | None = None
-        self._partitionable = True
+        self._adopted = False
+        self._target: _Target | None = None
         self._watcher: Watcher | None = None
+        self._last: Report | None = None
+        self._published = False
+        self.comparisons = 0  # how often what is published was compared with what the node has
+
+    def wake(self) -> None:
+        """The node's devices have changed, or may have."""
+        self._stored.changed.set()
 
     def stop(self) -> None:
         """Let `run` return soon. The slices stay: pods keep running, and kubelet withdraws the slices of a
@@ -68,6 +118,14 @@ class Publisher:
         """
         self._stopped.set()
         self._stored.changed.set()
+
+    @property
+    def problem(self) -> str | None:
+        """Why what is published may not be what the node has; None when it is."""
+        last = self._last
+        if last is None:
+            return "nothing is published yet"
+        return last.error
 
     def run(self) -> None:
         """Publish, and go on publishing, until `stop`."""
@@ -78,76 +136,118 @@ class Publisher:
                 self._watcher.stop()
 
     def _run(self) -> None:
-        target: _Target | None = None
         retry = self._timing.first_retry
         while not self._stopped.is_set():
             try:
-                self._look_at_hardware()
-                if target is None:
-                    target = self._find_target()
-                    self._watch(target)
-                self._publish(target)
-                retry, pause = self._timing.first_retry, self._until_next_look()
+                self._publish(self._reach())
+                retry, pause = self._timing.first_retry, self._timing.resync
             except (ApiError, NvmlError) as error:
+                self._tell(Report(error=str(error)))
                 log.warning("not published yet: %s", error, extra={"retry_seconds": round(retry, 1)})
                 pause, retry = retry * random.uniform(0.5, 1.0), min(retry * 2, self._timing.longest_retry)  # noqa: S311
-            if self._stored.changed.wait(pause):
+                if isinstance(error, NotFoundError):
+                    self._leave()  # the API version is gone, or the node is
+            if self._stored.changed.wait(pause) and self._published:
                 self._stopped.wait(self._timing.settle)
 
-    # The node
-
-    def _look_at_hardware(self) -> None:
-        """Read what the node has, if that was long ago. Only the first time has to succeed."""
-        first = self._discovered_at is None
-        if not first and self._until_next_look() > 0:
-            return
-        try:
-            self._gpus = self._discover()
-        except NvmlError as error:
-            if first:
-                raise
-            log.warning("%s; what was published stays", error)
-        self._discovered_at = time.monotonic()
-
-    def _until_next_look(self) -> float:
-        assert self._discovered_at is not None
-        return max(self._discovered_at + self._timing.rediscover - time.monotonic(), 0.0)
+    def _tell(self, report: Report) -> None:
+        self._last = report
+        self._observe(report)
 
     # The API server
 
-    def _find_target(self) -> "_Target":
-        dialect = newest_dialect(self._client)
+    def _reach(self) -> _Target:
+        """The target, with a watch on its slices; found anew when the server serves that version no more."""
+        if self._watcher is not None and self._watcher.missing.is_set():
+            self._leave()
+        if self._target is None:
+            dialect = newest_dialect(self._client)
+            self._target = _Target(dialect, slices_of(dialect), self._node_uid())
+            self._watch(self._target)
+        return self._target
+
+    def _leave(self) -> None:
+        """Find everything out anew the next time."""
+        if self._watcher is not None:
+            self._watcher.stop()
+        self._watcher = self._target = None
+        self._stored = StoredSlices()
+
+    def _node_uid(self) -> str:
         try:
             node = self._client.get(NODES, self._node_name)
         except NotFoundError:
             raise ApiError(f"there is no node {self._node_name!r}: --node-name must be a Node's name") from None
-        return _Target(dialect, slices_of(dialect), node["metadata"]["uid"])
+        return str(node["metadata"]["uid"])
 
-    def _watch(self, target: "_Target") -> None:
+    def _watch(self, target: _Target) -> None:
         """Keep `self._stored` up to date from now on, and wait until it is for the first time."""
+        stored = self._stored
 
         def decode(value: JSON) -> ResourceSlice:
             return decode_slice(value, target.dialect, strict=False)
+
+        def listed(values: Iterable[JSON]) -> None:
+            stored.replace(map(decode, values))
+            # The watch had broken off: the server may be another one now, with other gates.
+            if target.features is not None and missing_gates(target.features, lists=self._lists):
+                target.features = None
 
         self._watcher = Watcher(
             self._client,
             target.kind,
             field_selector=f"spec.driver={DRIVER_NAME},spec.nodeName={self._node_name}",
-            on_list=lambda values: self._stored.replace(map(decode, values)),
-            on_event=lambda event, value: self._stored.event(event, decode(value)),
+            on_list=listed,
+            on_event=lambda event, value: stored.event(event, decode(value)),
         )
         self._watcher.start()
-        while not self._stored.listed.wait(0.5) and not self._stopped.is_set():
-            pass
+        while not stored.listed.wait(0.5) and not self._stopped.is_set():
+            if self._watcher.missing.is_set():
+                raise ApiError(f"the API server does not serve {target.kind.api_version} any more")
 
-    def _publish(self, target: "_Target") -> None:
+    # Publishing
+
+    def _publish(self, target: _Target) -> None:
         """Write the difference between what the node has and what the API server holds, if there is any."""
         self._stored.changed.clear()
-        gpus = [gpu for gpu in self._gpus if self._partitionable or gpu.counter_set is None]
-        desired = node_slices(self._node_name, target.node_uid, gpus)
-        writes = plan_writes(desired, self._stored.by_name())
-        if not writes or self._stopped.is_set():
+        if self._stopped.is_set():
             return
+        stored = self._stored.by_name()
+        if not self._adopted:
+            self._devices.adopt(stored.values())
+            self._adopted = True
+        if target.features is None:
+            target.features = probe_features(
+                self._client, target.dialect, DRIVER_NAME, self._node_name, lists=self._lists
+            )
+            for gate in missing_gates(target.features, lists=self._lists):
+                log.warning("the API server drops what feature gate %s is for: it is off there", gate)
+        description = self._devices.describe(target.features)
+        writes = self._plan(target, description, stored)
+        self.comparisons += 1
+        if writes.creates and time.monotonic() - target.node_read_at > self._timing.settle:
+            # Slices may be missing because their owner is: a Node that was deleted and made anew has another UID.
+            target.node_uid, target.node_read_at = self._node_uid(), time.monotonic()
+            writes = self._plan(target, description, stored)
+        if writes and not self._stopped.is_set():
+            self._attempt(writes, target)
+        self._published = True
+        report = Report(
+            description.gpus,
+            description.left_out,
+            missing_gates(target.features, lists=self._lists),
+            writes=len(writes.deletes) + len(writes.updates) + len(writes.creates),
+        )
+        if writes or report != self._last:
+            self._say_what_is_left_out(report)
+            self._tell(report)
+
+    def _plan(self, target: _Target, description: Description, stored: dict[str, ResourceSlice]) -> Writes:
+        assert target.features is not None
+        desired = node_slices(self._node_name, target.node_uid, description.gpus, target.features)
+        return plan_writes(keep_times(desired, stored.values()), stored)
+
+    def _attempt(self, writes: Writes, target: _Target) -> None:
         for one in writes.updates + writes.creates:
             for problem in slice_problems(one):
                 log.error("slice %s breaks a rule of the API: %s", one.metadata.name, problem)
@@ -159,7 +259,7 @@ class Publisher:
             slices = (decode_slice(value, target.dialect, strict=False) for value in page.items)
             self._stored.replace(one for one in slices if one.driver == DRIVER_NAME)
 
-    def _write(self, writes: Writes, target: "_Target") -> None:
+    def _write(self, writes: Writes, target: _Target) -> None:
         began = time.monotonic()
         for one in writes.deletes:
             self._delete(one, target)
@@ -179,36 +279,29 @@ class Publisher:
             },
         )
 
-    def _delete(self, one: ResourceSlice, target: "_Target") -> None:
+    def _delete(self, one: ResourceSlice, target: _Target) -> None:
         try:
             self._client.delete(target.kind, one.metadata.name, uid=one.metadata.uid)
         except NotFoundError:
             log.debug("slice %s was gone already", one.metadata.name)
         self._stored.deleted(one.metadata.name)
 
-    def _check(self, sent: ResourceSlice, answer: JSON, target: "_Target") -> None:
+    def _check(self, sent: ResourceSlice, answer: JSON, target: _Target) -> None:
         """Note what the server made of a write: fields whose feature gate is off are dropped without an error."""
         stored = decode_slice(answer, target.dialect, strict=False)
         self._stored.wrote(stored)
         if same_content(sent, stored):
             return
-        if not _needs_counters(sent):
+        gone = dropped(sent, stored)
+        if not gone or target.features is None:
             raise ApiError(f"the API server stored slice {sent.metadata.name} differently from what was sent")
-        log.error(
-            "the API server drops shared counters (gate DRAPartitionableDevices is off): MIG devices are withdrawn"
-        )
-        self._partitionable = False
+        for flag in sorted(gone):
+            log.error("the API server drops what feature gate %s is for: publishing without it", GATES[flag])
+        target.features = without(target.features, gone)
         self._stored.changed.set()
 
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Where the slices go: the API version, and the node that owns them."""
-
-    dialect: Dialect
-    kind: Kind
-    node_uid: str
-
-
-def _needs_counters(one: ResourceSlice) -> bool:
-    return bool(one.shared_counters) or any(device.consumes_counters for device in one.devices)
+    def _say_what_is_left_out(self, report: Report) -> None:
+        known = set(self._last.left_out) if self._last is not None else set()
+        for one in report.left_out:
+            if one not in known:
+                log.warning("left out: %s: %s", one.subject, one.text)

@@ -113,7 +113,9 @@ class Sandbox:
 
     def start_controller(self) -> None:
         """Start dra-controller."""
-        self._start("controller", "controller.main")
+        self._start(
+            "controller", "controller.main", "--kubelet-plugins-directory-path", str(self.kubelet_root / "plugins")
+        )
 
     def start_plugin(self) -> None:
         """Start dra-kubeletplugin and wait until kubelet has registered it."""

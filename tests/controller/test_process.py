@@ -2,6 +2,7 @@
 """dra-controller as a process: how it starts, ends and complains."""
 
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,11 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+import urllib3
+
 from dra_driver.cluster import NODES, ApiClient
+from dra_driver.gpu.simulation import SimulatedNode
 from tests.support.apiserver import SLICES
 from tests.support.waiting import wait_for
 
@@ -77,3 +82,77 @@ def test_flags_are_read_from_the_environment_too(client: ApiClient, kubeconfig: 
         wait_for(lambda: client.list(SLICES, field_selector=f"spec.nodeName={node}").items, "slices")
         process.send_signal(signal.SIGTERM)
     assert all(line.startswith("{") for line in log_of(tmp_path).splitlines())
+
+
+def test_changes_of_the_hardware_and_the_policy_are_published_and_counted(
+    client: ApiClient, kubeconfig: Path, tmp_path: Path
+) -> None:
+    name = node_with_slices(client)
+    policy = tmp_path / "policy.yaml"
+    policy.touch()
+    flags = {
+        "node-name": name,
+        "kubeconfig": kubeconfig,
+        "simulated-node": "h100x8-mixed",
+        "policy-file": policy,
+        "kubelet-plugins-directory-path": tmp_path / "plugins",
+        "poll-interval": 1,
+        "http-endpoint": "127.0.0.1:0",
+    }
+
+    def devices() -> set[str]:
+        items = client.list(SLICES, field_selector=f"spec.nodeName={name}").items
+        return {device["name"] for one in items for device in one["spec"].get("devices") or []}
+
+    def tainted() -> set[str]:
+        items = client.list(SLICES, field_selector=f"spec.nodeName={name}").items
+        found = (device for one in items for device in one["spec"].get("devices") or [])
+        return {device["name"] for device in found if device.get("taints")}
+
+    with running(tmp_path, *(f"--{flag}={value}" for flag, value in flags.items())):
+        wait_for(lambda: {"gpu-0", "gpu-1"} <= devices(), "the slices")
+        node = SimulatedNode(tmp_path / "node")
+        node.unplug(0)
+        wait_for(lambda: tainted() == {"gpu-0"}, "the GPU to be missed")
+        node.plug(0)
+        wait_for(lambda: not tainted(), "the GPU to be seen again")
+        nvml = node.nvml()
+        nvml.initialize()
+        assert nvml.set_mig_mode(nvml.device_by_index(1), True) is None
+        wait_for(lambda: "gpu-1" not in devices() and "gpu-1-mig-7g80gb-0-0" in devices(), "MIG devices")
+        policy.write_text("gpus: [{match: {indexes: [2]}, publish: false}]")
+        wait_for(lambda: "gpu-2" not in devices(), "the GPU to go")
+        port = re.search(r"port=(\d+)", log_of(tmp_path))
+        assert port is not None
+        metrics = urllib3.request("GET", f"http://127.0.0.1:{port[1]}/metrics").data.decode()
+        own = f'driver="gpu.nvidia.com",node="{name}"'
+        assert f'nvidia_dra_left_out_devices{{{own},reason="policy"}} 1.0' in metrics
+        assert f'nvidia_dra_published_devices{{device_type="gpu",{own}}} 2.0' in metrics
+        assert urllib3.request("GET", f"http://127.0.0.1:{port[1]}/readyz").status == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--policy-file", "{folder}/none.yaml"], "policy file {folder}/none.yaml cannot be read"),
+        (
+            ["--policy-file", "{folder}/bad.yaml"],
+            "policy file {folder}/bad.yaml: gpus[0].match.modells: unknown field; did you mean",
+        ),
+        (["--additional-xids-to-ignore", "13,x"], "'13,x' must be numbers, separated by commas"),
+        (["--poll-interval", "0"], "0.0 is not in the range x>=1.0"),
+        (["--http-endpoint", "8080"], "'8080' must be HOST:PORT"),
+        (["--polcy-file", "x"], "no such option"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line_that_helps(
+    arguments: list[str], complaint: str, kubeconfig: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.yaml").write_text("gpus: [{match: {modells: [x]}}]")
+    flags = ["--node-name=node-a", f"--kubeconfig={kubeconfig}", "--simulated-node=h100x8"]
+    given = [argument.format(folder=tmp_path) for argument in arguments]
+    command = [sys.executable, "-m", "controller.main", f"--simulated-root={tmp_path / 'node'}", *flags, *given]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert complaint.format(folder=tmp_path) in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr

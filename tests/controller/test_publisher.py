@@ -3,7 +3,7 @@
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,11 @@ import pytest
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster import NODES, ApiClient, Connection, load_credentials
-from dra_driver.gpu.devices import GpuDevices
+from dra_driver.gpu.devices import Description, describe
+from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Return
+from dra_driver.resource import ResourceSlice
+from dra_driver.resource.features import SliceFeatures
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
 from tests.support.apiserver import SLICES, connect
 from tests.support.nodes import make_node
@@ -24,28 +27,36 @@ JSON = dict[str, Any]
 
 
 class Hardware:
-    """What the publisher discovers: a node's devices, or an error."""
+    """What a node has: GPUs, or an error."""
 
-    def __init__(self, gpus: Sequence[GpuDevices]) -> None:
-        self.gpus = gpus
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
         self.error: NvmlError | None = None
         self.looks = 0
+        self.adopted: list[str] = []
 
-    def __call__(self) -> Sequence[GpuDevices]:
+    def adopt(self, slices: Iterable[ResourceSlice]) -> None:
+        self.adopted = sorted(one.metadata.name for one in slices)
+
+    def describe(self, features: SliceFeatures) -> Description:
         self.looks += 1
         if self.error is not None:
             raise self.error
-        return self.gpus
+        return describe(self.inventory, features=features)
+
+    def lose_the_last(self) -> None:
+        self.inventory = replace(self.inventory, gpus=self.inventory.gpus[:-1])
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[GpuDevices, ...]:
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
     """8 H100, the second half in MIG mode."""
-    return make_node(tmp_path_factory.mktemp("node"), "h100x8-mixed").describe()
+    node = make_node(tmp_path_factory.mktemp("node"), "h100x8-mixed")
+    return read_inventory(node.nvml, node.sys_root)
 
 
 @pytest.fixture
-def hardware(mixed: tuple[GpuDevices, ...]) -> Hardware:
+def hardware(mixed: Inventory) -> Hardware:
     return Hardware(mixed)
 
 
@@ -154,7 +165,7 @@ def test_an_edited_slice_is_put_right(client: ApiClient, node: str, hardware: Ha
 def test_a_gpu_that_is_gone_is_withdrawn_in_a_new_generation(client: ApiClient, node: str, hardware: Hardware) -> None:
     with publishing(client, node, hardware):
         before = published(client, node)
-        hardware.gpus = hardware.gpus[:-1]
+        hardware.lose_the_last()
         wait_for(
             lambda: not any("gpu-7" in name for name in device_names(complete_pool(client, node)) or {"gpu-7"}),
             "the lost GPU's devices to go",
@@ -165,7 +176,7 @@ def test_a_gpu_that_is_gone_is_withdrawn_in_a_new_generation(client: ApiClient, 
 
 
 def test_a_node_without_gpus_publishes_an_empty_pool_or_nothing(client: ApiClient, node: str) -> None:
-    hardware = Hardware(())
+    hardware = Hardware(Inventory("570.158.01", 12080, ()))
     with publishing(client, node, hardware):
         wait_for(lambda: hardware.looks >= 3, "some looks")
     assert device_names(slices_of_node(client, node)) == set()
@@ -225,8 +236,8 @@ def test_hardware_that_is_late_is_waited_for(client: ApiClient, node: str, hardw
 
 def test_a_node_that_registers_late_is_waited_for(client: ApiClient, hardware: Hardware) -> None:
     name = f"late-{uuid.uuid4().hex[:8]}"
-    with publishing(client, name, hardware):
-        wait_for(lambda: hardware.looks >= 1, "the first look")
+    with publishing(client, name, hardware) as publisher:
+        wait_for(lambda: name in (publisher.problem or ""), "the publisher to miss its node")
         make_cluster_node(client, name)
         assert published(client, name)
 
@@ -250,7 +261,7 @@ def test_a_conflict_is_resolved_by_looking_again(server: RunningServer, tmp_path
         with publishing(client, node, hardware):
             before = published(client, node)
             fault = server.faults.add(Fault(verb="update", resource="resourceslices", error=409, times=2))
-            hardware.gpus = hardware.gpus[:-1]
+            hardware.lose_the_last()
             wait_for(
                 lambda: (after := complete_pool(client, node)) and device_names(after) != device_names(before),
                 "the new generation",
@@ -286,7 +297,7 @@ def test_an_unplugged_api_server_is_served_when_it_is_back(
         with publishing(client, node, hardware):
             published(client, node)
             server.faults.refuse_connections()
-            hardware.gpus = hardware.gpus[:-1]
+            hardware.lose_the_last()
             looks = hardware.looks
             wait_for(lambda: hardware.looks >= looks + 3, "looks without a server")
             server.faults.clear()
@@ -310,9 +321,8 @@ def test_a_server_that_drops_counters_gets_no_mig_devices(tmp_path: Path, hardwa
 
 @pytest.mark.parametrize(("minor", "version"), [(32, "v1beta1"), (33, "v1beta2")])
 def test_older_kubernetes_gets_slices_in_its_own_version(
-    minor: int, version: str, tmp_path: Path, mixed: tuple[GpuDevices, ...]
+    minor: int, version: str, tmp_path: Path, hardware: Hardware
 ) -> None:
-    hardware = Hardware([gpu for gpu in mixed if gpu.counter_set is None])
     options = ApiServerOptions(minor=minor, resource_versions=(version,))
     with ApiServer(options) as server, client_of(server, tmp_path) as client:
         node = make_cluster_node(client)
@@ -330,3 +340,21 @@ def test_stopping_leaves_the_slices(client: ApiClient, node: str, hardware: Hard
     ):
         before = published(client, node)
     assert versions(slices_of_node(client, node)) == versions(before)
+
+
+def test_an_api_version_that_goes_away_is_left_for_another(tmp_path: Path, hardware: Hardware) -> None:
+    """As when a cluster is upgraded past the last release that serves it."""
+    usual = {"tls": False, "admin_token": "secret"}
+    old = ApiServer(ApiServerOptions(minor=33, resource_versions=("v1beta1",), **usual))  # type: ignore[arg-type]
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(old)
+        client = stack.enter_context(client_of(server, tmp_path))
+        node = make_cluster_node(client)
+        stack.enter_context(publishing(client, node, hardware))
+        kind = replace(SLICES, api_version="resource.k8s.io/v1beta1")
+        wait_for(lambda: client.list(kind).items, "slices")
+        port = int(server.url.rpartition(":")[2])
+        old.stop()
+        with ApiServer(ApiServerOptions(port=port, **usual)):  # type: ignore[arg-type]
+            make_cluster_node(client, node)
+            assert published(client, node)

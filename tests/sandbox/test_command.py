@@ -16,7 +16,7 @@ def test_the_demo_shows_every_step_and_leaves_nothing(short_path: Path) -> None:
     command = [*SANDBOX, "demo", "--keep", str(short_path / "kept")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
-    shown = ("fits  Pod mig-slices", "|1g.10gb|1g.10gb|    2g.20gb    |", '"kind": "k8s.gpu.nvidia.com/claim"')
+    shown = ("fits  Pod mig-slices", "|    2g.20gb    |1g.10gb|1g.10gb|", '"kind": "k8s.gpu.nvidia.com/claim"')
     for text in (*shown, "killed process", "nothing is left"):
         assert text in result.stdout
     assert (short_path / "kept/logs/kubeletplugin.log").is_file()

@@ -3,19 +3,20 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-from controller.publisher import Publisher, Timing
+from controller.publisher import NodeDevices, Publisher, Report, Timing
 from dra_driver.cluster import ApiClient
-from dra_driver.gpu.devices import GpuDevices
 
-_QUICK = Timing(settle=0.01, rediscover=0.05, first_retry=0.05, longest_retry=0.2)
+_QUICK = Timing(settle=0.01, resync=0.05, first_retry=0.05, longest_retry=0.2)
 
 
 @contextlib.contextmanager
-def publishing(client: ApiClient, node: str, hardware: Callable[[], Sequence[GpuDevices]]) -> Iterator[Publisher]:
+def publishing(
+    client: ApiClient, node: str, devices: NodeDevices, observe: Callable[[Report], None] = lambda _report: None
+) -> Iterator[Publisher]:
     """A publisher at work."""
-    publisher = Publisher(client, node, hardware, _QUICK)
+    publisher = Publisher(client, node, devices, _QUICK, observe)
     thread = threading.Thread(target=publisher.run)
     thread.start()
     try:

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop that removes leftovers: three watches, a plan whenever something changed, and few writes.
+
+Nothing is deleted on the word of a watch alone, which may lag: slice and node are read once more, and the delete
+carries the slice's UID and resource version. So a slice that its node has just adopted stays, and two processes that
+both believe to lead do no harm.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from dra_driver.cluster import (
+    NODES,
+    ApiClient,
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    newest_dialect,
+    slices_of,
+)
+from dra_driver.cluster.events import EventRecorder, ObjectReference
+from dra_driver.resource.codec import Dialect
+
+from .facts import ClaimFacts, SliceFacts, slice_facts
+from .leftovers import Leftover, advice, plan_cleanup
+from .metrics import Metrics
+from .view import View
+
+log = logging.getLogger(__name__)
+
+EVENT_REASON = "NodeGone"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long the caretaker waits, in seconds."""
+
+    grace: float = 60.0  # for others to remove what a node left behind
+    settle: float = 1.0  # after a change, for others that come with it
+    first_retry: float = 1.0
+    longest_retry: float = 60.0
+
+
+class Caretaker:
+    """Removes leftovers and tells of claims that nobody can use. `run` may be called again after it has returned."""
+
+    def __init__(
+        self, client: ApiClient, recorder: EventRecorder, metrics: Metrics, timing: Timing | None = None
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._metrics = metrics
+        self._timing = timing or Timing()
+        self._view: View | None = None
+        self._trouble: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why leftovers cannot be removed at the moment, if they are to be removed here."""
+        view = self._view
+        return self._trouble or (view.problem if view is not None else None)
+
+    def run(self, stop: threading.Event) -> None:
+        """Remove leftovers until `stop` is set."""
+        self._trouble = "nothing is known yet"
+        try:
+            dialect = self._dialect(stop)
+            if dialect is not None:
+                with self._watching(dialect, stop) as (view, changed):
+                    term = _Term(self._client, dialect, view, self._recorder, self._metrics, self._timing)
+                    self._tidy_on_change(term, changed, stop)
+        finally:
+            self._trouble = None
+
+    def _tidy_on_change(self, term: "_Term", changed: threading.Event, stop: threading.Event) -> None:
+        retry = self._timing.first_retry
+        pause: float | None = None
+        while not stop.is_set():
+            if changed.wait(pause):
+                stop.wait(self._timing.settle)
+            changed.clear()
+            try:
+                pause = term.tidy(stop)
+                self._trouble, retry = None, self._timing.first_retry
+            except ApiError as error:
+                pause, retry = self._after(error, retry)
+
+    def _dialect(self, stop: threading.Event) -> Dialect | None:
+        """The version of resource.k8s.io to speak, asked for until there is an answer."""
+        retry = self._timing.first_retry
+        while not stop.is_set():
+            try:
+                return newest_dialect(self._client)
+            except ApiError as error:
+                pause, retry = self._after(error, retry)
+                stop.wait(pause)
+        return None
+
+    def _after(self, error: ApiError, retry: float) -> tuple[float, float]:
+        """(pause, the next retry) after something that did not work."""
+        self._trouble = str(error)
+        log.warning("leftovers are not removed yet: %s", error, extra={"retry_seconds": round(retry, 1)})
+        return retry * random.uniform(0.5, 1.0), min(retry * 2, self._timing.longest_retry)  # noqa: S311 - not a secret
+
+    @contextmanager
+    def _watching(self, dialect: Dialect, stop: threading.Event) -> Iterator[tuple[View, threading.Event]]:
+        """The view, and what is set when it changed or it is time to stop."""
+        changed = threading.Event()
+
+        def wake() -> None:
+            stop.wait()
+            changed.set()
+
+        threading.Thread(target=wake, name="stop", daemon=True).start()
+        self._view = View(self._client, dialect, changed)
+        self._view.start()
+        try:
+            yield self._view, changed
+        finally:
+            self._view.stop()
+            self._view = None
+
+
+class _Term:
+    """What is remembered from one look to the next, while this process is the one that does the work."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        dialect: Dialect,
+        view: View,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        timing: Timing,
+    ) -> None:
+        self._client = client
+        self._slices = slices_of(dialect)
+        self._view = view
+        self._recorder = recorder
+        self._metrics = metrics
+        self._timing = timing
+        self._since: dict[str, float] = {}
+        self._told: set[str] = set()  # UIDs of claims
+        self._node_of: dict[str, str | None] = {}  # slices without an owner, by UID: a slice never changes its node
+
+    def tidy(self, stop: threading.Event) -> float | None:
+        """Do what is due. The seconds until something will be, None when nothing is foreseen. Raises ApiError, after
+        having tried everything else.
+        """
+        if not self._view.complete:
+            return None
+        nodes = {one.name: one.uid for one in self._view.nodes.all()}
+        now = time.monotonic()
+        grace = self._timing.grace
+        plan = plan_cleanup(self._with_nodes(), self._view.claims.all(), nodes, self._since, now, grace)
+        self._since = dict(plan.since)
+        self._metrics.leftovers.set(len(plan.since))
+        self._metrics.strays.set(len(plan.strays))
+        for claim in plan.strays:
+            self._tell(claim, advice(claim, nodes))
+        self._told &= {claim.uid for claim in plan.strays}
+        pauses = [] if plan.next_at is None else [max(plan.next_at - now, 0.0)]
+        problems = []
+        for leftover in plan.deletes:
+            if stop.is_set():
+                break
+            try:
+                if not self._remove(leftover):
+                    pauses.append(self._timing.longest_retry)
+            except ApiError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+        return min(pauses, default=None)
+
+    def _with_nodes(self) -> list[SliceFacts]:
+        """The slices; those without an owner with the node that their spec names."""
+        slices = self._view.slices.all()
+        ownerless = {one.uid: one for one in slices if one.node is None}
+        self._node_of = {uid: node for uid, node in self._node_of.items() if uid in ownerless}
+        for uid, one in ownerless.items():
+            if uid not in self._node_of:
+                self._node_of[uid] = self._node_in_spec(one)
+        return [replace(one, node=self._node_of[one.uid]) if one.uid in ownerless else one for one in slices]
+
+    def _node_in_spec(self, one: SliceFacts) -> str | None:
+        try:
+            value = self._client.get(self._slices, one.name)
+        except NotFoundError:
+            return None
+        return value["spec"].get("nodeName") or None
+
+    def _remove(self, leftover: Leftover) -> bool:
+        """Delete the slice; False when it turned out not to be a leftover, or changed at this moment."""
+        one = leftover.slice
+        if not self._still_left(leftover):
+            return False
+        try:
+            self._client.delete(self._slices, one.name, uid=one.uid, resource_version=one.resource_version)
+        except NotFoundError:
+            return True
+        except ConflictError as error:
+            log.info("%s: not removed: %s", leftover, error)
+            return False
+        self._metrics.removed.labels(leftover.reason).inc()
+        log.info("%s: removed", leftover, extra={"slice": one.name, "node": one.node})
+        return True
+
+    def _still_left(self, leftover: Leftover) -> bool:
+        """Whether slice and node are what the plan took them for, by the API server's own word."""
+        try:
+            value = self._client.get(self._slices, leftover.slice.name)
+        except NotFoundError:
+            return False
+        found = slice_facts(value)
+        if found.resource_version != leftover.slice.resource_version or value["spec"].get("nodeName") != (
+            leftover.slice.node
+        ):
+            return False
+        try:
+            node = self._client.get(NODES, leftover.slice.node or "")
+        except NotFoundError:
+            return True
+        return found.owner_uid is not None and found.owner_uid != node["metadata"]["uid"]
+
+    def _tell(self, claim: ClaimFacts, text: str) -> None:
+        if claim.uid in self._told:
+            return
+        self._told.add(claim.uid)
+        log.warning("claim %s/%s: %s", claim.namespace, claim.name, text)
+        about = ObjectReference(claim.api_version, "ResourceClaim", claim.name, claim.namespace, claim.uid)
+        self._recorder.warning(about, EVENT_REASON, text)

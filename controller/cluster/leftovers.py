@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes that are gone have left behind, and since when: decisions without effects.
+
+The garbage collector removes most slices with their Node, which owns them, and kube-controller-manager frees most
+claims: it deletes the pods of a node that is gone, and clears an allocation whose last pod is gone. So everything
+here is left alone for a grace period first, and only what is still there then is acted on.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from .facts import ClaimFacts, SliceFacts
+
+REASONS: Final = {"node_gone": "is gone", "node_replaced": "was deleted and made anew"}
+"""Why a slice is a leftover, as metrics have it, and what that says of its node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A slice to delete, and why: one of REASONS."""
+
+    slice: SliceFacts
+    reason: str
+
+    def __str__(self) -> str:
+        return f"slice {self.slice.name}: its node {self.slice.node} {REASONS[self.reason]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now, and what is still in its grace period.
+
+    `since` is when each was first seen, by UID: the next plan's memory. `next_at` is when the next one is due.
+    """
+
+    deletes: tuple[Leftover, ...] = ()
+    strays: tuple[ClaimFacts, ...] = ()
+    since: Mapping[str, float] = field(default_factory=dict)
+    next_at: float | None = None
+
+
+def plan_cleanup(
+    slices: Iterable[SliceFacts],
+    claims: Iterable[ClaimFacts],
+    nodes: Mapping[str, str],
+    since: Mapping[str, float],
+    now: float,
+    grace: float,
+) -> Plan:
+    """What to do about `slices` and `claims`, where `nodes` are the living ones, name -> UID. Times in seconds.
+
+    Deletes are of slices whose node is gone, or was made anew with another UID while the slice still names the old
+    one. A slice that is not of one node, or of a living node that does not own it, is nobody's leftover. Strays are
+    claims with devices in the pool of a node that is gone; our pools are named as their nodes.
+    """
+    leftovers = [one for one in (_leftover(one, nodes) for one in slices) if one is not None]
+    strays = [one for one in claims if missing_pools(one, nodes)]
+    seen = {uid: since.get(uid, now) for uid in [*(one.slice.uid for one in leftovers), *(one.uid for one in strays)]}
+    ripe = {uid for uid, at in seen.items() if now - at >= grace}
+    return Plan(
+        tuple(one for one in leftovers if one.slice.uid in ripe),
+        tuple(one for one in strays if one.uid in ripe),
+        seen,
+        min((at + grace for uid, at in seen.items() if uid not in ripe), default=None),
+    )
+
+
+def missing_pools(claim: ClaimFacts, nodes: Mapping[str, str]) -> list[str]:
+    """The pools of its devices whose node is gone."""
+    return sorted({pool for pool, _ in claim.devices if pool not in nodes})
+
+
+def _leftover(one: SliceFacts, nodes: Mapping[str, str]) -> Leftover | None:
+    if one.node is None:
+        return None
+    living = nodes.get(one.node)
+    if living is None:
+        return Leftover(one, "node_gone")
+    if one.owner_uid is not None and one.owner_uid != living:
+        return Leftover(one, "node_replaced")
+    return None
+
+
+def advice(claim: ClaimFacts, nodes: Mapping[str, str]) -> str:
+    """What the claim's user should know and do.
+
+    The allocation is never cleared here. kube-controller-manager does that when the last pod of a claim is gone, and
+    leaves an unused allocation alone on purpose; the scheduler clears that one when a pod needs the claim.
+    """
+    pools = missing_pools(claim, nodes)
+    devices = ", ".join(f"{device} (pool {pool})" for pool, device in claim.devices if pool in pools)
+    what = f"allocated {devices}, but there is no node {' or '.join(pools)} any more"
+    if claim.pods:
+        return f"{what}; delete pod {', '.join(claim.pods)}: the claim is then freed, and allocated elsewhere if needed"
+    return f"{what}; no pod uses the claim: one that does will get other devices, otherwise delete the claim"

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs that were published and are gone: kept in the pool for a while, tainted, and then withdrawn.
+
+A device that disappears at once says nothing to whoever uses it. A taint does: pods that don't tolerate it are kept
+away, or evicted, and what happened can be read from the slice.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from dra_driver import DRIVER_NAME
+from dra_driver.gpu.devices import GPU_TYPE, MIG_TYPE, GpuDevices
+from dra_driver.gpu.health import Finding
+from dra_driver.gpu.inventory import Inventory
+from dra_driver.resource import CounterSet, Device, ResourceSlice, TaintEffect
+
+LOST = f"{DRIVER_NAME}/gpu-lost"
+"""The key of the taint on every device of a GPU that is gone."""
+
+
+class LostGpus:
+    """The GPUs that are missed. Told with every look at the hardware what is there."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, GpuDevices] = {}
+        self._since: dict[str, float] = {}
+
+    def adopt(self, slices: Iterable[ResourceSlice]) -> None:
+        """Miss the GPUs of these slices, too, which an earlier process published."""
+        self._known = {gpu.key: gpu for gpu in published_gpus(slices)} | self._known
+
+    def update(
+        self, described: Sequence[GpuDevices], inventory: Inventory, now: float, withdraw_after: float
+    ) -> tuple[tuple[GpuDevices, ...], tuple[Finding, ...]]:
+        """The GPUs to publish although they are gone, and what to say about them. Times are in seconds."""
+        self._known |= {gpu.key: _untainted(gpu) for gpu in described}
+        there = {gpu.uuid for gpu in inventory.gpus}
+        elsewhere = {gpu.address for gpu in inventory.pci_gpus if gpu.driver not in (None, "nvidia")}
+        current = {gpu.key for gpu in described}
+        for key, gpu in list(self._known.items()):
+            not_wanted = key in there or _addresses(gpu) & elsewhere
+            if key in current:
+                self._since.pop(key, None)
+            elif not_wanted or now - self._since.setdefault(key, now) >= withdraw_after:
+                self._forget(key)
+        lost = tuple(gpu for key, gpu in self._known.items() if key not in current)
+        return lost, tuple(self._finding(gpu.key) for gpu in lost)
+
+    @property
+    def since(self) -> tuple[float, ...]:
+        """Since when each missed GPU is missed."""
+        return tuple(self._since.values())
+
+    def _forget(self, key: str) -> None:
+        self._known.pop(key, None)
+        self._since.pop(key, None)
+
+    def _finding(self, key: str) -> Finding:
+        return Finding(
+            gpu_uuid=key,
+            key=LOST,
+            value="",
+            effect=TaintEffect.NO_SCHEDULE,
+            since=self._since[key],
+            message=f"GPU {key} does not answer any more: it fell off the bus, was removed, or its driver is gone",
+        )
+
+
+def published_gpus(slices: Iterable[ResourceSlice]) -> tuple[GpuDevices, ...]:
+    """What slices say of each GPU, without taints. Devices that name no GPU are passed over."""
+    slices = list(slices)
+    sets = {counters.name: counters for one in slices for counters in one.shared_counters}
+    devices: dict[str, list[Device]] = {}
+    for one in slices:
+        for device in one.devices:
+            key = _gpu_of(device)
+            if key is not None:
+                devices.setdefault(key, []).append(replace(device, taints=()))
+    return tuple(
+        GpuDevices(key=key, gpu=None, devices=tuple(found), counter_set=_counter_set(found, sets))
+        for key, found in devices.items()
+    )
+
+
+def _gpu_of(device: Device) -> str | None:
+    match device.attributes.get("type"):
+        case t if t == GPU_TYPE:
+            key = device.attributes.get("uuid")
+        case t if t == MIG_TYPE:
+            key = device.attributes.get("parentUUID")
+        case _:
+            key = None
+    return key if isinstance(key, str) else None
+
+
+def _counter_set(devices: Iterable[Device], sets: dict[str, CounterSet]) -> CounterSet | None:
+    names = (consumed.counter_set for device in devices for consumed in device.consumes_counters)
+    return next((sets[name] for name in names if name in sets), None)
+
+
+def _addresses(gpu: GpuDevices) -> set[object]:
+    return {device.attributes.get("resource.kubernetes.io/pciBusID") for device in gpu.devices}
+
+
+def _untainted(gpu: GpuDevices) -> GpuDevices:
+    return replace(gpu, devices=tuple(replace(device, taints=()) for device in gpu.devices))

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the node's publisher counts."""
+
+from collections import Counter as Tally
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from dra_driver import DRIVER_NAME
+from dra_driver.cluster.features import GATES
+from dra_driver.metrics import PREFIX
+
+from .publisher import Report
+
+
+class PublisherMetrics:
+    """Told of every Report."""
+
+    def __init__(self, registry: CollectorRegistry, node_name: str) -> None:
+        self._own = {"node": node_name, "driver": DRIVER_NAME}
+        labels = tuple(self._own)
+
+        def gauge(name: str, text: str, label: str) -> Gauge:
+            return Gauge(name, text, (*labels, label), namespace=PREFIX, registry=registry)
+
+        self._devices = gauge("published_devices", "Devices in the node's ResourceSlices.", "device_type")
+        self._tainted = gauge("tainted_devices", "Published devices with this taint.", "key")
+        self._left_out = gauge("left_out_devices", "What is there and not published.", "reason")
+        self._dropped = gauge("missing_feature_gates", "1 when the API server drops what the gate is for.", "gate")
+        self._writes = Counter(
+            "slice_writes", "ResourceSlices created, updated and deleted.", labels, namespace=PREFIX, registry=registry
+        )
+        self._errors = Counter(
+            "publish_errors", "Attempts to publish that failed.", labels, namespace=PREFIX, registry=registry
+        )
+        self._writes.labels(**self._own)
+        self._errors.labels(**self._own)
+
+    def observe(self, report: Report) -> None:
+        """Count it."""
+        if report.error is not None:
+            self._errors.labels(**self._own).inc()
+            return
+        self._writes.labels(**self._own).inc(report.writes)
+        devices = [device for gpu in report.gpus for device in gpu.devices]
+        self._set(self._devices, Tally(str(device.attributes.get("type", "unknown")) for device in devices))
+        self._set(self._tainted, Tally(key for device in devices for key in {taint.key for taint in device.taints}))
+        self._set(self._left_out, Tally(str(one.reason) for one in report.left_out))
+        self._set(self._dropped, Tally({gate: int(gate in report.missing_gates) for gate in GATES.values()}))
+
+    def _set(self, gauge: Gauge, values: "Tally[str]") -> None:
+        gauge.clear()
+        for label, value in values.items():
+            gauge.labels(*self._own.values(), label).set(value)

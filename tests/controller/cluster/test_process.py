@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dra-cluster-controller as a process, alone and with another that stands by."""
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import urllib3
+
+from controller.cluster.flags import Duration
+from dra_driver import DRIVER_NAME
+from dra_driver.cluster import ApiClient, NotFoundError
+from dra_driver.cluster.leases import LEASES
+from dra_driver.resource.codec import V1
+from tests.support.apiserver import SLICES
+from tests.support.waiting import wait_for
+
+ELECTION = (
+    *("--leader-election-enabled", "--leader-election-lease-duration", "2s"),
+    *("--leader-election-renew-deadline", "1500ms", "--leader-election-retry-period", "0.2s"),
+)
+
+
+class Process:
+    """One of them: its log, and its endpoint."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(encoding="utf-8")
+
+    def ask(self, path: str) -> str:
+        """The body of a GET, whatever its status."""
+        (port, *_) = wait_for(lambda: re.findall(r"serving .* port=(\d+)", self.log), "the endpoint")
+        return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", timeout=10).data.decode()
+
+    @property
+    def leads(self) -> bool:
+        return "nvidia_dra_cluster_leader 1.0" in self.ask("/metrics")
+
+
+@contextlib.contextmanager
+def running(folder: Path, name: str, kubeconfig: Path, *arguments: str) -> Iterator[Process]:
+    command = [sys.executable, "-m", "controller.cluster.main", "--kubeconfig", str(kubeconfig), "--pod-name", name]
+    command += ["--http-endpoint", "127.0.0.1:0", "--cleanup-grace-period", "0s", *arguments]
+    path = folder / f"{name}.log"
+    with path.open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            yield Process(process, path)
+        finally:
+            process.kill()
+
+
+def make_leftover(client: ApiClient) -> str:
+    name = f"slice-{uuid.uuid4().hex[:8]}"
+    pool = {"name": "node-gone", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER_NAME, "pool": pool, "nodeName": "node-gone", "devices": []}
+    value = {"apiVersion": V1.api_version, "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+    client.create(SLICES, value)
+    return name
+
+
+def is_gone(client: ApiClient, name: str) -> bool:
+    try:
+        client.get(SLICES, name)
+    except NotFoundError:
+        return True
+    return False
+
+
+def test_alone_it_works_at_once_and_ends_when_told_to(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
+    name = make_leftover(client)
+    with running(tmp_path, "alone", kubeconfig) as one:
+        wait_for(lambda: is_gone(client, name), "the leftover to go")
+        wait_for(lambda: one.ask("/readyz") == "ok\n", "it to be ready")
+        assert one.leads
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(30) == 0
+    assert "stopping signal=SIGTERM" in one.log
+    assert "stopped" in one.log
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_the_one_that_stands_by_takes_over(
+    client: ApiClient, kubeconfig: Path, tmp_path: Path, end: signal.Signals
+) -> None:
+    flags = (*ELECTION, "--leader-election-lease-lock-name", f"lease-{uuid.uuid4().hex[:8]}")
+    with running(tmp_path, "a", kubeconfig, *flags) as a:
+        wait_for(lambda: a.leads, "a to lead")
+        with running(tmp_path, "b", kubeconfig, *flags) as b:
+            wait_for(lambda: "is held by a_" in b.log, "b to see a")
+            assert not b.leads
+            assert b.ask("/readyz") == "ok\n", "who stands by is ready to"
+            a.process.send_signal(end)
+            name = make_leftover(client)
+            wait_for(lambda: b.leads, "b to lead")
+            wait_for(lambda: is_gone(client, name), "the leftover to go")
+
+
+def test_a_holder_that_was_frozen_stops_when_it_wakes(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
+    lease = f"lease-{uuid.uuid4().hex[:8]}"
+    flags = (*ELECTION, "--leader-election-lease-lock-name", lease)
+    with running(tmp_path, "a", kubeconfig, *flags) as a:
+        wait_for(lambda: a.leads, "a to lead")
+        with running(tmp_path, "b", kubeconfig, *flags) as b:
+            a.process.send_signal(signal.SIGSTOP)
+            wait_for(lambda: b.leads, "b to lead")
+            a.process.send_signal(signal.SIGCONT)
+            wait_for(lambda: re.search("could not be renewed in time|is held by b_", a.log), "a to see that")
+            assert client.get(LEASES, lease, "default")["spec"]["holderIdentity"].startswith("b_")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15s", 15.0), ("1m30s", 90.0), ("500ms", 0.5), ("1.5h", 5400.0), ("0s", 0.0)]
+)
+def test_durations_are_written_as_in_go(text: str, seconds: float) -> None:
+    assert Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "15", "s", "15 s", "-1s", "1d", "1s2"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="such as 15s"):
+        Duration().convert(text, None, None)

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the node has is known again within a few looks, whatever happens to its hardware."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from controller.discovery import Discovery, Looks
+from dra_driver.gpu.devices import Description, LeftOut, Reason
+from dra_driver.gpu.health import HealthMonitor, Timing
+from dra_driver.gpu.inventory import Gpu
+from dra_driver.gpu.nvml import EventType, NvmlError, Placement, Return
+from dra_driver.gpu.ownership import MigMarks, MigPlace
+from dra_driver.gpu.policy import PolicyFile
+from dra_driver.gpu.profiles import whole_compute_profile
+from dra_driver.gpu.session import Session
+from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.resource import Device
+from dra_driver.resource.features import SliceFeatures
+from tests.support.nodes import make_node
+from tests.support.waiting import wait_for
+
+EVERYTHING = SliceFeatures()
+WHOLE, SPLIT = 1, 5  # indexes: GPUs 0 to 3 are whole, 4 to 7 in MIG mode
+LOST = "gpu.nvidia.com/gpu-lost"
+
+
+@dataclass
+class Node:
+    """A simulated node that is being looked at all the time."""
+
+    simulated: SimulatedNode
+    marks: MigMarks
+    policy: Path
+    discovery: Discovery
+    session: Session
+    changes: int = 0
+
+    def describe(self, features: SliceFeatures = EVERYTHING) -> Description:
+        return self.discovery.describe(features)
+
+    def devices(self, features: SliceFeatures = EVERYTHING) -> dict[str, Device]:
+        return {device.name: device for gpu in self.describe(features).gpus for device in gpu.devices}
+
+    def taints(self, features: SliceFeatures = EVERYTHING) -> dict[str, list[tuple[str, str]]]:
+        """(key, value) of the taints of each tainted device."""
+        devices = self.devices(features).values()
+        return {one.name: [(taint.key, taint.value) for taint in one.taints] for one in devices if one.taints}
+
+    def left_out(self) -> list[Reason]:
+        return sorted({one.reason for one in self.describe().left_out})
+
+    def tainted_by_xid(self, uuid: str, xid: int) -> dict[str, list[tuple[str, str]]]:
+        """The taints once an XID was heard of. Nobody hears those of before the GPU was listened to."""
+
+        def struck() -> dict[str, list[tuple[str, str]]]:
+            self.simulated.raise_event(uuid, EventType.XID, xid)
+            return self.taints()
+
+        return wait_for(struck, "the taint")
+
+    def gpu(self, index: int) -> Gpu:
+        return next(gpu for gpu in self.session.inventory().gpus if gpu.index == index)
+
+    def create(self, index: int, profile: str, start: int) -> MigPlace:
+        """Make a MIG instance by hand."""
+        nvml, gpu = self.session.nvml, self.gpu(index)
+        info = next(one for one in gpu.mig_profiles if one.name == profile)
+        placement = next(one for one in info.placements if one.start == start)
+        instance = nvml.create_gpu_instance(nvml.device_by_uuid(gpu.uuid), info.info.id, placement)
+        nvml.create_compute_instance(instance, whole_compute_profile(nvml, instance, info.info.slice_count))
+        return MigPlace(gpu.uuid, info.info.id, placement)
+
+
+@contextlib.contextmanager
+def looked_at(folder: Path, name: str, policy: str = "", patience: float = 0.1) -> Iterator[Node]:
+    simulated = make_node(folder / "node", name).node
+    session = Session(simulated.nvml, simulated.driver_root / "sys")
+    marks, file = MigMarks(folder / "marks"), folder / "policy.yaml"
+    file.write_text(policy, encoding="utf-8")
+    health = HealthMonitor(session, timing=Timing(wait=0.05, look=0.1))
+    discovery = Discovery(
+        session,
+        marks=marks,
+        policy=PolicyFile(file, "node-a").current,
+        health=health,
+        looks=Looks(first=0.02, poll=0.02, everything=3600, patience=patience),
+    )
+    node = Node(simulated, marks, file, discovery, session)
+
+    def changed() -> None:
+        node.changes += 1
+
+    discovery.on_change = changed
+    discovery.start()
+    health.start()
+    try:
+        wait_for(lambda: discovery.problem is None, "the first look")
+        yield node
+    finally:
+        discovery.stop()
+        health.stop()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with looked_at(tmp_path, "h100x8-mixed") as node:
+        yield node
+
+
+def of(index: int, names: set[str]) -> set[str]:
+    """The devices of one GPU."""
+    return {name for name in names if name == f"gpu-{index}" or name.startswith(f"gpu-{index}-")}
+
+
+def of_gpu(description: Description, uuid: str) -> tuple[object, ...]:
+    """What is published of one GPU."""
+    (gpu,) = (one for one in description.gpus if one.key == uuid)
+    return gpu.devices, gpu.counter_set, gpu.placements
+
+
+def test_nothing_is_known_before_the_first_look(tmp_path: Path) -> None:
+    simulated = make_node(tmp_path / "node", "h100x8").node
+    simulated.unload_driver()
+    session = Session(simulated.nvml, simulated.driver_root / "sys")
+    discovery = Discovery(
+        session,
+        marks=MigMarks(tmp_path / "marks"),
+        policy=PolicyFile(_empty(tmp_path / "policy"), "node-a").current,
+        health=HealthMonitor(session),
+    )
+    discovery.look()
+    assert "DRIVER_NOT_LOADED" in str(discovery.problem)
+    with pytest.raises(NvmlError, match="DRIVER_NOT_LOADED"):
+        discovery.describe(EVERYTHING)
+    simulated.load_driver()
+    discovery.look()
+    assert discovery.problem is None
+    assert len(discovery.describe(EVERYTHING).gpus) == 8
+
+
+def _empty(file: Path) -> Path:
+    file.touch()
+    return file
+
+
+def test_a_gpu_that_is_plugged_in_is_published(node: Node) -> None:
+    node.simulated.unplug(WHOLE)
+    wait_for(lambda: f"gpu-{WHOLE}" in node.taints(), "the GPU to be missed")
+    assert node.taints() == {f"gpu-{WHOLE}": [(LOST, "")]}
+    node.simulated.plug(WHOLE)
+    wait_for(lambda: not node.taints(), "the GPU to be seen again")
+    assert f"gpu-{WHOLE}" in node.devices()
+
+
+def test_a_gpu_that_vanished_is_withdrawn_after_a_while(tmp_path: Path) -> None:
+    with looked_at(tmp_path, "h100x8-mixed", "health: {withdrawAfterSeconds: 0.5}") as node:
+        node.simulated.lose_gpu(SPLIT)
+        wait_for(lambda: len(of(SPLIT, set(node.taints()))) == 25, "its taints")
+        seen = node.changes
+
+        def told_and_gone() -> bool:
+            nonlocal seen
+            told, seen = node.changes > seen, node.changes
+            return told and not of(SPLIT, set(node.devices()))
+
+        wait_for(told_and_gone, "word that its devices are to go")
+        assert len(node.devices()) == 4 + 3 * 25
+
+
+def test_mig_mode_switched_by_hand_changes_what_is_published(node: Node) -> None:
+    nvml = node.session.nvml
+    assert nvml.set_mig_mode(nvml.device_by_index(WHOLE), True) is None
+    wait_for(lambda: len(of(WHOLE, set(node.devices()))) == 25, "the placements")
+    assert f"gpu-{WHOLE}" not in node.devices()
+    assert not node.taints()
+
+
+def test_a_mig_instance_made_by_hand_becomes_a_static_device(node: Node) -> None:
+    node.create(SPLIT, "3g.40gb", 4)
+    name = f"gpu-{SPLIT}-mig-3g40gb-9-4"
+    wait_for(lambda: "uuid" in node.devices()[name].attributes, "the device to exist")
+    assert not node.devices()[name].consumes_counters
+    assert f"gpu-{SPLIT}-mig-7g80gb-0-0" not in node.devices(), "what overlaps is withheld"
+    assert f"gpu-{SPLIT}-mig-3g40gb-9-0" in node.devices()
+    assert node.left_out() == [Reason.FOREIGN_INSTANCE]
+
+
+def test_an_instance_made_for_a_claim_changes_nothing(node: Node) -> None:
+    before = node.describe()
+    gpu = node.gpu(SPLIT)
+    profile = next(one for one in gpu.mig_profiles if one.name == "3g.40gb")
+    node.marks.set(MigPlace(gpu.uuid, profile.info.id, Placement(4, 4)))
+    changes = node.changes
+    place = node.create(SPLIT, "3g.40gb", 4)
+    node.create(6, "1g.10gb", 6)  # a foreign one, to see that looks go on
+    wait_for(lambda: node.changes > changes, "the foreign one to be seen")
+    assert of_gpu(node.describe(), place.gpu_uuid) == of_gpu(before, place.gpu_uuid)
+
+
+def test_a_driver_that_is_loaded_anew_is_found(node: Node) -> None:
+    node.simulated.unload_driver()
+    wait_for(lambda: len(node.taints()) == len(node.devices()), "all GPUs to be missed")
+    assert "DRIVER_NOT_LOADED" in str(node.discovery.problem)
+    node.simulated.load_driver("580.95.5")
+    wait_for(lambda: node.discovery.problem is None and not node.taints(), "the GPUs to be back")
+    assert {str(device.attributes["driverVersion"]) for device in node.devices().values()} == {"580.95.5"}
+
+
+def test_a_driver_that_fails_for_a_moment_changes_nothing(tmp_path: Path) -> None:
+    with looked_at(tmp_path, "h100x8-mixed", patience=3600) as node:
+        before = node.describe()
+        node.simulated.inject(Fault("nvmlDeviceGetCount", code=Return.UNKNOWN, times=6))
+        wait_for(lambda: node.discovery.problem, "a failing look")
+        assert node.describe() == before
+        wait_for(lambda: node.discovery.problem is None, "a good look")
+        assert node.describe() == before
+
+
+def test_a_gpu_given_to_another_driver_is_not_missed(node: Node) -> None:
+    node.simulated.bind_driver(WHOLE, "vfio-pci")
+    wait_for(lambda: f"gpu-{WHOLE}" not in node.devices(), "the GPU to go")
+    assert not node.taints()
+    node.simulated.bind_driver(WHOLE, "nvidia")
+    wait_for(lambda: f"gpu-{WHOLE}" in node.devices(), "the GPU to be back")
+
+
+def test_the_policy_is_read_anew_when_it_changes(node: Node) -> None:
+    everything = set(node.devices())
+    new = node.policy.with_suffix(".new")
+    new.write_text("gpus: [{match: {indexes: [1]}, publish: false}, {match: {indexes: [0]}, mig: dynamic}]")
+    new.replace(node.policy)
+    changes = node.changes
+    wait_for(lambda: f"gpu-{WHOLE}" not in node.devices(), "the GPU to go")
+    assert len(of(0, set(node.devices()))) == 26, "whole and every placement"
+    assert not node.taints()
+    assert Reason.POLICY in node.left_out()
+    wait_for(lambda: node.changes > changes, "the publisher to be told")
+    node.policy.write_text("gpus: [{match: {indexs: [1]}}]")
+    wait_for(lambda: node.policy.stat().st_size and f"gpu-{WHOLE}" not in node.devices(), "the old policy to hold")
+    node.policy.write_text("")
+    wait_for(lambda: set(node.devices()) == everything, "all devices to be back")
+
+
+def test_an_xid_taints_the_instance_that_it_is_about_and_what_overlaps(node: Node) -> None:
+    node.create(SPLIT, "1g.10gb", 6)
+    name = f"gpu-{SPLIT}-mig-1g10gb-19-6"
+    uuid = str(wait_for(lambda: node.devices()[name].attributes.get("uuid"), "the device to exist"))
+    taints = node.tainted_by_xid(uuid, 94)
+    assert taints == {name: [("gpu.nvidia.com/xid", "94")]}
+
+
+def test_without_taints_an_ill_gpu_is_withdrawn(node: Node) -> None:
+    node.tainted_by_xid(node.gpu(WHOLE).uuid, 79)
+    features = SliceFeatures(device_taints=False)
+    assert f"gpu-{WHOLE}" not in node.devices(features)
+    assert Reason.TAINTED in {one.reason for one in node.describe(features).left_out}
+
+
+def test_one_bad_gpu_hides_no_other(tmp_path: Path) -> None:
+    with looked_at(tmp_path, "h100x8-mixed") as node:
+        healthy = set(node.devices())
+        node.simulated.inject(Fault("nvmlDeviceGetUUID", gpu=SPLIT, code=Return.UNKNOWN))
+        bad = wait_for(
+            lambda: [one for one in node.describe().left_out if one.reason is Reason.UNREADABLE], "the bad one"
+        )
+        assert len(bad) == 1
+        assert isinstance(bad[0], LeftOut)
+        assert healthy - of(SPLIT, healthy) <= set(node.devices())
