@@ -6,7 +6,7 @@ from dra_driver.cluster.client import JSON
 from dra_driver.resource import ResourceClaim
 from dra_driver.resource.codec import DecodeError, Dialect, decode_claim
 
-from .plan import ClaimRef, PrepareError
+from .targets import ClaimGoneError, ClaimRef, PrepareError
 
 
 class ClaimReader:
@@ -19,7 +19,7 @@ class ClaimReader:
         self._dialect: Dialect | None = None
 
     def __call__(self, ref: ClaimRef) -> ResourceClaim:
-        """The claim. Raises ApiError, or PrepareError when there is none."""
+        """The claim. Raises ApiError, ClaimGoneError when there is none, or PrepareError when it makes no sense."""
         dialect = self._dialect or newest_dialect(self._client)
         value = self._get(ref, dialect)
         if value is None:
@@ -28,7 +28,7 @@ class ClaimReader:
                 dialect, value = newest, self._get(ref, newest)
         self._dialect = dialect
         if value is None:
-            raise PrepareError(f"there is no ResourceClaim {ref}: it was deleted after the pod was scheduled")
+            raise ClaimGoneError(f"there is no ResourceClaim {ref}: it was deleted after the pod was scheduled")
         try:
             return decode_claim(value, dialect, strict=False)
         except DecodeError as error:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from dra_driver import cdi
 
-from .plan import MigSlot, PrepareError
+from .metadata import SpecMetadata
 from .records import Record
+from .targets import MigSlot, PrepareError
 
 log = logging.getLogger(__name__)
 
@@ -19,12 +20,22 @@ log = logging.getLogger(__name__)
 class ClaimSpecs:
     """CDI specs in `directory`, describing the driver at `root`."""
 
-    def __init__(self, directory: Path, root: cdi.DriverRoot, hook: cdi.HookTool | None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        root: cdi.DriverRoot,
+        hook: cdi.HookTool | None,
+        metadata: SpecMetadata | None = None,
+    ) -> None:
         self._root = root
         self._hook = hook
+        self._metadata = metadata
         self._common = cdi.SpecDirectory(directory, cdi.BASE_KIND)
         # A claim's spec needs no sync: it goes with a reboot, as everything it speaks of does.
         self._claims = cdi.SpecDirectory(directory, cdi.CLAIM_KIND, sync=False)
+
+    def remove_half_written(self) -> None:
+        """Remove what somebody who was killed left half written. Nobody may be writing specs meanwhile."""
         self._claims.remove_leftovers()
         self._common.remove_leftovers()
 
@@ -48,6 +59,8 @@ class ClaimSpecs:
                 edits[device.name] = self._edits(device.name, record)
             except cdi.DriverFilesError as error:
                 raise PrepareError(f"device {device.name}: {error}") from None
+        if edits and self._metadata is not None:
+            edits |= self._metadata.edits(record)
         if edits:
             self._claims.write(cdi.claim_spec(uid, edits), uid)
 
@@ -55,13 +68,26 @@ class ClaimSpecs:
         """Whether the claim's spec is there."""
         return self._claims.file(uid).exists()
 
+    def devices(self, uid: str) -> set[str]:
+        """The names of the devices that the claim's spec describes; none when it is not there, or no valid spec."""
+        try:
+            spec = self._claims.read(uid)
+        except cdi.SpecError as error:
+            log.warning("%s", error)
+            return set()
+        return {one.name.removeprefix(f"{uid}-") for one in spec.devices} if spec is not None else set()
+
     def remove(self, uid: str) -> bool:
         """Remove the claim's spec; False when there is none, whatever else is wrong with the directory."""
-        return self.exists(uid) and self._claims.remove(uid)
+        removed = self.exists(uid) and self._claims.remove(uid)
+        if self._metadata is not None:
+            self._metadata.remove(uid)
+        return removed
 
     def claims(self) -> list[str]:
         """The UIDs of all claims that have a spec."""
-        return self._claims.identifiers()
+        files = self._metadata.claims() if self._metadata is not None else []
+        return sorted({*self._claims.identifiers(), *files})
 
     def _edits(self, name: str, record: Record) -> cdi.ContainerEdits:
         target = next(one.target for one in record.plan.devices if one.name == name)

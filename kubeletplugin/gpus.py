@@ -3,24 +3,30 @@
 
 kubelet's calls are answered from the first moment, so NVML is initialized on a thread of its own, again and again
 until a driver is there. Then what depends on it is made ready (`on_ready`), and only after that can claims be prepared.
+The same thread looks after the node for as long as the driver is there. When sysfs shows another load of the driver, or
+other GPUs with it, NVML is initialized anew: it knows no others than those of its initialization.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from dra_driver.gpu.devices import MigPlacement, gpu_name, mig_placements
-from dra_driver.gpu.inventory import Gpu, Inventory, read_inventory
+from dra_driver.gpu.devices import device_targets
+from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.nvml import NO_DRIVER, Nvml, NvmlError
+from dra_driver.gpu.pci import read_driver
 
 from .mig import MigInstances
-from .plan import PrepareError
+from .plan import Found
+from .targets import PrepareError
 
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
+_LOOK_SECONDS = 5.0
 
 
 class NoDriverError(Exception):
@@ -34,7 +40,7 @@ class Gpus:
         self._nvml = nvml
         self._sys_root = sys_root
         self._lock = threading.Lock()
-        self._refresh()
+        self.refresh()
         self.mig = MigInstances(nvml)
 
     @property
@@ -42,45 +48,47 @@ class Gpus:
         """What was there when last looked."""
         return self._inventory
 
-    def find(self, device: str) -> Gpu | MigPlacement | None:
-        """What a device name of this node's pool stands for; looks at the hardware anew before it says None."""
-        found = self._devices.get(device)
-        if found is None:
-            self._refresh()
-            found = self._devices.get(device)
-        return found
+    def find(self, device: str) -> Found | None:
+        """What a device name of this node's pool stood for when last looked, in whichever mode its GPU is now."""
+        return self._devices.get(device)
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Look at the hardware anew."""
         with self._lock:
             self._inventory = read_inventory(self._nvml, self._sys_root)
-            self._devices = _by_name(self._inventory)
-
-
-def _by_name(inventory: Inventory) -> Mapping[str, Gpu | MigPlacement]:
-    devices: dict[str, Gpu | MigPlacement] = {}
-    for gpu in inventory.gpus:
-        if gpu.in_mig_mode:
-            devices.update(mig_placements(gpu))
-        else:
-            devices[gpu_name(gpu)] = gpu
-    return devices
+            self._devices = device_targets(self._inventory)
 
 
 class GpuAccess:
     """Finds the driver and keeps to it. `current` gives the GPUs or says why there are none.
 
-    `on_ready` may raise PrepareError, OSError or NvmlError: then everything is tried again.
+    `on_ready` may raise PrepareError, OSError or NvmlError: then everything is tried again. An earlier initialization
+    of NVML is given `shutdown_seconds` to end.
     """
 
-    def __init__(self, nvml: Callable[[], Nvml], sys_root: Path, on_ready: Callable[[Gpus], None]) -> None:
+    def __init__(
+        self,
+        nvml: Callable[[], Nvml],
+        sys_root: Path,
+        on_ready: Callable[[Gpus], None],
+        shutdown_seconds: float = 5.0,
+    ) -> None:
         self._make_nvml = nvml
         self._sys_root = sys_root
         self._on_ready = on_ready
+        self._shutdown_seconds = shutdown_seconds
+        self._attend: Callable[[Gpus], float] | None = None
         self._gpus: Gpus | None = None
+        self._nvml: Nvml | None = None
+        self._driver = read_driver(sys_root)
         self._problem = "the NVIDIA driver is not ready: it is being looked for"
-        self._lost = threading.Event()
+        self._woken = threading.Event()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="gpu-access", daemon=True)
+
+    def attend(self, attend: Callable[[Gpus], float]) -> None:
+        """While there is a driver, call `attend` now and then: it says in how many seconds again."""
+        self._attend = attend
 
     def start(self) -> None:
         """Begin to look for a driver."""
@@ -89,10 +97,15 @@ class GpuAccess:
     def stop(self) -> None:
         """Look no more."""
         self._stopped = True
-        self._lost.set()
+        self._woken.set()
+
+    def wake(self) -> None:
+        """There is something to attend to."""
+        self._woken.set()
 
     def current(self) -> Gpus:
         """The GPUs. Raises NoDriverError at once when there is no driver, or nothing can be made ready with it."""
+        self._look()
         gpus = self._gpus
         if gpus is None:
             raise NoDriverError(self._problem)
@@ -100,22 +113,33 @@ class GpuAccess:
 
     def report(self, error: NvmlError) -> None:
         """An NVML call failed: when that says that the driver is gone, start to look for one again."""
-        if error.code in NO_DRIVER and self._gpus is not None:
-            log.warning("the NVIDIA driver went away: %s", error)
-            self._problem = f"the NVIDIA driver is not ready: {error}"
+        if error.code in NO_DRIVER:
+            self._lose(str(error))
+        else:
+            self._look()
+
+    def _look(self) -> None:
+        """Notice a driver that NVML was not initialized with."""
+        if self._gpus is not None and read_driver(self._sys_root) != self._driver:
+            self._lose("it was unloaded or loaded anew, or has other GPUs now")
+
+    def _lose(self, why: str) -> None:
+        if self._gpus is not None:
+            log.warning("the NVIDIA driver went away: %s", why)
+            self._problem = f"the NVIDIA driver is not ready: {why}"
             self._gpus = None
-            self._lost.set()
+            self._woken.set()
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE
         while not self._stopped:
-            self._lost.clear()
+            self._woken.clear()
             try:
                 gpus = self._connect()
                 self._on_ready(gpus)
             except (NvmlError, PrepareError, OSError) as error:
                 self._explain(error)
-                self._lost.wait(pause)
+                self._woken.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
             pause = _FIRST_PAUSE
@@ -123,7 +147,17 @@ class GpuAccess:
             log.info(
                 "GPUs are ready", extra={"gpus": len(gpus.inventory.gpus), "driver": gpus.inventory.driver_version}
             )
-            self._lost.wait()
+            self._stay(gpus)
+
+    def _stay(self, gpus: Gpus) -> None:
+        """Attend to the node until the driver is gone, or somebody stops it."""
+        due, woken = 0.0, True
+        while self._gpus is gpus and not self._stopped:
+            if self._attend is not None and (woken or time.monotonic() >= due):
+                due = time.monotonic() + self._attend(gpus)
+            woken = self._woken.wait(max(0.0, min(due - time.monotonic(), _LOOK_SECONDS)) if due else _LOOK_SECONDS)
+            self._woken.clear()
+            self._look()
 
     def _explain(self, error: Exception) -> None:
         what = "the NVIDIA driver is not ready" if isinstance(error, NvmlError) else "the node is not ready for claims"
@@ -133,6 +167,24 @@ class GpuAccess:
         self._problem = problem
 
     def _connect(self) -> Gpus:
+        self._shut_down()
+        self._driver = read_driver(self._sys_root)
         nvml = self._make_nvml()
         nvml.initialize()
+        self._nvml = nvml
         return Gpus(nvml, self._sys_root)
+
+    def _shut_down(self) -> None:
+        """Let go of an earlier initialization. That waits for calls under way, and one of them may hang for ever."""
+        nvml, self._nvml = self._nvml, None
+        if nvml is not None:
+            thread = threading.Thread(target=_end, args=(nvml,), name="nvml-shutdown", daemon=True)
+            thread.start()
+            thread.join(self._shutdown_seconds)
+
+
+def _end(nvml: Nvml) -> None:
+    try:
+        nvml.shutdown()
+    except NvmlError as error:
+        log.info("NVML was shut down after its driver: %s", error)

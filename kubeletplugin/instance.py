@@ -1,30 +1,122 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One plugin a node: two would change the same GPUs and take each other's sockets away."""
+"""The plugin processes of one node: what their sockets are called, and which may run side by side.
 
+Without an instance's UID there is one process, with fixed socket names. Instances that have one (their pod's UID) have
+sockets of their own, so that during a rolling update the next one registers before the last one goes; kubelet 1.33 and
+later then calls the newest. Claims are guarded by locks of their own (see the lifecycle), not by what is here.
+"""
+
+import base64
 import contextlib
 import fcntl
+import hashlib
 import os
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+from dra_driver import DRIVER_NAME
+
+from .sockets import LONGEST_PATH, is_served, sweep
+
+_UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
+_SINGLE_LOCK = "lock"
+_EVERYONE_LOCK = "instances.lock"
 
 
 class AnotherInstanceError(Exception):
-    """There is another plugin; the text says how that is known."""
+    """There is a process that this one cannot run beside; the text says how that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SocketPaths:
+    """Where an instance listens."""
+
+    registration: Path
+    service: Path
+
+
+def is_instance_uid(uid: str) -> bool:
+    """Whether `uid` can be part of a socket's name."""
+    return _UID.fullmatch(uid) is not None
+
+
+def socket_paths(folder: Path, registry: Path, uid: str = "") -> SocketPaths:
+    """The sockets of the instance `uid` (of the only one without), in the driver's folder and in kubelet's registry.
+
+    A UID that makes a path too long for a socket is replaced by a hash of it.
+    """
+    if not uid:
+        return SocketPaths(registry / f"{DRIVER_NAME}-reg.sock", folder / "dra.sock")
+    return SocketPaths(
+        _fitting(registry, DRIVER_NAME + "-{}-reg.sock", uid),
+        _fitting(folder, "dra-{}.sock", uid),
+    )
+
+
+def _fitting(folder: Path, name: str, uid: str) -> Path:
+    path = folder / name.format(uid)
+    if len(os.fsencode(path)) <= LONGEST_PATH:
+        return path
+    digest = hashlib.sha256(uid.encode()).digest()[:8]
+    return folder / name.format(base64.urlsafe_b64encode(digest).decode().rstrip("="))
 
 
 @contextlib.contextmanager
-def only_instance(folder: Path) -> Iterator[None]:
-    """Be the only process in this context with `folder`, which is made when missing. The kernel ends it with the
-    process, however that ends. Raises AnotherInstanceError or OSError.
+def running(folder: Path, uid: str = "") -> Iterator[None]:
+    """Run in this context as the instance `uid`, or as the only one; `folder` is made when missing.
+
+    The kernel ends it with the process, however that ends. Raises AnotherInstanceError or OSError.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-    file = folder / "lock"
+    with contextlib.ExitStack() as locks:
+        if not uid:
+            single = folder / _SINGLE_LOCK
+            problem = f"another dra-kubeletplugin runs on this node: it holds {single}"
+            locks.enter_context(_held(single, fcntl.LOCK_EX, problem))
+        problem = "dra-kubeletplugin cleanup runs on this node: start again when it is done"
+        locks.enter_context(_held(folder / _EVERYONE_LOCK, fcntl.LOCK_SH, problem))
+        yield
+
+
+@contextlib.contextmanager
+def nobody_running(folder: Path) -> Iterator[None]:
+    """Be sure that no instance runs in this context, nor starts. Raises AnotherInstanceError or OSError."""
+    problem = f"a dra-kubeletplugin runs on this node with {folder}"
+    with _held(folder / _EVERYONE_LOCK, fcntl.LOCK_EX, problem):
+        yield
+
+
+def sweep_sockets(folder: Path, registry: Path) -> list[Path]:
+    """Remove the sockets of instances that were killed, and return them. Living ones listen before they have a name."""
+    return sweep(sockets_of_all(folder, registry))
+
+
+def sockets_of_all(folder: Path, registry: Path) -> list[Path]:
+    """The sockets of every instance, dead or alive, registration before service."""
+    return registrations_of_all(registry) + sorted([*folder.glob("dra.sock"), *folder.glob("dra-*.sock")])
+
+
+def registrations_of_all(registry: Path) -> list[Path]:
+    """The registration sockets among them."""
+    return sorted([*registry.glob(f"{DRIVER_NAME}-reg.sock"), *registry.glob(f"{DRIVER_NAME}-*-reg.sock")])
+
+
+def another_serves(registry: Path, own: Path) -> bool:
+    """Whether kubelet can call another instance than the one with this registration socket."""
+    return any(is_served(path) for path in registrations_of_all(registry) if path != own)
+
+
+@contextlib.contextmanager
+def _held(file: Path, how: int, problem: str) -> Iterator[None]:
+    """Hold the lock of `file`. Raises AnotherInstanceError with `problem` when that cannot be."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise AnotherInstanceError(f"another dra-kubeletplugin runs on this node: it holds {file}") from None
+            raise AnotherInstanceError(problem) from None
         yield
     finally:
         os.close(descriptor)

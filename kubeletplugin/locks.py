@@ -1,39 +1,169 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks by name, made when somebody wants one and dropped when nobody does."""
+"""Locks by name: one a claim, one a GPU, between threads and between processes.
+
+While the plugin is updated, an old and a new process share the node for some seconds. Each key is therefore locked
+twice: by a lock of this process's threads, and by a one-byte range of a file that all processes have open (an open
+file description lock, see fcntl(2)), which the kernel takes back from a process that dies. Both are free of charge
+while nobody else wants the key: no file is made, written or synced for it.
+"""
 
 import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import struct
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05
+_LOOK_SECONDS = 0.1  # how soon somebody who waits notices that there is no point any more
+_PRESENCE = 0  # the byte that every process holds for as long as it lives
+
+
+def wait_on() -> None:
+    """Nothing keeps the caller from waiting on."""
+
+
+class FileRanges:
+    """Exclusive locks between processes on bytes of the file `path`, which is made when missing."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._file.close()
+
+    def try_lock(self, key: str) -> bool:
+        """Take the lock of `key`; False when another process has it."""
+        return self._set(fcntl.F_WRLCK, _byte(key))
+
+    def unlock(self, key: str) -> None:
+        """Give the lock of `key` back."""
+        self._set(fcntl.F_UNLCK, _byte(key))
+
+    def join(self) -> bool:
+        """Be known to other processes from now on; gives whether there was none."""
+        alone = self._set(fcntl.F_WRLCK, _PRESENCE)
+        while not self._set(fcntl.F_RDLCK, _PRESENCE):
+            time.sleep(_SHORTEST_PAUSE)  # another one is asking just now
+        return alone
+
+    def _set(self, kind: int, start: int) -> bool:
+        try:
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, start, 1, 0))
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        return True
+
+
+def _byte(key: str) -> int:
+    """A byte of the file for a key, beyond the one of `join`; the file stays empty all the same."""
+    return 1 + int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest(), "big")
+
+
+class Held:
+    """Locks that are held. What is handed over stays locked until the function that is returned is called."""
+
+    def __init__(self, locks: "KeyedLocks") -> None:
+        self._locks = locks
+        self._keys: list[str] = []
+
+    def take(self, key: str, check: Callable[[], None]) -> None:
+        """Wait for the lock of `key`; an exception of `check`, which is called now and then, ends the waiting."""
+        self._locks.acquire(key, check)
+        self._keys.append(key)
+
+    def hand_over(self, key: str) -> Callable[[], None]:
+        """Whoever calls the result, once, gives the lock back."""
+        self._keys.remove(key)
+        return lambda: self._locks.release(key)
+
+    def release(self) -> None:
+        """Give back what was not handed over."""
+        while self._keys:
+            self._locks.release(self._keys.pop())
 
 
 class KeyedLocks:
-    """One lock a key. Not reentrant."""
+    """One lock a key, made when somebody wants it and dropped when nobody does. Not reentrant. With `files`, other
+    processes are excluded too; keys of two instances with the same file must differ in their `prefix`.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, files: FileRanges | None = None, prefix: str = "") -> None:
+        self._files = files
+        self._prefix = prefix
         self._guard = threading.Lock()
         self._locks: dict[str, tuple[threading.Lock, int]] = {}
 
     @contextlib.contextmanager
-    def hold(self, key: str) -> Iterator[None]:
-        """Hold the lock of `key`, waiting for it."""
-        lock = self._enter(key)
+    def hold(self, *keys: str, check: Callable[[], None] = wait_on) -> Iterator[Held]:
+        """Hold the locks of all `keys`, in the order of their names so that two callers cannot block each other."""
+        held = Held(self)
         try:
-            with lock:
-                yield
+            for key in sorted(set(keys)):
+                held.take(key, check)
+            yield held
         finally:
-            self._leave(key)
+            held.release()
 
     @contextlib.contextmanager
     def try_hold(self, key: str) -> Iterator[bool]:
         """Hold the lock of `key` if it is free; gives whether it was."""
         lock = self._enter(key)
         held = lock.acquire(blocking=False)
+        if held and not self._lock_file(key):
+            lock.release()
+            held = False
+        if not held:
+            self._leave(key)
         try:
             yield held
         finally:
             if held:
+                self.release(key)
+
+    def acquire(self, key: str, check: Callable[[], None] = wait_on) -> None:
+        """Take the lock of `key`. An exception of `check` ends the waiting."""
+        lock = self._enter(key)
+        try:
+            while not lock.acquire(timeout=_LOOK_SECONDS):
+                check()
+            try:
+                self._wait_for_file(key, check)
+            except BaseException:
                 lock.release()
+                raise
+        except BaseException:
             self._leave(key)
+            raise
+
+    def release(self, key: str) -> None:
+        """Give the lock of `key` back; any thread may."""
+        with self._guard:
+            lock, _ = self._locks[key]
+        if self._files is not None:
+            self._files.unlock(self._prefix + key)
+        lock.release()
+        self._leave(key)
+
+    def _lock_file(self, key: str) -> bool:
+        return self._files is None or self._files.try_lock(self._prefix + key)
+
+    def _wait_for_file(self, key: str, check: Callable[[], None]) -> None:
+        pause = _SHORTEST_PAUSE
+        while not self._lock_file(key):
+            check()
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _enter(self, key: str) -> threading.Lock:
         with self._guard:

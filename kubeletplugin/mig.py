@@ -1,127 +1,215 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MIG instances: made at an exact placement, found again there, and destroyed.
+"""MIG instances: made at an exact placement, found again there, and destroyed; and the mode that they need.
 
-A placement identifies what was made, also after a crash between making it and noting its ids. Every method can be
-repeated: making what exists finds it, destroying what is gone does nothing.
+A placement identifies what was made, also after a crash between making it and noting its ids. Whose an instance is,
+and whether it may be touched, is not known here: see steps.
 """
 
+import contextlib
 import logging
+import time
+from collections.abc import Callable
 
 from dra_driver.gpu.nvml import (
     ComputeInstanceHandle,
     DeviceHandle,
     GpuInstance,
     GpuInstanceHandle,
+    MigMode,
     Nvml,
     NvmlError,
     Return,
 )
 from dra_driver.gpu.profiles import PROFILE_CONSTANTS, whole_compute_profile
 
-from .plan import MigInstanceIds, MigSlot, PrepareError
+from .targets import MigInstanceIds, MigSlot, PrepareError
 
 log = logging.getLogger(__name__)
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+_NOT_MADE = (Return.INSUFFICIENT_RESOURCES, Return.INVALID_ARGUMENT, Return.NOT_SUPPORTED, Return.NO_PERMISSION)
+
+
+class NotMadeError(PrepareError):
+    """A GPU instance could not be made, and it is certain that none was."""
+
 
 class MigInstances:
-    """MIG changes through one NVML gateway. One GPU must be changed by one thread at a time: see lifecycle's locks."""
+    """MIG changes through one NVML gateway. One GPU must be changed by one thread at a time."""
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
         self._gpus: dict[str, DeviceHandle] = {}
+        self._compute_profiles: dict[tuple[str, int], int] = {}
+
+    # Instances
 
     def find(self, slot: MigSlot) -> MigInstanceIds | None:
         """The instances at the slot's placement, if there are any; None also when only half of them is there."""
-        handle = self._find_gpu_instance(slot)
+        handle = self.gpu_instance(slot)
         if handle is None:
             return None
         computes = self._compute_instances(handle, slot)
         return self._ids(handle, computes[0]) if computes else None
 
-    def make(self, slot: MigSlot) -> MigInstanceIds:
-        """Make the GPU instance and the compute instance in it; what an earlier attempt left is completed.
-
-        When a part fails, what this call made is undone. Raises NvmlError, or PrepareError with what stands in the way.
-        """
-        handle = self._find_gpu_instance(slot)
-        found = handle is not None
-        if handle is None:
-            handle = self._create_gpu_instance(slot)
+    def gpu_instance(self, slot: MigSlot) -> GpuInstanceHandle | None:
+        """The GPU instance at the slot's placement, None when there is none."""
         try:
-            computes = self._compute_instances(handle, slot)
-            compute = computes[0] if computes else self._create_compute_instance(handle, slot)
-            return self._ids(handle, compute)
-        except NvmlError:
-            if not found:
-                self._undo(slot)
+            handles = self._nvml.gpu_instances(self._gpu(slot.gpu_uuid), slot.profile_id)
+        except NvmlError as error:
+            if error.code in (Return.NOT_SUPPORTED, Return.NOT_FOUND):  # MIG mode is off, or the GPU is gone
+                return None
+            raise
+        return next((one for one in handles if self._nvml.gpu_instance_info(one).placement == slot.placement), None)
+
+    def create(self, slot: MigSlot) -> MigInstanceIds:
+        """A new GPU instance and the compute instance that fills it. Raises NotMadeError with what stands in the way,
+        or NvmlError.
+        """
+        handle = self._create_gpu_instance(slot)
+        return self._ids(handle, self._nvml.create_compute_instance(handle, self._compute_profile(handle, slot)))
+
+    def complete(self, handle: GpuInstanceHandle, slot: MigSlot) -> MigInstanceIds:
+        """The ids of a GPU instance and the compute instance that fills it, which is made if it is missing."""
+        computes = self._compute_instances(handle, slot)
+        if computes:
+            return self._ids(handle, computes[0])
+        return self._ids(handle, self._nvml.create_compute_instance(handle, self._compute_profile(handle, slot)))
+
+    def destroy(self, slot: MigSlot, patience: float = 0.0, going_on: Callable[[], None] = lambda: None) -> None:
+        """Destroy the instances at the slot's placement, if there are any.
+
+        While a process still runs there, it is tried again for `patience` seconds, as long as `going_on` raises
+        nothing: processes of a container take a moment to end. Then NvmlError with IN_USE names them.
+        """
+        deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
+        while True:
+            try:
+                self._destroy(slot)
+                return
+            except NvmlError as error:
+                if error.code is not Return.IN_USE:
+                    raise
+                if time.monotonic() + pause > deadline:
+                    raise self._in_use(slot, error) from None
+            going_on()
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def all_on(self, gpu: DeviceHandle | str) -> list[GpuInstance]:
+        """Every GPU instance of a GPU (its handle or UUID), whoever made it."""
+        device = self._gpu(gpu) if isinstance(gpu, str) else gpu
+        instances = []
+        for constant in PROFILE_CONSTANTS:
+            try:
+                profile = self._nvml.gpu_instance_profile(device, constant)
+                handles = self._nvml.gpu_instances(device, profile.id)
+                instances += [self._nvml.gpu_instance_info(handle) for handle in handles]
+            except NvmlError as error:
+                log.debug("GPU instances of profile constant %d: %s", constant, error)
+        return sorted(instances, key=lambda one: one.id)
+
+    # MIG mode
+
+    def mode(self, gpu_uuid: str) -> MigMode | None:
+        """The GPU's modes; None for one that cannot be split."""
+        try:
+            return self._nvml.mig_mode(self._gpu(gpu_uuid))
+        except NvmlError as error:
+            if error.code is Return.NOT_SUPPORTED:
+                return None
             raise
 
-    def destroy(self, slot: MigSlot) -> None:
-        """Destroy the instances at the slot's placement. Raises NvmlError with IN_USE while a process runs there."""
-        handle = self._find_gpu_instance(slot)
+    def set_mode(self, gpu_uuid: str, enabled: bool) -> None:
+        """Switch the mode. When that does not take effect at once, what was pending before is pending again, and
+        PrepareError says why.
+        """
+        gpu = self._gpu(gpu_uuid)
+        before = self._nvml.mig_mode(gpu)
+        try:
+            obstacle = self._nvml.set_mig_mode(gpu, enabled)
+        except NvmlError as error:
+            if error.code is not Return.IN_USE:
+                raise
+            obstacle = error.code
+        after = self._nvml.mig_mode(gpu)
+        if after.current == enabled:
+            return
+        if after.pending != before.pending:
+            self._nvml.set_mig_mode(gpu, before.pending)
+        wish = "on" if enabled else "off"
+        raise PrepareError(f"MIG mode of GPU {gpu_uuid} cannot be switched {wish} now: {self._why(gpu, obstacle)}")
+
+    def _why(self, gpu: DeviceHandle, obstacle: Return | None) -> str:
+        reason = obstacle.name if obstacle is not None else "it waits for a reset"
+        if obstacle is Return.RESET_REQUIRED:
+            return f"{reason}: the GPU has to be reset (nvidia-smi --gpu-reset) while nothing uses it"
+        existing = ", ".join(f"{one.id} at {one.placement}" for one in self.all_on(gpu))
+        if existing:
+            return f"{reason}: it has GPU instances ({existing})"
+        pids = self._processes(gpu)
+        if pids:
+            return f"{reason}: it is used by {pids}"
+        return f"{reason}: some client of the driver (a monitor, the persistence daemon) has it open"
+
+    # Parts
+
+    def _gpu(self, uuid: str) -> DeviceHandle:
+        # Looking a GPU up by UUID walks all of them, which takes seconds while instances are being made.
+        if uuid not in self._gpus:
+            self._gpus[uuid] = self._nvml.device_by_uuid(uuid)
+        return self._gpus[uuid]
+
+    def _create_gpu_instance(self, slot: MigSlot) -> GpuInstanceHandle:
+        gpu = self._gpu(slot.gpu_uuid)
+        try:
+            return self._nvml.create_gpu_instance(gpu, slot.profile_id, slot.placement)
+        except NvmlError as error:
+            if error.code not in _NOT_MADE:
+                raise
+            if error.code is not Return.INSUFFICIENT_RESOURCES:
+                raise NotMadeError(f"no GPU instance can be made for {slot}: {error}") from error
+            existing = ", ".join(f"{one.id} (profile {one.profile_id} at {one.placement})" for one in self.all_on(gpu))
+            raise NotMadeError(
+                f"no room for {slot}: its GPU instances are {existing or 'none'}; destroy those that no claim uses"
+                " (nvidia-smi mig -dci, -dgi)"
+            ) from error
+
+    def _destroy(self, slot: MigSlot) -> None:
+        handle = self.gpu_instance(slot)
         if handle is None:
             return
         for compute in self._compute_instances(handle, slot):
             self._nvml.destroy_compute_instance(compute)
         self._nvml.destroy_gpu_instance(handle)
 
-    def _undo(self, slot: MigSlot) -> None:
-        try:
-            self.destroy(slot)
-        except NvmlError as error:
-            log.error("a MIG instance could not be destroyed after it was half made: %s", error)
-
-    def _gpu(self, slot: MigSlot) -> DeviceHandle:
-        # Looking a GPU up by UUID walks all of them, which takes seconds while instances are being made.
-        if slot.gpu_uuid not in self._gpus:
-            self._gpus[slot.gpu_uuid] = self._nvml.device_by_uuid(slot.gpu_uuid)
-        return self._gpus[slot.gpu_uuid]
-
-    def _find_gpu_instance(self, slot: MigSlot) -> GpuInstanceHandle | None:
-        try:
-            handles = self._nvml.gpu_instances(self._gpu(slot), slot.profile_id)
-        except NvmlError as error:
-            if error.code is Return.NOT_SUPPORTED:  # MIG mode is off: there are none
-                return None
-            raise
-        return next((one for one in handles if self._nvml.gpu_instance_info(one).placement == slot.placement), None)
-
-    def _create_gpu_instance(self, slot: MigSlot) -> GpuInstanceHandle:
-        gpu = self._gpu(slot)
-        if not self._nvml.mig_mode(gpu).current:
-            raise PrepareError(f"MIG mode of GPU {slot.gpu_uuid} is off (nvidia-smi -i {slot.gpu_uuid} -mig 1)")
-        try:
-            return self._nvml.create_gpu_instance(gpu, slot.profile_id, slot.placement)
-        except NvmlError as error:
-            if error.code is not Return.INSUFFICIENT_RESOURCES:
-                raise
-            existing = ", ".join(
-                f"{one.id} (profile {one.profile_id} at {one.placement})" for one in self._existing(gpu)
+    def _in_use(self, slot: MigSlot, error: NvmlError) -> NvmlError:
+        pids = ""
+        with contextlib.suppress(NvmlError):
+            handle = self.gpu_instance(slot)
+            computes = self._compute_instances(handle, slot) if handle is not None else ()
+            pids = ", ".join(
+                filter(None, (self._processes(self._nvml.compute_instance_info(one).device) for one in computes))
             )
-            raise PrepareError(
-                f"no room for {slot.profile} at {slot.placement} of GPU {slot.gpu_uuid}: its GPU instances are"
-                f" {existing or 'none'}; destroy those that no claim uses (nvidia-smi mig -dci, -dgi)"
-            ) from error
+        users = pids or "something that is no compute process"
+        detail = f"{slot} is used by {users}; it is destroyed as soon as it is free"
+        return NvmlError(Return.IN_USE, error.call, detail)
 
-    def _existing(self, gpu: DeviceHandle) -> list[GpuInstance]:
-        instances = []
-        for constant in PROFILE_CONSTANTS:
-            try:
-                profile = self._nvml.gpu_instance_profile(gpu, constant)
-                handles = self._nvml.gpu_instances(gpu, profile.id)
-                instances += [self._nvml.gpu_instance_info(handle) for handle in handles]
-            except NvmlError as error:
-                log.debug("GPU instances of profile constant %d: %s", constant, error)
-        return sorted(instances, key=lambda one: one.id)
+    def _processes(self, device: DeviceHandle) -> str:
+        try:
+            pids = self._nvml.compute_processes(device)
+        except NvmlError:
+            return ""
+        return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, sorted(pids)))}" if pids else ""
 
     def _compute_instances(self, handle: GpuInstanceHandle, slot: MigSlot) -> tuple[ComputeInstanceHandle, ...]:
         return self._nvml.compute_instances(handle, self._compute_profile(handle, slot))
 
-    def _create_compute_instance(self, handle: GpuInstanceHandle, slot: MigSlot) -> ComputeInstanceHandle:
-        return self._nvml.create_compute_instance(handle, self._compute_profile(handle, slot))
-
     def _compute_profile(self, handle: GpuInstanceHandle, slot: MigSlot) -> int:
-        return whole_compute_profile(self._nvml, handle, slot.slices)
+        key = slot.gpu_uuid, slot.profile_id
+        if key not in self._compute_profiles:  # it is found by trying, and is always the same
+            self._compute_profiles[key] = whole_compute_profile(self._nvml, handle, slot.slices)
+        return self._compute_profiles[key]
 
     def _ids(self, handle: GpuInstanceHandle, compute: ComputeInstanceHandle) -> MigInstanceIds:
         info = self._nvml.compute_instance_info(compute)

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How kubelet finds the plugin: a socket in its registry folder, where it asks who is there and tells how that went."""
+"""How kubelet finds the plugin: a socket in its registry folder, where it asks who is there and tells how that went.
+
+kubelet asks again whenever it starts, or finds the socket anew.
+"""
 
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +20,23 @@ log = logging.getLogger(__name__)
 
 
 class RegistrationService:
-    """Answers kubelet's GetInfo with the service's socket and versions."""
+    """Answers kubelet's GetInfo with the service's socket and versions.
 
-    def __init__(self, endpoint: Path, versions: Sequence[str]) -> None:
+    `notified(registered)` is called with each outcome that kubelet tells.
+    """
+
+    def __init__(self, endpoint: Path, versions: Sequence[str], notified: Callable[[bool], None]) -> None:
         self._info = messages.PluginInfo(
             type="DRAPlugin", name=DRIVER_NAME, endpoint=str(endpoint), supported_versions=list(versions)
         )
+        self._tell = notified
+        self._lock = threading.Lock()
+        self._problem = "kubelet has not asked for it yet"
+
+    def problem(self) -> str | None:
+        """Why the plugin is not registered; None when kubelet said last that it is."""
+        with self._lock:
+            return self._problem or None
 
     def add_to(self, server: grpc.Server) -> None:
         """Serve on `server`."""
@@ -44,5 +59,8 @@ class RegistrationService:
         if status.plugin_registered:
             log.info("registered with kubelet")
         else:
-            log.error("kubelet refused the registration: %s", status.error)
+            log.error("kubelet refused the registration: %s; it will try again", status.error)
+        with self._lock:
+            self._problem = "" if status.plugin_registered else f"kubelet refused it: {status.error}"
+        self._tell(bool(status.plugin_registered))
         return messages.RegistrationStatusResponse()

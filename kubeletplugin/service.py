@@ -7,14 +7,18 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
 from .claimspecs import cdi_names
-from .lifecycle import EXPECTED_ERRORS, Lifecycle
-from .plan import ClaimRef, Plan
+from .errors import EXPECTED_ERRORS
+from .metadata import MetadataFiles, metadata_names
+from .metrics import PREPARE, UNPREPARE, PluginMetrics
+from .plan import Plan
 from .protocol import dra_v1_pb2, dra_v1beta1_pb2
+from .reports import ClaimReports
+from .targets import ClaimRef, PrepareError
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +28,34 @@ VERSIONS = ("v1", "v1beta1")
 _MESSAGES: dict[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
 
 
-class DraService:
-    """NodePrepareResources and NodeUnprepareResources in every served version. Claims of one call run side by side."""
+class ClaimWork(Protocol):
+    """What is done for claims (see Lifecycle). Raises EXPECTED_ERRORS; no step is begun that nobody waits for."""
 
-    def __init__(self, lifecycle: Lifecycle, workers: int = 8) -> None:
+    def prepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> Plan:
+        """Make the claim's devices ready."""
+
+    def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> None:
+        """Undo all of it."""
+
+
+class DraService:
+    """NodePrepareResources and NodeUnprepareResources in every served version. Claims of one call run side by side.
+
+    What becomes of each claim is counted in `metrics` and told to `reports`.
+    """
+
+    def __init__(
+        self,
+        lifecycle: ClaimWork,
+        metrics: PluginMetrics,
+        reports: ClaimReports,
+        metadata: MetadataFiles,
+        workers: int = 8,
+    ) -> None:
         self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._reports = reports
+        self._metadata = metadata
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="claim")
         self._calls = 0
         self._idle = threading.Condition()
@@ -47,11 +74,11 @@ class DraService:
 
     def _handler(self, version: str, messages: Any) -> "grpc.GenericRpcHandler[Any, Any]":
         def prepare(request: Any, context: grpc.ServicerContext) -> Any:
-            answers = self._each(request.claims, context, lambda ref: self._prepare(ref, messages))
+            answers = self._each(request.claims, context, lambda ref: self._prepare(ref, context, messages))
             return messages.NodePrepareResourcesResponse(claims=answers)
 
         def unprepare(request: Any, context: grpc.ServicerContext) -> Any:
-            answers = self._each(request.claims, context, lambda ref: self._unprepare(ref, messages))
+            answers = self._each(request.claims, context, lambda ref: self._unprepare(ref, context, messages))
             return messages.NodeUnprepareResourcesResponse(claims=answers)
 
         methods = {
@@ -93,42 +120,50 @@ class DraService:
             self._calls += change
             self._idle.notify_all()
 
-    def _prepare(self, ref: ClaimRef, messages: Any) -> Any:
+    def _prepare(self, ref: ClaimRef, context: grpc.ServicerContext, messages: Any) -> Any:
         try:
-            plan = self._lifecycle.prepare(ref)
-        except EXPECTED_ERRORS as error:
-            return messages.NodePrepareResourceResponse(error=_report("prepare", ref, error))
+            with self._metrics.request(PREPARE):
+                plan = self._lifecycle.prepare(ref, context.is_active)
+                answer = messages.NodePrepareResourceResponse(devices=self._devices(plan, messages))
         except Exception as error:
-            log.exception("prepare failed unexpectedly", extra={"claim": str(ref), "claim_uid": ref.uid})
-            return messages.NodePrepareResourceResponse(error=f"internal error: {error!r}")
-        return messages.NodePrepareResourceResponse(devices=_devices(plan, messages))
+            text = _explain(PREPARE, ref, error)
+            self._reports.failed(ref, text, tell_users=isinstance(error, PrepareError))
+            return messages.NodePrepareResourceResponse(error=text)
+        self._reports.prepared(ref)
+        return answer
 
-    def _unprepare(self, ref: ClaimRef, messages: Any) -> Any:
+    def _unprepare(self, ref: ClaimRef, context: grpc.ServicerContext, messages: Any) -> Any:
         try:
-            self._lifecycle.unprepare(ref)
-        except EXPECTED_ERRORS as error:
-            return messages.NodeUnprepareResourceResponse(error=_report("unprepare", ref, error))
+            with self._metrics.request(UNPREPARE):
+                self._lifecycle.unprepare(ref, context.is_active)
         except Exception as error:
-            log.exception("unprepare failed unexpectedly", extra={"claim": str(ref), "claim_uid": ref.uid})
-            return messages.NodeUnprepareResourceResponse(error=f"internal error: {error!r}")
+            return messages.NodeUnprepareResourceResponse(error=_explain(UNPREPARE, ref, error))
+        self._reports.unprepared(ref)
         return messages.NodeUnprepareResourceResponse()
 
+    def _devices(self, plan: Plan, messages: Any) -> list[Any]:
+        uid = plan.claim.uid
+        metadata = metadata_names(uid, self._metadata.requests(uid))
+        devices = []
+        for one in plan.devices:
+            fields: dict[str, Any] = {
+                "request_names": [one.request],
+                "pool_name": plan.pool,
+                "device_name": one.name,
+                # The file of a request comes with its first device.
+                "cdi_device_ids": [*cdi_names(uid, one.name), *metadata.pop(one.request, ())],
+            }
+            if one.share_id is not None and "share_id" in messages.Device.DESCRIPTOR.fields_by_name:
+                fields["share_id"] = one.share_id
+            devices.append(messages.Device(**fields))
+        return devices
 
-def _devices(plan: Plan, messages: Any) -> list[Any]:
-    devices = []
-    for one in plan.devices:
-        fields: dict[str, Any] = {
-            "request_names": [one.request],
-            "pool_name": plan.pool,
-            "device_name": one.name,
-            "cdi_device_ids": cdi_names(plan.claim.uid, one.name),
-        }
-        if one.share_id is not None and "share_id" in messages.Device.DESCRIPTOR.fields_by_name:
-            fields["share_id"] = one.share_id
-        devices.append(messages.Device(**fields))
-    return devices
 
-
-def _report(what: str, ref: ClaimRef, error: Exception) -> str:
-    log.warning("%s failed: %s", what, error, extra={"claim": str(ref), "claim_uid": ref.uid})
-    return str(error)
+def _explain(what: str, ref: ClaimRef, error: Exception) -> str:
+    """Log why a claim could not be worked on, and give what kubelet is told."""
+    fields = {"claim": str(ref), "claim_uid": ref.uid}
+    if isinstance(error, EXPECTED_ERRORS):
+        log.warning("%s failed: %s", what, error, extra=fields)
+        return str(error)
+    log.error("%s failed unexpectedly", what, extra=fields, exc_info=error)
+    return f"internal error: {error!r}"

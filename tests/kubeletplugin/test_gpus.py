@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
+from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.gpus import GpuAccess, Gpus, NoDriverError
 from kubeletplugin.plan import PrepareError
 from tests.support.nodes import TestNode, make_node
@@ -79,6 +82,52 @@ def test_meanwhile_it_says_what_is_missing(node: TestNode, error: Exception, sai
         access.current()
     access.start()
     wait_for(lambda: said in problem(access.current), said)
+    access.stop()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda node: node.load_driver(),
+        lambda node: node.load_driver("580.65.06"),
+        lambda node: node.unplug(3),
+        lambda node: node.bind_driver(3, "vfio-pci"),
+    ],
+)
+def test_another_driver_or_other_gpus_are_noticed_without_an_error(
+    node: TestNode, change: Callable[[SimulatedNode], None]
+) -> None:
+    seen: list[Inventory] = []
+    access = GpuAccess(node.node.nvml, node.sys_root, lambda gpus: seen.append(gpus.inventory))
+    access.start()
+    wait_for(lambda: has_gpus(access), "the driver")
+    change(node.node)
+    wait_for(lambda: has_gpus(access) and len(seen) == 2, "the driver to be found again")
+    nvml = node.node.nvml()
+    nvml.initialize()
+    assert (seen[1].driver_version, len(seen[1].gpus)) == (nvml.driver_version(), nvml.device_count())
+    access.stop()
+
+
+def test_the_node_is_looked_after_when_it_is_time_and_when_somebody_asks(node: TestNode) -> None:
+    pauses = [0.01, 3600.0, 3600.0]
+    left = list(pauses)
+    access = GpuAccess(node.node.nvml, node.sys_root, lambda _: None)
+    access.attend(lambda _: left.pop(0))
+    access.start()
+    wait_for(lambda: len(left) == 1, "the second time")
+    access.wake()
+    wait_for(lambda: not left, "the third one")
+    access.stop()
+
+
+def test_a_shutdown_that_hangs_holds_up_no_new_start(node: TestNode) -> None:
+    access = GpuAccess(node.node.nvml, node.sys_root, lambda _: None, shutdown_seconds=0.1)
+    access.start()
+    wait_for(lambda: has_gpus(access), "the driver")
+    node.node.inject(Fault("nvmlShutdown", seconds=1000.0, times=1))
+    access.report(GONE)
+    wait_for(lambda: has_gpus(access), "the driver to be found again")
     access.stop()
 
 

@@ -62,13 +62,6 @@ def test_the_request_is_named_without_its_alternative(gpus: Gpus) -> None:
     assert device.request == "gpu"
 
 
-def test_admin_access_and_shares_are_not_exclusive(gpus: Gpus) -> None:
-    share = {**GPU, "shareID": "0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e11"}
-    assert plan(gpus, [{**GPU, "adminAccess": True}]).exclusive() == frozenset()
-    assert plan(gpus, [share]).exclusive() == frozenset()
-    assert plan(gpus, [GPU]).exclusive() == {"gpu-0"}
-
-
 def test_admins_get_no_slots_made(gpus: Gpus) -> None:
     assert plan(gpus, [{**MIG, "adminAccess": True}]).slots() == ()
 
@@ -84,7 +77,7 @@ def test_a_default_configuration_changes_nothing(gpus: Gpus) -> None:
         ([GPU], [], "uid-2", "deleted and made anew"),
         ([{**GPU, "pool": "node-b"}], [], "uid-1", "in pool node-b, which is not on this node"),
         ([{**GPU, "device": "gpu-9"}], [], "uid-1", "there is no device gpu-9 on node node-a"),
-        ([{**GPU, "device": "gpu-4"}], [], "uid-1", "there is no device gpu-4"),
+        ([{**GPU, "device": "gpu-vfio-0"}], [], "uid-1", "cannot bind GPUs to vfio-pci"),
         ([{**GPU, "device": "../gpu-0"}], [], "uid-1", "there is no device ../gpu-0"),
         ([MIG], [opaque("GpuConfig")], "uid-1", "takes a MigDeviceConfig"),
         ([MIG], [opaque("MigDeviceConfig", shareing={})], "uid-1", "did you mean 'sharing'"),
@@ -99,6 +92,8 @@ def test_a_claim_that_cannot_be_prepared_says_why(
         plan(gpus, results, config, uid)
 
 
-def test_names_of_mig_mode_gpus_are_their_placements(gpus: Gpus) -> None:
+def test_names_stand_for_the_same_in_either_mode(gpus: Gpus) -> None:
+    assert isinstance(gpus.find("gpu-4"), Gpu)
+    assert isinstance(gpus.find("gpu-0-mig-1g10gb-19-0"), MigPlacement)
     assert isinstance(gpus.find("gpu-0"), Gpu)
     assert isinstance(gpus.find("gpu-4-mig-1g10gb-me-20-6"), MigPlacement)

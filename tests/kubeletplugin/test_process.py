@@ -50,7 +50,12 @@ def test_kubelet_learns_who_is_there(plugin: Plugin) -> None:
     info = plugin.get_info()
     assert (info.type, info.name) == ("DRAPlugin", DRIVER_NAME)
     assert info.endpoint == str(plugin.service)
-    assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin"]
+    assert list(info.supported_versions) == [
+        "v1.DRAPlugin",
+        "v1beta1.DRAPlugin",
+        "v1.DRAResourceHealth",
+        "v1alpha1.DRAResourceHealth",
+    ]
 
 
 def test_what_kubelet_makes_of_it_is_logged(plugin: Plugin) -> None:

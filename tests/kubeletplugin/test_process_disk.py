@@ -15,6 +15,7 @@ import pytest
 
 from dra_driver.cdi import BASE_KIND, SpecDirectory
 from dra_driver.cluster import ApiClient
+from kubeletplugin.records import VERSION
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
@@ -71,7 +72,7 @@ def test_one_that_cannot_be_written_at_the_start_is_waited_for(plugin: Plugin, c
     claim = stored_claim(client, "gpu-0")
     common = SpecDirectory(plugin.cdi, BASE_KIND).file()
     common.mkdir(parents=True)
-    plugin.start(until="the node is not ready for claims: ")
+    plugin.start("the node is not ready for claims: ")
     assert "the node is not ready for claims: [Errno 21] Is a directory" in plugin.prepare(claim)[claim.uid].error
     assert plugin.unprepare(claim) == {claim.uid: ""}
     common.rmdir()
@@ -154,7 +155,7 @@ def test_a_record_of_a_newer_version_is_left_for_it(plugin: Plugin, client: ApiC
     newer = json.dumps({**json.loads(file.read_text()), "version": 99})
     file.write_text(newer)
     plugin.start()
-    assert f"record {file}: it has version 99, this plugin knows 1; its claim is left alone" in plugin.log
+    assert f"record {file}: it has version 99, this plugin knows {VERSION}; its claim is left alone" in plugin.log
     said = f"the record of claim {claim.uid} was written by a newer version of this plugin; start that one"
     assert plugin.prepare(claim)[claim.uid].error == said
     assert plugin.unprepare(claim) == {claim.uid: said}

@@ -56,8 +56,9 @@ class TestWithoutDriver:
 
     def test_an_initialization_that_hangs_holds_up_no_unprepare(self, plugin: Plugin, client: ApiClient) -> None:
         whole, mig = self.prepared(plugin, client)
-        plugin.hold("nvmlInitWithFlags")
-        plugin.start(until="started")
+        for _ in ("claims", "health"):
+            plugin.hold("nvmlInitWithFlags")
+        plugin.start("started")
         plugin.wait_held()
         assert plugin.get_info().name == DRIVER_NAME
         nobody = unknown()
@@ -73,7 +74,7 @@ class TestWithoutDriver:
     def test_a_driver_that_comes_late_is_found(self, plugin: Plugin, client: ApiClient) -> None:
         _, mig = self.prepared(plugin, client)
         plugin.node.unload_driver(Return.LIBRARY_NOT_FOUND)
-        plugin.start(until="the NVIDIA driver is not ready: ")
+        plugin.start("the NVIDIA driver is not ready: ")
         assert "LIBRARY_NOT_FOUND" in plugin.prepare(claim := stored_claim(client, "gpu-1"))[claim.uid].error
         assert plugin.prepare(mig)[mig.uid].error == ""  # it is prepared, and kubelet may ask again
         assert plugin.unprepare(mig) == {mig.uid: ""}

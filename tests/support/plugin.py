@@ -20,10 +20,11 @@ from dra_driver.cluster import ApiClient
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.resource.codec import V1
+from kubeletplugin.instance import socket_paths
 from kubeletplugin.protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2
 
 from .apiserver import CLAIMS
-from .nodes import make_node
+from .nodes import TestNode, make_node
 from .waiting import wait_for
 
 POOL = "node-a"
@@ -31,22 +32,29 @@ HARDWARE = "h100x8-mixed"  # GPUs 0 to 3 are whole, 4 to 7 in MIG mode
 MESSAGES: Mapping[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
 NOTHING: Mapping[str, list[str]] = {"instances": [], "specs": [], "records": []}
 
-_READY = "GPUs are ready"
+_READY = ("GPUs are ready", "kubeletplugin.serve: started")
 
 
 class Plugin:
-    """One node's plugin, started and ended any number of times; what it leaves on the node stays in between."""
+    """One node's plugin, started and ended any number of times; what it leaves on the node stays in between.
 
-    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+    `flags` go to every start. With `uid` it is an instance with sockets of its own.
+    """
+
+    def __init__(
+        self, folder: Path, kubeconfig: Path, *flags: str, uid: str = "", hardware: TestNode | None = None
+    ) -> None:
         self.folder = folder
         self.kubeconfig = kubeconfig
-        self.hardware = make_node(folder / "node", HARDWARE, POOL)
+        self.flags = (*flags, *([f"--instance-uid={uid}"] if uid else []))
+        self.uid = uid
+        self.hardware = hardware or make_node(folder / "node", HARDWARE, POOL)
         self.node = self.hardware.node
         self.cdi = folder / "cdi"
         self.state = folder / "plugins" / DRIVER_NAME
         self.records = self.state / "claims"
-        self.service = self.state / "dra.sock"
-        self.registration = folder / "registry" / f"{DRIVER_NAME}-reg.sock"
+        sockets = socket_paths(self.state, folder / "plugins_registry", uid)
+        self.service, self.registration = sockets.service, sockets.registration
         self.process: subprocess.Popen[bytes] | None = None
         self._starts = 0
         self._begun: list[Any] = []
@@ -54,32 +62,47 @@ class Plugin:
 
     # The process
 
-    def start(self, until: str = _READY) -> "Plugin":
-        """Start it and wait for a log line."""
+    def start(self, *until: str) -> "Plugin":
+        """Start it and wait for log lines; by default until it is registered and claims can be prepared."""
         assert self.process is None
         self._starts += 1
         self.process = self.spawn()
-        wait_for(lambda: until in self.log or self.ended, f"{until!r} in the plugin's log")
+        lines = until or _READY
+        wait_for(lambda: all(line in self.log for line in lines) or self.ended, f"{lines} in the plugin's log")
         assert not self.ended, self.log
         return self
 
+    def beside(self, uid: str) -> "Plugin":
+        """Another instance on the same node, not started yet; the caller kills it."""
+        return Plugin(self.folder, self.kubeconfig, *self.flags, uid=uid, hardware=self.hardware)
+
     def spawn(self, *arguments: str) -> subprocess.Popen[bytes]:
         """One more process of this node, which the caller ends."""
-        folders: dict[str, Path] = {
-            "kubeconfig": self.kubeconfig,
+        where = [f"--{name}={value}" for name, value in self.where.items()]
+        command = [sys.executable, "-m", "kubeletplugin.main", f"--node-name={POOL}", *where, "-v4"]
+        command += [f"--kubeconfig={self.kubeconfig}", *self.flags, *arguments]
+        with self._log_file.open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log)
+
+    @property
+    def where(self) -> dict[str, Path]:
+        """The flags that say where things are."""
+        return {
             "kubelet-registrar-directory-path": self.registration.parent,
             "kubelet-plugins-directory-path": self.state.parent,
             "cdi-root": self.cdi,
             "simulated-root": self.folder / "node",
         }
-        flags = [f"--{name}={value}" for name, value in folders.items()]
-        command = [sys.executable, "-m", "kubeletplugin.main", f"--node-name={POOL}", *flags, "-v4", *arguments]
-        with self._log_file.open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log)
+
+    def command(self, name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a subcommand about this node."""
+        where = [f"--{flag}={value}" for flag, value in self.where.items()]
+        command = [sys.executable, "-m", "kubeletplugin.main", name, *where, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
     @property
     def _log_file(self) -> Path:
-        return self.folder / f"log-{self._starts}"
+        return self.folder / f"log-{self.uid}-{self._starts}"
 
     @property
     def log(self) -> str:
@@ -166,7 +189,9 @@ class Plugin:
 
     def instances(self) -> list[str]:
         """The GPU instances of all GPUs, as `gpu/start:size`; those without a compute instance in brackets."""
-        inventory = read_inventory(self.hardware.nvml, self.hardware.sys_root)
+        nvml = self.node.nvml()
+        nvml.initialize()  # one that was initialized before does not survive a reload of the driver
+        inventory = read_inventory(nvml, self.hardware.sys_root)
         found = [(f"{gpu.index}/{one.placement}", one.devices) for gpu in inventory.gpus for one in gpu.mig_instances]
         return sorted(text if devices else f"({text})" for text, devices in found)
 
@@ -189,18 +214,22 @@ class Plugin:
 
 
 @contextlib.contextmanager
-def plugin_on(kubeconfig: Path) -> Iterator[Plugin]:
+def plugin_on(kubeconfig: Path, *flags: str, uid: str = "") -> Iterator[Plugin]:
     """A node whose plugin is not started yet; whatever runs at the end is killed."""
     with tempfile.TemporaryDirectory(prefix="dra-") as name:  # short: sockets are in it
-        plugin = Plugin(Path(name), kubeconfig)
+        plugin = Plugin(Path(name), kubeconfig, *flags, uid=uid)
         try:
             yield plugin
         finally:
             plugin.kill()
 
 
-def stored_claim(client: ApiClient, *devices: str, allocated: bool = True, pool: str = POOL, **result: Any) -> Any:
-    """A claim that is in the API server, with one request for each device, as kubelet would name it."""
+def stored_claim(
+    client: ApiClient, *devices: str, allocated: bool = True, pool: str = POOL, node: str = "", **result: Any
+) -> Any:
+    """A claim that is in the API server, with one request for each device, as kubelet would name it. With `node` it was
+    allocated there and can be used nowhere else.
+    """
     requests = [
         {"name": f"r{index}", "exactly": {"deviceClassName": DRIVER_NAME}} for index in range(max(len(devices), 1))
     ]
@@ -218,5 +247,8 @@ def stored_claim(client: ApiClient, *devices: str, allocated: bool = True, pool:
             for index, device in enumerate(devices)
         ]
         stored["status"] = {"allocation": {"devices": {"results": results}}}
+        if node:
+            term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+            stored["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
         client.update(CLAIMS, stored, subresource="status")
     return dra_v1_pb2.Claim(namespace="default", name=meta["name"], uid=stored["metadata"]["uid"])

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose the state of the GPUs is: which MIG instances were made for claims, which modes were switched for them.
+
+Hardware does not tell, so small files do: `mig/` has the marks of dra_driver.gpu.ownership, which the controller reads
+too, `mig-modes/` one file a GPU whose mode is not as it was found, with the mode to go back to. A mark is set before
+the change and goes after the change is undone. None of them survives a boot, as nothing of what they speak of does.
+"""
+
+import logging
+from pathlib import Path
+
+from dra_driver.gpu.ownership import MigMarks, MigPlace
+
+log = logging.getLogger(__name__)
+
+_SUFFIXES = {True: "_on", False: "_off"}
+
+
+class ModeMarks:
+    """The MIG modes to go back to, in `folder`, which is made when the first mark is set. The mode is in the file's
+    name: an empty file is there or not, whatever happens while it is made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def set(self, gpu_uuid: str, original: bool) -> None:
+        """The GPU's mode is about to be switched, and `original` is what it was. A mark that exists stays."""
+        if self.get(gpu_uuid) is None:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+            self._file(gpu_uuid, original).touch()
+
+    def get(self, gpu_uuid: str) -> bool | None:
+        """The mode to go back to; None when nobody of ours switched it."""
+        return next((mode for mode in _SUFFIXES if self._file(gpu_uuid, mode).exists()), None)
+
+    def clear(self, gpu_uuid: str) -> None:
+        """The mode is as it was."""
+        for mode in _SUFFIXES:
+            self._file(gpu_uuid, mode).unlink(missing_ok=True)
+
+    def all(self) -> frozenset[str]:
+        """The GPUs whose mode was switched."""
+        try:
+            return frozenset(path.name.rpartition("_")[0] for path in self._folder.iterdir())
+        except FileNotFoundError:
+            return frozenset()
+
+    def _file(self, gpu_uuid: str, original: bool) -> Path:
+        return self._folder / f"{gpu_uuid}{_SUFFIXES[original]}"
+
+
+class Marks:
+    """All marks below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.instances = MigMarks(folder / "mig")
+        self.modes = ModeMarks(folder / "mig-modes")
+        self._boot = folder / "boot-id"
+
+    def made(self, place: MigPlace) -> bool:
+        """Whether what stands there, if anything, was made for a claim."""
+        return place in self.instances.all()
+
+    def forget_other_boots(self, boot_id: str) -> None:
+        """Drop the marks of before the machine was last started: what stands there now is somebody else's."""
+        try:
+            known = self._boot.read_text(encoding="ascii", errors="replace")
+        except FileNotFoundError:
+            known = ""
+        if known == boot_id:
+            return
+        for place in self.instances.all():
+            self.instances.clear(place)
+        for gpu_uuid in self.modes.all():
+            self.modes.clear(gpu_uuid)
+        try:
+            self._boot.write_text(boot_id, encoding="ascii")
+        except OSError as error:  # the next start forgets marks once more, and adopts what records tell
+            log.warning("which boot the marks are of could not be noted: %s", error)

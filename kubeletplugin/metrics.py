@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the plugin counts.
+
+Names, labels and meaning are those of NVIDIA's DRA driver where it has them, so that its dashboards work: requests
+and their durations are of claims that were prepared or unprepared, failures are counted by kind. The rest is ours.
+"""
+
+import re
+import time
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from dra_driver import DRIVER_NAME
+from dra_driver.cluster import ApiError
+from dra_driver.gpu.nvml import NvmlError
+from dra_driver.metrics import PREFIX
+
+from .errors import StoppedError
+from .gpus import NoDriverError
+from .records import RecordError
+from .steps import Step
+from .targets import PrepareError
+from .workers import HungError
+
+PREPARE: Final = "prepare"
+UNPREPARE: Final = "unprepare"
+
+_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2)
+
+_ERROR_TYPES: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (PrepareError, "claim"),
+    (RecordError, "record"),
+    (NoDriverError, "no_driver"),
+    (HungError, "hung"),
+    (StoppedError, "stopped"),
+    (ApiError, "api_server"),
+    (NvmlError, "nvml"),
+    (OSError, "storage"),
+)
+
+
+def error_type(error: Exception) -> str:
+    """The label of an error: whose fault it is."""
+    return next((label for kind, label in _ERROR_TYPES if isinstance(error, kind)), "internal")
+
+
+class PluginMetrics:
+    """The metrics of the plugin on `node`, in `registry`. Methods may be called from any thread."""
+
+    def __init__(self, registry: CollectorRegistry, node: str) -> None:
+        self._registry = registry
+        self._node = node
+        operation = ("driver", "operation")
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, namespace=PREFIX, registry=registry)
+
+        self._requests = counter("requests", "Claims that were prepared or unprepared.", *operation)
+        self._durations = Histogram(
+            "request_duration_seconds",
+            "How long preparing or unpreparing a claim took, when it succeeded.",
+            operation,
+            namespace=PREFIX,
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._inflight = Gauge(
+            "requests_inflight", "Claims that are being worked on.", operation, namespace=PREFIX, registry=registry
+        )
+        self._errors = {
+            PREPARE: counter("node_prepare_errors", "Prepares that failed.", "driver", "error_type"),
+            UNPREPARE: counter("node_unprepare_errors", "Unprepares that failed.", "driver", "error_type"),
+        }
+        self._steps = Histogram(
+            "step_duration_seconds",
+            "How long each step of a claim's plan took, done or undone.",
+            ("driver", "verb", "step"),
+            namespace=PREFIX,
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._claim_events = counter("claim_events", "What befell claims unasked, by reason.", "driver", "reason")
+        self._api = counter("api_requests", "Requests to the API server, by HTTP status.", "driver", "method", "code")
+        self._registrations = counter("registrations", "Outcomes that kubelet told.", "driver", "result")
+        self._registered = Gauge(
+            "registered", "Whether kubelet has the plugin.", ("driver",), namespace=PREFIX, registry=registry
+        )
+        self._status_writes = counter("claim_status_writes", "Device statuses of claims.", "driver", "result")
+        for name in (PREPARE, UNPREPARE):  # a series that is missing until something happens cannot be alerted on
+            self._requests.labels(DRIVER_NAME, name)
+            self._durations.labels(DRIVER_NAME, name)
+            self._inflight.labels(DRIVER_NAME, name)
+        self._registered.labels(DRIVER_NAME).set(0)
+
+    @contextmanager
+    def request(self, operation: str) -> Iterator[None]:
+        """Count and time the work for one claim; an exception is counted as a failure by its kind, and goes on."""
+        inflight = self._inflight.labels(DRIVER_NAME, operation)
+        inflight.inc()
+        began = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            self._errors[operation].labels(DRIVER_NAME, error_type(error)).inc()
+            raise
+        else:
+            self._requests.labels(DRIVER_NAME, operation).inc()
+            self._durations.labels(DRIVER_NAME, operation).observe(time.perf_counter() - began)
+        finally:
+            inflight.dec()
+
+    def step(self, verb: str, step: Step, seconds: float) -> None:
+        """A step was carried out: `do` or `undo`."""
+        self._steps.labels(DRIVER_NAME, verb, _kind(step)).observe(seconds)
+
+    def claim_event(self, reason: str) -> None:
+        """Something befell a claim that nobody asked for: a leftover was removed, a record was damaged."""
+        self._claim_events.labels(DRIVER_NAME, reason).inc()
+
+    def api_request(self, method: str, code: str) -> None:
+        """The API server was asked; `code` is the HTTP status, `unreachable` without an answer."""
+        self._api.labels(DRIVER_NAME, method, code).inc()
+
+    def registration(self, registered: bool) -> None:
+        """kubelet told how the registration went."""
+        self._registrations.labels(DRIVER_NAME, "success" if registered else "failure").inc()
+        self._registered.labels(DRIVER_NAME).set(registered)
+
+    def status_write(self, result: str) -> None:
+        """A claim's device status was `written`, `unchanged`, `failed` or `dropped`."""
+        self._status_writes.labels(DRIVER_NAME, result).inc()
+
+    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """A gauge whose value is asked for when it is read."""
+        Gauge(name, text, ("driver",), namespace=PREFIX, registry=self._registry).labels(DRIVER_NAME).set_function(
+            value
+        )
+
+    def prepared_devices(self, types: Callable[[], Iterable[str]]) -> None:
+        """Count the devices of prepared claims whenever asked; `types` gives the type of each: `gpu`, `mig`, `vfio`."""
+        self._registry.register(_PreparedDevices(self._node, types))
+
+
+def _kind(step: Step) -> str:
+    """`mig_mode` for a MigModeStep."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(step).__name__.removesuffix("Step")).lower()
+
+
+class _PreparedDevices(Collector):
+    def __init__(self, node: str, types: Callable[[], Iterable[str]]) -> None:
+        self._node = node
+        self._types = types
+
+    def describe(self) -> Iterable[Metric]:
+        return [self._family()]
+
+    def collect(self) -> Iterable[Metric]:
+        family = self._family()
+        counts = Tally({"gpu": 0, "mig": 0})
+        counts.update(self._types())
+        for device_type, count in counts.items():
+            family.add_metric([self._node, DRIVER_NAME, device_type], count)
+        yield family
+
+    def _family(self) -> GaugeMetricFamily:
+        labels = ("node", "driver", "device_type")
+        return GaugeMetricFamily(f"{PREFIX}_prepared_devices", "Devices of prepared claims.", labels=labels)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flags of dra-kubeletplugin as values: where everything is on the node, and what the plugin is to do."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from dra_driver import DRIVER_NAME, cdi
+from dra_driver.command import kubeconfig_option
+from dra_driver.endpoints import Endpoint, endpoint_options
+from dra_driver.gpu.options import Hardware, hardware_options
+
+from .instance import SocketPaths, is_instance_uid, socket_paths
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where this driver has things on the node; all absolute. `folder` is its own, `registry` is kubelet's."""
+
+    registry: Path
+    folder: Path
+    cdi_root: Path
+    hardware: Hardware
+
+    @property
+    def records(self) -> Path:
+        """The folder of the claims' records."""
+        return self.folder / "claims"
+
+    @property
+    def metadata(self) -> Path:
+        """The folder of the claims' metadata files."""
+        return self.folder / "metadata"
+
+    @property
+    def driver_root(self) -> cdi.DriverRoot:
+        """Where CDI specs find the driver's files."""
+        hardware = self.hardware
+        dev_is_own = hardware.dev_root == hardware.driver_root
+        return cdi.DriverRoot(
+            files=cdi.Root(hardware.driver_root, str(hardware.host_driver_root)),
+            dev=cdi.Root(hardware.dev_root, str(hardware.host_driver_root) if dev_is_own else "/"),
+            proc=hardware.proc_root,
+            sys=hardware.sys_root,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the plugin is to do. `node_name` is empty when it was not given."""
+
+    node_name: str
+    node: Node
+    kubeconfig: str | None
+    hook: cdi.HookTool | None
+    instance_uid: str
+    device_metadata: bool
+    claim_status: bool
+    binding_conditions: tuple[str, ...]
+    policy_file: Path | None
+    endpoint: Endpoint
+
+    @property
+    def sockets(self) -> SocketPaths:
+        """Where this instance listens."""
+        return socket_paths(self.node.folder, self.node.registry, self.instance_uid)
+
+
+def node_options(command: F) -> F:
+    """Adds the flags that say where things are, and passes a Node as `node`."""
+
+    @click.option(
+        "--kubelet-registrar-directory-path",
+        type=_FOLDER,
+        default="/var/lib/kubelet/plugins_registry",
+        show_default=True,
+        envvar="KUBELET_REGISTRAR_DIRECTORY_PATH",
+        show_envvar=True,
+        help="Where kubelet looks for plugins.",
+    )
+    @click.option(
+        "--kubelet-plugins-directory-path",
+        type=_FOLDER,
+        default="/var/lib/kubelet/plugins",
+        show_default=True,
+        envvar="KUBELET_PLUGINS_DIRECTORY_PATH",
+        show_envvar=True,
+        help=f"The driver keeps its socket and records in {DRIVER_NAME} below it.",
+    )
+    @click.option(
+        "--cdi-root",
+        type=_FOLDER,
+        default="/var/run/cdi",
+        show_default=True,
+        envvar="CDI_ROOT",
+        show_envvar=True,
+        help="Where the container runtime looks for CDI specs.",
+    )
+    @hardware_options
+    @functools.wraps(command)
+    def wrapped(
+        *arguments: object,
+        kubelet_registrar_directory_path: Path,
+        kubelet_plugins_directory_path: Path,
+        cdi_root: Path,
+        hardware: Hardware,
+        **others: object,
+    ) -> object:
+        folder = kubelet_plugins_directory_path.absolute() / DRIVER_NAME
+        node = Node(kubelet_registrar_directory_path.absolute(), folder, cdi_root.absolute(), hardware)
+        return command(*arguments, node=node, **others)
+
+    return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
+
+
+def plugin_options(command: F) -> F:
+    """Adds all flags of the plugin itself, and passes them as `options`."""
+
+    @click.option(
+        "--node-name", default="", envvar="NODE_NAME", show_envvar=True, help="The Node this process runs on."
+    )
+    @kubeconfig_option
+    @node_options
+    @click.option(
+        "--nvidia-cdi-hook-path",
+        metavar="PATH",
+        envvar="NVIDIA_CDI_HOOK_PATH",
+        show_envvar=True,
+        help="Host path of nvidia-cdi-hook or nvidia-ctk; found below the driver root when not given.",
+    )
+    @click.option(
+        "--policy-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="POLICY_FILE",
+        show_envvar=True,
+        help="What is wanted of which GPU: published or not, MIG, health (YAML); read anew when it changes.",
+    )
+    @click.option(
+        "--instance-uid",
+        default="",
+        metavar="UID",
+        callback=_checked_uid,
+        envvar="POD_UID",
+        show_envvar=True,
+        help="Give this process sockets of its own, so that an old one may run beside it during a rolling update"
+        " (kubelet 1.33 and later); without it there is one process a node.",
+    )
+    @click.option(
+        "--device-metadata/--no-device-metadata",
+        default=False,
+        envvar="DEVICE_METADATA",
+        show_envvar=True,
+        help="Put files with the attributes of its devices into every container (KEP-5304).",
+    )
+    @click.option(
+        "--claim-status/--no-claim-status",
+        default=True,
+        envvar="CLAIM_STATUS",
+        show_envvar=True,
+        help="Write conditions and UUIDs of prepared devices to status.devices of ResourceClaims.",
+    )
+    @click.option(
+        "--binding-condition",
+        "binding_conditions",
+        multiple=True,
+        metavar="NAME",
+        envvar="BINDING_CONDITIONS",
+        show_envvar=True,
+        help="A binding (failure) condition that devices are published with and this plugin is to set, once it has seen"
+        " whether they can be prepared; it then watches all ResourceClaims. May be given more than once.",
+    )
+    @endpoint_options
+    @functools.wraps(command)
+    def wrapped(
+        *arguments: object,
+        node_name: str,
+        kubeconfig: str | None,
+        node: Node,
+        nvidia_cdi_hook_path: str | None,
+        policy_file: Path | None,
+        instance_uid: str,
+        device_metadata: bool,
+        claim_status: bool,
+        binding_conditions: tuple[str, ...],
+        endpoint: Endpoint,
+        **others: object,
+    ) -> object:
+        options = Options(
+            node_name=node_name,
+            node=node,
+            kubeconfig=kubeconfig,
+            hook=cdi.HookTool(nvidia_cdi_hook_path) if nvidia_cdi_hook_path else None,
+            instance_uid=instance_uid,
+            device_metadata=device_metadata,
+            claim_status=claim_status,
+            binding_conditions=binding_conditions,
+            policy_file=policy_file,
+            endpoint=endpoint,
+        )
+        return command(*arguments, options=options, **others)
+
+    return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
+
+
+def _checked_uid(_context: click.Context, _option: click.Parameter, uid: str) -> str:
+    if uid and not is_instance_uid(uid):
+        raise click.BadParameter(f"{uid!r} must be letters, digits, '.' and '-', at most 63, as a pod's UID is")
+    return uid

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin as it runs: its parts put together, started in the order that kubelet needs, and ended."""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+
+from dra_driver import __version__, cdi
+from dra_driver.boot import boot_id
+from dra_driver.cluster import ApiClient, ConfigError, Connection, UnreachableError, load_credentials
+from dra_driver.cluster.events import EventRecorder, ObjectReference
+from dra_driver.command import InputError, UserError, end_when_a_thread_fails
+from dra_driver.endpoints import serving
+from dra_driver.gpu.inventory import Gpu
+from dra_driver.gpu.policy import MigPolicy, NodePolicy, PolicyError, PolicyFile
+from dra_driver.metrics import new_registry
+from dra_driver.resource.codec import V1
+
+from . import health
+from .binding import BindingWatch
+from .claims import ClaimReader
+from .claimspecs import ClaimSpecs
+from .contact import ApiContact, ContactKeeper, ObservedConnection
+from .devicestatus import JSON, DeviceKey, device_data
+from .gpus import GpuAccess, Gpus, NoDriverError
+from .healthchecks import live_checks, ready_checks
+from .healthsource import HealthWatch
+from .instance import AnotherInstanceError, another_serves, running, sweep_sockets
+from .lifecycle import Lifecycle
+from .metadata import MetadataFiles, SpecMetadata
+from .metrics import PluginMetrics
+from .nodestate import read_records
+from .options import Options
+from .records import NewerVersionError, Record, Records, State
+from .registration import RegistrationService
+from .reports import ClaimReports
+from .service import VERSIONS, DraService
+from .sockets import SocketError, SocketKeeper, SocketServer
+from .targets import ClaimRef
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 5.0
+_REPORT_SECONDS = 2.0
+_CALL_THREADS = 16
+_LOOK_SECONDS = 0.1
+
+
+def serve(options: Options) -> None:
+    """Answer kubelet until a signal comes. Raises UserError."""
+    registry = new_registry()
+    metrics = PluginMetrics(registry, options.node_name)
+    contact = ApiContact()
+    try:
+        credentials = load_credentials(options.kubeconfig)
+        connection = ObservedConnection(credentials, f"dra-kubeletplugin/{__version__}", contact, metrics.api_request)
+    except (ConfigError, UnreachableError) as error:
+        raise UserError(str(error)) from None
+    end_when_a_thread_fails()
+    policy = policy_source(options)
+    try:
+        with running(options.node.folder, options.instance_uid):
+            plugin = _Plugin(options, connection, metrics, policy)
+            ready = ready_checks(plugin.registration, plugin.access, contact)
+            with serving(options.endpoint, registry, live=live_checks(plugin.service, plugin.registry), ready=ready):
+                ContactKeeper(ApiClient(connection), contact).start()
+                plugin.run()
+    except (AnotherInstanceError, SocketError) as error:
+        raise UserError(str(error)) from None
+    except OSError as error:
+        raise UserError(f"cannot start: {error}") from None
+
+
+def policy_source(options: Options) -> Callable[[], NodePolicy]:
+    """What gives the policy as it is at the moment. Raises InputError when it cannot be used to begin with."""
+    if options.policy_file is None:
+        return NodePolicy
+    file = PolicyFile(options.policy_file, options.node_name)
+    try:
+        file.current()
+    except PolicyError as error:
+        raise InputError(str(error)) from None
+    return file.current
+
+
+class _Plugin:
+    """The parts of a running plugin."""
+
+    def __init__(
+        self, options: Options, connection: Connection, metrics: PluginMetrics, policy: Callable[[], NodePolicy]
+    ) -> None:
+        node, sockets = options.node, options.sockets
+        client = ApiClient(connection)
+        self._options = options
+        self._metrics = metrics
+        self._records = Records(node.records)
+        root = node.driver_root
+        files = MetadataFiles(node.metadata)
+        metadata = SpecMetadata(files, lambda name: self._health.attributes(name), enabled=options.device_metadata)
+        reader = ClaimReader(connection)
+        hook = options.hook or cdi.find_hook_tool(root.files)
+        self._specs = ClaimSpecs(node.cdi_root, root, hook, metadata)
+        self.access = GpuAccess(node.hardware.nvml, node.hardware.sys_root, self._ready)
+
+        def may_switch(gpu: Gpu) -> bool:
+            return gpu.mig_switchable and policy().for_gpu(gpu).mig is MigPolicy.DYNAMIC
+
+        self._lifecycle = Lifecycle(
+            pool=options.node_name,
+            boot_id=boot_id(),
+            fetch=lambda ref: metadata.remember(reader(ref)),
+            records=self._records,
+            specs=self._specs,
+            access=self.access,
+            may_switch=may_switch,
+            on_event=self._claim_event,
+            on_step=metrics.step,
+        )
+        self._events = EventRecorder(client, "dra-kubeletplugin", options.node_name)
+        self._reports = ClaimReports(
+            connection,
+            options.node_name,
+            self._device_data,
+            status=options.claim_status,
+            events=self._events,
+            wrote=metrics.status_write,
+        )
+        self._dra = DraService(self._lifecycle, metrics, self._reports, files)
+        self._health = HealthWatch(options, client, self.access, policy)
+        self._binding = BindingWatch(connection, options.node_name, options.binding_conditions, self._health.fitness)
+        self.service = SocketServer(
+            sockets.service, [self._dra, self._health.service], threads=_CALL_THREADS + health.STREAMS
+        )
+        versions = [
+            *(f"{version}.DRAPlugin" for version in VERSIONS),
+            *(f"{version}.DRAResourceHealth" for version in health.VERSIONS),
+        ]
+        self.registration = RegistrationService(sockets.service, versions, metrics.registration)
+        self.registry = SocketServer(sockets.registration, [self.registration], threads=1)
+        self._keeper = SocketKeeper([self.service, self.registry])
+        metrics.prepared_devices(self._prepared_types)
+        metrics.gauge("health_streams", "Health streams that kubelet follows.", self._health.service.streams)
+        metrics.gauge("claim_reports_waiting", "Claims whose status is to be written.", self._reports.waiting)
+
+    def run(self) -> None:
+        """Serve until a signal comes."""
+        options = self._options
+        stopped = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopped.set())
+        for path in sweep_sockets(options.node.folder, options.node.registry):
+            log.info("removed the socket of a process that was killed", extra={"socket": str(path)})
+        self.service.start()
+        self._reports.start()
+        self.access.start()
+        self._health.start()
+        if options.binding_conditions:
+            self._binding.start()
+        while not (stopped.is_set() or self._is_better_than_others()):
+            stopped.wait(_LOOK_SECONDS)
+        if not stopped.is_set():
+            self.registry.start()  # from now on kubelet calls
+            self._keeper.start()
+            extra = {"version": __version__, "node": options.node_name, "socket": str(self.service.path)}
+            log.info("started", extra=extra)
+            stopped.wait()
+            self._keeper.stop()
+        self._stop()
+
+    def _is_better_than_others(self) -> bool:
+        """Whether kubelet should call this instance, as it does once it is registered. Another one that serves is to be
+        replaced only by one that is ready; alone, this one answers as well as it can.
+        """
+        try:
+            self.access.current()
+        except NoDriverError:
+            return not another_serves(self._options.node.registry, self.registry.path)
+        return True
+
+    def _stop(self) -> None:
+        self.access.stop()
+        self.registry.stop()  # with another instance there, kubelet goes on with that one
+        self._health.stop()
+        self._binding.stop()
+        answered = self._dra.drain(_STOP_SECONDS)
+        self._reports.stop(_REPORT_SECONDS)
+        self._events.close(_REPORT_SECONDS)
+        if answered:
+            self.service.stop()
+            log.info("stopped")
+            return
+        log.warning("stopped while calls were running; the next start undoes what they left")
+        if self.service.is_there():
+            self.service.path.unlink(missing_ok=True)
+        logging.shutdown()
+        os._exit(0)  # a call that hangs in the driver cannot be ended, and its thread would be waited for
+
+    # What the parts tell each other
+
+    def _ready(self, gpus: Gpus) -> None:
+        self._specs.write_common(gpus.inventory.driver_version)
+        self._lifecycle.recover(gpus)
+        for record in self._prepared():
+            self._reports.prepared(record.plan.claim, known=True)
+        self._health.look(gpus)
+
+    def _device_data(self, uid: str) -> Mapping[DeviceKey, JSON]:
+        try:
+            record = self._records.read(uid)
+        except (OSError, ValueError, NewerVersionError):
+            return {}  # unprepared meanwhile, or of no use: the lifecycle says which
+        return device_data(record) if record.state is State.PREPARED else {}
+
+    def _claim_event(self, claim: ClaimRef, reason: str, message: str) -> None:
+        self._metrics.claim_event(reason)
+        if claim.name:  # else nothing but the UID is known of it
+            about = ObjectReference(V1.api_version, "ResourceClaim", claim.name, claim.namespace, claim.uid)
+            self._events.warning(about, reason, message)
+
+    def _prepared_types(self) -> list[str]:
+        return [data["type"] for record in self._prepared() for data in device_data(record).values()]
+
+    def _prepared(self) -> list[Record]:
+        return [one for one in read_records(self._options.node.records)[0] if one.state is State.PREPARED]

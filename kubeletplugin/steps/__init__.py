@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The changes that claims need on the node, one module a kind: see base for what a step is."""
+
+from .base import BUSY_SECONDS, Step, Tools
+from .instance import InstanceStep, LookStep
+from .mode import MigModeStep
+
+__all__ = ["BUSY_SECONDS", "InstanceStep", "LookStep", "MigModeStep", "Step", "Tools"]

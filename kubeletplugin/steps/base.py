@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step is: one change that a claim needs on one GPU.
+
+A step can be done, undone, and asked whether it is done. All three look at the hardware and at the marks, never at
+what was done before: a step that was broken off anywhere can be done again or undone, by the same process or by the
+next. That is why recording the list of steps once, before the first, is all that recovery needs. A step whose state
+cannot be seen from outside would have to note its progress in the record; there is none so far.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..marks import Marks
+from ..mig import MigInstances
+from ..targets import MigInstanceIds
+
+BUSY_SECONDS = 2.0
+"""How long an instance that a process still holds is waited for. kubelet asks again every 10 seconds or so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What steps work with. `going_on` raises when nobody waits any more."""
+
+    mig: MigInstances
+    marks: Marks
+    busy_seconds: float = BUSY_SECONDS
+    going_on: Callable[[], None] = lambda: None
+
+
+class Step(Protocol):
+    """Equal steps are the same change: claims that share a device have equal steps, and the last one undoes it.
+
+    Every method may raise NvmlError, OSError, or PrepareError with a text for the user.
+    """
+
+    @property
+    def gpu_uuid(self) -> str:
+        """The GPU that it changes; no other step changes it at the same time."""
+        raise NotImplementedError
+
+    @property
+    def device(self) -> str | None:
+        """The device whose instances it provides, None when it provides none."""
+        raise NotImplementedError
+
+    def is_done(self, tools: Tools) -> bool:
+        """Whether there is nothing to do."""
+        raise NotImplementedError
+
+    def do(self, tools: Tools) -> MigInstanceIds | None:
+        """Do it, or what is missing of it, and give the instances of `device`. Doing it again changes nothing."""
+        raise NotImplementedError
+
+    def left_something(self, marks: Marks) -> bool:
+        """Whether there may be something of ours to undo. Needs no driver."""
+        raise NotImplementedError
+
+    def undo(self, tools: Tools) -> None:
+        """Take away what `do` made, if anything. Undoing it again changes nothing."""
+        raise NotImplementedError

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The instances behind a MIG device: made for claims, or there already.
+
+The mark of a place says whose an instance is. It is set before the GPU instance is made and goes after it is
+destroyed, so what stands at an unmarked place was made by an administrator: it is used as it is, and stays.
+"""
+
+from dataclasses import dataclass, replace
+
+from ..marks import Marks
+from ..mig import NotMadeError
+from ..targets import MigInstanceIds, MigSlot, PrepareError
+from .base import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceStep:
+    """There is a MIG device at the slot."""
+
+    device: str
+    slot: MigSlot
+
+    @property
+    def gpu_uuid(self) -> str:
+        """The GPU of the slot."""
+        return self.slot.gpu_uuid
+
+    def __str__(self) -> str:
+        return f"MIG device {self.slot.profile} at {self.slot.placement}"
+
+    def is_done(self, tools: Tools) -> bool:
+        """Whether it is there, whoever made it."""
+        return tools.mig.find(self.slot) is not None
+
+    def do(self, tools: Tools) -> MigInstanceIds:
+        """Make what is missing: the GPU instance, and the compute instance that fills it."""
+        handle = tools.mig.gpu_instance(self.slot)
+        if handle is None:
+            return self._create(tools)
+        if not tools.marks.made(self.slot.place):
+            return self._foreign(tools)
+        return tools.mig.complete(handle, self.slot)
+
+    def left_something(self, marks: Marks) -> bool:
+        """Whether an instance was, or was about to be, made for a claim."""
+        return marks.made(self.slot.place)
+
+    def undo(self, tools: Tools) -> None:
+        """Destroy what was made. Raises NvmlError with IN_USE while a process runs there."""
+        if self.left_something(tools.marks):
+            tools.mig.destroy(self.slot, tools.busy_seconds, tools.going_on)
+            tools.marks.instances.clear(self.slot.place)
+
+    def _create(self, tools: Tools) -> MigInstanceIds:
+        tools.marks.instances.set(self.slot.place)
+        try:
+            return tools.mig.create(self.slot)
+        except NotMadeError:
+            tools.marks.instances.clear(self.slot.place)
+            raise
+
+    def _foreign(self, tools: Tools) -> MigInstanceIds:
+        ids = tools.mig.find(self.slot)
+        if ids is None:
+            raise PrepareError(
+                f"the GPU instance {self.slot} was made by hand and has no compute instance that fills it: make one"
+                " (nvidia-smi mig -cci), or destroy the GPU instance"
+            )
+        return replace(ids, made=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LookStep:
+    """An administrator looks at the MIG device at the slot, if there is one. Nothing is ever changed for that."""
+
+    device: str
+    slot: MigSlot
+
+    @property
+    def gpu_uuid(self) -> str:
+        """The GPU of the slot."""
+        return self.slot.gpu_uuid
+
+    def __str__(self) -> str:
+        return f"look at MIG device {self.slot.profile} at {self.slot.placement}"
+
+    def is_done(self, tools: Tools) -> bool:
+        """Whether there is something to look at."""
+        return tools.mig.find(self.slot) is not None
+
+    def do(self, tools: Tools) -> MigInstanceIds:
+        """Find it."""
+        ids = tools.mig.find(self.slot)
+        if ids is None:
+            raise PrepareError(f"device {self.device} does not exist at the moment: there is nothing to look at")
+        return replace(ids, made=False)
+
+    def left_something(self, marks: Marks) -> bool:
+        """Never."""
+        return False
+
+    def undo(self, tools: Tools) -> None:
+        """There is nothing to undo."""

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MIG mode: on for a slice, off for the whole GPU.
+
+Switching it takes no reset on Hopper and later, as long as nothing uses the GPU; before that it does, and a mode that
+waits for a reset is not left behind. Which GPUs may be switched for a claim is the administrator's policy.
+"""
+
+import logging
+from dataclasses import dataclass, field
+
+from dra_driver.gpu.nvml import NvmlError
+
+from ..marks import Marks, ModeMarks
+from ..targets import MigInstanceIds, PrepareError
+from .base import Tools
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MigModeStep:
+    """The GPU's MIG mode is `on`. With `may_switch` it is switched if it is not, and goes back after the last claim
+    that needs it so.
+    """
+
+    gpu_uuid: str
+    on: bool
+    may_switch: bool = field(default=False, compare=False)
+
+    @property
+    def device(self) -> None:
+        """It provides none."""
+        return
+
+    def __str__(self) -> str:
+        return f"MIG mode {'on' if self.on else 'off'}"
+
+    def is_done(self, tools: Tools) -> bool:
+        """Whether the mode is as wanted. A GPU that cannot be split is whole."""
+        mode = tools.mig.mode(self.gpu_uuid)
+        return self.on == (mode is not None and mode.current)
+
+    def do(self, tools: Tools) -> MigInstanceIds | None:
+        """Switch the mode if that is allowed and necessary."""
+        if self.is_done(tools):
+            return None
+        if not self.may_switch:
+            raise PrepareError(
+                f"MIG mode of GPU {self.gpu_uuid} is {'off' if self.on else 'on'}"
+                f" (nvidia-smi -i {self.gpu_uuid} -mig {int(self.on)}), and it is not to be switched for claims: either"
+                " the policy of this GPU is not dynamic, or it needs a reset for that"
+            )
+        marks = tools.marks.modes
+        marks.set(self.gpu_uuid, original=not self.on)
+        try:
+            tools.mig.set_mode(self.gpu_uuid, self.on)
+        except PrepareError:
+            self._forget_if_found(not self.on, marks)
+            raise
+        self._forget_if_found(self.on, marks)
+        return None
+
+    def left_something(self, marks: Marks) -> bool:
+        """Whether the mode was switched to what this step wants."""
+        return marks.modes.get(self.gpu_uuid) is (not self.on)
+
+    def undo(self, tools: Tools) -> None:
+        """Switch back, unless somebody uses the GPU in this mode: then the mark stays, and it is tried again later.
+        No pod waits for that.
+        """
+        if not self.left_something(tools.marks):
+            return
+        try:
+            if self.is_done(tools):
+                tools.mig.set_mode(self.gpu_uuid, not self.on)
+        except (PrepareError, NvmlError) as error:
+            log.warning("the GPU stays in the mode that a claim needed: %s", error, extra={"gpu": self.gpu_uuid})
+            return
+        tools.marks.modes.clear(self.gpu_uuid)
+
+    def _forget_if_found(self, current: bool, marks: ModeMarks) -> None:
+        """Drop the mark of a mode that is what it was found to be."""
+        if marks.get(self.gpu_uuid) is current:
+            marks.clear(self.gpu_uuid)

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin's inside on a simulated node, without kubelet, API server and process, and with everything else real."""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dra_driver.cdi import DriverRoot
+from dra_driver.cluster import UnreachableError
+from dra_driver.gpu.inventory import Gpu, read_inventory
+from dra_driver.gpu.nvml import Nvml
+from dra_driver.gpu.profiles import whole_compute_profile
+from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.resource import ResourceClaim
+from kubeletplugin.claimspecs import ClaimSpecs
+from kubeletplugin.gpus import GpuAccess, Gpus, NoDriverError
+from kubeletplugin.lifecycle import Lifecycle, Settings
+from kubeletplugin.plan import ClaimGoneError, ClaimRef
+from kubeletplugin.records import Record, Records
+from tests.support.claims import allocated_claim
+from tests.support.nodes import make_node
+from tests.support.waiting import wait_for
+
+SMALL = "gpu-4-mig-1g10gb-19-0"
+FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
+FOUR_MADE = ["0:1", "1:1", "2:2", "4:4"]
+NOTHING: dict[str, list[str]] = {"instances": [], "specs": [], "records": [], "marks": []}
+QUICK = Settings(busy=0.05)
+
+
+class ApiServer:
+    """What the API server has. `down` makes it unreachable."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, ResourceClaim] = {}
+        self.down = False
+        self.asked = 0
+
+    def fetch(self, ref: ClaimRef) -> ResourceClaim:
+        """A claim by its name."""
+        self.asked += 1
+        if self.down:
+            raise UnreachableError("connection refused")
+        for claim in self.claims.values():
+            if (claim.metadata.namespace, claim.metadata.name) == (ref.namespace, ref.name):
+                return claim
+        raise ClaimGoneError(f"there is no ResourceClaim {ref}")
+
+    def add(self, devices: list[str], name: str = "", **result: Any) -> ClaimRef:
+        """An allocated claim appears."""
+        claim = allocated_claim(name or f"claim-{len(self.claims)}", devices, **result)
+        self.claims[claim.metadata.uid] = claim
+        return ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+
+    def share(self, device: str, share: str) -> ClaimRef:
+        """A claim for a share of a device appears."""
+        return self.add([device], shareID=f"0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e{share}")
+
+    def delete(self, ref: ClaimRef) -> None:
+        """A claim goes."""
+        del self.claims[ref.uid]
+
+    def renew(self, ref: ClaimRef) -> None:
+        """A claim goes, and another one of its name appears."""
+        claim = self.claims.pop(ref.uid)
+        uid = f"{ref.uid[:-2]}00"
+        self.claims[uid] = replace(claim, metadata=replace(claim.metadata, uid=uid))
+
+
+class Plugin:
+    """A plugin on the node in `root`, made there when it is missing. A second one is another process, or the next.
+
+    `gateway`, `records` and `specs` take the place of the real ones, to fail at will.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        api: ApiServer,
+        *,
+        hardware: str = "h100x8-mixed",
+        boot_id: str = "boot-1",
+        dynamic: bool = False,
+        settings: Settings = QUICK,
+        start: bool = True,
+        gateway: Callable[[Nvml], Nvml] = lambda nvml: nvml,
+        records: type[Records] = Records,
+        specs: type[ClaimSpecs] = ClaimSpecs,
+    ) -> None:
+        self.root = root
+        self.api = api
+        self.node: SimulatedNode = make_node(root / "node", hardware).node
+        self.records = records(root / "claims")
+        self.cdi = root / "cdi"
+        self.ready = threading.Event()
+        self.events: list[tuple[str, str, str]] = []
+        self.steps: list[str] = []
+        self.access = GpuAccess(lambda: gateway(self.node.nvml()), self.sys_root, self._on_ready)
+        self.lifecycle = Lifecycle(
+            pool="node-a",
+            boot_id=boot_id,
+            fetch=api.fetch,
+            records=self.records,
+            specs=specs(self.cdi, DriverRoot.of_node(self.node.driver_root, "/"), None),
+            access=self.access,
+            may_switch=lambda _: dynamic,
+            on_event=lambda ref, reason, message: self.events.append((ref.uid, reason, message)),
+            on_step=lambda verb, step, _: self.steps.append(f"{verb} {step}"),
+            settings=settings,
+        )
+        if start:
+            self.start()
+
+    def _on_ready(self, gpus: Gpus) -> None:
+        self.lifecycle.recover(gpus)
+        self.ready.set()
+
+    def start(self) -> "Plugin":
+        """Find the driver, recover."""
+        self.access.start()
+        wait_for(self.ready.is_set, "the recovery")
+        wait_for(self.has_driver, "the driver")
+        return self
+
+    def stop(self) -> None:
+        """Look after the node no more."""
+        self.access.stop()
+
+    def has_driver(self) -> bool:
+        """Whether claims can be prepared."""
+        try:
+            self.access.current()
+        except NoDriverError:
+            return False
+        return True
+
+    # The node
+
+    @property
+    def sys_root(self) -> Path:
+        """Its sysfs."""
+        return self.node.driver_root / "sys"
+
+    @property
+    def nvml(self) -> Nvml:
+        """A gateway to it, initialized now."""
+        nvml = self.node.nvml()
+        nvml.initialize()
+        return nvml
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """What it has."""
+        return read_inventory(self.nvml, self.sys_root).gpus
+
+    def gpu(self, index: int) -> Gpu:
+        """One of its GPUs."""
+        return self.gpus()[index]
+
+    def mode(self, index: int) -> tuple[bool, bool]:
+        """The MIG mode of a GPU now, and after a reset."""
+        mode = self.gpu(index).mig_mode
+        assert mode is not None
+        return mode.current, mode.pending
+
+    def set_mode(self, index: int, enabled: bool) -> None:
+        """An administrator switches the MIG mode of a GPU."""
+        nvml = self.nvml
+        assert nvml.set_mig_mode(nvml.device_by_index(index), enabled) is None
+
+    def instances(self, index: int = 4) -> list[str]:
+        """The GPU instances of a GPU, as start:size; those without a compute instance in brackets."""
+        found = ((str(one.placement), one.devices) for one in self.gpu(index).mig_instances)
+        return sorted(text if devices else f"({text})" for text, devices in found)
+
+    def make_by_hand(self, device: str, compute: bool = True) -> str:
+        """An administrator makes a MIG device; gives its UUID."""
+        nvml = self.nvml
+        gpu = nvml.device_by_index(int(device.split("-")[1]))
+        profile, start = (int(text) for text in device.split("-")[-2:])
+        placement = next(one for one in nvml.gpu_instance_placements(gpu, profile) if one.start == start)
+        instance = nvml.create_gpu_instance(gpu, profile, placement)
+        if not compute:
+            return ""
+        slices = next(one.info.slice_count for one in self.gpus()[0].mig_profiles if one.info.id == profile)
+        made = nvml.create_compute_instance(instance, whole_compute_profile(nvml, instance, slices))
+        return nvml.uuid(nvml.compute_instance_info(made).device)
+
+    def mig_uuid(self, index: int = 4) -> str:
+        """The UUID of the only MIG device of a GPU."""
+        (instance,) = self.gpu(index).mig_instances
+        ((_, uuid),) = instance.devices
+        return uuid
+
+    def left(self) -> dict[str, list[str]]:
+        """Everything that claims have on the node."""
+        return {
+            "instances": [str(one.placement) for gpu in self.gpus() for one in gpu.mig_instances],
+            "specs": [path.name for path in sorted(self.cdi.glob("*-claim_*"))],
+            "records": [path.name for path in sorted((self.root / "claims").iterdir())],
+            "marks": sorted(path.name for folder in ("mig", "mig-modes") for path in self.root.glob(f"{folder}/*")),
+        }
+
+    def record(self, ref: ClaimRef) -> Record:
+        """A claim's record."""
+        return self.records.read(ref.uid)
+
+    def nodes_of(self, ref: ClaimRef) -> dict[str, list[str]]:
+        """Device nodes by CDI device of a claim's spec."""
+        spec = json.loads((self.cdi / f"k8s.gpu.nvidia.com-claim_{ref.uid}.json").read_text())
+        return {
+            one["name"].removeprefix(f"{ref.uid}-"): [node["path"] for node in one["containerEdits"]["deviceNodes"]]
+            for one in spec["devices"]
+        }
+
+    def reasons(self) -> list[str]:
+        """The reasons of all events so far."""
+        return [reason for _, reason, _ in self.events]
+
+
+class Call:
+    """A call on a thread of its own."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._result: object = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._call()
+        except BaseException as error:
+            self._error = error
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return not self._thread.is_alive()
+
+    def result(self) -> object:
+        """What it gave, or its exception."""
+        self._thread.join(30)
+        assert self.over, "the call does not end"
+        if self._error is not None:
+            raise self._error
+        return self._result

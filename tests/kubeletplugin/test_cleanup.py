@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dra-kubeletplugin cleanup`: everything that the driver made goes, and nothing else."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.cluster import ApiClient
+from dra_driver.gpu.profiles import whole_compute_profile
+from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
+
+FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
+
+
+@pytest.fixture
+def plugin(kubeconfig: Path) -> Iterator[Plugin]:
+    """A node whose plugin ran and had nothing to do."""
+    with plugin_on(kubeconfig) as one:
+        yield one.start()
+
+
+@pytest.fixture
+def claims(plugin: Plugin, client: ApiClient) -> list[Any]:
+    """Two that are prepared."""
+    made = [stored_claim(client, "gpu-0"), stored_claim(client, *FOUR)]
+    assert [one.error for one in plugin.prepare(*made).values()] == ["", ""]
+    return made
+
+
+def everything(plugin: Plugin) -> dict[str, list[str]]:
+    """All that the driver has on the node."""
+    places = (plugin.state, plugin.cdi, plugin.registration.parent)
+    files = [str(path) for place in places if place.is_dir() for path in place.rglob("*")]
+    return {"instances": plugin.instances(), "files": sorted(files)}
+
+
+CLEAN: dict[str, list[str]] = {"instances": [], "files": []}
+
+
+def test_after_a_plugin_nothing_is_left(plugin: Plugin, client: ApiClient) -> None:
+    claim = stored_claim(client, *FOUR)
+    plugin.prepare(claim)
+    plugin.unprepare(claim)
+    plugin.terminate()
+    assert everything(plugin)["files"]
+    done = plugin.command("cleanup")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert everything(plugin) == CLEAN
+    assert not plugin.state.exists()
+
+
+def test_it_can_be_repeated(plugin: Plugin) -> None:
+    plugin.terminate()
+    for _ in range(2):
+        assert plugin.command("cleanup").returncode == 0
+    assert everything(plugin) == CLEAN
+    assert plugin.start().left() == NOTHING
+
+
+def test_while_a_plugin_runs_it_refuses(plugin: Plugin) -> None:
+    before = everything(plugin)
+    for force in ([], ["--force"]):
+        done = plugin.command("cleanup", *force)
+        assert done.returncode == 1
+        assert "a dra-kubeletplugin runs on this node" in done.stderr
+        assert "delete its DaemonSet first" in done.stderr
+    assert everything(plugin) == before
+
+
+def test_while_claims_are_prepared_it_refuses_and_names_them(plugin: Plugin, claims: list[Any]) -> None:
+    plugin.terminate()
+    before = everything(plugin)
+    done = plugin.command("cleanup")
+    assert done.returncode == 1
+    assert all(f"default/{claim.name}" in done.stderr for claim in claims)
+    assert "--force" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert everything(plugin) == before
+
+
+def test_forced_it_takes_devices_away(plugin: Plugin, claims: list[Any]) -> None:
+    plugin.terminate()
+    done = plugin.command("cleanup", "--force")
+    assert done.returncode == 0
+    assert all(f"unprepared claim default/{claim.name}" in done.stdout for claim in claims)
+    assert everything(plugin) == CLEAN
+
+
+def test_a_dry_run_names_everything_and_changes_nothing(plugin: Plugin, claims: list[Any]) -> None:
+    plugin.terminate()
+    before = everything(plugin)
+    done = plugin.command("cleanup", "--force", "--dry-run")
+    assert done.returncode == 0
+    assert everything(plugin) == before
+    for claim in claims:
+        assert f"would remove claim default/{claim.name} (UID {claim.uid}) from this node" in done.stdout
+        assert any(path.name in done.stdout for path in plugin.cdi.glob(f"*{claim.uid}*"))
+    assert done.stdout.count("would remove the MIG instance at") == 4
+    assert str(plugin.state) in done.stdout
+
+
+def test_a_killed_plugins_sockets_and_broken_off_claims_go(plugin: Plugin, client: ApiClient) -> None:
+    claim = stored_claim(client, *FOUR)
+    plugin.hold("nvmlGpuInstanceCreateComputeInstance", 2)
+    plugin.begin("Prepare", claim)
+    plugin.wait_held()
+    plugin.kill()
+    assert plugin.registration.exists()
+    assert plugin.instances()
+    assert plugin.command("cleanup").returncode == 0
+    assert everything(plugin) == CLEAN
+
+
+def test_what_an_administrator_made_stays(plugin: Plugin) -> None:
+    nvml = plugin.node.nvml()
+    nvml.initialize()
+    gpu = nvml.device_by_index(5)
+    placement = nvml.gpu_instance_placements(gpu, 19)[3]
+    instance = nvml.create_gpu_instance(gpu, 19, placement)
+    nvml.create_compute_instance(instance, whole_compute_profile(nvml, instance, 1))
+    foreign = plugin.cdi / "other.example.com-gpu.json"
+    foreign.write_text("{}")
+    strange = plugin.registration.parent / "other.example.com-reg.sock"
+    strange.touch()
+    plugin.terminate()
+    assert plugin.command("cleanup").returncode == 0
+    assert everything(plugin) == {"instances": ["5/3:1"], "files": sorted(map(str, (foreign, strange)))}
+
+
+def test_what_cannot_be_undone_is_said_and_kept_until_it_can(plugin: Plugin, claims: list[Any]) -> None:
+    whole, mig = claims
+    plugin.unprepare(whole)
+    uuid = json.loads((plugin.records / f"{mig.uid}.json").read_text())["instances"][FOUR[3]]["uuid"]
+    plugin.node.occupy(uuid, os.getpid())
+    assert "IN_USE" in plugin.unprepare(mig)[mig.uid]
+    plugin.terminate()
+    done = plugin.command("cleanup")
+    assert done.returncode == 1
+    assert f"claim default/{mig.name}: " in done.stderr
+    assert str(os.getpid()) in done.stderr
+    assert (plugin.records / f"{mig.uid}.json").exists()
+    assert "4/4:4" in plugin.instances()
+    plugin.node.vacate(os.getpid())
+    assert plugin.command("cleanup").returncode == 0
+    assert everything(plugin) == CLEAN
+
+
+def test_forced_it_leaves_what_cannot_be_undone_and_says_so(plugin: Plugin, claims: list[Any]) -> None:
+    _, mig = claims
+    uuid = json.loads((plugin.records / f"{mig.uid}.json").read_text())["instances"][FOUR[3]]["uuid"]
+    plugin.node.occupy(uuid, os.getpid())
+    plugin.terminate()
+    done = plugin.command("cleanup", "--force")
+    assert done.returncode == 0
+    assert "left as it is: the MIG instance at 4:4 of GPU" in done.stdout
+    assert everything(plugin)["files"] == []
+    assert "4/4:4" in plugin.instances()
+
+
+def test_without_a_driver_records_of_instances_are_kept(plugin: Plugin, claims: list[Any]) -> None:
+    plugin.unprepare(claims[0])
+    plugin.node.unload_driver()
+    plugin.unprepare(claims[1])  # all but its instances, which may come back with the driver
+    plugin.terminate()
+    done = plugin.command("cleanup")
+    assert done.returncode == 1
+    assert "the MIG instance at 4:4" in done.stderr
+    assert (plugin.records / f"{claims[1].uid}.json").exists()
+    plugin.node.load_driver()
+    assert plugin.command("cleanup").returncode == 0
+    assert everything(plugin) == CLEAN
+
+
+@pytest.mark.parametrize("name", ["0c7c1f0e.json", "0c7c1f0e.damaged"])
+def test_records_that_cannot_be_read_need_force(plugin: Plugin, name: str) -> None:
+    plugin.terminate()
+    (plugin.records / name).write_text("{")
+    done = plugin.command("cleanup")
+    assert done.returncode == 1
+    assert name in done.stderr
+    assert plugin.command("cleanup", "--force").returncode == 0
+    assert everything(plugin) == CLEAN

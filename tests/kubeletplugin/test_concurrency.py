@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several calls, several plugins, and callers that go away."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dra_driver.gpu.simulation.faults import Fault
+from kubeletplugin.lifecycle import Settings, StoppedError
+from kubeletplugin.plan import ClaimRef, PrepareError
+from kubeletplugin.records import State
+from kubeletplugin.workers import HungError
+from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Call, Plugin
+from tests.support.claims import allocated_claim
+from tests.support.waiting import wait_for
+
+CREATE, DESTROY = "nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceDestroy"
+OTHER = "gpu-5-mig-1g10gb-19-0"
+
+
+@pytest.fixture
+def api() -> ApiServer:
+    return ApiServer()
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, api: ApiServer) -> Iterator[Plugin]:
+    made = Plugin(tmp_path, api)
+    yield made
+    made.stop()
+
+
+def slow(plugin: Plugin, call: str = CREATE, seconds: float = 0.5, before: int = 0) -> None:
+    """After so many that pass, the next one takes a while."""
+    if before:
+        plugin.node.inject(Fault(call, times=before))
+    plugin.node.inject(Fault(call, seconds=seconds, times=1))
+
+
+@contextmanager
+def in_the_middle(plugin: Plugin, ref: ClaimRef) -> Iterator[None]:
+    """While the prepare of FOUR is between its first and its second instance."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def wanted() -> bool:
+        if plugin.instances():
+            reached.set()
+            go_on.wait(20)
+        return True
+
+    call = Call(lambda: plugin.lifecycle.prepare(ref, wanted))
+    assert reached.wait(20)
+    yield
+    go_on.set()
+    call.result()
+
+
+# Calls for one claim
+
+
+def test_a_call_that_is_repeated_while_the_first_runs_gets_the_same(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    slow(plugin)
+    calls = [Call(lambda: plugin.lifecycle.prepare(ref)) for _ in range(4)]
+    first, *others = [call.result() for call in calls]
+    assert others == [first] * 3
+    assert plugin.api.asked == 1
+    assert plugin.instances() == FOUR_MADE
+    assert len([step for step in plugin.steps if "MIG device" in step]) == 4
+
+
+def test_an_unprepare_makes_a_running_prepare_stop_after_its_step(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    slow(plugin, before=1)
+    prepare = Call(lambda: plugin.lifecycle.prepare(ref))
+    wait_for(lambda: len(plugin.instances()) == 1, "the first instance")
+    plugin.lifecycle.unprepare(ref)
+    with pytest.raises(StoppedError, match="is being unprepared"):
+        prepare.result()
+    assert plugin.left() == NOTHING
+    assert plugin.steps.count("do MIG device 1g.10gb at 0:1") == 1
+    assert "do MIG device 3g.40gb at 4:4" not in plugin.steps
+
+
+def test_a_prepare_after_it_starts_anew(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    plugin.lifecycle.prepare(ref)
+    slow(plugin, DESTROY)
+    unprepare = Call(lambda: plugin.lifecycle.unprepare(ref))
+    wait_for(lambda: plugin.left()["specs"] == [], "the unprepare to begin")
+    with pytest.raises(StoppedError, match="is being unprepared"):
+        plugin.lifecycle.prepare(ref)
+    unprepare.result()
+    plugin.lifecycle.prepare(ref)
+    assert plugin.instances() == FOUR_MADE
+
+
+# Callers that go away
+
+
+def test_what_nobody_waits_for_is_not_begun(plugin: Plugin) -> None:
+    with pytest.raises(StoppedError, match="nobody waits for claim team/claim-0 any more"):
+        plugin.lifecycle.prepare(plugin.api.add(FOUR), wanted=lambda: False)
+    assert plugin.left() == NOTHING
+
+
+def test_what_is_begun_is_recorded_and_the_next_call_goes_on_from_there(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    with pytest.raises(StoppedError):
+        plugin.lifecycle.prepare(ref, wanted=lambda: len(plugin.instances()) < 2)
+    assert plugin.instances() == FOUR_MADE[:2]
+    assert plugin.record(ref).state is State.PREPARING
+    plugin.lifecycle.prepare(ref)
+    assert plugin.instances() == FOUR_MADE
+    assert plugin.record(ref).state is State.PREPARED
+    plugin.lifecycle.unprepare(ref)
+    assert plugin.left() == NOTHING
+
+
+def test_it_starts_anew_when_the_claim_was_allocated_anew(plugin: Plugin, api: ApiServer) -> None:
+    ref = api.add(FOUR)
+    with pytest.raises(StoppedError):
+        plugin.lifecycle.prepare(ref, wanted=lambda: len(plugin.instances()) < 2)
+    anew = allocated_claim(ref.name, [OTHER], uid=ref.uid)
+    api.claims[ref.uid] = anew
+    plugin.lifecycle.prepare(ref)
+    assert (plugin.instances(4), plugin.instances(5)) == ([], ["0:1"])
+
+
+def test_an_unprepare_that_nobody_waits_for_is_finished_when_the_room_is_needed(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    plugin.lifecycle.prepare(ref)
+    with pytest.raises(StoppedError):
+        plugin.lifecycle.unprepare(ref, wanted=lambda: len(plugin.instances()) > 2)
+    assert plugin.instances() == FOUR_MADE[:2]
+    assert plugin.record(ref).state is State.UNPREPARING
+    plugin.lifecycle.prepare(plugin.api.add([FOUR[2]]))
+    assert plugin.instances() == ["2:2"]
+
+
+def test_or_a_little_later(tmp_path: Path, api: ApiServer) -> None:
+    plugin = Plugin(tmp_path, api, settings=Settings(retry=0.05))
+    ref = plugin.api.add(FOUR)
+    plugin.lifecycle.prepare(ref)
+    with pytest.raises(StoppedError):
+        plugin.lifecycle.unprepare(ref, wanted=lambda: len(plugin.instances()) > 2)
+    plugin.access.wake()
+    wait_for(lambda: plugin.left() == NOTHING, "the rest to be undone")
+    plugin.stop()
+
+
+# Claims on different GPUs
+
+
+def test_a_slow_gpu_holds_up_no_other(plugin: Plugin) -> None:
+    first, second, whole = plugin.api.add(FOUR), plugin.api.add([OTHER]), plugin.api.add(["gpu-0"])
+    with in_the_middle(plugin, first):
+        plugin.lifecycle.prepare(second)
+        plugin.lifecycle.prepare(whole)
+        plugin.lifecycle.unprepare(second)
+        assert plugin.instances() == ["0:1"]
+    assert plugin.instances() == FOUR_MADE
+
+
+def test_of_two_claims_for_one_device_one_gets_it(plugin: Plugin) -> None:
+    refs = [plugin.api.add([SMALL]) for _ in range(6)]
+    results: list[object] = []
+    barrier = threading.Barrier(len(refs))
+
+    def prepare(ref: ClaimRef) -> None:
+        barrier.wait(10)
+        try:
+            results.append(plugin.lifecycle.prepare(ref))
+        except PrepareError as error:
+            results.append(str(error))
+
+    for call in [Call(lambda ref=ref: prepare(ref)) for ref in refs]:  # type: ignore[misc]
+        call.result()
+    assert sum(not isinstance(one, str) for one in results) == 1
+    assert all("is in use by claim" in one for one in results if isinstance(one, str))
+    assert len(plugin.left()["records"]) == 1
+
+
+# Shares
+
+
+def test_the_instance_of_a_shared_device_goes_with_the_last_claim(plugin: Plugin) -> None:
+    first, second = plugin.api.share(SMALL, "11"), plugin.api.share(SMALL, "12")
+    for ref in (first, second):
+        (device,) = plugin.lifecycle.prepare(ref).devices
+        assert device.share_id
+    assert plugin.nodes_of(first) == plugin.nodes_of(second)
+    with pytest.raises(PrepareError, match="in use"):
+        plugin.lifecycle.prepare(plugin.api.add([SMALL]))
+    plugin.lifecycle.unprepare(first)
+    assert plugin.instances() == ["0:1"]
+    third = plugin.api.share(SMALL, "13")
+    plugin.lifecycle.prepare(third)
+    plugin.lifecycle.unprepare(second)
+    assert plugin.instances() == ["0:1"]
+    plugin.lifecycle.unprepare(third)
+    assert plugin.left() == NOTHING
+
+
+def test_a_share_that_fails_takes_nothing_from_the_others(plugin: Plugin) -> None:
+    first, second = plugin.api.share(SMALL, "11"), plugin.api.share(SMALL, "12")
+    plugin.lifecycle.prepare(first)
+    target = plugin.cdi / f"k8s.gpu.nvidia.com-claim_{second.uid}.json"
+    target.mkdir()
+    with pytest.raises(OSError, match="Is a directory"):
+        plugin.lifecycle.prepare(second)
+    target.rmdir()
+    assert plugin.instances() == ["0:1"]
+    plugin.lifecycle.unprepare(first)
+    plugin.lifecycle.unprepare(second)
+    assert plugin.left() == NOTHING
+
+
+def test_shares_come_and_go_at_the_same_time(plugin: Plugin) -> None:
+    refs = [plugin.api.share(SMALL, f"{index:02}") for index in range(10, 16)]
+
+    def cycle(ref: ClaimRef) -> None:
+        for _ in range(5):
+            plugin.lifecycle.prepare(ref)
+            assert plugin.nodes_of(ref)
+            plugin.lifecycle.unprepare(ref)
+
+    for call in [Call(lambda ref=ref: cycle(ref)) for ref in refs]:  # type: ignore[misc]
+        call.result()
+    assert plugin.left() == NOTHING
+
+
+# Calls that hang
+
+
+@pytest.fixture
+def impatient(tmp_path: Path, api: ApiServer) -> Iterator[Plugin]:
+    """A plugin that waits 0.5 s for a step, and tries again what went wrong all the time."""
+    made = Plugin(tmp_path, api, settings=Settings(step=0.5, busy=0.05, retry=0.05))
+    yield made
+    made.stop()
+
+
+def test_a_prepare_that_hangs_is_said_at_once_ever_after_and_undone_when_it_returns(impatient: Plugin) -> None:
+    plugin = impatient
+    ref, same_gpu, other_gpu = plugin.api.add(FOUR), plugin.api.add(["gpu-4-mig-1g10gb-19-6"]), plugin.api.add([OTHER])
+    slow(plugin, seconds=3.0, before=1)
+    said = rf"^{CREATE} for GPU-.* has not returned for 0.5 s; nothing can be done there until it does"
+    with pytest.raises(HungError, match=said):
+        plugin.lifecycle.prepare(ref)
+    for again in (ref, same_gpu):
+        with pytest.raises(HungError, match=said):
+            plugin.lifecycle.prepare(again)
+    with pytest.raises(HungError, match=said):
+        plugin.lifecycle.unprepare(ref)
+    plugin.lifecycle.prepare(other_gpu)
+    plugin.lifecycle.unprepare(other_gpu)
+    wait_for(lambda: plugin.left() == NOTHING, "the effect of the call to be undone")
+    plugin.lifecycle.prepare(ref)
+    assert plugin.instances() == FOUR_MADE
+
+
+def test_an_unprepare_that_hangs_is_finished_when_it_returns(impatient: Plugin) -> None:
+    plugin = impatient
+    ref = plugin.api.add(FOUR)
+    plugin.lifecycle.prepare(ref)
+    slow(plugin, DESTROY, seconds=2.0, before=1)
+    with pytest.raises(HungError, match=DESTROY):
+        plugin.lifecycle.unprepare(ref)
+    assert plugin.record(ref).state is State.UNPREPARING
+    wait_for(lambda: plugin.left() == NOTHING, "the rest to be undone")
+
+
+def test_reading_the_node_anew_cannot_hang_the_plugin(impatient: Plugin) -> None:
+    plugin = impatient
+    slow(plugin, "nvmlSystemGetDriverVersion", seconds=2.0)
+    with pytest.raises(HungError, match=r"^nvmlSystemGetDriverVersion for all GPUs"):
+        plugin.lifecycle.prepare(plugin.api.add(["gpu-99"]))
+    plugin.lifecycle.prepare(plugin.api.add([SMALL]))
+
+
+# Two plugins with one folder, as during a rolling update
+
+
+@pytest.fixture
+def successor(plugin: Plugin, api: ApiServer) -> Iterator[Plugin]:
+    made = Plugin(plugin.root, api)
+    yield made
+    made.stop()
+
+
+def test_one_prepares_and_the_other_unprepares(plugin: Plugin, successor: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    plan = plugin.lifecycle.prepare(ref)
+    asked = plugin.api.asked
+    assert successor.lifecycle.prepare(ref) == plan
+    assert plugin.api.asked == asked
+    successor.lifecycle.unprepare(ref)
+    plugin.lifecycle.unprepare(ref)
+    assert plugin.left() == NOTHING
+
+
+def test_neither_gives_away_what_the_other_gave(plugin: Plugin, successor: Plugin) -> None:
+    plugin.lifecycle.prepare(plugin.api.add([SMALL]))
+    with pytest.raises(PrepareError, match="is in use by claim team/claim-0"):
+        successor.lifecycle.prepare(plugin.api.add([SMALL]))
+    shared = [plugin.api.share(OTHER, share) for share in ("11", "12")]
+    plugin.lifecycle.prepare(shared[0])
+    successor.lifecycle.prepare(shared[1])
+    plugin.lifecycle.unprepare(shared[0])
+    assert plugin.instances(5) == ["0:1"]
+    successor.lifecycle.unprepare(shared[1])
+    assert plugin.instances(5) == []
+
+
+def test_one_that_starts_leaves_alone_what_the_other_is_doing(plugin: Plugin, api: ApiServer) -> None:
+    ref = plugin.api.add(FOUR)
+    with in_the_middle(plugin, ref):
+        successor = Plugin(plugin.root, api)
+        assert plugin.instances() == ["0:1"]
+        assert successor.record(ref).state is State.PREPARING
+    assert plugin.instances() == FOUR_MADE
+    assert successor.record(ref).state is State.PREPARED
+    successor.stop()
+
+
+def test_both_at_once_on_the_same_claims(plugin: Plugin, successor: Plugin) -> None:
+    refs = [plugin.api.add([f"gpu-{gpu}-mig-1g10gb-19-{start}"]) for gpu in (4, 5) for start in range(3)]
+
+    def cycle(mine: Plugin, ref: ClaimRef) -> None:
+        for _ in range(4):
+            try:
+                mine.lifecycle.prepare(ref)
+            except StoppedError:
+                continue  # the other one unprepares it
+            mine.lifecycle.unprepare(ref)
+
+    calls = [
+        Call(lambda mine=mine, ref=ref: cycle(mine, ref))  # type: ignore[misc]
+        for ref in refs
+        for mine in (plugin, successor)
+    ]
+    for call in calls:
+        call.result()
+    assert plugin.left() == NOTHING

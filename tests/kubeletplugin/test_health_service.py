@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The health service over a real socket, in both versions, and to the stand-in kubelet."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import grpc
+import pytest
+
+from dra_driver import DRIVER_NAME
+from dra_driver.gpu.devices import GpuDevices
+from dra_driver.gpu.health import Finding
+from dra_driver.gpu.nvml import Placement, RecoveryAction
+from dra_driver.resource import TaintEffect
+from dra_driver.sandbox.kubelet import Health, Kubelet, Options
+from kubeletplugin.health import STREAMS, VERSIONS, DeviceHealth, HealthService, HealthStatus
+from kubeletplugin.healthsource import NodeHealth, device_healths
+from kubeletplugin.protocol import health_v1_pb2, health_v1alpha1_pb2
+from kubeletplugin.sockets import SocketServer
+from tests.sandbox.kubelet.memory_cluster import MemoryCluster
+from tests.support.nodes import make_node
+from tests.support.plugin import POOL, Plugin, plugin_on
+from tests.support.waiting import wait_for
+
+MESSAGES: dict[str, ModuleType] = {"v1": health_v1_pb2, "v1alpha1": health_v1alpha1_pb2}
+OLDER = ("v1alpha1.DRAResourceHealth",)
+WELL = DeviceHealth("node-a", "gpu-0", HealthStatus.HEALTHY, 1_700_000_000.9)
+SICK = DeviceHealth("node-a", "gpu-1", HealthStatus.UNHEALTHY, 1_700_000_100.0, "XID 79: it fell off the bus")
+
+
+class Devices:
+    """A source that a test changes."""
+
+    def __init__(self, *devices: DeviceHealth) -> None:
+        self.now: Sequence[DeviceHealth] = devices
+
+    def devices(self) -> Sequence[DeviceHealth]:
+        return self.now
+
+
+class Served:
+    """A health service on a socket, and what kubelet would see of it."""
+
+    def __init__(self, path: Path, repeat: float) -> None:
+        self.source = Devices(WELL)
+        self.service = HealthService(self.source, repeat)
+        self.server = SocketServer(path, [self.service], threads=STREAMS + 2)
+        self.channels: list[grpc.Channel] = []
+
+    def change(self, *devices: DeviceHealth) -> None:
+        self.source.now = devices
+        self.service.changed()
+
+    def watch(self, version: str = "v1") -> Any:
+        """A stream on a connection of its own."""
+        channel = grpc.insecure_channel(f"unix:{self.server.path}", [("grpc.use_local_subchannel_pool", 1)])
+        self.channels.append(channel)
+        messages: Any = MESSAGES[version]
+        method = channel.unary_stream(
+            f"/{version}.DRAResourceHealth/NodeWatchResources",
+            request_serializer=messages.NodeWatchResourcesRequest.SerializeToString,
+            response_deserializer=messages.NodeWatchResourcesResponse.FromString,
+        )
+        return method(messages.NodeWatchResourcesRequest(), timeout=60)
+
+
+@contextmanager
+def serving(folder: Path, repeat: float = 1000.0) -> Iterator[Served]:
+    served = Served(folder / "a.sock", repeat)
+    served.server.start()
+    try:
+        yield served
+    finally:
+        served.service.stop()
+        served.server.stop()
+        for channel in served.channels:
+            channel.close()
+
+
+@pytest.fixture
+def served(short_path: Path) -> Iterator[Served]:
+    with serving(short_path) as one:
+        yield one
+
+
+def healths(response: Any) -> list[tuple[str, int]]:
+    return [(one.device.device_name, one.health) for one in response.devices]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_whole_list_comes_at_once_and_again_with_every_change(served: Served, version: str) -> None:
+    stream = served.watch(version)
+    (first,) = next(stream).devices
+    assert (first.device.pool_name, first.device.device_name) == ("node-a", "gpu-0")
+    assert (first.health, first.last_updated_time, first.message) == (1, 1_700_000_000, "")
+    assert first.health_check_timeout_seconds == 30
+    served.change(WELL, SICK)
+    second = next(stream)
+    assert healths(second) == [("gpu-0", 1), ("gpu-1", 2)]
+    assert second.devices[1].message == "XID 79: it fell off the bus"
+    served.change()
+    assert healths(next(stream)) == []
+
+
+def test_every_stream_hears_of_a_change(served: Served) -> None:
+    streams = [served.watch(version) for version in VERSIONS for _ in range(2)]
+    for stream in streams:
+        assert healths(next(stream)) == [("gpu-0", 1)]
+    served.change(SICK)
+    for stream in streams:
+        assert healths(next(stream)) == [("gpu-1", 2)]
+
+
+def test_the_list_is_repeated_before_kubelet_forgets_it(short_path: Path) -> None:
+    with serving(short_path, repeat=0.01) as served:
+        stream = served.watch()
+        assert [healths(next(stream)) for _ in range(5)] == [[("gpu-0", 1)]] * 5
+
+
+def test_streams_that_are_cancelled_hold_nothing(served: Served) -> None:
+    before = threading.active_count()
+    for _ in range(5):
+        streams = [served.watch() for _ in range(STREAMS)]
+        for stream in streams:
+            next(stream)
+        assert served.service.streams() == STREAMS
+        for stream in streams:
+            stream.cancel()
+        wait_for(lambda: served.service.streams() == 0, "the streams to end")
+    assert threading.active_count() <= before + STREAMS + 2 + len(served.channels) * 2  # the server's pool; clients
+
+
+def test_a_client_that_went_away_without_a_word_holds_nothing(served: Served) -> None:
+    next(served.watch())
+    served.channels.pop().close()
+    wait_for(lambda: served.service.streams() == 0, "the stream to end")
+
+
+def test_one_stream_too_many_is_refused_until_another_ends(served: Served) -> None:
+    streams = [served.watch() for _ in range(STREAMS)]
+    for stream in streams:
+        next(stream)
+    with pytest.raises(grpc.RpcError) as refused:
+        next(served.watch())
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    streams[0].cancel()
+    wait_for(lambda: served.service.streams() == STREAMS - 1, "room for another")
+    assert healths(next(served.watch())) == [("gpu-0", 1)]
+
+
+def test_the_end_of_the_process_ends_streams_in_good_order(served: Served) -> None:
+    streams = [served.watch() for _ in range(3)]
+    for stream in streams:
+        next(stream)
+    with ThreadPoolExecutor() as pool:
+        ends = [pool.submit(list, stream) for stream in streams]
+        served.service.stop()
+        assert [end.result(timeout=30) for end in ends] == [[], [], []]
+    assert list(served.watch()) == []
+
+
+@pytest.fixture(scope="module")
+def gpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[GpuDevices, ...]:
+    """The devices of a node, GPU by GPU."""
+    return make_node(tmp_path_factory.mktemp("node"), "h100x8-mixed").describe()
+
+
+@pytest.fixture(scope="module")
+def plugin(kubeconfig: Path) -> Iterator[Plugin]:
+    """A process that watches simulated GPUs."""
+    with plugin_on(kubeconfig) as one:
+        yield one.start()
+
+
+class TestFindings:
+    """What is found of a GPU, as kubelet is told."""
+
+    @pytest.mark.parametrize(
+        ("found", "status", "message"),
+        [
+            ([], HealthStatus.HEALTHY, ""),
+            ([("xid", "79", TaintEffect.NO_SCHEDULE)], HealthStatus.UNHEALTHY, "xid 79: text"),
+            ([("xid", "31", TaintEffect.NONE)], HealthStatus.HEALTHY, "xid 31: text"),
+            ([("unmonitored", "", TaintEffect.NONE)], HealthStatus.UNKNOWN, "unmonitored: text"),
+            (
+                [("unmonitored", "", TaintEffect.NONE), ("gpu-lost", "", TaintEffect.NO_EXECUTE)],
+                HealthStatus.UNHEALTHY,
+                "unmonitored: text; gpu-lost: text",
+            ),
+        ],
+    )
+    def test_a_taint_that_keeps_pods_away_is_unhealthy(
+        self,
+        gpus: tuple[GpuDevices, ...],
+        found: list[tuple[str, str, TaintEffect]],
+        status: HealthStatus,
+        message: str,
+    ) -> None:
+        findings = [
+            Finding(gpus[0].key, f"gpu.nvidia.com/{key}", value, effect, 5.0 + index, "text")
+            for index, (key, value, effect) in enumerate(found)
+        ]
+        healths = {one.device: one for one in device_healths("node-a", gpus, findings, 1.0)}
+        assert (healths["gpu-0"].status, healths["gpu-0"].message) == (status, message)
+        assert healths["gpu-1"] == DeviceHealth("node-a", "gpu-1", HealthStatus.HEALTHY, 1.0)
+
+    def test_what_is_confined_to_an_instance_concerns_what_overlaps_it(self, gpus: tuple[GpuDevices, ...]) -> None:
+        finding = Finding(
+            gpus[4].key, "gpu.nvidia.com/xid", "94", TaintEffect.NO_SCHEDULE, 5.0, "text", Placement(0, 2)
+        )
+        healths = {one.device: one.status for one in device_healths("node-a", gpus, [finding], 1.0)}
+        sick = {name for name, status in healths.items() if status is HealthStatus.UNHEALTHY}
+        assert {"gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-7g80gb-0-0"} <= sick
+        assert not {name for name in sick if name.endswith(("-2", "-4")) or not name.startswith("gpu-4")}
+
+    def test_devices_of_a_driver_that_went_away_are_unknown(self, gpus: tuple[GpuDevices, ...]) -> None:
+        now = [gpus]
+        health = NodeHealth("node-a", lambda: now[0], lambda: ())
+        before = health.devices()
+        assert {one.status for one in before} == {HealthStatus.HEALTHY}
+        now[0] = ()
+        assert [(one.device, one.status) for one in health.devices()] == [
+            (one.device, HealthStatus.UNKNOWN) for one in before
+        ]
+        now[0] = gpus
+        assert health.devices() == before
+
+
+class TestPlugin:
+    """The process and the stand-in kubelet."""
+
+    @pytest.mark.parametrize("services", [tuple(f"{one}.DRAResourceHealth" for one in VERSIONS), OLDER])
+    def test_kubelet_hears_of_a_gpu_that_falls_ill(self, plugin: Plugin, services: tuple[str, ...]) -> None:
+        options = Options(POOL, plugin.folder, cdi_dirs=(plugin.cdi,), health_services=services)
+        with Kubelet(options, MemoryCluster()) as kubelet:
+            kubelet.wait_registered(DRIVER_NAME)
+
+            def wait_health(device: str, health: Health) -> None:
+                kubelet.wait(lambda: kubelet.health(DRIVER_NAME, POOL, device).health is health, what=device)
+
+            wait_health("gpu-1", Health.HEALTHY)
+            gpu = 2 if services == OLDER else 3
+            plugin.node.set_recovery_action(gpu, RecoveryAction.GPU_RESET)
+            wait_health(f"gpu-{gpu}", Health.UNHEALTHY)
+            assert "recovery-action" in kubelet.health(DRIVER_NAME, POOL, f"gpu-{gpu}").message
+            assert kubelet.health(DRIVER_NAME, POOL, "gpu-1").health is Health.HEALTHY

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What claims leave on the node without being unprepared, and records that were damaged."""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dra_driver.gpu.simulation.faults import Fault
+from kubeletplugin.lifecycle import Settings
+from kubeletplugin.plan import ClaimRef, PrepareError
+from kubeletplugin.records import State
+from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin
+from tests.support.waiting import wait_for
+
+AT_ONCE = Settings(busy=0.05, grace=0.0, sweep=0.05, retry=0.05)
+NEVER = Settings(busy=0.05, sweep=3600.0, retry=3600.0)
+
+
+@pytest.fixture
+def api() -> ApiServer:
+    return ApiServer()
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, api: ApiServer) -> Plugin:
+    """A plugin that does not look for leftovers by itself meanwhile."""
+    return Plugin(tmp_path, api, settings=NEVER)
+
+
+def restarted(plugin: Plugin, settings: Settings = NEVER, boot_id: str = "boot-1") -> Plugin:
+    """The next process."""
+    plugin.stop()
+    return Plugin(plugin.root, plugin.api, settings=settings, boot_id=boot_id)
+
+
+# Claims that are gone
+
+
+@pytest.mark.parametrize("gone", [ApiServer.delete, ApiServer.renew])
+def test_what_a_claim_has_goes_when_it_is_gone(plugin: Plugin, gone: Callable[[ApiServer, ClaimRef], None]) -> None:
+    mig, whole, living = plugin.api.add(FOUR), plugin.api.add(["gpu-0"]), plugin.api.add(["gpu-1"])
+    for ref in (mig, whole, living):
+        plugin.lifecycle.prepare(ref)
+    gone(plugin.api, mig)
+    gone(plugin.api, whole)
+    after = restarted(plugin, AT_ONCE)
+    wait_for(lambda: after.left()["records"] == [f"{living.uid}.json"], "the leftovers to go")
+    wait_for(lambda: after.reasons() == ["LeftoverRemoved"] * 2, "the events")
+    assert after.instances() == []
+    assert after.left()["marks"] == []
+    assert len(after.left()["specs"]) == 1
+
+
+def test_a_server_that_does_not_answer_says_nothing_about_claims(plugin: Plugin) -> None:
+    ref = plugin.api.add([SMALL])
+    plugin.lifecycle.prepare(ref)
+    before = plugin.left()
+    plugin.api.down = True
+    asked = plugin.api.asked
+    after = restarted(plugin, AT_ONCE)
+    wait_for(lambda: plugin.api.asked > asked + 3, "some sweeps")
+    assert after.left() == before
+
+
+def test_a_claim_that_is_gone_is_given_time(plugin: Plugin) -> None:
+    ref = plugin.api.add([SMALL])
+    plugin.lifecycle.prepare(ref)
+    before = plugin.left()
+    plugin.api.delete(ref)
+    asked = plugin.api.asked
+    after = restarted(plugin, Settings(busy=0.05, grace=3600.0, sweep=0.05))
+    wait_for(lambda: plugin.api.asked > asked + 3, "some sweeps")
+    assert after.left() == before
+
+
+def test_an_instance_that_is_still_used_stays_until_it_is_free(plugin: Plugin) -> None:
+    ref = plugin.api.add([SMALL])
+    plugin.lifecycle.prepare(ref)
+    plugin.node.occupy(plugin.mig_uuid(), os.getpid())
+    plugin.api.delete(ref)
+    after = restarted(plugin, AT_ONCE)
+    wait_for(lambda: after.records.load()[ref.uid].state is State.UNPREPARING, "the first attempt")
+    assert after.instances() == ["0:1"]
+    plugin.node.vacate(os.getpid())
+    wait_for(lambda: after.left() == NOTHING, "the instance to go")
+
+
+# Things without a claim
+
+
+def test_an_instance_with_a_mark_and_no_record_goes(plugin: Plugin) -> None:
+    plugin.make_by_hand("gpu-5-mig-1g10gb-19-3")
+    ref = plugin.api.add(FOUR)
+    plugin.lifecycle.prepare(ref)
+    plugin.records.remove(ref.uid)
+    assert restarted(plugin).left() == {**NOTHING, "instances": ["3:1"]}
+
+
+def test_a_mark_without_an_instance_goes(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    plugin.lifecycle.prepare(ref)
+    plugin.records.remove(ref.uid)
+    plugin.node.reset_gpu(4)
+    plugin.make_by_hand(FOUR[0].replace("19-0", "19-5"))
+    assert restarted(plugin).left() == {**NOTHING, "instances": ["5:1"]}
+
+
+def test_after_a_reboot_nothing_is_ours(plugin: Plugin) -> None:
+    ref = plugin.api.add([SMALL])
+    plugin.lifecycle.prepare(ref)
+    plugin.node.reset_gpu(4)
+    uuid = plugin.make_by_hand(SMALL)  # as an administrator's unit does at every boot
+    after = restarted(plugin, boot_id="boot-2")
+    assert after.left() == {**NOTHING, "instances": ["0:1"]}
+    assert after.mig_uuid() == uuid
+
+
+def test_an_old_record_is_forgotten_without_a_driver(plugin: Plugin) -> None:
+    ref = plugin.api.add([SMALL])
+    plugin.lifecycle.prepare(ref)
+    plugin.stop()
+    rebooted = Plugin(plugin.root, plugin.api, boot_id="boot-2", start=False)
+    rebooted.lifecycle.unprepare(ref)
+    assert rebooted.left()["records"] == []
+
+
+# Records of the version before
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_claim_of_version_1_is_taken_over(plugin: Plugin, state: State) -> None:
+    theirs = plugin.make_by_hand("gpu-4-mig-1g10gb-19-6")
+    ref = plugin.api.add([*FOUR[:3], "gpu-4-mig-1g10gb-19-6"])
+    plugin.lifecycle.prepare(ref)
+    file = plugin.root / "claims" / f"{ref.uid}.json"
+    value = json.loads(file.read_text())
+    del value["steps"]
+    noted = value["instances"] if state is not State.PREPARING else {}
+    noted |= {"gpu-4-mig-1g10gb-19-6": value["instances"]["gpu-4-mig-1g10gb-19-6"]}
+    file.write_text(json.dumps({**value, "version": 1, "state": state.value, "instances": noted}))
+    for mark in plugin.root.glob("mig/*"):
+        mark.unlink()
+    after = restarted(plugin)
+    assert after.instances() == (["0:1", "1:1", "2:2", "6:1"] if state is State.PREPARED else ["6:1"])
+    after.lifecycle.unprepare(ref)
+    assert after.left() == {**NOTHING, "instances": ["6:1"]}
+    assert after.mig_uuid() == theirs
+
+
+# Recovery that does not succeed at once
+
+
+def test_a_prepared_claim_that_could_not_be_recovered_is_tried_again(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    plugin.lifecycle.prepare(ref)
+    plugin.node.reset_gpu(4)
+    obstacle = "gpu-4-mig-1g10gb-19-3"
+    plugin.make_by_hand(obstacle)  # where the claim's 2g.20gb was
+    after = restarted(plugin, AT_ONCE)
+    wait_for(lambda: after.reasons() == ["RecoveryFailed"], "the event")
+    assert "no room for 2g.20gb" in after.events[0][2]
+    destroy(after, obstacle)
+    wait_for(lambda: after.instances() == FOUR_MADE, "the instances to be made again")
+    wait_for(lambda: after.reasons() == ["RecoveryFailed", "DevicesRestored"], "the event")
+
+
+def test_kubelets_next_call_for_such_a_claim_gets_the_error_or_the_devices(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    plan = plugin.lifecycle.prepare(ref)
+    plugin.node.reset_gpu(4)
+    obstacle = "gpu-4-mig-1g10gb-19-3"
+    plugin.make_by_hand(obstacle)
+    after = restarted(plugin)
+    with pytest.raises(PrepareError, match=r"no room for 2g\.20gb"):
+        after.lifecycle.prepare(ref)
+    destroy(after, obstacle)
+    assert after.lifecycle.prepare(ref) == plan
+    assert after.instances() == FOUR_MADE
+
+
+def destroy(plugin: Plugin, device: str) -> None:
+    """An administrator destroys the MIG device."""
+    start = int(device.rpartition("-")[2])
+    nvml = plugin.nvml
+    gpu = nvml.device_by_index(4)
+    for instance in nvml.gpu_instances(gpu, 19):
+        if nvml.gpu_instance_info(instance).placement.start == start:
+            for constant in range(9):
+                with contextlib.suppress(Exception):
+                    profile = nvml.compute_instance_profile(instance, constant)
+                    for compute in nvml.compute_instances(instance, profile.id):
+                        nvml.destroy_compute_instance(compute)
+            nvml.destroy_gpu_instance(instance)
+
+
+# Damaged records
+
+
+def damage(plugin: Plugin, ref: ClaimRef, keep: float = 0.6) -> None:
+    """Cut a claim's record short."""
+    file = plugin.root / "claims" / f"{ref.uid}.json"
+    text = file.read_text()
+    file.write_text(text[: int(len(text) * keep)])
+
+
+@pytest.mark.parametrize("devices", [["gpu-0"], FOUR])
+def test_a_damaged_record_is_made_anew_from_the_claim_and_the_node(plugin: Plugin, devices: list[str]) -> None:
+    ref = plugin.api.add(devices)
+    plan = plugin.lifecycle.prepare(ref)
+    before, record = plugin.left(), plugin.record(ref)
+    damage(plugin, ref)
+    after = restarted(plugin)
+    assert after.reasons() == ["RecordDamaged", "RecordRebuilt"]
+    assert after.record(ref) == record
+    assert after.left() == {**before, "records": [f"{ref.uid}.damaged", f"{ref.uid}.json"]}
+    asked = plugin.api.asked
+    assert after.lifecycle.prepare(ref) == plan
+    assert plugin.api.asked == asked
+    after.lifecycle.unprepare(ref)
+    assert after.left() == {**NOTHING, "records": [f"{ref.uid}.damaged"]}
+    plugin.api.delete(ref)
+    assert restarted(after).left() == NOTHING
+
+
+def test_a_damaged_record_of_a_claim_that_was_not_prepared_is_undone(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    plugin.lifecycle.prepare(ref)
+    (plugin.cdi / f"k8s.gpu.nvidia.com-claim_{ref.uid}.json").unlink()
+    damage(plugin, ref)
+    assert restarted(plugin).left() == {**NOTHING, "records": [f"{ref.uid}.damaged"]}
+
+
+def test_while_the_server_does_not_answer_nothing_that_might_be_its_is_touched(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    plan = plugin.lifecycle.prepare(ref)
+    before = plugin.left()
+    damage(plugin, ref)
+    plugin.api.down = True
+    after = restarted(plugin, AT_ONCE)
+    assert after.left() == {**before, "records": [f"{ref.uid}.damaged"]}
+    plugin.api.down = False
+    wait_for(lambda: "RecordRebuilt" in after.reasons(), "the record")
+    assert after.lifecycle.prepare(ref) == plan
+
+
+@pytest.mark.parametrize("verb", ["prepare", "unprepare"])
+def test_a_record_that_tells_nothing_is_settled_by_kubelets_next_call(plugin: Plugin, verb: str) -> None:
+    ref, other = plugin.api.add(FOUR), plugin.api.add(["gpu-0"])
+    plan = plugin.lifecycle.prepare(ref)
+    plugin.lifecycle.prepare(other)
+    before = plugin.left()
+    damage(plugin, ref, keep=0)
+    after = restarted(plugin)
+    assert after.left()["instances"] == before["instances"]
+    assert after.events == [(ref.uid, "RecordDamaged", after.events[0][2])]
+    if verb == "prepare":
+        assert after.lifecycle.prepare(ref) == plan
+        assert after.left()["instances"] == before["instances"]
+    else:
+        after.lifecycle.unprepare(ref)
+        assert after.left()["instances"] == []
+        assert len(after.left()["specs"]) == 1
+    assert after.record(other).state is State.PREPARED
+
+
+def test_a_record_damaged_while_the_plugin_runs_blocks_nothing(plugin: Plugin) -> None:
+    ref, other = plugin.api.add(FOUR), plugin.api.add(["gpu-0"])
+    plan = plugin.lifecycle.prepare(ref)
+    damage(plugin, ref)
+    plugin.lifecycle.prepare(other)
+    assert plugin.lifecycle.prepare(ref) == plan
+    plugin.lifecycle.unprepare(ref)
+    assert plugin.instances() == []
+    assert plugin.reasons() == ["RecordDamaged"]
+
+
+# GPUs out of reach
+
+
+def test_a_lost_gpu_keeps_no_pod_from_ending(plugin: Plugin) -> None:
+    ref = plugin.api.add(FOUR)
+    plugin.lifecycle.prepare(ref)
+    plugin.node.lose_gpu(4)
+    plugin.lifecycle.unprepare(ref)
+    assert plugin.left()["specs"] == []
+    assert plugin.record(ref).state is State.UNPREPARING
+    plugin.node.reset_gpu(4)
+    plugin.lifecycle.unprepare(ref)
+    assert plugin.left() == NOTHING
+
+
+def test_what_was_left_on_a_lost_gpu_goes_when_it_is_back(tmp_path: Path, api: ApiServer) -> None:
+    plugin = Plugin(tmp_path, api, settings=AT_ONCE)
+    ref = plugin.api.add(FOUR)
+    plugin.lifecycle.prepare(ref)
+    plugin.node.inject(Fault("nvmlDeviceGetGpuInstances", 4, times=2))
+    plugin.node.lose_gpu(4)
+    plugin.lifecycle.unprepare(ref)
+    plugin.node.reset_gpu(4)
+    wait_for(lambda: plugin.left() == NOTHING, "the rest")

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dra-kubeletplugin status`: what it says of a node, with and without plugin and driver."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.cluster import ApiClient
+from dra_driver.gpu.nvml import Placement
+from kubeletplugin.nodestate import GpuState
+from kubeletplugin.status import picture
+from tests.support.plugin import Plugin, plugin_on, stored_claim
+
+FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
+
+
+@pytest.fixture(scope="module")
+def plugin(kubeconfig: Path) -> Iterator[Plugin]:
+    with plugin_on(kubeconfig) as one:
+        yield one.start()
+
+
+@pytest.fixture
+def claims(plugin: Plugin, client: ApiClient) -> Iterator[list[Any]]:
+    """Prepared: a whole GPU, and a GPU in four slices."""
+    made = [stored_claim(client, "gpu-0"), stored_claim(client, *FOUR)]
+    plugin.prepare(*made)
+    yield made
+    if plugin.process is None:
+        plugin.start()
+    plugin.unprepare(*made)
+
+
+def status(plugin: Plugin) -> Any:
+    done = plugin.command("status", "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def by_uid(document: Any) -> dict[str, Any]:
+    return {one["uid"]: one for one in document["claims"]}
+
+
+def test_the_claims_their_steps_and_devices(plugin: Plugin, claims: list[Any]) -> None:
+    found = by_uid(status(plugin))
+    whole, mig = (found[claim.uid] for claim in claims)
+    assert (whole["namespace"], whole["name"], whole["state"]) == ("default", claims[0].name, "Prepared")
+    (gpu,) = whole["devices"]
+    assert (gpu["name"], gpu["request"], gpu["type"]) == ("gpu-0", "r0", "gpu")
+    assert gpu["uuid"].startswith("GPU-")
+    assert [one["name"] for one in mig["devices"]] == FOUR
+    assert [one["profile"] for one in mig["devices"]] == ["1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"]
+    assert all(one["uuid"].startswith("MIG-") for one in mig["devices"])
+    assert [one["done"] for one in mig["steps"]] == [True] * 5  # the mode, and an instance each
+
+
+def test_who_has_what_of_each_gpu(plugin: Plugin, claims: list[Any]) -> None:
+    whole, mig = claims
+    gpus = {one["minor"]: one for one in status(plugin)["gpus"]}
+    assert sorted(gpus) == list(range(8))
+    assert (gpus[0]["wholeFor"], gpus[0]["migMode"]) == ([whole.uid], False)
+    assert [(one["claim"], one["start"], one["size"]) for one in gpus[4]["slicesFor"]] == [
+        (mig.uid, 0, 1),
+        (mig.uid, 1, 1),
+        (mig.uid, 2, 2),
+        (mig.uid, 4, 4),
+    ]
+    assert (gpus[4]["memorySlices"], gpus[4]["migMode"]) == (8, True)
+    assert (gpus[1]["wholeFor"], gpus[1]["slicesFor"]) == ([], [])
+
+
+def test_which_plugins_run(plugin: Plugin) -> None:
+    found = status(plugin)
+    assert found["running"] == [str(plugin.registration), str(plugin.service)]
+    assert found["driver"] == {"answers": True, "version": "570.158.01"}
+
+
+def test_for_people_it_is_a_table_and_a_picture(plugin: Plugin, claims: list[Any]) -> None:
+    done = plugin.command("status")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"plugin running: {plugin.registration.name}, {plugin.service.name}"
+    for claim in claims:
+        assert f"default/{claim.name}" in done.stdout
+        assert claim.uid in done.stdout
+    letters = {line.split()[1]: line.split()[0] for line in lines if " default/claim" in line}
+    whole, mig = (letters[f"default/{claim.name}"] for claim in claims)
+    assert any(line.startswith("gpu-0") and whole * 8 in line for line in lines)
+    assert any(line.startswith("gpu-4") and mig * 8 in line for line in lines)
+    assert any(line.startswith("gpu-1") and "·" * 8 in line for line in lines)
+    assert "MIG device 3g.40gb at 4:4: done" in done.stdout
+
+
+def test_without_a_plugin_and_a_driver_the_records_still_tell(plugin: Plugin, claims: list[Any]) -> None:
+    plugin.terminate()
+    plugin.node.unload_driver()
+    try:
+        found = status(plugin)
+    finally:
+        plugin.node.load_driver()
+    assert found["running"] == []
+    assert found["driver"]["answers"] is False
+    assert "DRIVER_NOT_LOADED" in found["driver"]["problem"]
+    assert {one["done"] for claim in found["claims"] for one in claim["steps"]} == {None}
+    assert [one["minor"] for one in found["gpus"]] == [0, 4]
+    assert len(found["gpus"][1]["slicesFor"]) == 4
+
+
+def test_what_was_destroyed_behind_its_back_shows(plugin: Plugin, claims: list[Any]) -> None:
+    plugin.terminate()
+    plugin.node.reset_gpu(4)
+    _, mig = claims
+    steps = by_uid(status(plugin))[mig.uid]["steps"]
+    assert [one["done"] for one in steps] == [True, False, False, False, False]
+
+
+def test_records_that_cannot_be_read_are_named_and_left(plugin: Plugin) -> None:
+    bad = {"0c7c1f0e.json": "{", "0c7c1f0f.json": '{"version": 99}', "0c7c1f10.damaged": "{"}
+    for name, text in bad.items():
+        (plugin.records / name).write_text(text)
+    try:
+        found = status(plugin)["unreadable"]
+        assert set(found) == set(bad)
+        assert "version 99" in found["0c7c1f0f.json"]
+        assert {path.name for path in plugin.records.iterdir()} >= set(bad)
+    finally:
+        for name in bad:
+            (plugin.records / name).unlink()
+
+
+def test_on_a_node_without_anything_it_says_so(kubeconfig: Path) -> None:
+    with plugin_on(kubeconfig) as plugin:
+        done = plugin.command("status")
+        assert done.returncode == 0
+        assert "plugin running: no" in done.stdout
+        assert "no claims" in done.stdout
+        assert not plugin.state.exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "drawn"),
+    [
+        (GpuState("GPU-0", 0, 8, True), "········"),
+        (GpuState("GPU-0", 0, 4, False, whole=("a",)), "AAAA"),
+        (
+            GpuState("GPU-0", 0, 8, True, slots=(("a", "1g.10gb", Placement(0, 1)), ("b", "3g", Placement(4, 4)))),
+            "A···BBBB",
+        ),
+        (GpuState("GPU-0", 0, 8, True, others=(Placement(2, 2),), slots=(("b", "1g", Placement(0, 1)),)), "B·##····"),
+    ],
+)
+def test_the_picture_of_a_gpu(state: GpuState, drawn: str) -> None:
+    assert picture(state, {"a": "A", "b": "B"}) == drawn
+
+
+def test_a_flag_of_the_plugin_is_not_passed_over_before_a_command(plugin: Plugin) -> None:
+    done = plugin.command("--node-name=node-a", "status")
+    assert done.returncode == 2
+    assert "flags of status stand after it" in done.stderr
