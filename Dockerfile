@@ -1,0 +1,62 @@
+# syntax=docker/dockerfile:1
+# SPDX-License-Identifier: Apache-2.0
+#
+# The image of all processes that run on a cluster; docs/install.md says how to build it.
+#
+# Python is CPython as python.org releases it, in Docker's official image: patches arrive within days rather than with
+# a distribution's release, and the same versions exist for amd64 and arm64. It must be an image with glibc, since the
+# driver's libnvidia-ml.so.1, built for glibc, is loaded into this process. 3.13 is the newest that the image was tried
+# with. A release pins the digest: --build-arg PYTHON_IMAGE=python:3.13-slim-bookworm@sha256:...
+ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm
+
+# hadolint ignore=DL3006
+FROM ${PYTHON_IMAGE} AS build
+ARG SOURCE_DATE_EPOCH=0
+ENV PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 PIP_ONLY_BINARY=:all: PIP_ROOT_USER_ACTION=ignore \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /src
+COPY requirements.lock requirements-build.lock ./
+RUN python3 -m venv --without-pip /opt/dra \
+ && python3 -m pip --python /opt/dra/bin/python3 install --require-hashes --requirement requirements.lock \
+ && python3 -m pip install --require-hashes --requirement requirements-build.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY examples examples
+COPY dra_driver dra_driver
+COPY controller controller
+COPY kubeletplugin kubeletplugin
+# What belongs to dra-dryrun and dra-sandbox is taken out again, as what they import is not there. Bytecode is made now
+# because nothing can be written later, and checked against nothing, so that it does not depend on times.
+RUN python3 -m pip wheel --no-build-isolation --no-deps --no-index --wheel-dir /wheels . \
+ && python3 -m pip --python /opt/dra/bin/python3 install --no-deps --no-index /wheels/*.whl \
+ && rm -r /opt/dra/lib/python3.*/site-packages/dra_driver/allocation \
+       /opt/dra/lib/python3.*/site-packages/dra_driver/cel \
+       /opt/dra/lib/python3.*/site-packages/dra_driver/dryrun \
+       /opt/dra/lib/python3.*/site-packages/dra_driver/sandbox \
+ && rm /opt/dra/bin/dra-dryrun /opt/dra/bin/kubectl-dra_dryrun /opt/dra/bin/dra-sandbox /opt/dra/bin/activate* \
+       /opt/dra/bin/Activate.ps1 \
+ && /opt/dra/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/dra/lib
+
+# hadolint ignore=DL3006
+FROM ${PYTHON_IMAGE}
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="dra-driver-gpu" \
+      org.opencontainers.image.description="A Kubernetes Dynamic Resource Allocation driver for NVIDIA GPUs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+# The official image has no bytecode of the standard library, and this one cannot write any. pip is of no use here.
+RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib/python3.*/site-packages/* \
+ && python3 -m compileall -q --invalidation-mode unchecked-hash \
+      -x '/(test|tests|idlelib|tkinter|turtledemo|lib2to3|pydoc_data)/' /usr/local/lib/python3.*
+COPY --from=build /opt/dra /opt/dra
+# void: an NVIDIA container runtime must not add GPUs of its own choice.
+ENV PATH=/opt/dra/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONSAFEPATH=1 \
+    NVIDIA_VISIBLE_DEVICES=void
+# The chart gives the containers on nodes user 0, because kubelet's folders and the GPUs' device nodes are root's.
+USER 65532:65532
+WORKDIR /
+# No ENTRYPOINT: the chart names the command of each container.
+CMD ["dra-kubeletplugin", "--help"]

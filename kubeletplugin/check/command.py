@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `check` command of dra-kubeletplugin, for people and as an init container."""
+
+import functools
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from dra_driver.command import UserError, kubeconfig_option, logging_options, version_option
+
+from ..instance import socket_paths
+from ..options import Node, node_options
+from . import report
+from .dropin import FixError, write
+from .finding import any_failed, warned
+from .host import Host
+from .look import Look, Place, look, look_at_hardware, wait_for_hardware
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_HOST_ROOT = "/host-root"
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+
+
+@click.command()
+@click.option("--node-name", envvar="NODE_NAME", show_envvar=True, default="", help="The Node that this is about.")
+@kubeconfig_option
+@node_options
+@click.option(
+    "--host-root",
+    type=_FOLDER,
+    envvar="HOST_ROOT",
+    show_envvar=True,
+    help=f"Where this process sees the host's /; {_HOST_ROOT} when there is such a folder, else /.",
+)
+@click.option(
+    "--instance-uid",
+    default="",
+    metavar="UID",
+    envvar="POD_UID",
+    show_envvar=True,
+    help="As the plugin's own: its sockets are named after it.",
+)
+@click.option(
+    "--runtime-config",
+    metavar="FILE",
+    envvar="RUNTIME_CONFIG",
+    show_envvar=True,
+    help="The main configuration file of containerd or CRI-O on the host, where it is not in the usual place.",
+)
+@click.option(
+    "--fix",
+    is_flag=True,
+    envvar="CHECK_FIX",
+    show_envvar=True,
+    help="Enable CDI in the container runtime by a new file; files that are there are not changed.",
+)
+@click.option(
+    "--wait",
+    is_flag=True,
+    envvar="CHECK_WAIT",
+    show_envvar=True,
+    help="First wait until driver and GPUs have no failure, saying on standard error what changed.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=5.0,
+    show_default=True,
+    envvar="CHECK_INTERVAL",
+    show_envvar=True,
+    help="Seconds between looks of --wait.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    envvar="CHECK_OUTPUT",
+    show_envvar=True,
+    help="How findings are printed.",
+)
+@logging_options
+@version_option
+@click.pass_context
+def check(
+    context: click.Context,
+    node_name: str,
+    kubeconfig: str | None,
+    node: Node,
+    host_root: Path | None,
+    instance_uid: str,
+    runtime_config: str | None,
+    fix: bool,
+    wait: bool,
+    interval: float,
+    output: str,
+) -> None:
+    """Tell whether this node is ready for GPUs, and what to do where it is not. Exits with 1 when a check failed.
+
+    Looks at NVIDIA's driver, the GPUs, kubelet's folders, CDI in containerd or CRI-O, and the cluster. Nothing is
+    changed without --fix.
+    """
+    host = Host(host_root or (Path(_HOST_ROOT) if Path(_HOST_ROOT).is_dir() else Path("/")))
+    place = Place(
+        node_name=node_name,
+        node=node,
+        sockets=socket_paths(node.folder, node.registry, instance_uid),
+        host=host,
+        kubeconfig=kubeconfig,
+        runtime_config=runtime_config,
+        host_is_visible=host_root is not None or not host.is_own or not in_container(os.environ),
+        in_pod="KUBERNETES_SERVICE_HOST" in os.environ,
+    )
+    if wait:
+        # Process 1 of a container has no default action for it, and a pod that is deleted would wait for its kill.
+        signal.signal(signal.SIGTERM, lambda *_: context.exit(128 + signal.SIGTERM))
+        wait_for_hardware(
+            functools.partial(look_at_hardware, place),
+            lambda finding: click.echo(report.line(finding), err=True),
+            functools.partial(time.sleep, interval),
+        )
+    found = look(place)
+    findings = mend(place, found).findings if fix else found.findings
+    click.echo(report.document(findings, node_name) if output == "json" else report.text(findings))
+    context.exit(any_failed(findings))
+
+
+def mend(place: Place, found: Look) -> Look:
+    """Write what would mend the runtime's configuration, and look again. Raises UserError."""
+    if found.drop_in is None:
+        return found
+    try:
+        if not write(place.host, found.drop_in):
+            return found  # a file that is read after it says otherwise, and the finding names that one
+    except FixError as error:
+        raise UserError(f"--fix: {error}") from None
+    again = look(place)
+    written = warned("fix", f"{found.drop_in.path} is written and not yet in force", found.drop_in.next_step)
+    return Look((*again.findings, written), again.drop_in)
+
+
+def in_container(environment: Mapping[str, str]) -> bool:
+    """Whether / is a container's own rather than the host's."""
+    return "KUBERNETES_SERVICE_HOST" in environment or any(Path(mark).exists() for mark in _CONTAINER_MARKS)

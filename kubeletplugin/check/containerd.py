@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CDI in containerd's configuration.
+
+What the releases do, from their cmd/containerd/server/config and internal/cri/config (1.7: services/server/config,
+pkg/cri/config):
+
+- 1.7 injects CDI devices only with `enable_cdi = true` in [plugins."io.containerd.grpc.v1.cri"]. 2.x does unless it is
+  false, in [plugins."io.containerd.cri.v1.runtime"] from config version 3 on, and moves it there from the older table.
+- Files named by `imports` are read after the file that names them. Of one plugin's table in two files, 1.7 keeps the
+  later one *whole*, while 2.x merges them key by key. So for 1.7 a drop-in cannot add a key to a table that exists:
+  it would take away everything else in it.
+- A drop-in must not have a higher config version than the main file.
+"""
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .dropin import DropIn
+from .finding import Finding, failed, passed, warned
+from .host import Host, Unreadable
+from .toml_file import TomlFile, array, read_toml, strings
+
+CHECK = "cdi in containerd"
+CONFIGS = (
+    "/etc/containerd/config.toml",
+    "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+    "/var/snap/microk8s/current/args/containerd.toml",
+)
+"""Where distributions keep the main file, the usual place first."""
+DEFAULT_FOLDERS = ("/etc/cdi", "/var/run/cdi")
+
+_OLD, _NEW, _OLDEST = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "cri"
+_IMPORT = "/etc/containerd/conf.d/*.toml"
+_DROP_IN = "99-dra-driver-gpu-cdi.toml"
+_MOST_FILES = 200
+_GENERATED = ("/var/lib/rancher/",)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerdFacts:
+    """The files in the order they are read, the main one first (none: `main` does not exist), what could not be read,
+    and containerd's version, () when unknown. `wanted` is the folder that specs are written to, and `same` gives the
+    path without links of each folder in question.
+    """
+
+    main: str
+    files: tuple[TomlFile, ...]
+    problems: tuple[Unreadable, ...]
+    version: tuple[int, ...]
+    wanted: str
+    same: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def merges(self) -> bool:
+        """Whether tables of two files are merged."""
+        return self.version[:1] >= (2,) or self.config_version >= 3
+
+    @property
+    def config_version(self) -> int:
+        """`version` of the main file; 2 when there is no file, since that is what every release reads."""
+        if not self.files:
+            return 2
+        version = self.files[0].value.get("version", 1)
+        return version if isinstance(version, int) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """A key's value, and the file that sets it, None for the default."""
+
+    value: Any
+    file: TomlFile | None = None
+    table: str = ""
+
+    def place(self, key: str) -> str:
+        """`/etc/containerd/config.toml, line 12`, or the file alone."""
+        if self.file is None:
+            return "the default"
+        line = self.file.line(("plugins", self.table), key)
+        return f"{self.file.path}, line {line}" if line else self.file.path
+
+
+def read_containerd(host: Host, main: str, version: tuple[int, ...], wanted: str) -> ContainerdFacts:
+    """The main file and all that it imports, each once."""
+    files: list[TomlFile] = []
+    problems: list[Unreadable] = []
+    pending, seen = [main], set[str]()
+    while pending and len(seen) < _MOST_FILES:
+        path = pending.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        file = read_toml(host, path)
+        if isinstance(file, TomlFile):
+            files.append(file)
+            pending += _imports(host, file, problems)
+        elif isinstance(file, Unreadable):
+            problems.append(file)
+        elif path != main:
+            problems.append(Unreadable(path, "imported, and missing"))
+    facts = ContainerdFacts(main, tuple(files), tuple(problems), version, wanted)
+    folders = {wanted, *DEFAULT_FOLDERS, *(_settings(facts)[1].value or ())}
+    return ContainerdFacts(
+        main, tuple(files), tuple(problems), version, wanted, {one: host.canonical(one) for one in folders}
+    )
+
+
+def containerd_findings(facts: ContainerdFacts) -> Iterator[Finding]:
+    """Whether CDI is on and reads our folder; what to write where if not."""
+    if facts.problems:
+        for problem in facts.problems:
+            yield warned(CHECK, str(problem), "mend the file; containerd itself may not start with it")
+        return
+    hidden = _hidden(facts)
+    if hidden:
+        yield hidden
+        return
+    enabled, folders = _settings(facts)
+    remedy = _remedy(facts, enabled.value is not True)
+    if enabled.value is None:
+        if facts.version:
+            text = f"{_version(facts)} has CDI off unless {facts.main} has `enable_cdi = true`, and it has not"
+            yield failed(CHECK, text, remedy)
+        else:
+            text = f"{facts.main} does not set enable_cdi: containerd 1.7 has CDI off then, 2.x on"
+            yield warned(CHECK, f"{text}, and which one this is was not to be learnt", f"for 1.7, {remedy}")
+        return
+    if enabled.value is not True:
+        yield failed(CHECK, f"CDI is switched off by enable_cdi ({enabled.place('enable_cdi')})", remedy)
+        return
+    if folders.value is None:
+        place = folders.place("cdi_spec_dirs")
+        yield failed(CHECK, f"cdi_spec_dirs is not a list of folders ({place})", "mend that line")
+    elif not _reads(facts, folders.value):
+        listed = ", ".join(folders.value) or "none"
+        text = f"specs are written to {facts.wanted}, and containerd reads {listed} ({folders.place('cdi_spec_dirs')})"
+        yield failed(CHECK, text, f"{remedy}; or run the plugin with --cdi-root of a folder that it reads")
+    else:
+        yield passed(CHECK, f"on ({enabled.place('enable_cdi')}), reads {facts.wanted}")
+
+
+def containerd_drop_in(facts: ContainerdFacts) -> DropIn | None:
+    """The file that mends what is wrong; None when nothing is, or when only a change of an existing file would."""
+    enabled, folders = _settings(facts)
+    if facts.problems or folders.value is None or (enabled.value is True and _reads(facts, folders.value)):
+        return None
+    if any(facts.main.startswith(folder) for folder in _GENERATED):
+        return None
+    if not facts.files:
+        return DropIn(facts.main, _body(facts, folders.value), "containerd")
+    folder = _imported_folder(facts)
+    replaces = not facts.merges and any(_table(file) is not None for file in _others(facts))
+    if folder is None or replaces:
+        return None
+    return DropIn(posixpath.join(folder, _DROP_IN), _body(facts, folders.value), "containerd")
+
+
+def _settings(facts: ContainerdFacts) -> tuple[_Setting, _Setting]:
+    """enable_cdi (None: nobody says, and the release is unknown or has it off) and cdi_spec_dirs."""
+    default = True if facts.version[:1] >= (2,) or facts.config_version >= 3 else None
+    enabled, folders = _Setting(default), _Setting(DEFAULT_FOLDERS)
+    for file in facts.files:
+        found = _table(file)
+        if found is None:
+            continue
+        name, table = found
+        if not facts.merges:
+            enabled, folders = _Setting(default), _Setting(DEFAULT_FOLDERS)
+        if "enable_cdi" in table:
+            enabled = _Setting(table["enable_cdi"], file, name)
+        if "cdi_spec_dirs" in table:
+            folders = _Setting(strings(table["cdi_spec_dirs"]), file, name)
+    return enabled, folders
+
+
+def _table(file: TomlFile) -> tuple[str, Mapping[str, Any]] | None:
+    """The CRI plugin's table in one file, with its name."""
+    for name in (_NEW, _OLD, _OLDEST):
+        table = file.table("plugins", name)
+        if table is not None:
+            return name, table
+    return None
+
+
+def _reads(facts: ContainerdFacts, folders: Sequence[str]) -> bool:
+    return facts.same.get(facts.wanted, facts.wanted) in {facts.same.get(one, one) for one in folders}
+
+
+def _body(facts: ContainerdFacts, folders: Sequence[str]) -> str:
+    listed = folders if _reads(facts, folders) else (*folders, facts.wanted)
+    version = min(facts.config_version, 3)
+    lines = [f"version = {version}", "", *_lines(facts, listed)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(facts: ContainerdFacts, folders: Sequence[str]) -> list[str]:
+    return [f'[plugins."{_name(facts)}"]', "  enable_cdi = true", f"  cdi_spec_dirs = {array(folders)}"]
+
+
+def _name(facts: ContainerdFacts) -> str:
+    """The plugin's name in a file of the main file's version."""
+    version = facts.config_version
+    return _NEW if version >= 3 else _OLD if version == 2 else _OLDEST
+
+
+def _others(facts: ContainerdFacts) -> list[TomlFile]:
+    """The files without the one that --fix wrote earlier."""
+    return [file for file in facts.files if posixpath.basename(file.path) != _DROP_IN]
+
+
+def _hidden(facts: ContainerdFacts) -> Finding | None:
+    """Our own drop-in must not take the place of a table that was written since."""
+    ours = [file for file in facts.files if file not in _others(facts)]
+    theirs = [file for file in _others(facts) if _table(file) is not None]
+    if facts.merges or not ours or not theirs or not facts.version:
+        return None
+    text = f"{_version(facts)} reads {ours[0].path} in place of the whole table of its plugin in {theirs[-1].path}"
+    return failed(
+        CHECK, text, f"set `enable_cdi = true` in {theirs[-1].path}, remove {ours[0].path}, and restart containerd"
+    )
+
+
+def _imported_folder(facts: ContainerdFacts) -> str | None:
+    """A folder whose every .toml file is imported by the main file."""
+    patterns = strings(facts.files[0].value.get("imports")) or ()
+    for pattern in patterns:
+        folder, name = posixpath.split(posixpath.join(posixpath.dirname(facts.main), pattern))
+        if name in ("*", "*.toml") and "*" not in folder:
+            return folder
+    return None
+
+
+def _remedy(facts: ContainerdFacts, switch: bool) -> str:
+    """What to write, and where."""
+    drop_in = containerd_drop_in(facts)
+    if drop_in is not None:
+        lines = "; ".join(line.strip() for line in drop_in.body.splitlines() if line.strip())
+        return f"run this with --fix, which writes {drop_in.path} ({lines}), and restart containerd"
+    if not facts.files:
+        return "restart containerd"
+    folders = _settings(facts)[1]
+    listed = folders.value or DEFAULT_FOLDERS
+    keys = ["enable_cdi = true"] if switch else []
+    keys += [] if _reads(facts, listed) else [f"cdi_spec_dirs = {array((*listed, facts.wanted))}"]
+    present = [(file, found[0]) for file in facts.files if (found := _table(file))]
+    if not present:
+        where = f'append to {facts.main} [plugins."{_name(facts)}"] with'
+    else:
+        file, name = present[-1]
+        line = file.line(("plugins", name))
+        where = f'in {file.path}, in table [plugins."{name}"]' + (f" (line {line})" if line else "") + ", set"
+    if not facts.merges and present:
+        why = "; --fix leaves this to you, because containerd 1.7 would take a drop-in's table in place of yours"
+    else:
+        why = f"; --fix leaves this to you, because {facts.main} imports no folder (imports = [{_IMPORT!r}])"
+    if any(facts.main.startswith(folder) for folder in _GENERATED):
+        why = f"; {facts.main} is made anew at each start: write this to the template (config-v3.toml.tmpl) beside it"
+    return f"{where} {' and '.join(f'`{key}`' for key in keys)}, and restart containerd{why}"
+
+
+def _version(facts: ContainerdFacts) -> str:
+    return "containerd " + ".".join(map(str, facts.version))
+
+
+def _imports(host: Host, file: TomlFile, problems: list[Unreadable]) -> Iterator[str]:
+    """The paths that a file imports; relative ones are beside it."""
+    value = file.value.get("imports", [])
+    patterns = strings(value)
+    if patterns is None:
+        problems.append(Unreadable(file.path, "imports is not a list of paths"))
+        return
+    for pattern in patterns:
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(file.path), pattern))
+        if "*" not in path:
+            yield path
+            continue
+        if "*" in posixpath.dirname(path):
+            problems.append(Unreadable(file.path, f"imports {pattern}: folders with * are not followed here"))
+            continue
+        matches = host.matches(path)
+        if isinstance(matches, Unreadable):
+            problems.append(matches)
+        else:
+            yield from matches

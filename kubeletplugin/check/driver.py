@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The NVIDIA driver as it is installed: the loaded kernel module, the library, and whether they belong together.
+
+/proc/driver/nvidia/version has two forms, of the closed module (`NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu …`)
+and of the open one (`NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build …`).
+"""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dra_driver.cdi import Root, find_hook_tool
+from dra_driver.gpu.loading import LIBRARY, LIBRARY_DIRECTORIES
+from dra_driver.gpu.options import Hardware
+
+from .finding import Finding, failed, passed, warned
+from .host import Host, Unreadable
+
+MODULE, LIBRARY_CHECK, VERSIONS, HOOK = "driver module", "driver library", "driver versions", "cdi hook"
+
+_OLDEST = (565,)
+_MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)\b")
+_LIBRARY_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFacts:
+    """`module` is the text of `module_path`. `library` is the file that libnvidia-ml.so.1 leads to below
+    `driver_root`, `hook` the program that finishes containers, both None when missing.
+    """
+
+    module: str | Unreadable | None
+    module_path: str
+    library: str | None
+    hook: str | None
+    driver_root: str
+
+    @property
+    def module_version(self) -> str:
+        """`570.86.15`, empty when unknown."""
+        found = _MODULE_VERSION.search(self.module) if isinstance(self.module, str) else None
+        return found[1] if found else ""
+
+    @property
+    def library_version(self) -> str:
+        """`570.86.15`, empty when the name of the file does not tell."""
+        found = _LIBRARY_VERSION.search(self.library or "")
+        return found[1] if found else ""
+
+
+def read_driver(hardware: Hardware) -> DriverFacts:
+    """Look below the driver root and in /proc."""
+    files = Root(hardware.driver_root, str(hardware.host_driver_root))
+    module_path = hardware.proc_root / "driver/nvidia/version"
+    libraries = (files.resolve(posixpath.join("/", folder, LIBRARY)) for folder in LIBRARY_DIRECTORIES)
+    hook = find_hook_tool(files)
+    return DriverFacts(
+        module=Host(hardware.proc_root).read("driver/nvidia/version"),
+        module_path=str(module_path),
+        library=next(filter(None, libraries), None),
+        hook=hook.path if hook else None,
+        driver_root=str(hardware.host_driver_root),
+    )
+
+
+def driver_findings(facts: DriverFacts) -> Iterator[Finding]:
+    """Whether module and library are there, new enough, and of one version."""
+    yield _module(facts)
+    yield _library(facts)
+    module, library = facts.module_version, facts.library_version
+    if module and library and module != library:
+        yield failed(
+            VERSIONS,
+            f"the kernel module is {module}, the library {library}",
+            "the driver was upgraded under a running kernel: unload the old module (no program may use a GPU) and"
+            " `modprobe nvidia`, or restart the node",
+        )
+    elif module and library:
+        yield passed(VERSIONS, f"module and library are both {module}")
+    if facts.hook is None:
+        yield warned(
+            HOOK,
+            f"no nvidia-cdi-hook or nvidia-ctk below {facts.driver_root}; libraries will be mounted under each of"
+            " their names instead",
+            "install nvidia-container-toolkit-base, or name the program with --nvidia-cdi-hook-path",
+        )
+    else:
+        yield passed(HOOK, facts.hook)
+
+
+def _module(facts: DriverFacts) -> Finding:
+    if isinstance(facts.module, Unreadable):
+        return failed(MODULE, str(facts.module), "run as root, and in a container with the host's /proc")
+    if facts.module is None:
+        return failed(
+            MODULE,
+            f"{facts.module_path} is missing: the nvidia kernel module is not loaded",
+            "install NVIDIA's driver and `modprobe nvidia`; with a driver container, wait for it or read its log",
+        )
+    version = facts.module_version
+    if not version:
+        line = facts.module.partition("\n")[0].strip()
+        return warned(MODULE, f"{facts.module_path} names no version: {line!r}", "report this with that line")
+    if tuple(int(part) for part in version.split(".")[:1]) < _OLDEST:
+        return warned(
+            MODULE,
+            f"{version} is older than {_OLDEST[0]}, the oldest that this driver was made for",
+            "upgrade NVIDIA's driver; older ones lack NVML calls, so attributes will be missing",
+        )
+    return passed(MODULE, version)
+
+
+def _library(facts: DriverFacts) -> Finding:
+    if facts.library is None:
+        folders = ", ".join(LIBRARY_DIRECTORIES[:-1])
+        return failed(
+            LIBRARY_CHECK,
+            f"no {LIBRARY} below {facts.driver_root} (in {folders})",
+            "set --nvidia-driver-root (chart: nvidiaDriverRoot) to where the driver is: / for packages,"
+            " /run/nvidia/driver for a driver container, /home/kubernetes/bin/nvidia on GKE",
+        )
+    return passed(LIBRARY_CHECK, posixpath.join(facts.driver_root, facts.library.lstrip("/")))

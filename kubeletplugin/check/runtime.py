@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which container runtime the node has, and what is to be said about it."""
+
+import enum
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .containerd import CONFIGS, ContainerdFacts, containerd_drop_in, containerd_findings, read_containerd
+from .crio import CONFIG, CrioFacts, crio_drop_in, crio_findings, read_crio
+from .dropin import DropIn
+from .finding import Finding, warned
+from .host import Host
+
+CHECK = "container runtime"
+
+
+class Runtime(enum.StrEnum):
+    """A container runtime."""
+
+    CONTAINERD = "containerd"
+    CRI_O = "cri-o"
+
+
+_TRACES = {
+    Runtime.CONTAINERD: ("/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", *CONFIGS),
+    Runtime.CRI_O: ("/run/crio/crio.sock", CONFIG, f"{CONFIG}.d"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFacts:
+    """The configuration of the runtime that is there, None when none was found. `visible` is whether this process sees
+    the host's files at all.
+    """
+
+    configuration: ContainerdFacts | CrioFacts | None = None
+    visible: bool = True
+
+
+def read_runtime(host: Host, reported: str, cdi_root: str, *, visible: bool, config: str | None) -> RuntimeFacts:
+    """`reported` is the Node's containerRuntimeVersion (`containerd://2.1.4`), empty when unknown; `config` the
+    runtime's main file where it is not in the usual place.
+    """
+    if not visible:
+        return RuntimeFacts(visible=False)
+    kind = runtime_of(reported) or _found(host)
+    if kind is Runtime.CONTAINERD:
+        main = config or next((path for path in CONFIGS if host.exists(path)), CONFIGS[0])
+        return RuntimeFacts(read_containerd(host, main, version_of(reported), cdi_root))
+    if kind is Runtime.CRI_O:
+        return RuntimeFacts(read_crio(host, config or CONFIG, cdi_root))
+    return RuntimeFacts()
+
+
+def runtime_of(reported: str) -> Runtime | None:
+    """The runtime that a Node reports; None for another one, or none."""
+    name = reported.partition("://")[0]
+    return Runtime(name) if name in tuple(Runtime) else None
+
+
+def version_of(reported: str) -> tuple[int, ...]:
+    """(2, 1, 4) of `containerd://v2.1.4-k3s1`; () when it is not told."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", reported.partition("://")[2])
+    return tuple(map(int, found[1].split("."))) if found else ()
+
+
+def runtime_findings(facts: RuntimeFacts) -> Iterator[Finding]:
+    """Whether the runtime will find our CDI specs."""
+    if not facts.visible:
+        yield warned(
+            CHECK,
+            "its configuration is not to be seen from this container",
+            "mount the host's / read-only and name it with --host-root, or run this on the host",
+        )
+    elif isinstance(facts.configuration, ContainerdFacts):
+        yield from containerd_findings(facts.configuration)
+    elif isinstance(facts.configuration, CrioFacts):
+        yield from crio_findings(facts.configuration)
+    else:
+        yield warned(
+            CHECK,
+            "neither containerd nor CRI-O was found",
+            "see that the runtime has CDI enabled and reads --cdi-root; with --kubeconfig and --node-name the Node"
+            " tells which it is",
+        )
+
+
+def drop_in(facts: RuntimeFacts) -> DropIn | None:
+    """What --fix writes; None when nothing is to be mended that way."""
+    if isinstance(facts.configuration, ContainerdFacts):
+        return containerd_drop_in(facts.configuration)
+    return crio_drop_in(facts.configuration) if facts.configuration else None
+
+
+def _found(host: Host) -> Runtime | None:
+    """The only runtime that left files on the host."""
+    there = [runtime for runtime, paths in _TRACES.items() if any(map(host.exists, paths))]
+    return there[0] if len(there) == 1 else None

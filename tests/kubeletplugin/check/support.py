@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts in a folder, and findings by name."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from kubeletplugin.check.finding import Finding, Level
+from kubeletplugin.check.host import Host
+
+
+def make_host(root: Path, files: Mapping[str, str]) -> Host:
+    """A host with these files; /var/run leads to /run by an absolute link, as on every distribution."""
+    (root / "run").mkdir(parents=True)
+    (root / "var").mkdir()
+    (root / "var/run").symlink_to("/run")
+    for path, text in files.items():
+        file = root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return Host(root)
+
+
+def levels(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    """(check, level) of each."""
+    return [(finding.check, str(finding.level)) for finding in findings]
+
+
+def only(findings: Iterable[Finding]) -> Finding:
+    """The one that there is."""
+    (finding,) = findings
+    return finding
+
+
+def of_level(findings: Iterable[Finding], level: Level) -> list[str]:
+    """The checks that came out so."""
+    return [finding.check for finding in findings if finding.level is level]

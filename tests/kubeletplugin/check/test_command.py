@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command as somebody types it, on a simulated node of a host in a folder."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.gpu.nvml import Return
+from kubeletplugin.check.containerd import CONFIGS
+from kubeletplugin.check.finding import Finding, failed, passed
+from kubeletplugin.check.look import wait_for_hardware
+from kubeletplugin.check.report import document, line, text
+from tests.support.nodes import make_node
+
+from .support import make_host
+
+RUN = "from dra_driver.command import run; from kubeletplugin.check.command import check; run(check)"
+IMPORTING = 'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n'
+OFF = IMPORTING + '[plugins."io.containerd.cri.v1.runtime"]\n  enable_cdi = false\n'
+DROP_IN = "etc/containerd/conf.d/99-dra-driver-gpu-cdi.toml"
+
+
+class Node:
+    """A host whose kubelet has made its folders, and its simulated GPUs."""
+
+    def __init__(self, folder: Path, containerd: str = IMPORTING) -> None:
+        self.host = folder / "host"
+        make_host(self.host, {CONFIGS[0]: containerd})
+        for name in ("plugins", "plugins_registry"):
+            (self.host / "var/lib/kubelet" / name).mkdir(parents=True)
+        self.hardware = make_node(folder / "gpus", "h100x8").node
+        self.environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "SIMULATED_ROOT": str(folder / "gpus")}
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-c", RUN, "--host-root", str(self.host), "--node-name", "node-a", *arguments]
+
+    def check(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            self.command(*arguments), env=self.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def findings(output: str) -> dict[str, str]:
+    return {one["check"]: one["level"] for one in json.loads(output)["findings"]}
+
+
+def test_a_node_that_is_ready_exits_with_0(node: Node) -> None:
+    done = node.check()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAIL" not in done.stdout
+    assert "PASS  nvml: driver 570.158.01, CUDA 12.8\n" in done.stdout
+    assert "PASS  cdi in containerd: on (the default), reads /var/run/cdi\n" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("0 fail")
+
+
+def test_a_node_that_is_not_ready_exits_with_1_and_says_what_to_do(node: Node) -> None:
+    node.hardware.unload_driver(Return.DRIVER_NOT_LOADED)
+    (node.host / "var/lib/kubelet/plugins_registry").rmdir()
+    done = node.check()
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert (
+        "FAIL  nvml: does not answer: nvmlInitWithFlags: DRIVER_NOT_LOADED\n      to do: `modprobe nvidia`"
+        in done.stdout
+    )
+    assert "FAIL  kubelet plugin registry: /var/lib/kubelet/plugins_registry: missing\n" in done.stdout
+
+
+def test_json_has_every_finding(node: Node) -> None:
+    done = node.check("--output", "json")
+    value: dict[str, Any] = json.loads(done.stdout)
+    assert (value["node"], value["ok"]) == ("node-a", True)
+    assert findings(done.stdout)["nvml"] == "pass"
+    assert all(set(one) == {"check", "level", "text", "remedy"} for one in value["findings"])
+
+
+def test_fix_enables_cdi_by_a_new_file_and_says_what_is_left_to_do(tmp_path: Path) -> None:
+    node = Node(tmp_path, OFF)
+    assert "FAIL  cdi in containerd: CDI is switched off" in node.check().stdout
+    assert not (node.host / DROP_IN).exists()
+    done = node.check("--fix")
+    assert done.returncode == 0
+    assert (node.host / CONFIGS[0].lstrip("/")).read_text(encoding="utf-8") == OFF
+    assert f"WARN  fix: /{DROP_IN} is written and not yet in force\n" in done.stdout
+    assert "systemctl restart containerd" in done.stdout
+    first = (node.host / DROP_IN).read_bytes()
+    again = node.check("--fix")
+    assert "WARN  fix" not in again.stdout
+    assert (node.host / DROP_IN).read_bytes() == first
+    (node.host / DROP_IN).unlink()
+    assert node.check().returncode == 1
+
+
+def test_fix_does_not_touch_a_file_of_somebody_else(tmp_path: Path) -> None:
+    node = Node(tmp_path, OFF)
+    (node.host / DROP_IN).parent.mkdir()
+    (node.host / DROP_IN).write_text("version = 3\n", encoding="utf-8")
+    done = node.check("--fix")
+    assert done.returncode == 1
+    assert "was not written by this command" in done.stderr
+    assert (node.host / DROP_IN).read_text(encoding="utf-8") == "version = 3\n"
+
+
+def test_wait_ends_when_the_driver_is_there(node: Node) -> None:
+    node.hardware.unload_driver(Return.DRIVER_NOT_LOADED)
+    with subprocess.Popen(
+        node.command("--wait", "--interval", "0.1"),
+        env=node.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        while "DRIVER_NOT_LOADED" not in process.stderr.readline():
+            pass
+        node.hardware.load_driver()
+        output, rest = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "PASS  nvml" in rest
+    assert "DRIVER_NOT_LOADED" not in rest
+    assert "PASS  nvml" in output
+
+
+def test_wait_ends_when_the_pod_is_deleted(node: Node) -> None:
+    node.hardware.unload_driver(Return.DRIVER_NOT_LOADED)
+    with subprocess.Popen(
+        node.command("--wait"), env=node.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        while "DRIVER_NOT_LOADED" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert output == ""
+
+
+def test_waiting_says_each_change_once() -> None:
+    absent, present = failed("nvml", "no", "wait"), passed("nvml", "yes")
+    module = passed("driver module", "570")
+    looks = iter([[absent], [absent], [module, absent], [absent], [module, present]])
+    said: list[Finding] = []
+    pauses: list[None] = []
+
+    def look() -> Sequence[Finding]:
+        return next(looks)
+
+    wait_for_hardware(look, said.append, lambda: pauses.append(None))
+    assert said == [absent, module, module, present]
+    assert len(pauses) == 4
+
+
+def test_a_finding_is_a_line_with_what_to_do_below() -> None:
+    assert line(passed("a", "fine")) == "PASS  a: fine"
+    assert line(failed("a", "broken", "mend it")) == "FAIL  a: broken\n      to do: mend it"
+    assert text([passed("a", "fine"), failed("b", "broken", "mend it")]).endswith("\n1 pass, 0 warn, 1 fail")
+    assert json.loads(document([failed("b", "broken", "mend it")], "n"))["ok"] is False
+
+
+def test_fix_does_not_claim_to_help_where_a_later_file_says_otherwise(tmp_path: Path) -> None:
+    node = Node(tmp_path, IMPORTING)
+    later = node.host / "etc/containerd/conf.d/zz.toml"
+    later.parent.mkdir()
+    later.write_text('version = 3\n[plugins."io.containerd.cri.v1.runtime"]\nenable_cdi = false\n', encoding="utf-8")
+    node.check("--fix")
+    done = node.check("--fix")
+    assert done.returncode == 1
+    assert "WARN  fix" not in done.stdout
+    assert "switched off by enable_cdi (/etc/containerd/conf.d/zz.toml, line 3)" in done.stdout

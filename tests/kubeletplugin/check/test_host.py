@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host's files, seen below another folder."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kubeletplugin.check.host import Folder, Host, Unreadable
+
+from .support import make_host
+
+
+def test_absolute_links_stay_on_the_host(tmp_path: Path) -> None:
+    host = make_host(tmp_path, {"/run/cdi/a.json": "{}"})
+    assert host.read("/var/run/cdi/a.json") == "{}"
+    assert host.here("/var/run/cdi") == tmp_path / "run/cdi"
+
+
+@pytest.mark.parametrize(
+    ("path", "canonical"),
+    [
+        ("/var/run/cdi", "/run/cdi"),  # not there yet, below a link
+        ("/run//cdi/../cdi", "/run/cdi"),
+        ("/", "/"),
+        ("/nothing/like/it", "/nothing/like/it"),
+    ],
+)
+def test_a_path_is_the_same_by_whichever_way_it_is_written(tmp_path: Path, path: str, canonical: str) -> None:
+    assert make_host(tmp_path, {}).canonical(path) == canonical
+
+
+def test_a_missing_file_is_none_and_one_that_is_no_text_tells_why(tmp_path: Path) -> None:
+    host = make_host(tmp_path, {"/etc/file": "x"})
+    assert host.read("/etc/missing") is None
+    assert host.read("/etc/file/below") is None
+    assert host.read("/etc") == Unreadable("/etc", "Is a directory")
+    (tmp_path / "etc/binary").write_bytes(b"ab\xff")
+    assert str(host.read("/etc/binary")) == "/etc/binary cannot be read: not UTF-8 at byte 2"
+    (tmp_path / "etc/huge").write_bytes(b" " * (5 << 20))
+    assert host.read("/etc/huge") == Unreadable("/etc/huge", "larger than 4 MiB")
+
+
+def test_a_pattern_stands_for_the_files_of_its_folder_in_order(tmp_path: Path) -> None:
+    host = make_host(tmp_path, {"/etc/d/b.toml": "", "/etc/d/a.toml": "", "/etc/d/a.txt": "", "/etc/d/e/c.toml": ""})
+    assert host.matches("/etc/d/*.toml") == ["/etc/d/a.toml", "/etc/d/b.toml"]
+    assert host.matches("/etc/none/*.toml") == []
+
+
+def test_a_folder_tells_whether_files_can_be_made_in_it(tmp_path: Path) -> None:
+    host = make_host(tmp_path, {"/etc/file": ""})
+    assert host.folder("/run") == Folder("/run", exists=True)
+    assert host.folder("/missing") == Folder("/missing", exists=False)
+    assert host.folder("/etc/file") == Folder("/etc/file", exists=False, problem="not a folder")
+
+
+def test_a_folder_of_somebody_else_is_not_writable(tmp_path: Path) -> None:
+    host = make_host(tmp_path, {})
+    (tmp_path / "run").chmod(0o555)
+    if os.access(tmp_path / "run", os.W_OK):
+        pytest.skip("this user may write everywhere")
+    assert host.folder("/run").problem == "not writable for this process"
+
+
+def test_only_the_hosts_own_root_is_its_own() -> None:
+    assert Host(Path("/")).is_own
+    assert not Host(Path("/run")).is_own

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Static scans of what ships: every finding is explained where it is, or in docs/security.md for all places.
+
+checkov, which is too large to be installed for every test run, is run when it is on PATH, as by `make scan`.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("dra_driver", "controller", "kubeletplugin")
+SECURITY = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+MANIFESTS = ROOT / "tests/charts/golden/defaults.yaml"
+NO_PASSWORDS = ("''", "'pass'")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What bandit says of the lines `first` to `last` of a file."""
+
+    rule: str
+    text: str
+    file: str
+    first: int
+    last: int
+
+
+@pytest.fixture(scope="module")
+def bandit(tmp_path_factory: pytest.TempPathFactory) -> list[Finding]:
+    """bandit's findings."""
+    pytest.importorskip("bandit", reason="bandit is not installed")
+    output = tmp_path_factory.mktemp("bandit") / "findings.json"
+    command = [sys.executable, "-m", "bandit", "--quiet", "--recursive", "--format", "json", "--output", str(output)]
+    done = subprocess.run([*command, *PACKAGES], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert output.exists(), done.stderr
+    answer = json.loads(output.read_text(encoding="utf-8"))
+    assert answer["errors"] == []
+    assert answer["metrics"]["_totals"]["loc"] > 10_000
+    return [
+        Finding(one["test_id"], one["issue_text"], one["filename"], min(one["line_range"]), max(one["line_range"]))
+        for one in answer["results"]
+    ]
+
+
+def explained(heading: str) -> set[str]:
+    """The findings in the table below a heading of docs/security.md."""
+    section = SECURITY.split(f"\n### {heading}\n", 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
+    return {name for cell in cells for name in re.findall(r"\b(?:B\d+|CKV\w+)\b", cell)}
+
+
+def is_explained_there(finding: Finding) -> bool:
+    """Whether one of its lines says why: `# noqa: S603 - …` for B603."""
+    lines = (ROOT / finding.file).read_text(encoding="utf-8").splitlines()[finding.first - 1 : finding.last]
+    return any(re.search(rf"# noqa: [\w, ]*\bS{finding.rule[1:]}\b", line) for line in lines)
+
+
+@pytest.mark.timeout(300)
+def test_every_finding_of_bandit_is_explained(bandit: list[Finding]) -> None:
+    everywhere = explained("bandit")
+    passwords = {"B105", "B106", "B107"}
+    open_findings = [
+        one
+        for one in bandit
+        if not is_explained_there(one)
+        and one.rule not in everywhere - passwords
+        and not (one.rule in passwords and one.text.endswith(NO_PASSWORDS))
+    ]
+    assert open_findings == []
+
+
+def test_nothing_is_explained_that_bandit_does_not_find(bandit: list[Finding]) -> None:
+    assert explained("bandit") <= {one.rule for one in bandit}
+
+
+def test_nothing_is_hidden_from_bandit() -> None:
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    assert not [path for path in files if re.search(r"#\s*nosec\b", path.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.skipif(shutil.which("checkov") is None, reason="checkov is not installed")
+def test_every_finding_of_checkov_is_explained_and_found() -> None:
+    found = checkov(MANIFESTS, "kubernetes") | checkov(ROOT / "Dockerfile", "dockerfile")
+    assert found == explained("checkov")
+
+
+def checkov(file: Path, framework: str) -> set[str]:
+    """What checkov complains about."""
+    command = ["checkov", "--file", str(file), "--framework", framework, "--output", "json", "--skip-download"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.stdout, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["summary"]["passed"] > 0
+    return {one["check_id"] for one in answer["results"]["failed_checks"]}

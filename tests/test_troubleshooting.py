@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every text that docs/troubleshooting.md explains is one that the code still says."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+FOREIGN = re.compile(r" \(containerd's\)$")
+HOLE = "\0"
+
+
+def quoted() -> Iterator[str]:
+    """The texts in the page's headings; two backquotes stand for one."""
+    for heading in re.findall(r"^### (.+)$", PAGE, re.MULTILINE):
+        if not FOREIGN.search(heading):
+            match = re.fullmatch(r"`(.+)`", heading)
+            assert match, f"{heading!r} is not one quoted text"
+            yield match[1].replace("``", "`")
+
+
+def template(node: ast.expr) -> str:
+    """The text of a literal, with a hole for each value that is put into it."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else HOLE
+    if isinstance(node, ast.JoinedStr):
+        return "".join(template(part) for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return template(node.left) + template(node.right)
+    return HOLE
+
+
+@cache
+def templates() -> tuple[str, ...]:
+    """Those of every literal in what we ship, docstrings aside."""
+    paths = [
+        path for package in ("dra_driver", "controller", "kubeletplugin") for path in (ROOT / package).rglob("*.py")
+    ]
+    return tuple(template(node) for path in paths for node in literals(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def literals(node: ast.AST) -> Iterator[ast.expr]:
+    """The texts in a tree, each as a whole."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+            continue  # a docstring
+        if isinstance(child, ast.Constant | ast.JoinedStr | ast.BinOp):
+            yield child
+        yield from literals(child)
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """A literal whose fixed words are those of `text`; where it has `…`, anything may be."""
+    return re.compile(".*".join(re.escape(part) for part in text.split("…")), re.DOTALL)
+
+
+@pytest.mark.parametrize("text", list(quoted()))
+def test_a_text_that_is_explained_is_said_somewhere(text: str) -> None:
+    assert any(pattern(text).search(one) for one in templates()), text
+
+
+def test_a_text_that_nobody_says_is_noticed() -> None:
+    assert not any(pattern("claim … was taken by the cat").search(one) for one in templates())
+
+
+def test_no_text_is_explained_twice() -> None:
+    texts = list(quoted())
+    assert sorted(set(texts)) == sorted(texts)
