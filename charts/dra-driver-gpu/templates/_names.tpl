@@ -1,0 +1,121 @@
+{{- /* SPDX-License-Identifier: Apache-2.0
+Names, labels, and what the cluster is like. */ -}}
+{{- define "dra-driver-gpu.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 45 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 45 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 45 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "dra-driver-gpu.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
+{{- /* (root, component) */ -}}
+{{- define "dra-driver-gpu.selectorLabels" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- /* (root, component) */ -}}
+{{- define "dra-driver-gpu.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "dra-driver-gpu.selectorLabels" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
+{{- end -}}
+
+{{- /* (root, component): the metadata of an object in the release's namespace */ -}}
+{{- define "dra-driver-gpu.metadata" -}}
+name: {{ include "dra-driver-gpu.fullname" (index . 0) }}-{{ index . 1 }}
+namespace: {{ include "dra-driver-gpu.namespace" (index . 0) }}
+labels: {{- include "dra-driver-gpu.labels" . | nindent 2 }}
+{{- end -}}
+
+{{- /* (root, component): the metadata of an object of the cluster; two releases may have one name */ -}}
+{{- define "dra-driver-gpu.clusterMetadata" -}}
+name: {{ include "dra-driver-gpu.clusterName" . }}
+labels: {{- include "dra-driver-gpu.labels" . | nindent 2 }}
+{{- end -}}
+
+{{- define "dra-driver-gpu.clusterName" -}}
+{{- $root := index . 0 -}}
+{{- include "dra-driver-gpu.fullname" $root }}-{{ index . 1 }}.{{ include "dra-driver-gpu.namespace" $root -}}
+{{- end -}}
+
+{{- /* (root, suffix) */ -}}
+{{- define "dra-driver-gpu.serviceAccountName" -}}
+{{- $root := index . 0 -}}
+{{- default (include "dra-driver-gpu.fullname" $root) $root.Values.serviceAccount.name }}-{{ index . 1 -}}
+{{- end -}}
+
+{{- define "dra-driver-gpu.webhookServiceAccountName" -}}
+{{- default (printf "%s-webhook" (include "dra-driver-gpu.fullname" .)) .Values.webhook.serviceAccount.name -}}
+{{- end -}}
+
+{{- define "dra-driver-gpu.image" -}}
+{{- $tag := default .Chart.AppVersion .Values.image.tag -}}
+{{- with .Values.image.digest -}}
+{{- printf "%s:%s@%s" $.Values.image.repository $tag . -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository $tag -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* (root, constraint): "true" when the cluster's Kubernetes fulfils it */ -}}
+{{- define "dra-driver-gpu.kubernetes" -}}
+{{- if semverCompare (index . 1) (index . 0).Capabilities.KubeVersion.Version }}true{{ end -}}
+{{- end -}}
+
+{{- define "dra-driver-gpu.onGKE" -}}
+{{- if contains "-gke." .Capabilities.KubeVersion.Version }}true{{ end -}}
+{{- end -}}
+
+{{- define "dra-driver-gpu.onOpenShift" -}}
+{{- if .Capabilities.APIVersions.Has "security.openshift.io/v1/SecurityContextConstraints" }}true{{ end -}}
+{{- end -}}
+
+{{- /* The newest version of resource.k8s.io that release and API server both have. A plain `helm template` knows no
+cluster and takes every version for served, so the release decides, too. */ -}}
+{{- define "dra-driver-gpu.resourceVersion" -}}
+{{- $found := .Values.resourceApiVersion -}}
+{{- range $version, $since := dict "v1beta1" ">=1.32-0" "v1beta2" ">=1.33-0" "v1" ">=1.34-0" -}}
+{{- if and (not $.Values.resourceApiVersion) (include "dra-driver-gpu.kubernetes" (list $ $since)) ($.Capabilities.APIVersions.Has (printf "resource.k8s.io/%s" $version)) -}}
+{{- if or (not $found) (eq $version "v1") (eq $found "v1beta1") -}}{{- $found = $version -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $found | required "the cluster serves no version of resource.k8s.io that this chart knows: v1 is on by default from Kubernetes 1.34; before, start kube-apiserver with --feature-gates=DynamicResourceAllocation=true and --runtime-config=resource.k8s.io/v1beta1=true" -}}
+{{- end -}}
+
+{{- /* Where the driver is on the host. */ -}}
+{{- define "dra-driver-gpu.driverRoot" -}}
+{{- if .Values.nvidiaDriverRoot -}}
+{{- .Values.nvidiaDriverRoot -}}
+{{- else if include "dra-driver-gpu.onGKE" . -}}
+/home/kubernetes/bin/nvidia
+{{- else if .Capabilities.APIVersions.Has "nvidia.com/v1/ClusterPolicy" -}}
+{{- $root := "/" -}}
+{{- range (lookup "nvidia.com/v1" "ClusterPolicy" "" "").items -}}
+{{- if dig "spec" "driver" "enabled" true . -}}
+{{- $root = dig "spec" "hostPaths" "driverInstallDir" "/run/nvidia/driver" . -}}
+{{- end -}}
+{{- end -}}
+{{- $root -}}
+{{- else -}}
+/
+{{- end -}}
+{{- end -}}
+
+{{- /* (address): its port */ -}}
+{{- define "dra-driver-gpu.port" -}}
+{{- regexFind "[0-9]+$" (index . 0) -}}
+{{- end -}}

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dra-webhook command: judges configurations for the API server."""
+
+import logging
+import queue
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from dra_driver import __version__
+from dra_driver.command import UserError, logging_options, run, version_option
+
+from .server import serving
+from .tls import TlsError, TlsFiles
+
+log = logging.getLogger(__name__)
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option(
+    "--tls-cert-file",
+    type=_FILE,
+    required=True,
+    envvar="TLS_CERT_FILE",
+    show_envvar=True,
+    help="The certificate to serve with (PEM); read anew when it changes.",
+)
+@click.option(
+    "--tls-private-key-file",
+    type=_FILE,
+    required=True,
+    envvar="TLS_PRIVATE_KEY_FILE",
+    show_envvar=True,
+    help="The certificate's key (PEM).",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=443,
+    show_default=True,
+    envvar="PORT",
+    show_envvar=True,
+    help="Where to serve; 0 takes any free port.",
+)
+@logging_options
+@version_option
+def webhook(tls_cert_file: Path, tls_private_key_file: Path, port: int) -> None:
+    """Refuse ResourceClaims, templates and DeviceClasses whose configuration for driver gpu.nvidia.com is wrong."""
+    try:
+        tls = TlsFiles(tls_cert_file, tls_private_key_file)
+    except TlsError as error:
+        raise UserError(str(error)) from None
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()  # which a signal handler may put to at any moment
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: signals.put(number))
+    with serving("", port, tls) as bound:
+        log.info("started", extra={"version": __version__, "port": bound})
+        signals.get()
+    log.info("stopped")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    run(webhook, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AdmissionReview (admission.k8s.io/v1) of an object with opaque configurations -> the answer. Pure.
+
+Only what a request brings is judged: an update that leaves a configuration as it is passes whatever that says, so that
+finalizers can be removed and objects deleted that were there before the webhook was, or before a rule of it was.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from dra_driver import DRIVER_NAME
+from dra_driver.config import ConfigError, decode_config
+from dra_driver.resource import OpaqueConfiguration
+from dra_driver.resource.codec import DecodeError, Fields
+
+JSON = dict[str, Any]
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+
+_CONFIGURED: Final[Mapping[str, tuple[str, ...]]] = {
+    "ResourceClaim": ("spec", "devices"),
+    "ResourceClaimTemplate": ("spec", "spec", "devices"),
+    "DeviceClass": ("spec",),
+}
+"""Kind -> where its `config` is, in every version of resource.k8s.io."""
+
+_JUDGED: Final = ("CREATE", "UPDATE")
+_UNPROCESSABLE: Final = 422
+
+
+class ReviewError(ValueError):
+    """What was sent is no AdmissionReview that can be answered; the text says what is wrong with it."""
+
+
+def answer(review: object) -> JSON:
+    """The AdmissionReview to send back. Raises ReviewError."""
+    try:
+        fields = Fields(review)
+        version, kind = fields.required_text("apiVersion"), fields.required_text("kind")
+        if (version, kind) != (API_VERSION, KIND):
+            raise ReviewError(f"must be an {KIND} of {API_VERSION}, not {kind} of {version}")
+        request = fields.required_object("request")
+        uid = request.required_text("uid")
+        found = problems(
+            request.required_object("kind").required_text("kind"),
+            request.required_text("operation"),
+            request.raw_object("object") or {},
+            request.raw_object("oldObject") or {},
+        )
+    except DecodeError as error:
+        raise ReviewError(str(error)) from None
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": {"uid": uid, **_response(found)}}
+
+
+def problems(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the configurations for this driver that an object brings, each with its field.
+
+    `old` is the object before an update. Raises DecodeError when an object has no form that the API would let through.
+    """
+    if operation not in _JUDGED or kind not in _CONFIGURED or (value.get("metadata") or {}).get("deletionTimestamp"):
+        return []
+    known = [config for _, config in _configs(kind, old)]
+    return [
+        problem
+        for path, config in _configs(kind, value)
+        if config not in known and config.get("driver") == DRIVER_NAME
+        for problem in _problem(path, config.get("parameters"))
+    ]
+
+
+def _configs(kind: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(path, opaque configuration) of each, whichever driver it is for."""
+    inner: Fields | None = Fields(value)
+    for step in _CONFIGURED[kind]:
+        inner = inner.object(step) if inner is not None else None
+    for index, entry in enumerate(inner.array("config") if inner is not None else ()):
+        path = ".".join((*_CONFIGURED[kind], f"config[{index}]"))
+        opaque = Fields(entry, path).raw_object("opaque")
+        if opaque is not None:
+            yield f"{path}.opaque.parameters", opaque
+
+
+def _problem(path: str, parameters: object) -> Iterator[str]:
+    if not isinstance(parameters, dict):
+        yield f"{path}: must be an object"
+        return
+    try:
+        decode_config(OpaqueConfiguration(DRIVER_NAME, parameters))
+    except ConfigError as error:
+        cause = error.__context__  # which knows the field
+        if isinstance(cause, DecodeError):
+            yield f"{path}.{cause}" if cause.path else f"{path}: {cause}"
+        else:
+            yield f"{path}: {error}"
+
+
+def _response(found: list[str]) -> JSON:
+    if not found:
+        return {"allowed": True}
+    count = "configuration" if len(found) == 1 else "configurations"
+    message = f"{len(found)} {count} for {DRIVER_NAME} cannot be used: {'; '.join(found)}"
+    return {"allowed": False, "status": {"code": _UNPROCESSABLE, "reason": "Invalid", "message": message}}

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CEL of admission policies and webhooks, evaluated with cel-python instead of an API server.
+
+Our own CEL has the environment of device selectors only, where there is no `object` and no `request`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import celpy
+from celpy.adapter import json_to_cel
+
+
+def evaluate(expression: str, known: Mapping[str, Any]) -> Any:
+    """What an expression gives; `known` has JSON by variable, and what other expressions gave."""
+    environment = celpy.Environment()
+    context: Any = {name: json_to_cel(value) for name, value in known.items()}
+    return environment.program(environment.compile(expression)).evaluate(context)

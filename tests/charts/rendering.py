@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart, rendered by Helm's own engine as for a cluster of a given Kubernetes release."""
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import yaml
+from helm_python import _native
+
+JSON = dict[str, Any]
+
+CHART = Path(__file__).parents[2] / "charts/dra-driver-gpu"
+NAMESPACE = "dra-driver-gpu"
+MINORS = (32, 33, 34, 35, 36, 37)
+NEWEST = MINORS[-1]
+VALUES: Mapping[str, JSON] = {
+    path.name.removesuffix("-values.yaml"): yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in sorted((CHART / "ci").glob("*-values.yaml"))
+}
+SINCE: Mapping[str, int] = {"extended-resources": 34}
+"""The first minor release that values are for, where that is not the oldest."""
+RENDERINGS = [(name, minor) for name in VALUES for minor in MINORS if minor >= SINCE.get(name, MINORS[0])]
+
+
+def merged(base: Mapping[str, Any], other: Mapping[str, Any]) -> JSON:
+    """`other` over `base`, as Helm merges values."""
+    result = dict(base)
+    for key, value in other.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+@lru_cache(maxsize=1)
+def chart() -> helm_python.Chart:
+    """The chart, loaded once."""
+    return helm_python.Chart.load(CHART)
+
+
+def render_files(
+    values: JSON, minor: int = NEWEST, *, version: str = "", apis: Iterable[str] = (), namespace: str = NAMESPACE
+) -> dict[str, str]:
+    """File -> text, for Kubernetes 1.`minor` (or exactly `version`) with more `apis` than its own. Raises HelmError."""
+    options = {
+        "name": "release",
+        "namespace": namespace,
+        "kube_version": version or f"v1.{minor}.0",
+        "api_versions": list(apis),
+    }
+    # Chart.render has no parameters for what Helm's engine calls capabilities; the function below it has.
+    text = _native.call_string("helm_render", chart()._raw(), json.dumps(values), json.dumps(options))
+    files: dict[str, str] = json.loads(text)
+    return {name.removeprefix("dra-driver-gpu/templates/"): text for name, text in files.items()}
+
+
+def render(values: JSON, minor: int = NEWEST, **options: Any) -> list[JSON]:
+    """The objects, hooks included."""
+    files = render_files(values, minor, **options)
+    texts = (text for name, text in sorted(files.items()) if name.endswith(".yaml"))
+    return [value for text in texts for value in yaml.safe_load_all(text) if value]
+
+
+def find(objects: Iterable[JSON], kind: str, name: str = "") -> JSON:
+    """The one object of a kind whose name has `name` in it."""
+    (found,) = (one for one in objects if one["kind"] == kind and name in one["metadata"]["name"])
+    return found
+
+
+def refusal(values: JSON, minor: int = NEWEST, **options: Any) -> str:
+    """Why Helm does not render these values."""
+    try:
+        chart().validate_schema(values)
+        render_files(values, minor, **options)
+    except helm_python.HelmError as error:
+        return str(error)
+    raise AssertionError(f"rendered although {values} cannot work")

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node's driver may write for its own node only.
+
+The policies' CEL is evaluated here with cel-python, which stands in for an API server: the embedded one stores
+policies without effect. With KUBEBUILDER_ASSETS, a real one enforces them on tokens of pods.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dra_driver import DRIVER_NAME
+from dra_driver.cluster import NODES, ApiClient, Kind, StatusError
+from dra_driver.sandbox.apiserver.auth.users import NODE_NAME
+from tests.support.apiserver import ASSETS, CLAIMS, SLICES, connect
+from tests.support.waiting import wait_for
+
+from .cel import evaluate
+from .rendering import JSON, NAMESPACE, find, render
+
+OBJECTS = render({})
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:release-dra-driver-gpu-kubeletplugin"
+
+
+def policy(name: str) -> JSON:
+    """The spec of a policy."""
+    found: JSON
+    (found,) = (
+        one["spec"] for one in OBJECTS if one["kind"] == "ValidatingAdmissionPolicy" and name in one["metadata"]["name"]
+    )
+    return found
+
+
+def slice_of(node: str | None, *, pool: str = "", driver: str = DRIVER_NAME) -> JSON:
+    spec = {"driver": driver, "pool": {"name": pool or str(node), "generation": 1, "resourceSliceCount": 1}}
+    where = {"allNodes": True} if node is None else {"nodeName": node}
+    return {
+        "apiVersion": SLICES.api_version,
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"slice-{node}".lower()},
+        "spec": {**spec, **where, "devices": [{"name": "gpu-0"}]},
+    }
+
+
+def claim_with(**status: Any) -> JSON:
+    return {"spec": {}, **({"status": status} if status else {})}
+
+
+def device(pool: str, text: str = "", driver: str = DRIVER_NAME) -> JSON:
+    return {"driver": driver, "pool": pool, "device": "gpu-0", **({"data": {"text": text}} if text else {})}
+
+
+# By evaluation
+
+
+def verdict(spec: JSON, operation: str, value: JSON | None, old: JSON | None, user: JSON) -> str | None:
+    """Why the policy denies a request; None when it does not, or is not about it."""
+    variables: JSON = {}
+    known = {
+        "request": {"operation": operation, "userInfo": user},
+        "object": value,
+        "oldObject": old,
+        "variables": variables,
+    }
+    if not all(evaluate(one["expression"], known) for one in spec["matchConditions"]):
+        return None
+    for one in spec["variables"]:
+        variables[one["name"]] = evaluate(one["expression"], known)
+    for one in spec["validations"]:
+        if not evaluate(one["expression"], known):
+            return str(one["message"] if "message" in one else evaluate(one["messageExpression"], known))
+    return None
+
+
+def driver_on(node: str | None) -> JSON:
+    return {"username": ACCOUNT, **({"extra": {NODE_NAME: [node]}} if node else {})}
+
+
+A, B = slice_of("a"), slice_of("b")
+OTHERS = "the driver on node a may write the ResourceSlices of that node only"
+ONLY_OURS = "the driver on node a may write slices of driver gpu.nvidia.com and pool a only"
+UNKNOWN = "the token of the driver's service account does not say on which node its pod is"
+
+
+@pytest.mark.parametrize(
+    ("operation", "value", "old", "node", "expected"),
+    [
+        ("CREATE", A, None, "a", None),
+        ("UPDATE", A, A, "a", None),
+        ("DELETE", None, A, "a", None),
+        ("CREATE", B, None, "a", OTHERS),
+        ("UPDATE", B, B, "a", OTHERS),
+        ("UPDATE", A, B, "a", OTHERS),
+        ("UPDATE", B, A, "a", OTHERS),
+        ("DELETE", None, B, "a", OTHERS),
+        ("CREATE", slice_of(None), None, "a", OTHERS),
+        ("CREATE", slice_of("a", pool="b"), None, "a", ONLY_OURS),
+        ("CREATE", slice_of("a", driver="other.example.com"), None, "a", ONLY_OURS),
+        ("DELETE", None, slice_of("a", driver="other.example.com"), "a", ONLY_OURS),
+        ("CREATE", A, None, None, UNKNOWN),
+        ("DELETE", None, A, None, UNKNOWN),
+    ],
+)
+def test_a_driver_writes_the_slices_of_its_own_node_only(
+    operation: str, value: JSON | None, old: JSON | None, node: str | None, expected: str | None
+) -> None:
+    assert verdict(policy("resourceslices"), operation, value, old, driver_on(node)) == expected
+
+
+ALLOCATION = {"devices": {"results": [{"request": "gpu", **device("a")}]}}
+USED = [{"resource": "pods", "name": "pod", "uid": "1"}]
+DEVICES_ONLY = "the driver may change status.devices of a claim only"
+OWN_DEVICES = "the driver on node a may write the status of devices of that node only"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "node", "expected"),
+    [
+        ({"allocation": ALLOCATION}, {"allocation": ALLOCATION, "devices": [device("a")]}, "a", None),
+        ({"devices": [device("a")]}, {"devices": [device("a", "new")]}, "a", None),
+        ({"devices": [device("a"), device("b")]}, {"devices": [device("b")]}, "a", None),
+        ({"devices": [device("a")]}, {}, "a", None),
+        ({"allocation": ALLOCATION}, {"devices": [device("a")]}, "a", DEVICES_ONLY),
+        ({}, {"allocation": ALLOCATION}, "a", DEVICES_ONLY),
+        ({"reservedFor": USED}, {}, "a", DEVICES_ONLY),
+        ({"devices": [device("b")]}, {"devices": [device("b", "new")]}, "a", OWN_DEVICES),
+        ({"devices": [device("b")]}, {}, "a", OWN_DEVICES),
+        ({}, {"devices": [device("a", driver="other.example.com")]}, "a", OWN_DEVICES),
+        ({}, {"devices": [device("a")]}, None, UNKNOWN),
+    ],
+)
+def test_a_driver_writes_the_status_of_its_own_devices_only(
+    before: JSON, after: JSON, node: str | None, expected: str | None
+) -> None:
+    found = verdict(policy("resourceclaims"), "UPDATE", claim_with(**after), claim_with(**before), driver_on(node))
+    assert found == expected
+
+
+def test_others_are_not_held_to_it() -> None:
+    for name in ("resourceslices", "resourceclaims"):
+        assert verdict(policy(name), "DELETE", None, B, {"username": "system:node:b"}) is None
+
+
+def test_the_policies_are_about_the_account_that_the_pods_have() -> None:
+    """The official chart's is about one that does not exist."""
+    pod = find(OBJECTS, "DaemonSet")["spec"]["template"]["spec"]
+    account = f"system:serviceaccount:{NAMESPACE}:{pod['serviceAccountName']}"
+    for name in ("resourceslices", "resourceclaims"):
+        (condition,) = policy(name)["matchConditions"]
+        assert condition["expression"] == f"request.userInfo.username == '{account}'"
+
+
+def test_every_policy_is_bound_and_denies() -> None:
+    bound = {
+        one["spec"]["policyName"]: one["spec"]["validationActions"]
+        for one in OBJECTS
+        if one["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+    names = [one["metadata"]["name"] for one in OBJECTS if one["kind"] == "ValidatingAdmissionPolicy"]
+    assert bound == {name: ["Deny"] for name in names}
+
+
+# By a real API server
+
+_PLURALS = {
+    "ServiceAccount": Kind("v1", "serviceaccounts", namespaced=True),
+    "ClusterRole": Kind("rbac.authorization.k8s.io/v1", "clusterroles"),
+    "ClusterRoleBinding": Kind("rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+    "ValidatingAdmissionPolicy": Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies"),
+    "ValidatingAdmissionPolicyBinding": Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings"),
+}
+_PODS = Kind("v1", "pods", namespaced=True)
+
+
+def pod_of(node: str, account: str) -> JSON:
+    container = {"name": "controller", "image": "none"}
+    spec = {"nodeName": node, "serviceAccountName": account, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"on-{node}"}, "spec": spec}
+
+
+@contextmanager
+def drivers(admin: ApiClient, kubeconfig: Path, folder: Path) -> Iterator[dict[str, ApiClient]]:
+    """Clients with the tokens of driver pods on nodes a and b, under the chart's rights and policies."""
+    account = ACCOUNT.rpartition(":")[2]
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    with ExitStack() as stack:
+
+        def create(kind: Kind, value: JSON, where: str = "") -> JSON:
+            stack.callback(admin.delete, kind, value["metadata"]["name"], where)
+            return admin.create(kind, value, where)
+
+        create(Kind("v1", "namespaces"), namespace)
+        for one in OBJECTS:
+            if one["kind"] in _PLURALS:
+                create(_PLURALS[one["kind"]], one, one["metadata"].get("namespace", ""))
+        clients = {}
+        for node in ("a", "b"):
+            create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+            uid = create(_PODS, pod_of(node, account), NAMESPACE)["metadata"]["uid"]
+            bound = {"apiVersion": "v1", "kind": "Pod", "name": f"on-{node}", "uid": uid}
+            request = {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"audiences": [], "boundObjectRef": bound},
+            }
+            answer = admin.create(_PLURALS["ServiceAccount"], request, NAMESPACE, name=account, subresource="token")
+            document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+            document["users"][0]["user"] = {"token": answer["status"]["token"]}
+            path = folder / f"kubeconfig-{node}"
+            path.write_text(yaml.safe_dump(document), encoding="utf-8")
+            clients[node] = stack.enter_context(connect(path))
+        yield clients
+
+
+NO_ALLOCATION: JSON = {"status": {"allocation": None}}
+
+
+def denied(action: Callable[[], object]) -> str:
+    """The message of a refusal; empty when there was none."""
+    try:
+        action()
+    except StatusError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.skipif(not ASSETS, reason="no KUBEBUILDER_ASSETS: the embedded API server does not enforce policies")
+def test_a_real_api_server_enforces_the_policies(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
+    with drivers(client, kubeconfig, tmp_path) as nodes:
+        a, b = nodes["a"], nodes["b"]
+
+        def misplaced() -> str:  # until the policy is in force, some slices of b are made from a
+            found = denied(lambda: a.create(SLICES, B))
+            if not found:
+                client.delete(SLICES, B["metadata"]["name"])
+            return found
+
+        assert OTHERS in wait_for(misplaced, "the policy to be in force")
+        own, foreign = a.create(SLICES, A), b.create(SLICES, B)
+        changed = copy.deepcopy(own)
+        changed["spec"]["devices"] = []
+        own = a.update(SLICES, changed)
+        theirs = copy.deepcopy(foreign)
+        theirs["spec"]["devices"] = []
+        assert OTHERS in denied(lambda: a.update(SLICES, theirs))
+        assert OTHERS in denied(lambda: a.delete(SLICES, foreign["metadata"]["name"]))
+        assert ONLY_OURS in denied(lambda: a.create(SLICES, slice_of("a", pool="b")))
+        a.delete(SLICES, own["metadata"]["name"])
+        assert client.get(SLICES, foreign["metadata"]["name"])["metadata"]["uid"] == foreign["metadata"]["uid"]
+
+        claim = allocated_claim(client)
+        status = {"status": {"devices": [device("a")]}}
+        # From 1.36 the server's own rules refuse these already, before 1.36 the policy does.
+        assert denied(lambda: a.patch(CLAIMS, claim, NO_ALLOCATION, namespace="default", subresource="status"))
+        assert denied(lambda: b.patch(CLAIMS, claim, status, namespace="default", subresource="status"))
+        a.patch(CLAIMS, claim, status, namespace="default", subresource="status")
+        found = client.get(CLAIMS, claim, "default")["status"]
+        assert [one["pool"] for one in found["devices"]] == ["a"]
+        assert "allocation" in found
+        assert "403" in denied(lambda: a.list(CLAIMS))
+        assert "403" in denied(lambda: a.list(NODES))
+        client.delete(CLAIMS, claim, "default")
+        client.delete(SLICES, foreign["metadata"]["name"])
+
+
+def allocated_claim(admin: ApiClient) -> str:
+    """A claim that has a device of node a, and what that is called."""
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
+    claim = admin.create(
+        CLAIMS,
+        {
+            "apiVersion": CLAIMS.api_version,
+            "kind": "ResourceClaim",
+            "metadata": {"name": "policies"},
+            "spec": {"devices": {"requests": requests}},
+        },
+        "default",
+    )
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]
+    allocation = {**ALLOCATION, "nodeSelector": {"nodeSelectorTerms": terms}}
+    admin.update(CLAIMS, {**claim, "status": {"allocation": allocation}}, subresource="status")
+    return str(claim["metadata"]["name"])

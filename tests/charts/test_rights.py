@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart's RBAC, enforced: the processes need all of it to do their work, and have nothing else."""
+
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+
+from dra_driver import DRIVER_NAME
+from dra_driver.cluster import ApiClient, ConflictError, Kind
+from kubeletplugin.protocol import dra_v1_pb2
+from tests.support.apiserver import CLAIMS, SLICES
+from tests.support.waiting import wait_for
+
+from .rendering import JSON, NAMESPACE, find, merged, render
+from .workloads import NODE, Containers, installed, paths, short_folder
+
+EVENTS = Kind("v1", "events", namespaced=True)
+LEASES = Kind("coordination.k8s.io/v1", "leases", namespaced=True)
+VALUES: JSON = {
+    "simulatedNode": "h100x8-mixed",
+    "kubeletPlugin": {
+        "metrics": {"enabled": False},
+        "containers": {"controller": {"env": [{"name": "POLL_INTERVAL", "value": "1"}]}},
+    },
+    "controller": {
+        "metrics": {"enabled": False},
+        "cleanupGracePeriod": "0s",
+        "leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "0.2s"},
+    },
+}
+WRONG: JSON = {
+    "opaque": {
+        "driver": DRIVER_NAME,
+        "parameters": {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfg"},
+    }
+}
+SOME_AWAY = "gpus:\n- match: {indexes: [4, 5, 6, 7]}\n  publish: false\n"
+
+
+@dataclass(frozen=True)
+class Right:
+    """One verb of one rule of a role."""
+
+    role: str
+    rule: int
+    verb: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.role}: {self.verb} {self.resource}"
+
+
+def rights(objects: list[JSON], component: str) -> Iterator[Right]:
+    """All of a component's."""
+    for one in objects:
+        if one["kind"] in ("Role", "ClusterRole") and component in one["metadata"]["name"]:
+            for index, rule in enumerate(one["rules"]):
+                for verb in rule["verbs"]:
+                    (resource,) = rule["resources"]
+                    yield Right(f"{one['kind']} {one['metadata']['name']}", index, verb, resource)
+
+
+def without(objects: list[JSON], right: Right) -> list[JSON]:
+    """The rendering, less one right."""
+    reduced = copy.deepcopy(objects)
+    for one in reduced:
+        if f"{one['kind']} {one['metadata']['name']}" == right.role:
+            one["rules"][right.rule]["verbs"].remove(right.verb)
+            one["rules"] = [rule for rule in one["rules"] if rule["verbs"]]
+    return reduced
+
+
+Step = Callable[[], bool]
+
+
+class Work:
+    """What a workload does, step by step. Each step waits until it is done, or was refused for want of a right."""
+
+    def __init__(self, containers: Containers) -> None:
+        self.containers = containers
+        self.admin: ApiClient = containers.admin
+
+    @property
+    def refused(self) -> bool:
+        """Whether a process was told that it may not do something."""
+        return " cannot " in self.containers.log and "API group" in self.containers.log
+
+    def steps(self) -> dict[str, Step]:
+        """Each begins something, if need be, and says whether it is done."""
+        raise NotImplementedError
+
+    def first_broken(self) -> str | None:
+        """The first step that was refused; None when everything was done."""
+        for name, step in self.steps().items():
+            wait_for(functools.partial(self._done_or_refused, step), name, 60)
+            if self.refused:
+                return name
+        return None
+
+    def _done_or_refused(self, step: Step) -> bool:
+        return step() or self.refused
+
+    def events(self, claim: str) -> list[JSON]:
+        """Those about a claim."""
+        return [one for one in self.admin.list(EVENTS).items if one["involvedObject"]["name"] == claim]
+
+    def allocated(self, name: str, device: str, node: str, **config: Any) -> JSON:
+        """A claim that has a device."""
+        requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
+        value = {
+            "apiVersion": CLAIMS.api_version,
+            "kind": "ResourceClaim",
+            "metadata": {"name": name},
+            "spec": {"devices": {"requests": requests, **config}},
+        }
+        return self.allocate(self.admin.create(CLAIMS, value, "default"), device, node)
+
+    def allocate(self, claim: JSON, device: str, node: str) -> JSON:
+        """Give a claim a device."""
+        terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+        result = {"request": "gpu", "driver": DRIVER_NAME, "pool": node, "device": device}
+        devices = {"results": [result], "config": allocated_config(claim)}
+        allocation = {"devices": devices, "nodeSelector": {"nodeSelectorTerms": terms}}
+        return self.admin.update(CLAIMS, {**claim, "status": {"allocation": allocation}}, subresource="status")
+
+
+def allocated_config(claim: JSON) -> list[JSON]:
+    """As the scheduler copies it."""
+    return [{"source": "FromClaim", **one} for one in claim["spec"]["devices"].get("config") or []]
+
+
+class NodeWork(Work):
+    """The DaemonSet's pod: both containers on one node."""
+
+    def __init__(self, containers: Containers) -> None:
+        super().__init__(containers)
+        for name in ("registry", "plugins", "cdi"):
+            (containers.folder / name).mkdir()
+        for name in ("controller", "kubeletplugin"):
+            containers.start("DaemonSet", name)
+        self._edited = False
+        self._claims: dict[str, JSON] = {}
+
+    def steps(self) -> dict[str, Step]:
+        return {
+            "publishes": self.publishes,
+            "makes a deleted slice anew": self.makes_a_deleted_slice_anew,
+            "undoes an edit": self.undoes_an_edit,
+            "withdraws slices": self.withdraws_slices,
+            "prepares a claim": self.prepares_a_claim,
+            "writes the status": self.writes_the_status,
+            "tells of a mistake": self.tells_of_a_mistake,
+            "counts repeated mistakes": self.counts_repeated_mistakes,
+        }
+
+    def _slices(self) -> dict[str, JSON]:
+        return {one["metadata"]["name"]: one for one in self.admin.list(SLICES).items}
+
+    def publishes(self) -> bool:
+        found = self._slices()
+        self._published = found
+        return bool(found) and len(found) == next(iter(found.values()))["spec"]["pool"]["resourceSliceCount"]
+
+    def makes_a_deleted_slice_anew(self) -> bool:
+        name = min(self._published)
+        if self._slices().get(name, {}) == self._published[name]:
+            self.admin.delete(SLICES, name)
+        now = self._slices()
+        return name in now and now[name]["metadata"]["uid"] != self._published[name]["metadata"]["uid"]
+
+    def undoes_an_edit(self) -> bool:
+        one = self._slices()[max(self._published)]
+        if not self._edited:
+            del one["spec"]["devices"][0]
+            try:
+                self.admin.update(SLICES, one)
+            except ConflictError:
+                return False
+            self._edited = True
+            return False
+        return bool(one["spec"]["devices"] == self._published[max(self._published)]["spec"]["devices"])
+
+    def withdraws_slices(self) -> bool:
+        self.containers.policy.write_text(SOME_AWAY, encoding="utf-8")
+        return 0 < len(self._slices()) < len(self._published)
+
+    def prepares_a_claim(self) -> bool:
+        return not self._prepare("good", "gpu-0").error
+
+    def writes_the_status(self) -> bool:
+        devices = self.admin.get(CLAIMS, "good", "default")["status"].get("devices") or [{}]
+        return [one["status"] for one in devices[0].get("conditions", ())] == ["True"]
+
+    def tells_of_a_mistake(self) -> bool:
+        if "wrong" not in self._claims:
+            assert self._prepare("wrong", "gpu-1", config=[WRONG]).error
+        return bool(self.events("wrong"))
+
+    def counts_repeated_mistakes(self) -> bool:
+        self._prepare("wrong", "gpu-1", config=[WRONG])
+        self.containers.terminate()  # what waits to be written is written then
+        return bool(self.events("wrong")[0]["count"] > 1)
+
+    def _prepare(self, name: str, device: str, **config: Any) -> Any:
+        """What the plugin answers kubelet."""
+        if name not in self._claims:
+            self._claims[name] = self.allocated(name, device, NODE, **config)
+        uid = self._claims[name]["metadata"]["uid"]
+        request = dra_v1_pb2.NodePrepareResourcesRequest(
+            claims=[dra_v1_pb2.Claim(namespace="default", name=name, uid=uid)]
+        )
+        folder = self.containers.folder / "plugins" / DRIVER_NAME
+        (socket,) = wait_for(lambda: list(folder.glob("dra*.sock")), "the plugin's socket")
+        with grpc.insecure_channel(f"unix:{socket}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            method = channel.unary_unary(
+                "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
+                request_serializer=lambda one: one.SerializeToString(),
+                response_deserializer=dra_v1_pb2.NodePrepareResourcesResponse.FromString,
+            )
+            return method(request, timeout=30, wait_for_ready=True).claims[uid]
+
+
+class ClusterWork(Work):
+    """The Deployment's pod."""
+
+    def __init__(self, containers: Containers) -> None:
+        super().__init__(containers)
+        containers.start("Deployment", "cluster-controller")
+        self._claims: dict[str, JSON] = {}
+
+    def steps(self) -> dict[str, Step]:
+        return {
+            "is elected": self.is_elected,
+            "stays elected": self.stays_elected,
+            "removes a slice without a node": self.removes_a_slice_without_a_node,
+            "tells of a claim without a node": self.tells_of_a_claim_without_a_node,
+            "tells of another": self.tells_of_another,
+            "counts what happens again": self.counts_what_happens_again,
+        }
+
+    def _lease(self) -> JSON:
+        leases = self.admin.list(LEASES, namespace=NAMESPACE).items
+        return leases[0]["spec"] if leases else {}
+
+    def is_elected(self) -> bool:
+        self._first = self._lease()
+        return bool(self._first.get("holderIdentity"))
+
+    def stays_elected(self) -> bool:
+        return bool(self._lease()["renewTime"] > self._first["renewTime"])
+
+    def removes_a_slice_without_a_node(self) -> bool:
+        if "slice" not in self._claims:
+            value = {
+                "apiVersion": SLICES.api_version,
+                "kind": "ResourceSlice",
+                "metadata": {"name": "left"},
+                "spec": {
+                    "driver": DRIVER_NAME,
+                    "nodeName": "gone",
+                    "pool": {"name": "gone", "generation": 1, "resourceSliceCount": 1},
+                    "devices": [{"name": "gpu-0"}],
+                },
+            }
+            self._claims["slice"] = self.admin.create(SLICES, value)
+        return not self.admin.list(SLICES).items
+
+    def tells_of_a_claim_without_a_node(self) -> bool:
+        return self._told("one")
+
+    def tells_of_another(self) -> bool:
+        if "two" not in self._claims:
+            one = self.admin.get(CLAIMS, "one", "default")
+            self.admin.update(CLAIMS, {**one, "status": {}}, subresource="status")
+        return self._told("two")
+
+    def counts_what_happens_again(self) -> bool:
+        if "three" not in self._claims:
+            self.allocate(self.admin.get(CLAIMS, "one", "default"), "gpu-0", "gone")
+        if not self._told("three"):
+            return False
+        self.containers.terminate()
+        return bool(self.events("one")[0]["count"] > 1)
+
+    def _told(self, name: str) -> bool:
+        if name not in self._claims:
+            self._claims[name] = self.allocated(name, "gpu-0", "gone")
+        return bool(self.events(name))
+
+
+COMPONENTS: dict[str, type[Work]] = {"kubeletplugin": NodeWork, "-controller": ClusterWork}
+RIGHTS = [
+    pytest.param(component, right, id=str(right))
+    for component in COMPONENTS
+    for right in rights(render(VALUES, 36), component)
+]
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_the_rights_are_enough(component: str) -> None:
+    with short_folder() as folder, installed(render(merged(VALUES, paths(folder)), 36), folder) as containers:
+        work = COMPONENTS[component](containers)
+        broken = work.first_broken()
+        assert broken is None, containers.log
+
+
+@pytest.mark.parametrize(("component", "right"), RIGHTS)
+def test_without_any_one_of_the_rights_something_breaks(component: str, right: Right) -> None:
+    with short_folder() as folder:
+        objects = render(merged(VALUES, paths(folder)), 36)
+        with installed(without(objects, right), folder) as containers:
+            work = COMPONENTS[component](containers)
+            assert work.first_broken() is not None, f"{right} is not needed"
+            assert f"{right.verb.removeprefix('associated-node:')} resource" in containers.log.replace(
+                "associated-node:", ""
+            )
+
+
+@pytest.mark.parametrize(("force", "code", "left"), [(False, 1, True), (True, 0, False)])
+def test_the_last_step_before_an_uninstall_leaves_nothing_on_the_node(force: bool, code: int, left: bool) -> None:
+    """Unless a pod may still use what is there, and nobody said to take it away."""
+    with short_folder() as folder:
+        values = merged(VALUES, paths(folder))
+        with installed(render(values, 36), folder) as containers:
+            work = NodeWork(containers)
+            wait_for(lambda: work.publishes() and work.prepares_a_claim(), "a claim that is prepared", 60)
+            containers.terminate()
+            containers.upgrade(render(merged(values, {"cleanup": {"enabled": True, "force": force}}), 36))
+            assert containers.start("DaemonSet", "cleanup").wait(60) == code, containers.log
+        files = [path for name in ("registry", "plugins", "cdi") for path in (folder / name).rglob("*")]
+        ours = [path for path in files if path.name != DRIVER_NAME and "simulated" not in path.parts]
+        assert bool(ours) == left, ours
+
+
+def test_no_rule_says_everything() -> None:
+    for one in render(VALUES):
+        for rule in one.get("rules", ()) if one["kind"] in ("Role", "ClusterRole") else ():
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
+            assert not {"deletecollection", "escalate", "bind", "impersonate"} & set(rule["verbs"])
+
+
+def test_nobody_reads_secrets_or_pods() -> None:
+    resources = {
+        resource
+        for one in render(VALUES)
+        if one["kind"] in ("Role", "ClusterRole")
+        for rule in one["rules"]
+        for resource in rule["resources"]
+    }
+    assert not {one.partition("/")[0] for one in resources} & {"secrets", "pods", "configmaps", "serviceaccounts"}
+
+
+def test_the_webhook_has_no_rights() -> None:
+    objects = render({"webhook": {"enabled": True}})
+    account = find(objects, "ServiceAccount", "webhook")["metadata"]["name"]
+    bound = [subject["name"] for one in objects if "subjects" in one for subject in one["subjects"]]
+    assert bound
+    assert account not in bound

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart's containers as processes, as they are rendered, on an API server that enforces the rendered RBAC."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dra_driver.cluster import NODES, ApiClient, Kind
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from tests.support.apiserver import connect
+
+from .rendering import JSON, NAMESPACE, find
+
+NODE = "node-a"
+MODULES: Mapping[str, str] = {
+    "dra-controller": "controller.main",
+    "dra-kubeletplugin": "kubeletplugin.main",
+    "dra-cluster-controller": "controller.cluster.main",
+    "dra-webhook": "controller.webhook.main",
+}
+"""Command -> what its script runs."""
+
+_RBAC: Mapping[str, Kind] = {
+    "ClusterRole": Kind("rbac.authorization.k8s.io/v1", "clusterroles"),
+    "ClusterRoleBinding": Kind("rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+    "Role": Kind("rbac.authorization.k8s.io/v1", "roles", namespaced=True),
+    "RoleBinding": Kind("rbac.authorization.k8s.io/v1", "rolebindings", namespaced=True),
+}
+_DOWNWARD: Mapping[str, str] = {
+    "spec.nodeName": NODE,
+    "metadata.uid": "5f6d3f4e-0d6c-4b53-9f0e-6f3c8c1a2b3d",
+    "metadata.name": "pod",
+    "metadata.namespace": NAMESPACE,
+}
+
+
+class Containers:
+    """Containers of one rendering, run as processes of their service accounts on `NODE`."""
+
+    def __init__(self, objects: list[JSON], admin: ApiClient, kubeconfigs: Mapping[str, Path], folder: Path) -> None:
+        self.admin = admin
+        self.folder = folder
+        self.policy = folder / "policy.yaml"
+        self._objects = objects
+        self._kubeconfigs = kubeconfigs
+        self._running: list[subprocess.Popen[bytes]] = []
+        self.policy.write_text(find(objects, "ConfigMap", "policy")["data"]["policy.yaml"], encoding="utf-8")
+
+    def start(self, kind: str, container: str) -> subprocess.Popen[bytes]:
+        """Run a container, or an init container, of the only workload of this kind."""
+        pod = find(self._objects, kind)["spec"]["template"]["spec"]
+        (spec,) = (one for one in [*pod.get("initContainers", ()), *pod["containers"]] if one["name"] == container)
+        account = self._kubeconfigs.get(pod.get("serviceAccountName", ""))
+        identity = {"KUBECONFIG": str(account)} if account is not None else {}
+        command = [sys.executable, "-m", MODULES[spec["command"][0]], *spec["command"][1:]]
+        with (self.folder / "log").open("ab") as log:
+            environment = {**os.environ, **self._environment(spec), **identity}
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        self._running.append(process)
+        return process
+
+    def upgrade(self, objects: list[JSON]) -> None:
+        """What is started from now on is of another rendering."""
+        self._objects = objects
+
+    @property
+    def log(self) -> str:
+        """What all of them logged."""
+        path = self.folder / "log"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def terminate(self) -> None:
+        """Ask all of them to end, and wait until they have."""
+        for process in self._running:
+            process.terminate()
+        for process in self._running:
+            process.wait(30)
+
+    def kill(self) -> None:
+        """End all of them."""
+        for process in self._running:
+            process.kill()
+            process.wait()
+
+    def _environment(self, spec: JSON) -> dict[str, str]:
+        found = {one["name"]: _value(one) for one in spec["env"]}
+        if "POLICY_FILE" in found:
+            found["POLICY_FILE"] = str(self.policy)
+        return found
+
+
+def _value(variable: JSON) -> str:
+    source: Any = variable.get("valueFrom")
+    return str(variable["value"]) if source is None else _DOWNWARD[source["fieldRef"]["fieldPath"]]
+
+
+def paths(folder: Path) -> JSON:
+    """Values by which the chart's pods keep to a folder."""
+    return {
+        "kubeletPlugin": {
+            "kubeletRegistrarDirectoryPath": str(folder / "registry"),
+            "kubeletPluginsDirectoryPath": str(folder / "plugins"),
+            "cdiRoot": str(folder / "cdi"),
+        }
+    }
+
+
+@contextlib.contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder with a short name: sockets are made in it."""
+    with tempfile.TemporaryDirectory(prefix="dra-") as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def installed(objects: list[JSON], folder: Path) -> Iterator[Containers]:
+    """Roles, bindings and accounts of a rendering on an API server of their own, with a node; nothing runs yet."""
+    with ApiServer(ApiServerOptions(rbac=True)) as server, connect(server.write_kubeconfig(folder / "admin")) as admin:
+        admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        admin.create(Kind("v1", "namespaces"), namespace)
+        for one in objects:
+            if one["kind"] in _RBAC:
+                admin.create(_RBAC[one["kind"]], one, one["metadata"].get("namespace", ""))
+        kubeconfigs = {}
+        for one in objects:
+            if one["kind"] == "ServiceAccount":
+                meta = one["metadata"]
+                token = server.add_service_account(meta["namespace"], meta["name"], node=NODE)
+                path = folder / f"kubeconfig-{meta['name']}"
+                kubeconfigs[meta["name"]] = server.write_kubeconfig(path, token=token, user=meta["name"])
+        containers = Containers(objects, admin, kubeconfigs, folder)
+        try:
+            yield containers
+        finally:
+            containers.kill()

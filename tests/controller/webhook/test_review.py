@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which configurations the webhook refuses, and what it says."""
+
+from typing import Any
+
+import pytest
+
+from controller.webhook.review import ReviewError, answer, problems
+
+JSON = dict[str, Any]
+
+GOOD: JSON = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+MISTYPED: JSON = {**GOOD, "kind": "GpuConfg"}
+UNKNOWN_FIELD: JSON = {**GOOD, "sharing": {"strategy": "MPS", "mpsConfg": {}}}
+
+
+def config(parameters: object, driver: str = "gpu.nvidia.com") -> JSON:
+    return {"opaque": {"driver": driver, "parameters": parameters}}
+
+
+def claim(*configs: JSON, **meta: Any) -> JSON:
+    return {"metadata": meta, "spec": {"devices": {"config": list(configs)}}}
+
+
+def template(*configs: JSON) -> JSON:
+    return {"spec": {"spec": {"devices": {"config": list(configs)}}}}
+
+
+def device_class(*configs: JSON) -> JSON:
+    return {"spec": {"config": list(configs)}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("ResourceClaim", claim(), []),
+        ("ResourceClaim", {"spec": {}}, []),
+        ("ResourceClaim", claim(config(GOOD)), []),
+        ("ResourceClaim", claim(config(MISTYPED, driver="other.example.com")), []),
+        ("ResourceClaim", claim({"requests": ["gpu"]}), []),
+        (
+            "ResourceClaim",
+            claim(config(GOOD), config(MISTYPED)),
+            ["spec.devices.config[1].opaque.parameters.kind: 'GpuConfg' is not supported"],
+        ),
+        (
+            "ResourceClaimTemplate",
+            template(config(UNKNOWN_FIELD)),
+            ["spec.spec.devices.config[0].opaque.parameters.sharing.mpsConfg: "],
+        ),
+        ("DeviceClass", device_class(config(MISTYPED)), ["spec.config[0].opaque.parameters.kind: "]),
+        ("DeviceClass", device_class(config("text")), ["spec.config[0].opaque.parameters: must be an object"]),
+        ("DeviceClass", device_class(config({})), ["spec.config[0].opaque.parameters.apiVersion: is required"]),
+        (
+            "ResourceClaim",
+            claim(config(MISTYPED), config(UNKNOWN_FIELD)),
+            ["spec.devices.config[0].", "spec.devices.config[1]."],
+        ),
+        ("Pod", claim(config(MISTYPED)), []),
+    ],
+)
+def test_configurations_for_this_driver_are_judged_wherever_they_are(
+    kind: str, value: JSON, expected: list[str]
+) -> None:
+    found = problems(kind, "CREATE", value, {})
+    assert len(found) == len(expected)
+    for problem, beginning in zip(found, expected, strict=True):
+        assert problem.startswith(beginning)
+
+
+@pytest.mark.parametrize(
+    ("value", "old", "refused"),
+    [
+        (claim(config(MISTYPED)), claim(config(GOOD)), True),
+        (claim(config(MISTYPED), labels={"a": "b"}), claim(config(MISTYPED)), False),
+        (claim(config(GOOD), config(MISTYPED)), claim(config(MISTYPED)), False),
+        (claim(config(MISTYPED), deletionTimestamp="2026-01-01T00:00:00Z"), claim(config(GOOD)), False),
+    ],
+)
+def test_an_update_is_judged_by_what_it_changes(value: JSON, old: JSON, refused: bool) -> None:
+    assert bool(problems("ResourceClaim", "UPDATE", value, old)) == refused
+
+
+def test_a_deletion_is_never_refused() -> None:
+    assert not problems("ResourceClaim", "DELETE", {}, claim(config(MISTYPED)))
+
+
+def review(value: JSON, **request: Any) -> JSON:
+    kind = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {"uid": "u1", "kind": kind, "operation": "CREATE", "object": value, **request},
+    }
+
+
+def test_the_answer_names_the_request_and_every_problem() -> None:
+    assert answer(review(claim(config(GOOD)))) == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": "u1", "allowed": True},
+    }
+    refusal = answer(review(claim(config(MISTYPED), config(UNKNOWN_FIELD))))["response"]
+    assert (refusal["uid"], refusal["allowed"]) == ("u1", False)
+    assert (refusal["status"]["code"], refusal["status"]["reason"]) == (422, "Invalid")
+    message = refusal["status"]["message"]
+    assert message.startswith("2 configurations for gpu.nvidia.com cannot be used: spec.devices.config[0]")
+    assert "; spec.devices.config[1]" in message
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([], "must be an object"),
+        ({}, "apiVersion: is required"),
+        ({**review({}), "apiVersion": "admission.k8s.io/v1beta1"}, "must be an AdmissionReview of admission.k8s.io/v1"),
+        ({**review({}), "request": None}, "request: is required"),
+        (review({}, uid=""), "request.uid: is required"),
+        (review({"spec": {"devices": {"config": {}}}}), "config: must be a list"),
+    ],
+)
+def test_what_is_no_review_is_said_to_be_none(value: object, text: str) -> None:
+    with pytest.raises(ReviewError) as caught:
+        answer(value)
+    assert text in str(caught.value)
