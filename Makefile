@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench build proto grammar venv clean
+.PHONY: demo test lint docs bench build proto grammar lock sbom scan venv clean
 
 venv: $(READY)
 
@@ -28,6 +28,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(READY)
+	$(BIN)/python -m tests.docs.tables
+
 bench: $(READY)
 	$(BIN)/python -m tests.bench.prepare
 	$(BIN)/python -m tests.bench.prepare --mig
@@ -37,6 +40,30 @@ bench: $(READY)
 
 build: $(READY)
 	$(BIN)/python -m build --outdir dist .
+
+# What the image is made of, pinned by hash: requirements.in names it, pyproject.toml has the ranges.
+lock: $(VENV)/.image
+	mkdir -p build
+	$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); print(*p["project"]["dependencies"], sep="\n", file=open("build/ranges.txt", "w")); print(*p["build-system"]["requires"], sep="\n", file=open("build/backend.txt", "w"))'
+	UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile -q requirements.in --constraints build/ranges.txt $(LOCKED) -o requirements.lock
+	UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile -q build/backend.txt $(LOCKED) -o requirements-build.lock
+LOCKED := --universal --python-version 3.11 --generate-hashes --no-annotate --no-strip-extras
+
+sbom: $(VENV)/.image
+	mkdir -p dist
+	$(PYTHON) -m venv --clear --without-pip build/sbom
+	$(BIN)/python -m pip --python build/sbom/bin/python install -q --require-hashes -r requirements.lock
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json build/sbom/bin/python
+
+$(VENV)/.image: $(READY)
+	$(BIN)/python -m pip install --quiet --group image
+	@touch $@
+
+scan: $(READY)
+	$(PYTHON) -m venv $(VENV)/scan
+	$(VENV)/scan/bin/python -m pip install -q checkov==3.3.30 pip-audit==2.10.1
+	PATH="$(CURDIR)/$(VENV)/scan/bin:$$PATH" $(BIN)/python -m pytest tests/test_scans.py tests/test_image.py
+	$(VENV)/scan/bin/pip-audit --disable-pip --require-hashes -r requirements.lock
 
 # The lowest version that the runtime dependencies allow, so that the generated code runs with all of them.
 proto: $(READY)

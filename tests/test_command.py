@@ -15,7 +15,10 @@ from dra_driver.dryrun.main import dryrun
 from dra_driver.sandbox.main import sandbox
 from kubeletplugin.main import kubeletplugin
 
-COMMANDS = ("dra-controller", "dra-kubeletplugin", "dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox")
+COMMANDS = (
+    *("dra-controller", "dra-cluster-controller", "dra-kubeletplugin", "dra-webhook"),
+    *("dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox"),
+)
 BIN = Path(sys.executable).parent
 
 
@@ -71,7 +74,7 @@ def test_version_is_the_packages(command: str) -> None:
             ["--node-name", "a", "--simulated-node", "h1000x8", "--simulated-root", "/tmp/x"],
             "h1000x8",
         ),
-        ("dra-kubeletplugin", ["--node-name", "a", "surplus"], "unexpected extra argument"),
+        ("dra-kubeletplugin", ["--node-name", "a", "surplus"], "no such command 'surplus'"),
         ("dra-kubeletplugin", ["--node-name", "a", "-v", "much"], "'much' is not a valid integer"),
         ("dra-kubeletplugin", ["--node-name", "a"], "no cluster given"),
         ("dra-dryrun", [], "missing argument"),

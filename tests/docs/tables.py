@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of docs/devices.md, made from what the code publishes. `python -m tests.docs.tables` writes them.
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; the text around it is written by hand.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dra_driver.gpu.devices import describe
+from dra_driver.gpu.health import documented
+from dra_driver.gpu.policy import GpuRule, HealthPolicy, MigPolicy, NodePolicy
+from dra_driver.gpu.simulation.models import boards
+from dra_driver.resource import Device
+from dra_driver.resource.device import attribute_kind
+from tests.support.nodes import board_inventory, mig_instances
+
+DOCUMENT = Path(__file__).parents[2] / "docs/devices.md"
+
+MODEL = "H100-SXM5-80GB"
+
+ATTRIBUTES: Mapping[str, str] = {
+    "type": "`gpu`, `mig` or `vfio`; the DeviceClasses select by it",
+    "uuid": "NVML's; a MIG device has one once it exists; a vfio device's is made from its PCI address",
+    "parentUUID": "the GPU that a MIG device is part of; `matchAttribute` on it asks for slices of one GPU",
+    "profile": "MIG profile",
+    "model": "the product name without its maker, in one word",
+    "productName": "as NVML says it; for vfio devices as the PCI database does",
+    "brand": "",
+    "architecture": "",
+    "cudaComputeCapability": "",
+    "driverVersion": "",
+    "cudaDriverVersion": "the newest CUDA that the driver supports",
+    "addressingMode": "`HMM`, `ATS` or `None`",
+    "gpuModuleID": "the GPU's place on its board",
+    "nvlinkGroup": "the same for all GPUs of a node that reach each other over NVLink",
+    "fabricClique": "cluster UUID and clique of the NVLink fabric, the same across nodes",
+    "vendorID": "PCI",
+    "deviceID": "PCI",
+    "iommuFDEnabled": "whether the node has `/dev/iommu`",
+    "resource.kubernetes.io/pciBusID": "standard attribute; matches that of other drivers' devices",
+    "resource.kubernetes.io/pcieRoot": "standard attribute; the same for devices below one PCIe root, such as a NIC",
+    "resource.kubernetes.io/numaNode": "standard attribute; a list where the policy and the API server want one",
+}
+CAPACITIES: Mapping[str, str] = {
+    "memory": "bytes",
+    "multiprocessors": "SMs",
+    "copyEngines": "",
+    "decoders": "",
+    "encoders": "",
+    "jpegEngines": "",
+    "ofaEngines": "optical flow",
+    "memorySlice<i>": "1 for each memory slice that an existing MIG device takes",
+    "addressableMemory": "bytes of the PCI BARs",
+    "shares": "how many claims may share the device, where the policy allows it",
+}
+
+
+def published() -> list[tuple[str, Device]]:
+    """(kind, device) of a node that has every form of device."""
+    model = boards()[MODEL]
+    inventory = board_inventory(model, 2, mig=True)
+    rules = (GpuRule(mig=MigPolicy.DYNAMIC, passthrough=True), GpuRule(indexes=(1,), shares=4, passthrough=False))
+    profile = next(one for one in model.profiles if one.info.name == "3g.40gb")
+    first, second = inventory.gpus
+    taken = replace(second, mig_instances=mig_instances(second, [(profile, profile.placements[1])]))
+    description = describe(replace(inventory, gpus=(first, taken)), NodePolicy(rules))
+    kinds = {"gpu": "gpu", "vfio": "vfio"}
+    return [
+        (kinds.get(kind, "mig" if "uuid" in device.attributes else "mig placement"), device)
+        for gpu in description.gpus
+        for device in gpu.devices
+        for kind in [str(device.attributes["type"])]
+    ]
+
+
+def attributes() -> Iterator[Sequence[str]]:
+    """Name, type, devices, example, meaning."""
+    yield "attribute", "type", "on", "example", ""
+    devices = published()
+    for name, meaning in ATTRIBUTES.items():
+        having = [(kind, device.attributes[name]) for kind, device in devices if name in device.attributes]
+        value = having[0][1]
+        yield f"`{name}`", attribute_kind(value), _kinds(kind for kind, _ in having), f"`{_text(value)}`", meaning
+
+
+def capacities() -> Iterator[Sequence[str]]:
+    """Name, devices, meaning."""
+    yield "capacity", "on", ""
+    devices = published()
+    for name, meaning in CAPACITIES.items():
+        having = (kind for kind, device in devices if name in {_family(one) for one in device.capacity})
+        yield f"`{name}`", _kinds(having), meaning
+
+
+def taints() -> Iterator[Sequence[str]]:
+    """Key, value, effect, when it goes, meaning."""
+    yield "key", "value", "effect", "goes", ""
+    for key, value, effect, goes, meaning in documented(HealthPolicy()):
+        shown = "" if not value else value if " " in value else f"`{value}`"
+        yield f"`{key}`", shown, str(effect), goes, meaning
+
+
+TABLES: Mapping[str, Callable[[], Iterator[Sequence[str]]]] = {
+    "attributes": attributes,
+    "capacities": capacities,
+    "taints": taints,
+}
+
+
+def filled(text: str) -> str:
+    """The document with its tables as they should be. Raises KeyError for a table that nobody makes."""
+
+    def table(match: re.Match[str]) -> str:
+        return f"<!-- table: {match[1]} -->\n{_markdown(TABLES[match[1]]())}<!-- end -->"
+
+    return re.sub(r"<!-- table: (\w+) -->\n.*?<!-- end -->", table, text, flags=re.S)
+
+
+def _markdown(rows: Iterator[Sequence[str]]) -> str:
+    head, *body = rows
+    lines = [head, ["---"] * len(head), *body]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in lines)
+
+
+def _family(capacity: str) -> str:
+    return re.sub(r"^memorySlice\d+$", "memorySlice<i>", capacity)
+
+
+def _kinds(kinds: Iterator[str]) -> str:
+    found = set(kinds)
+    return ", ".join(kind for kind in ("gpu", "mig", "mig placement", "vfio") if kind in found)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(filled(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
