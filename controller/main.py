@@ -126,7 +126,7 @@ def controller(
         discovery.start()
         health.start()
         stack.callback(discovery.stop)
-        stack.callback(health.stop)
+        stack.callback(health.stop, wait=False)
         publisher.run()
     log.info("stopped")
 

@@ -88,6 +88,15 @@ class Ledger:
         self._save(record, first=False)
         return record
 
+    def remember(self, record: Record) -> Record:
+        """How far a claim is now, for as long as this process lives: it cannot be written. Returns the record."""
+        uid = record.plan.claim.uid
+        stamp = self._records.stamp(uid)
+        if stamp is not None:
+            with self._lock:
+                self._known[uid] = (stamp, record)
+        return record
+
     def close(self, uid: str) -> None:
         """Forget a claim: nothing of it is left on the node."""
         self._records.remove(uid)
@@ -104,12 +113,8 @@ class Ledger:
         )
 
     def _save(self, record: Record, *, first: bool) -> None:
-        uid = record.plan.claim.uid
         self._records.save(record, first=first)
-        stamp = self._records.stamp(uid)
-        if stamp is not None:
-            with self._lock:
-                self._known[uid] = (stamp, record)
+        self.remember(record)
 
     def _look(self, uid: str, stamp: Stamp | None) -> Record | str | None:
         """The record with this stamp, read anew if it is not the one that is known."""

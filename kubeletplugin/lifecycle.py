@@ -213,7 +213,7 @@ class Lifecycle:
             except StoppedError:
                 raise  # kubelet's next call takes it up
             except HungError as error:
-                self._recovery.look_after(plan.claim, str(error))
+                self._look_after(plan.claim, error)
                 raise
             except Exception as error:
                 self._undo_failed(record, gpus, held, error)
@@ -230,7 +230,7 @@ class Lifecycle:
             self._actions.undo_held(record, gpus, held)
         except EXPECTED_ERRORS as error:
             log.error("undoing a failed prepare failed: %s", error, extra=fields_of(record))
-            self._recovery.look_after(record.plan.claim, str(error))
+            self._look_after(record.plan.claim, error)
 
     def _finish_unprepared(self, plan: Plan, gpus: Gpus) -> None:
         """Destroy what claims that are over still have on the GPUs of this plan, as far as nothing runs there now."""
@@ -256,25 +256,26 @@ class Lifecycle:
             with self._reporting():
                 self._actions.undo(record, self._access.current, check)
         except (HungError, StoppedError) as error:
-            self._recovery.look_after(record.plan.claim, str(error))
+            self._look_after(record.plan.claim, error)
             raise
         except (NoDriverError, NvmlError) as error:
             if not noted or (isinstance(error, NvmlError) and error.code not in _OUT_OF_REACH):
                 raise
             log.warning("claim is unprepared except for its MIG instances: %s", error, extra=fields_of(record))
-            self._recovery.look_after(record.plan.claim, str(error))
+            self._look_after(record.plan.claim, error)
         else:
             self._recovery.settled(record.plan.claim.uid)
 
     def _note_unpreparing(self, record: Record) -> tuple[Record, bool]:
         """The record as it is from now on, and whether that could be written. A full disk must not keep a claim: pods
-        are evicted because of it. kubelet asks again for what is broken off.
+        are evicted because of it. What is broken off is known to this process all the same, and kubelet asks again.
         """
+        record = replace(record, state=State.UNPREPARING)
         try:
-            return self._ledger.update(replace(record, state=State.UNPREPARING)), True
+            return self._ledger.update(record), True
         except OSError as error:
             log.warning("unpreparing without a note of it: %s", error, extra=fields_of(record))
-            return record, False
+            return self._ledger.remember(record), False
 
     def _rebuilt(self, ref: ClaimRef) -> Record | None:
         """What the claim has here, if its record was damaged and it can be found out. If it cannot, the leftovers of
@@ -289,6 +290,11 @@ class Lifecycle:
         return self._ledger.get(ref.uid)
 
     # Both
+
+    def _look_after(self, claim: ClaimRef, problem: Exception) -> None:
+        """Have it tried again. It is not due before the next sweep otherwise."""
+        self._recovery.look_after(claim, str(problem))
+        self._access.wake()
 
     @contextlib.contextmanager
     def _stopping(self, uid: str) -> Iterator[None]:

@@ -121,6 +121,13 @@ def test_a_folder_holds_one_node(tmp_path: Path) -> None:
         make_node(tmp_path, "h200x8")
 
 
+def test_a_node_of_another_version_is_refused(tmp_path: Path) -> None:
+    make_node(tmp_path, "h100x8")
+    (tmp_path / "state/system.json").write_text('{"identity": "node-a"}')
+    with pytest.raises(ValueError, match="another version of the driver made it; remove the folder"):
+        make_node(tmp_path, "h100x8")
+
+
 # MIG
 
 

@@ -100,10 +100,12 @@ class HealthMonitor:
         """Begin to watch."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Watch no more. Waits for the thread, but not for a call to NVML that hangs."""
+    def stop(self, *, wait: bool = True) -> None:
+        """Watch no more. With `wait`, until the thread has ended, but not for a call to NVML that hangs; a process that
+        ends anyway need not.
+        """
         self._stopped.set()
-        if self._thread.is_alive():
+        if wait and self._thread.is_alive():
             self._thread.join(2 * self._timing.wait)
 
     def findings(self) -> tuple[Finding, ...]:

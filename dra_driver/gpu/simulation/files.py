@@ -114,17 +114,24 @@ class DriverFiles:
 
 
 def _text(path: Path, text: str, mode: int = 0o644) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     path.chmod(mode)
 
 
 def _device_node(path: Path, major: int, minor: int, mode: int = 0o666) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.mknod(path, mode | stat.S_IFCHR, os.makedev(major, minor))
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _device_node(path, major, minor, mode)
     except FileExistsError:
-        return
+        return None
     except PermissionError:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     path.chmod(mode)  # mknod is subject to the umask
+    return None

@@ -44,7 +44,21 @@ class SimulatedNode:
                 node._build(description, identity)
             elif existing != description:
                 raise DescriptionError(f"{root} holds another simulated node; remove the folder or choose another")
+            else:
+                node._check()
         return node
+
+    def _check(self) -> None:
+        """Refuse a node that another version of the driver made."""
+        try:
+            self._store.read_system()
+            for index in range(len(self._description().gpus)):
+                self._store.read_board(index)
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise DescriptionError(
+                f"the simulated node in {self.root} cannot be read ({error!r}), as when another version of the driver"
+                " made it; remove the folder or choose another"
+            ) from None
 
     @property
     def driver_root(self) -> Path:

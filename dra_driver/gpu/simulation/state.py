@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one simulated GPU remembers, in a form that is stored as JSON."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..pci import NVIDIA_DRIVER
@@ -81,7 +81,17 @@ class BoardState:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form."""
-        return asdict(self)
+        instances = [
+            {**_row(one), "compute_instances": [_row(compute) for compute in one.compute_instances]}
+            for one in self.gpu_instances
+        ]
+        return {
+            **_row(self),
+            "gpu_instances": instances,
+            "processes": [_row(one) for one in self.processes],
+            "slot": _row(self.slot),
+            "health": _row(self.health),
+        }
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> "BoardState":
@@ -101,3 +111,8 @@ class BoardState:
             slot=SlotState(**value["slot"]),
             health=HealthState(**value["health"]),
         )
+
+
+def _row(state: Any) -> dict[str, Any]:
+    """The fields of one of these classes; dataclasses.asdict would copy everything below them, which takes its time."""
+    return {name: getattr(state, name) for name in state.__slots__}

@@ -42,22 +42,23 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._prefix = f"{folder}/"
 
     def read_description(self) -> NodeDescription | None:
         """What the node was made from; None when there is no node yet."""
         try:
-            return decode_description(json.loads((self.folder / "description.json").read_bytes()))
+            return decode_description(json.loads(_read(f"{self._prefix}description.json")))
         except FileNotFoundError:
             return None
 
     def write_description(self, description: NodeDescription) -> None:
         """Say what the node is; from then on it exists."""
-        _replace(self.folder / "description.json", json.dumps(encode_description(description)))
+        _replace(f"{self._prefix}description.json", encode_description(description))
 
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[None]:
         """Exclude other processes and threads while one part of the state changes."""
-        descriptor = os.open(self.folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(f"{self._prefix}{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -66,13 +67,13 @@ class Store:
 
     def read_board(self, index: int) -> BoardState:
         """The state of GPU `index`, without processes that have ended since: a driver cleans up after these."""
-        state = BoardState.from_json(json.loads((self.folder / f"gpu-{index}.json").read_bytes()))
+        state = BoardState.from_json(json.loads(_read(f"{self._prefix}gpu-{index}.json")))
         state.processes = [one for one in state.processes if _runs(one.pid)]
         return state
 
     def write_board(self, index: int, state: BoardState) -> None:
         """Replace the state of GPU `index`; the caller holds its lock."""
-        _replace(self.folder / f"gpu-{index}.json", json.dumps(state.to_json()))
+        _replace(f"{self._prefix}gpu-{index}.json", state.to_json())
 
     def read_system(self) -> SystemState:
         """The state of the driver."""
@@ -80,7 +81,7 @@ class Store:
 
     def read_system_text(self) -> bytes:
         """The same as it is stored, for telling cheaply whether it has changed."""
-        return self._system_file.read_bytes()
+        return _read(f"{self._prefix}system.json")
 
     def write_system(self, state: SystemState) -> None:
         """Replace the state of the driver; the caller holds its lock."""
@@ -91,11 +92,7 @@ class Store:
             "driverVersion": state.driver_version,
             "faults": [encode_fault(fault) for fault in state.faults],
         }
-        _replace(self._system_file, json.dumps(value))
-
-    @property
-    def _system_file(self) -> Path:
-        return self.folder / "system.json"
+        _replace(f"{self._prefix}system.json", value)
 
     @property
     def events(self) -> Path:
@@ -124,13 +121,32 @@ def parse_system(text: bytes) -> SystemState:
 
 def _runs(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - called on every board access
-            return file.read().rpartition(b")")[2].split()[0] != b"Z"
+        return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] != b"Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+# Every call of NVML comes through here several times, and pathlib would take most of its time.
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = b""
+        while more := os.read(descriptor, 1 << 16):
+            found += more
+        return found
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: str, value: object) -> None:
+    temporary = f"{path}.{os.getpid()}.new"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        left = json.dumps(value).encode()
+        while left:
+            left = left[os.write(descriptor, left) :]
+    finally:
+        os.close(descriptor)
+    os.rename(temporary, path)  # noqa: PTH104 - see above
