@@ -98,5 +98,7 @@ class ClaimSpecs:
 
 
 def cdi_names(uid: str, device: str) -> list[str]:
-    """What a container asks its runtime for to get `device` of the claim."""
-    return [cdi.BASE_DEVICE, cdi.claim_device(uid, device)]
+    """What a container asks its runtime for to get `device` of the claim. Its own name comes first: kubelet reports the
+    health of a device under the first one, and takes devices with the same for one.
+    """
+    return [cdi.claim_device(uid, device), cdi.BASE_DEVICE]

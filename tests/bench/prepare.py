@@ -28,6 +28,8 @@ import grpc
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster import NODES, ApiClient, ApiError, Connection, Kind, load_credentials
+from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.resource.codec import V1
 from kubeletplugin.protocol import dra_v1_pb2 as messages
 
@@ -36,6 +38,7 @@ CLAIMS = Kind(V1.api_version, "resourceclaims", namespaced=True)
 SLICES = Kind(V1.api_version, "resourceslices")
 SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 BATCH = 8
+CREATION_SECONDS = 0.05
 SERVER = """
 import sys
 from pathlib import Path
@@ -171,6 +174,31 @@ class Bench:
         self.report("prepare, 8 calls at once, until all are done", results["Prepare"])
         self.report("unprepare, 8 calls at once, until all are done", results["Unprepare"])
 
+    def slow_creation(self, rounds: int) -> None:
+        """Eight claims on eight GPUs at once while making an instance takes its time, against one claim alone."""
+        node = SimulatedNode(self.folder / "node")
+        node.inject(Fault("nvmlDeviceCreateGpuInstanceWithPlacement", seconds=CREATION_SECONDS))
+        alone, together = [], []
+        for _ in range(rounds):
+            claims = self.claims(BATCH)
+            alone.append(self.call("Prepare", claims[:1]))
+            self.call("Unprepare", claims[:1])
+            together.append(self.call("Prepare", claims))
+            self.call("Unprepare", claims)
+        node.clear_faults()
+        title = f"with {CREATION_SECONDS * 1000:.0f} ms to make an instance: prepare"
+        self.report(f"{title} 1 claim", alone)
+        self.report(f"{title} 8 claims", together)
+
+    def memory(self, process: subprocess.Popen[bytes], first: int, last: int) -> None:
+        """What the plugin holds after some cycles, and after many more."""
+        claim = self.claims(1)
+        for cycle in range(1, last + 1):
+            self.call("Prepare", claim)
+            self.call("Unprepare", claim)
+            if cycle in (first, last):
+                self.figures[f"resident after {cycle} cycles, MiB"] = resident(process.pid)
+
     def report(self, name: str, milliseconds: list[float]) -> None:
         """Print and keep percentiles."""
         ordered = sorted(milliseconds)
@@ -230,6 +258,7 @@ def main() -> None:
     parser.add_argument("--kubeconfig", help="a scratch cluster; an embedded API server without it")
     parser.add_argument("--calls", type=int, default=200, help="single-claim calls")
     parser.add_argument("--rounds", type=int, default=25, help="rounds of eight claims")
+    parser.add_argument("--cycles", type=int, default=1000, help="prepared and unprepared again, for the memory")
     parser.add_argument("--mig", action="store_true", help="MIG devices instead of whole GPUs")
     parser.add_argument("--json", help="write the figures to this file")
     options = parser.parse_args()
@@ -242,7 +271,9 @@ def main() -> None:
                 bench.one_by_one(options.calls)
                 bench.in_one_call(options.rounds)
                 bench.at_once(options.rounds)
-                bench.figures["kubeletplugin resident, MiB"] = resident(process.pid)
+                if options.mig:
+                    bench.slow_creation(5)
+                bench.memory(process, 100, options.cycles)
         finally:
             bench.clean()
     print(f"{os.cpu_count()} CPUs, {'MIG devices' if options.mig else 'whole GPUs'}, simulated")

@@ -103,7 +103,7 @@ def specs(tmp_path: Path, root: DriverRoot) -> Path:
     return directory
 
 
-MIG = [BASE_DEVICE, claim_device(UID, "gpu-0-mig-1g10gb-0-0")]
+MIG = [claim_device(UID, "gpu-0-mig-1g10gb-0-0"), BASE_DEVICE]
 
 
 def test_a_mig_devices_container_has_its_nodes_and_no_other_gpu(specs: Path) -> None:

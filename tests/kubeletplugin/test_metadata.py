@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dra_driver import DRIVER_NAME, cdi
+from dra_driver.cdi import BASE_DEVICE
 from dra_driver.cluster import ApiClient
 from dra_driver.resource import AttributeValue, ResourceClaim, Version
 from dra_driver.resource.codec import V1, decode_claim
@@ -170,7 +171,7 @@ class TestPlugin:
         for device in answer.devices:
             (request,) = device.request_names
             assert device.cdi_device_ids[-1] == metadata_names(prepared.uid, [request])[request][0]
-            assert set(device.cdi_device_ids[1:]) <= set(described)
+            assert set(device.cdi_device_ids) - {BASE_DEVICE} <= set(described)
         spec = cdi.SpecDirectory(plugin.cdi, cdi.CLAIM_KIND).read(prepared.uid)
         assert spec is not None
         mounts = [one for device in spec.devices for one in device.container_edits.mounts]

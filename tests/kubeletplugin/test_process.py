@@ -73,7 +73,7 @@ def test_a_whole_gpu(plugin: Plugin, client: ApiClient, version: str) -> None:
     assert names(answer[claim.uid]) == [(POOL, ["r0"], "gpu-2")]
     (device,) = answer[claim.uid].devices
     own = claim_device(claim.uid, "gpu-2")
-    assert list(device.cdi_device_ids) == [BASE_DEVICE, own]
+    assert list(device.cdi_device_ids) == [own, BASE_DEVICE]
     assert plugin.spec_devices(claim.uid) == {own: ["/dev/nvidia2"]}
     assert plugin.unprepare(claim, version=version) == {claim.uid: ""}
 
@@ -85,7 +85,7 @@ def test_four_slices_of_a_gpu(plugin: Plugin, client: ApiClient, version: str) -
     assert names(answer) == [(POOL, [f"r{index}"], device) for index, device in enumerate(FOUR)]
     assert plugin.instances() == FOUR_MADE
     found = plugin.spec_devices(claim.uid)
-    assert list(found) == [one.cdi_device_ids[-1] for one in answer.devices]
+    assert list(found) == [one.cdi_device_ids[0] for one in answer.devices]
     for gpu, *capabilities in found.values():
         assert gpu == "/dev/nvidia4"
         assert [path.startswith("/dev/nvidia-caps/") for path in capabilities] == [True, True]

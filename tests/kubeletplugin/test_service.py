@@ -127,9 +127,9 @@ def test_the_metadata_file_of_a_request_comes_with_its_first_device(served: Serv
     found = [list(one.cdi_device_ids) for one in served.call("Prepare", "u1")["u1"].devices]
     files = metadata_names("u1", ["r0", "r1"])
     assert found == [
-        [BASE_DEVICE, claim_device("u1", "gpu-0"), *files["r0"]],
-        [BASE_DEVICE, claim_device("u1", "gpu-1"), *files["r1"]],
-        [BASE_DEVICE, claim_device("u1", "gpu-2")],
+        [claim_device("u1", "gpu-0"), BASE_DEVICE, *files["r0"]],
+        [claim_device("u1", "gpu-1"), BASE_DEVICE, *files["r1"]],
+        [claim_device("u1", "gpu-2"), BASE_DEVICE],
     ]
 
 
