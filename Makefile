@@ -37,6 +37,8 @@ bench: $(READY)
 	$(BIN)/python -m tests.bench.cel
 	$(BIN)/python -m tests.bench.allocation
 	$(BIN)/python -m tests.bench.dryrun
+	$(BIN)/python -m tests.bench.packing
+	$(BIN)/python -m tests.bench.scale --nodes 100
 
 build: $(READY)
 	$(BIN)/python -m build --outdir dist .

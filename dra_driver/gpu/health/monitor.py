@@ -48,7 +48,7 @@ class Timing:
     """
 
     wait: float = 1.0
-    look: float = 5.0
+    look: float = 10.0
     settle: float = 0.2
     first_retry: float = 0.2
     patience: float = 10.0

@@ -43,7 +43,7 @@ from .store import Store
 
 _BRAND_NVIDIA = 14
 _NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # ours, for name-based UUIDs
-_EVENT_POLL_SECONDS = 0.02
+_EVENT_POLL_SECONDS = 0.1
 _COMPUTE_SLICES = {constant: slices for slices, constant in COMPUTE_PROFILES.items()}
 _EVENTS = EventType.SINGLE_BIT_ECC | EventType.DOUBLE_BIT_ECC | EventType.XID
 _EVENTS_SINCE_HOPPER = ~EventType(0)
@@ -365,6 +365,8 @@ class SimulatedNvml(Nvml):
         self._access.enter("nvmlEventSetFree")
 
     def _next_event(self, waiting: _EventSet) -> Event | None:
+        if self._store.events.stat().st_size <= waiting.position:
+            return None
         with self._store.events.open("rb") as file:
             file.seek(waiting.position)
             for line in file:
