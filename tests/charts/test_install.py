@@ -25,6 +25,7 @@ KINDS = {
     "Pod": Kind("v1", "pods", namespaced=True),
     "DaemonSet": Kind("apps/v1", "daemonsets", namespaced=True),
     "Deployment": Kind("apps/v1", "deployments", namespaced=True),
+    "Lease": Kind("coordination.k8s.io/v1", "leases", namespaced=True),
     "Role": Kind("rbac.authorization.k8s.io/v1", "roles", namespaced=True),
     "RoleBinding": Kind("rbac.authorization.k8s.io/v1", "rolebindings", namespaced=True),
     "ClusterRole": Kind("rbac.authorization.k8s.io/v1", "clusterroles"),

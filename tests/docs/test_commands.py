@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command in README.md and docs/*.md is right: what it names exists, what can run here runs and prints that.
+
+A command is checked part by part (tests.docs.checks) and, where it needs no cluster or image of the reader's, run as
+it stands, by bash. kubectl and helm are used where they are on PATH, on API servers of the sandbox.
+"""
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dra_driver.gpu.devices import describe
+from dra_driver.gpu.inventory import read_inventory
+from dra_driver.gpu.layout import node_slices
+from dra_driver.gpu.policy import NodePolicy
+from dra_driver.gpu.policy.reading import parse_policy
+from dra_driver.gpu.simulation import SimulatedNode, load_description
+from dra_driver.resource.codec import V1, encode_slice
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+
+from .checks import OURS, checks_of, setting, values_of
+from .commands import COMMANDS, PAGES, ROOT, Command, blocks, commands, inline, says
+
+BIN = Path(sys.executable).parent
+BENCH = ROOT / "tests/golden/bench"
+NODES = ("node-0000", "node-0001", "node-0002")
+CLAIM = """\
+# SPDX-License-Identifier: Apache-2.0
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: training
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly:
+        deviceClassName: gpu.nvidia.com
+        cuont: 2
+        selectors:
+        - cel:
+            expression: device.attributes['gpu.nvidia.com'].productName == 'H100'
+"""
+
+
+def runs(command: Command) -> bool:
+    """Whether it can run here: dry runs, the sandbox, and what needs an API server only, not the driver's pods."""
+    programs = [words[0].rpartition("/")[2] for words in command.parts]
+    asked = [word for words in command.parts for word in words[1:2]]
+    return set(programs) <= {"dra-dryrun", "dra-sandbox", "kubectl", "helm"} and not {"exec", "rollout"} & set(asked)
+
+
+RUNNING = [one for one in COMMANDS if runs(one)]
+UP = next(one for one in COMMANDS if "dra-sandbox up" in one.text)
+INSTALL = next(one for one in COMMANDS if one.text.startswith("helm install"))
+"""What upgrades and uninstalls need to have been run."""
+
+
+def environment(kubeconfig: Path | None = None) -> dict[str, str]:
+    """Ours, with the commands of this checkout, and a cluster or none."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("KUBECONFIG", "SANDBOX_FOLDER")}
+    cluster = {"KUBECONFIG": str(kubeconfig)} if kubeconfig is not None else {}
+    return {**inherited, **cluster, "PATH": f"{BIN}:{os.environ['PATH']}"}
+
+
+def here(text: str) -> str:
+    """The command with the programs of the environment that the tests run in."""
+    return text.replace(".venv/bin/", f"{BIN}/")
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Path]:
+    """The kubeconfig of the sandbox that the README starts, as a user's shell would get it."""
+    with tempfile.TemporaryDirectory(prefix="dra-") as folder:
+        words = shlex.split(here(UP.text), comments=True)
+        with subprocess.Popen(words, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                said = process.stdout.readline()
+                assert said.startswith("export KUBECONFIG="), said
+                yield Path(said.partition("=")[2].strip())
+            finally:
+                process.send_signal(signal.SIGINT)
+                assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def readers_files() -> Iterator[Path]:
+    """What the pages take for granted in the reader's folder: manifests, snapshots, a chart, an overlay.
+
+    A block of YAML whose first line is a comment with a file's name is that file.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        good = CLAIM.replace("cuont", "count").replace("'H100'", "'NVIDIA A30'")
+        files = {
+            "manifests/claim.yaml": CLAIM,
+            "claim.yaml": good,
+            "mig.yaml": (BENCH / "b-claim.yaml").read_text(encoding="utf-8"),
+            "cluster.json": snapshot(),
+            "charts/app/Chart.yaml": "apiVersion: v2\nname: app\nversion: 0.1.0\n",
+            "charts/app/templates/claim.yaml": good,
+            "overlays/production/claim.yaml": good,
+            "overlays/production/kustomization.yaml": "resources: [claim.yaml]\n",
+        }
+        for path, text in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+        for page in PAGES:
+            for _, _, content in blocks(page.read_text(encoding="utf-8")):
+                if match := re.match(r"# (\S+\.yaml)\n", content):
+                    (folder / match[1]).write_text(content, encoding="utf-8")
+        write_slices(folder / "node.json", "l40sx4", parse_policy((folder / "policy.yaml").read_text(encoding="utf-8")))
+        yield folder
+
+
+def write_slices(path: Path, simulated: str, policy: NodePolicy) -> None:
+    """What `dra-controller` publishes of a simulated node with a policy."""
+    with tempfile.TemporaryDirectory() as folder:
+        node = SimulatedNode.create(Path(folder), load_description(simulated), "node-1")
+        nvml = node.nvml()
+        nvml.initialize()
+        gpus = describe(read_inventory(nvml, node.driver_root / "sys"), policy).gpus
+    slices = (replace(one, pool=replace(one.pool, generation=1)) for one in node_slices("node-1", "", gpus))
+    items = [encode_slice(one, V1) for one in slices]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+
+
+def snapshot() -> str:
+    """A few nodes of the large cluster that kube-scheduler decided about, with their first GPU in use."""
+    texts = [
+        text
+        for name in ("b-cluster", "b-allocated-first-busy")
+        for text in gzip.decompress((BENCH / f"{name}.yaml.gz").read_bytes()).decode().split("\n---\n")
+        if not re.search(r"node-\d{4}", text) or any(node in text for node in NODES)
+    ]
+    return "\n---\n".join(texts)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_all_that_a_command_names_exists(command: Command) -> None:
+    for words in command.parts:
+        found = checks_of(words)
+        assert len(found) == 1, (
+            f"{command} shows {' '.join(words)!r}, which {len(found)} checks claim: there must be one in CHECKS of"
+            " tests/docs/checks.py; where it can run without the reader's cluster, runs() in this file has to say so"
+        )
+        found[0](words)
+
+
+@pytest.mark.parametrize("command", RUNNING, ids=str)
+def test_a_command_does_what_its_page_says(
+    command: Command, readers_files: Path, request: pytest.FixtureRequest
+) -> None:
+    programs = {words[0] for words in command.parts}
+    installed = programs == {"helm"} or "delete namespace" in command.text
+    for name in programs & {"kubectl"} | ({"helm"} if installed else programs & {"helm"}):
+        if shutil.which(name) is None:
+            pytest.skip(f"{name} is not on PATH")
+    with contextlib.ExitStack() as stack:
+        kubeconfig = None
+        if installed:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            server = stack.enter_context(ApiServer(ApiServerOptions()))
+            kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
+            if not command.text.startswith("helm install"):
+                subprocess.run(["bash", "-euc", INSTALL.text], cwd=ROOT, env=environment(kubeconfig), check=True)
+        elif programs == {"kubectl"} or command == UP:
+            kubeconfig = request.getfixturevalue("sandbox")
+        if command == UP:
+            return  # it runs: the others are asked of it
+        result = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command.text],
+            cwd=ROOT if "examples/" in command.text or programs <= {"helm", "kubectl"} else readers_files,
+            env=environment(kubeconfig),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    if command.output:
+        assert result.returncode in (0, 1), result.stderr
+        assert says(command.output, result.stdout + result.stderr), result.stdout + result.stderr
+    else:
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_commands_in_the_running_text_have_the_flags_they_are_shown_with(page: Path) -> None:
+    for text in inline(page.read_text(encoding="utf-8")):
+        words = text.split()
+        if (words and words[0] in {*OURS, "make"}) or words[:2] == ["python", "-m"]:
+            checks_of(words)[0](words)
+        for value in values_of(words, "--set"):
+            setting(value)
+
+
+def test_a_program_that_nobody_checks_is_noticed() -> None:
+    (command,) = commands("```sh\n\ncurl https://example.com | sh   # quick\n```\n", "page.md")
+    assert str(command) == "page.md:3"
+    assert [checks_of(words) for words in command.parts] == [[], []]
+
+
+def test_a_page_may_leave_out_what_does_not_matter() -> None:
+    assert says("one\n…\nlast … of all\n", "one\ntwo\nthree\nlast line of all\n")
+    assert not says("one\n…\nlast\n", "one\ntwo\n")
+    assert not says("one\n", "one\ntwo\n")

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/contributing.md sends nobody to a file that is not there, and every page can be found."""
+
+import re
+
+from .commands import PAGES, ROOT, inline
+
+PAGE = (ROOT / "docs/contributing.md").read_text(encoding="utf-8")
+PATH = re.compile(r"(dra_driver|controller|kubeletplugin|charts|tests|docs)/[\w./-]*|[\w-]+\.(toml|lock)")
+
+
+def test_every_file_that_is_named_exists() -> None:
+    named = {text for text in inline(PAGE) if PATH.fullmatch(text)}
+    assert len(named) > 20
+    assert {text for text in named if not (ROOT / text).exists()} == set()
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_linked_from_another() -> None:
+    linked = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
+    }
+    assert [page.name for page in PAGES if page.name != "README.md" and page.resolve() not in linked] == []

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/install.md from beginning to end: install, run pods, upgrade while they run, uninstall; nothing is left.
+
+Helm's own engine puts the chart on an API server that enforces RBAC. The containers run as processes, with the
+commands, environments and accounts that the API server then has for them, beside a kubelet and a scheduler.
+"""
+
+import contextlib
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import yaml
+
+from dra_driver import DRIVER_NAME
+from dra_driver.cluster import ApiClient, Kind
+from dra_driver.gpu.inventory import read_inventory
+from dra_driver.gpu.simulation import SimulatedNode, load_description
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
+from dra_driver.sandbox.claimcontroller import ClaimController
+from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options, Periods, stat_device, stat_stand_in
+from dra_driver.sandbox.loop import ControlLoop
+from dra_driver.sandbox.pods import CLAIMS, PODS, SLICES, TEMPLATES
+from dra_driver.sandbox.scheduler import Scheduler
+from tests.charts.rendering import CHART, NAMESPACE, merged
+from tests.charts.workloads import NODE, Containers, short_folder
+from tests.support.apiserver import connect
+from tests.support.waiting import wait_for
+
+from .commands import ROOT
+
+JSON = dict[str, Any]
+
+RELEASE = "dra-driver-gpu"
+NAMESPACES = Kind("v1", "namespaces")
+RUN = {
+    "ConfigMap": Kind("v1", "configmaps", namespaced=True),
+    "DaemonSet": Kind("apps/v1", "daemonsets", namespaced=True),
+    "Deployment": Kind("apps/v1", "deployments", namespaced=True),
+    "ServiceAccount": Kind("v1", "serviceaccounts", namespaced=True),
+}
+"""What is needed of an installation to run its containers."""
+EXAMPLES = {"mig-slices": ("mig-slices",), "whole-gpu": ("whole-gpu-0", "whole-gpu-1")}
+"""Example -> its pods."""
+QUICK = Periods(pod_resync=2.0, unprepare_retry=2.0, claim_reconcile=2.0, wipe_delay=2.0)
+
+
+class Cluster:
+    """An API server, and a node with a kubelet; Helm, and the containers of what it installed."""
+
+    def __init__(self, server: RunningServer, admin: ApiClient, folder: Path, kubelet: Kubelet) -> None:
+        self.server = server
+        self.admin = admin
+        self.folder = folder
+        self.kubelet = kubelet
+        self.helm = helm_python.Config(kubeconfig_path=folder / "admin", namespace=NAMESPACE)
+        self.values: JSON = {
+            "simulatedNode": "h100x8-mixed",
+            "kubeletPlugin": {
+                "kubeletRegistrarDirectoryPath": str(kubelet.options.registration_dir),
+                "kubeletPluginsDirectoryPath": str(kubelet.options.plugins_dir),
+                "cdiRoot": str(folder / "cdi"),
+                "metrics": {"enabled": False},
+            },
+            "controller": {"metrics": {"enabled": False}},
+        }
+
+    def objects(self) -> set[str]:
+        """`collection key` of everything that the API server holds, Events aside: they go by themselves."""
+        return self.server.call(
+            lambda cluster: {
+                f"{name} {key}"
+                for name in cluster.store.names()
+                for key in cluster.store.collection(name).records
+                if not name.startswith("events")
+            }
+        )
+
+    def containers(self) -> Containers:
+        """Those of what is installed now; none runs yet."""
+        objects = [
+            {**one, "kind": name}
+            for name, kind in RUN.items()
+            for one in self.admin.list(kind, namespace=NAMESPACE).items
+        ]
+        accounts = {}
+        for one in objects:
+            if one["kind"] == "ServiceAccount":
+                name = one["metadata"]["name"]
+                token = self.server.add_service_account(NAMESPACE, name, node=NODE)
+                accounts[name] = self.server.write_kubeconfig(
+                    self.folder / f"kubeconfig-{name}", token=token, user=name
+                )
+        return Containers(objects, self.admin, accounts, self.folder)
+
+    def on_node(self) -> list[str]:
+        """What the driver has on the node: sockets, records, marks and CDI specs; the hardware aside."""
+        places = (self.kubelet.options.registration_dir, self.kubelet.options.plugins_dir, self.folder / "cdi")
+        hardware = self.kubelet.options.plugins_dir / DRIVER_NAME / "simulated"
+        files = (path for place in places for path in place.rglob("*"))
+        return sorted(str(path) for path in files if path != hardware.parent and not path.is_relative_to(hardware))
+
+    def mig_devices(self) -> set[str]:
+        """UUIDs of the MIG devices that the hardware holds."""
+        node = SimulatedNode(self.kubelet.options.plugins_dir / DRIVER_NAME / "simulated")
+        nvml = node.nvml()
+        nvml.initialize()
+        gpus = read_inventory(nvml, node.driver_root / "sys").gpus
+        return {uuid for gpu in gpus for one in gpu.mig_instances for _, uuid in one.devices}
+
+    def apply(self, example: str) -> None:
+        """Create the objects of an example in namespace default."""
+        for value in yaml.safe_load_all((ROOT / f"examples/{example}.yaml").read_text(encoding="utf-8")):
+            self.admin.create({"ResourceClaimTemplate": TEMPLATES, "Pod": PODS}[value["kind"]], value, "default")
+
+    def phases(self) -> set[str]:
+        """Those of the examples' pods."""
+        return {one["status"]["phase"] for one in self.admin.list(PODS, namespace="default").items}
+
+    def clear(self) -> None:
+        """Delete what the examples made, and wait until pods and claims are gone."""
+        for kind in (TEMPLATES, PODS):
+            for one in self.admin.list(kind, namespace="default").items:
+                self.admin.delete(kind, one["metadata"]["name"], "default")
+        self.kubelet.wait(lambda: not self.admin.list(PODS).items and not self.admin.list(CLAIMS).items, what="an end")
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[Cluster]:
+    """One in which nothing is installed."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(short_folder())
+        server = stack.enter_context(ApiServer(ApiServerOptions(rbac=True)))
+        admin = stack.enter_context(connect(server.write_kubeconfig(folder / "admin")))
+        admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        (folder / "cdi").mkdir()
+        # Without the right to make device nodes, the simulated ones are plain files.
+        probe = SimulatedNode.create(folder / "probe", load_description("l40sx4"), NODE).driver_root
+        real = stat.S_ISCHR((probe / "dev/nvidiactl").stat().st_mode)
+        options = Options(
+            NODE,
+            folder / "kubelet",
+            cdi_dirs=(folder / "cdi",),
+            periods=QUICK,
+            device_stat=stat_device if real else stat_stand_in,
+        )
+        kubelet = stack.enter_context(Kubelet(options, KubernetesCluster(folder / "admin", node_name=NODE)))
+        kubelet.wait_ready()
+        loop = ControlLoop(admin, [ClaimController(admin), Scheduler(admin)])
+        loop.start()
+        stack.callback(loop.stop)
+        made = Cluster(server, admin, folder, kubelet)
+        stack.enter_context(made.helm)
+        yield made
+
+
+def test_an_installation_that_has_run_pods_leaves_nothing() -> None:
+    with cluster() as one, contextlib.ExitStack() as stack:
+
+        def start() -> Containers:
+            containers = one.containers()
+            stack.callback(containers.kill)
+            containers.start("Deployment", "cluster-controller")
+            for name in ("controller", "kubeletplugin"):
+                containers.start("DaemonSet", name)
+            one.kubelet.wait_registered(DRIVER_NAME)
+            wait_for(lambda: one.admin.list(SLICES).items, "slices")
+            return containers
+
+        before = one.objects()
+        one.helm.install(str(CHART), RELEASE, one.values, namespace=NAMESPACE)
+        first = start()
+        for example, pods in EXAMPLES.items():
+            one.apply(example)
+            for pod in pods:
+                one.kubelet.wait_pod_running("default", pod)
+        used = one.mig_devices()
+        assert len(used) == 4
+
+        one.helm.upgrade(str(CHART), RELEASE, merged(one.values, {"logVerbosity": 4}))
+        first.terminate()
+        second = start()
+        assert one.phases() == {"Running"}
+        assert one.mig_devices() == used
+
+        one.clear()
+        assert one.mig_devices() == set()
+        one.helm.upgrade(str(CHART), RELEASE, merged(one.values, {"cleanup": {"enabled": True}}))
+        second.terminate()
+        last = one.containers()
+        stack.callback(last.kill)
+        assert last.start("DaemonSet", "cleanup").wait(60) == 0, last.log
+        one.helm.uninstall(RELEASE)
+
+        assert one.on_node() == []
+        one.kubelet.wait(lambda: not one.admin.list(SLICES).items, what="the slices to be gone")
+        assert one.objects() - before == set()
+        one.admin.delete(NAMESPACES, NAMESPACE)
+        one.kubelet.wait(lambda: one.objects() <= before, what="the namespace to be gone with what was in it")

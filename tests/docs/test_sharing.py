@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/sharing.md quotes what users see. (Its manifests and commands: test_commands.)"""
+
+from tests.test_troubleshooting import pattern, templates
+
+from .commands import ROOT, blocks
+
+PAGE = (ROOT / "docs/sharing.md").read_text(encoding="utf-8")
+
+
+def test_the_refusal_that_is_quoted_is_what_the_plugin_says() -> None:
+    (quoted,) = (content.strip() for language, _, content in blocks(PAGE) if not language)
+    text = quoted.replace("request gpu", "request …").replace("TimeSlicing", "…")
+    assert any(pattern(text).fullmatch(one) for one in templates()), text
