@@ -236,9 +236,8 @@ def test_a_gpu_given_to_another_driver_is_not_missed(node: Node) -> None:
 
 
 def test_the_policy_is_read_anew_when_it_changes(node: Node) -> None:
-    everything = set(node.devices())
+    everything, changes = set(node.devices()), node.changes
     node.replace_policy("gpus: [{match: {indexes: [1]}, publish: false}, {match: {indexes: [0]}, mig: dynamic}]")
-    changes = node.changes
     wait_for(lambda: f"gpu-{WHOLE}" not in node.devices(), "the GPU to go")
     assert len(of(0, set(node.devices()))) == 26, "whole and every placement"
     assert not node.taints()
