@@ -156,7 +156,8 @@ class GpuAccess:
             if self._attend is not None and (woken or time.monotonic() >= due):
                 due = time.monotonic() + self._attend(gpus)
             woken = self._woken.wait(max(0.0, min(due - time.monotonic(), _LOOK_SECONDS)) if due else _LOOK_SECONDS)
-            self._woken.clear()
+            if woken:  # else a wake of this moment would be lost
+                self._woken.clear()
             self._look()
 
     def _explain(self, error: Exception) -> None:

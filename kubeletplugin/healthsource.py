@@ -131,7 +131,7 @@ class HealthWatch:
         """Watch no more, and end all streams."""
         self._stopped.set()
         self.service.stop()
-        self._monitor.stop()
+        self._monitor.stop(wait=False)
 
     def fitness(self, device: str) -> str | None:
         """Why a device should not be used, None when nothing is held against it. LookupError without a driver."""

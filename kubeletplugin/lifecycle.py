@@ -213,7 +213,7 @@ class Lifecycle:
             except StoppedError:
                 raise  # kubelet's next call takes it up
             except HungError as error:
-                self._look_after(plan.claim, error)
+                self._recovery.look_after(plan.claim, str(error))
                 raise
             except Exception as error:
                 self._undo_failed(record, gpus, held, error)
@@ -256,7 +256,7 @@ class Lifecycle:
             with self._reporting():
                 self._actions.undo(record, self._access.current, check)
         except (HungError, StoppedError) as error:
-            self._look_after(record.plan.claim, error)
+            self._recovery.look_after(record.plan.claim, str(error))
             raise
         except (NoDriverError, NvmlError) as error:
             if not noted or (isinstance(error, NvmlError) and error.code not in _OUT_OF_REACH):
@@ -292,7 +292,7 @@ class Lifecycle:
     # Both
 
     def _look_after(self, claim: ClaimRef, problem: Exception) -> None:
-        """Have it tried again. It is not due before the next sweep otherwise."""
+        """Have it tried again soon, whether kubelet calls again or not."""
         self._recovery.look_after(claim, str(problem))
         self._access.wake()
 

@@ -3,7 +3,6 @@
 
 import logging
 import os
-import signal
 import threading
 from collections.abc import Callable, Mapping
 
@@ -11,7 +10,7 @@ from dra_driver import __version__, cdi
 from dra_driver.boot import boot_id
 from dra_driver.cluster import ApiClient, ConfigError, Connection, UnreachableError, load_credentials
 from dra_driver.cluster.events import EventRecorder, ObjectReference
-from dra_driver.command import InputError, UserError, end_when_a_thread_fails
+from dra_driver.command import InputError, UserError, end_when_a_thread_fails, on_termination
 from dra_driver.endpoints import serving
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.policy import MigPolicy, NodePolicy, PolicyError, PolicyFile
@@ -148,8 +147,7 @@ class _Plugin:
         """Serve until a signal comes."""
         options = self._options
         stopped = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stopped.set())
+        on_termination(stopped.set)
         for path in sweep_sockets(options.node.folder, options.node.registry):
             log.info("removed the socket of a process that was killed", extra={"socket": str(path)})
         self.service.start()
@@ -165,7 +163,8 @@ class _Plugin:
             self._keeper.start()
             extra = {"version": __version__, "node": options.node_name, "socket": str(self.service.path)}
             log.info("started", extra=extra)
-            stopped.wait()
+            while not stopped.wait(_LOOK_SECONDS):
+                pass  # Python handles signals on this thread, and one that waits without end may not hear of them
             self._keeper.stop()
         self._stop()
 

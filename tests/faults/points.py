@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The points at which the plugin touches the node, counted as they come, and what happens at one of them.
+
+Nothing is listed by hand: a point is a moment before or after any call of NVML, and a moment before any change of a
+file, so a step that is added later is struck too. Files are seen through Python's audit events (open, rename, remove,
+mkdir, ...; PEP 578); between the opening of a file for writing and its renaming, the thread's calls of `write`,
+`flush`, `fsync` and the like, which have no such event, are seen by a profile function.
+"""
+
+import contextlib
+import ctypes
+import io
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import BuiltinFunctionType, FrameType
+from typing import Any, cast
+
+from dra_driver.gpu.nvml import Nvml, NvmlError, Return
+
+Strike = Callable[[str], None]
+"""What happens at a point, which it is told in words: nothing, an exception, a pause, or the end."""
+
+ACCESS = "gpu-access"
+"""The thread that brings the node and the records together at a start; what changes a GPU runs on the GPU's own."""
+
+BACKGROUND = ("nvml", "health", "claim-reports", "api-contact", "sockets", "binding", "events")
+"""Threads (by the beginnings of their names) that only look and tell, at any moment: they are not counted."""
+
+_CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.chmod", "os.utime", "os.truncate", "os.link"}
+_LAST_OF_A_FILE = {"os.remove", "os.rename"}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_OF_A_STREAM = {"write", "flush", "truncate", "__exit__"}
+
+
+class Dial(ctypes.Structure):
+    """Where the strike falls. Plain memory, so that another process can hold it too.
+
+    While `watching`, points are counted in `count`, and the one with the number `point` is struck; with `lasting` all
+    that follow as well. `error` is for who strikes.
+    """
+
+    _fields_ = (
+        ("watching", ctypes.c_bool),
+        ("lasting", ctypes.c_bool),
+        ("point", ctypes.c_int),
+        ("count", ctypes.c_int),
+        ("error", ctypes.c_int),
+    )
+    watching: bool
+    lasting: bool
+    point: int
+    count: int
+    error: int
+
+    def arm(self, point: int = -1, *, lasting: bool = False, error: int = 0) -> None:
+        """Count from 0, and strike there; nowhere without a point."""
+        self.watching, self.lasting, self.point, self.count, self.error = False, lasting, point, 0, error
+        self.watching = True
+
+    def rest(self) -> int:
+        """Count no more; how many there were."""
+        self.watching = False
+        return self.count
+
+
+class Points:
+    """Counts points of all threads but those of the background, and strikes. What is done at a start, and to look after
+    the node, is counted only with `starts`; never its reading of the hardware, which has hundreds of points.
+    """
+
+    def __init__(self, dial: Dial, strike: Strike, *, starts: bool = False) -> None:
+        self.dial = dial
+        self.strike = strike
+        self.names: list[str] = []
+        self._ignored = BACKGROUND if starts else (*BACKGROUND, ACCESS)
+        self._guard = threading.Lock()
+
+    def reach(self, what: str) -> None:
+        """A thread comes to a point."""
+        dial = self.dial
+        if not dial.watching or threading.current_thread().name.startswith(self._ignored):
+            return
+        with self._guard:
+            index = dial.count
+            dial.count += 1
+            if index == 0:
+                self.names.clear()
+            self.names.append(what)
+        if index == dial.point or (dial.lasting and 0 <= dial.point < index):
+            self.strike(what)
+
+    def gateway(self, nvml: Nvml) -> Nvml:
+        """The same NVML, with a point before and after every call."""
+        methods = {name: self._method(name, getattr(nvml, name)) for name in Nvml.__abstractmethods__}
+        return cast(Nvml, type("NvmlAtPoints", (Nvml,), methods)())
+
+    def _method(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(_: Nvml, *arguments: object) -> Any:
+            if threading.current_thread().name == ACCESS:
+                return real(*arguments)
+            self.reach(f"before {name}")
+            result = real(*arguments)
+            self.reach(f"after {name}")
+            return result
+
+        return call
+
+    @contextlib.contextmanager
+    def of_files(self, *folders: Path) -> Iterator[None]:
+        """A point before every change of a file or folder below `folders`."""
+        _install()
+        watch = tuple(str(folder) for folder in folders), self.reach
+        _watches.append(watch)
+        try:
+            yield
+        finally:
+            _watches.remove(watch)
+
+
+# Strikes
+
+
+def kill(what: str) -> None:
+    """The process ends here, without a last word of its own."""
+    os.write(sys.stderr.fileno(), f"killed: {what}\n".encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60.0)
+
+
+def nvml_fails(code: Return) -> Strike:
+    """A call of NVML fails; after it has done its work, at a point after it. Changes of files go well."""
+
+    def strike(what: str) -> None:
+        if what.startswith(("before ", "after ")):
+            raise NvmlError(code, what.split()[1], "it fails here")
+
+    return strike
+
+
+def disk_fails(number: int) -> Strike:
+    """A change of a file fails. NVML goes well."""
+
+    def strike(what: str) -> None:
+        if not what.startswith(("before ", "after ")):
+            verb, _, path = what.partition(" ")
+            raise OSError(number, os.strerror(number), None if verb in _UNNAMED else path)
+
+    return strike
+
+
+_UNNAMED = {*_OF_A_STREAM, "fsync"}  # these do not know the name of their file
+
+
+# Files
+
+_watches: list[tuple[tuple[str, ...], Callable[[str], None]]] = []
+_installed: list[bool] = []
+
+
+def _install() -> None:
+    """Once a process: an audit hook stays."""
+    if not _installed:
+        _installed.append(True)
+        sys.addaudithook(_audit)
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _watches or (event != "open" and event not in _CHANGES):
+        return
+    path = _path(arguments[0])
+    reach = _watcher(path)
+    if reach is None:
+        return
+    if event == "open":
+        flags = arguments[2]
+        if not flags & (_WRITING | os.O_DIRECTORY):
+            return
+        if flags & _WRITING:
+            reach(f"open {path}")
+        sys.setprofile(_profile)
+    else:
+        if event in _LAST_OF_A_FILE:
+            sys.setprofile(None)
+        reach(f"{event.removeprefix('os.')} {path}")
+
+
+def _profile(_: FrameType, event: str, function: object) -> None:
+    """The calls of C functions between the opening of a file and its last change."""
+    if event != "c_call" or not isinstance(function, BuiltinFunctionType):
+        return
+    of = function.__self__
+    if function.__name__ == "fsync":
+        for _folders, reach in _watches:
+            reach("fsync")
+    elif function.__name__ in _OF_A_STREAM and isinstance(of, io.IOBase):
+        path = _path(getattr(of, "name", ""))
+        watcher = _watcher(path)
+        if watcher is not None:
+            watcher(f"{function.__name__} {path}")
+
+
+def _watcher(path: str) -> Callable[[str], None] | None:
+    return next((reach for folders, reach in _watches if path.startswith(folders)), None)
+
+
+def _path(name: object) -> str:
+    """The path of a file by its name or its descriptor."""
+    if isinstance(name, int):
+        with contextlib.suppress(OSError):
+            return str(Path(f"/proc/self/fd/{name}").readlink())
+        return ""
+    return os.fsdecode(name) if isinstance(name, (str, bytes, os.PathLike)) else ""

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every request of the plugin fails: it is refused, answered too late, or carried out without an answer.
+
+Requests are counted at the server from the start of a process on, so that those of the start and those that tell of
+claims are among them. kubelet repeats its calls until they go well.
+"""
+
+import itertools
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.cluster import ApiClient, Connection, load_credentials
+from dra_driver.resource import ResourceClaim
+from dra_driver.resource.codec import V1
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
+from kubeletplugin.claims import ClaimReader
+from kubeletplugin.errors import EXPECTED_ERRORS
+from kubeletplugin.targets import ClaimRef
+from tests.kubeletplugin.inside import ApiServer as NoServer
+from tests.kubeletplugin.inside import Plugin
+from tests.support.apiserver import connect
+from tests.support.plugin import stored_claim
+from tests.support.waiting import wait_for
+
+from .processes import NODE, DoomedPlugin, Nursery, doomed_plugin, nursery
+
+ADMINISTRATOR = "kubernetes-admin"
+SLICE = "gpu-1-mig-1g10gb-19-0"
+FAULTS = {
+    "conflict": Fault(error=409),
+    "too many requests": Fault(error=429, retry_after=0),
+    "internal error": Fault(error=500),
+    "unavailable": Fault(error=503, retry_after=0),
+    "disconnected": Fault(disconnect=True),
+    "forbidden": Fault(error=403),
+    "answer lost": Fault(disconnect=True, after_commit=True),
+    "wrong answer": Fault(error=500, after_commit=True),
+}
+
+
+@dataclass
+class Cluster:
+    """A server of the tests' own, with its client, and processes. Faults hit its administrator: the plugin."""
+
+    server: RunningServer
+    kubeconfig: Path
+    client: ApiClient
+    nest: Nursery
+
+    def fail(self, fault: Fault, after: int, times: int | None) -> Callable[[], bool]:
+        """Requests fail after so many that pass; what is returned tells whether one did."""
+        self.server.faults.clear()
+        if after:
+            self.server.faults.add(Fault(user=ADMINISTRATOR, times=after))
+        added = self.server.faults.add(replace(fault, user=ADMINISTRATOR, times=times))
+        return lambda: added.hits > 0
+
+    def entries(self, claim: Any) -> list[Any]:
+        """What the claim's status says of its devices, as somebody else reads it."""
+        path = f"/apis/{V1.api_version}/namespaces/default/resourceclaims/{claim.name}"
+        who = {"Impersonate-User": "onlooker", "Impersonate-Group": "system:masters"}
+        headers = {"Authorization": f"Bearer {self.server.admin_token}", **who}
+        with urllib.request.urlopen(urllib.request.Request(self.server.url + path, headers=headers)) as answer:
+            return json.load(answer)["status"].get("devices") or []
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with ApiServer(ApiServerOptions(tls=False)) as server, nursery() as nest:
+        kubeconfig = server.write_kubeconfig(tmp_path_factory.mktemp("api") / "config")
+        with connect(kubeconfig) as client:
+            yield Cluster(server, kubeconfig, client, nest)
+
+
+@pytest.fixture
+def plugin(cluster: Cluster) -> Iterator[DoomedPlugin]:
+    with doomed_plugin(cluster.nest, cluster.kubeconfig) as made:
+        yield made
+    cluster.server.faults.clear()
+
+
+@pytest.mark.parametrize("times", [1, 6], ids=["once", "for some time"])
+@pytest.mark.parametrize("name", FAULTS)
+def test_any_request_up_to_the_answer(cluster: Cluster, plugin: DoomedPlugin, name: str, times: int) -> None:
+    plugin.start()
+    nothing = plugin.picture()
+    claim = stored_claim(cluster.client, SLICE)
+    for point in itertools.count():
+        plugin.kill()
+        struck = cluster.fail(FAULTS[name], point, times)
+        plugin.start()
+        wait_for(lambda: not plugin.prepare(claim)[claim.uid].error, f"the claim after request {point}")
+        if not struck():
+            break
+        assert len(plugin.picture()["records"]) == 1
+        assert plugin.unprepare(claim) == {claim.uid: ""}
+        assert plugin.picture() == nothing
+    print(f"{point} requests")
+    assert point > 3
+
+
+@pytest.mark.parametrize("name", ["conflict", "internal error", "unavailable", "disconnected", "answer lost"])
+def test_any_request_about_a_status(cluster: Cluster, plugin: DoomedPlugin, name: str) -> None:
+    plugin.start()
+    for point in itertools.count():
+        claim = stored_claim(cluster.client, SLICE)
+        struck = cluster.fail(FAULTS[name], point, 1)
+        wait_for(lambda: not plugin.prepare(claim)[claim.uid].error, f"the claim after request {point}")  # noqa: B023
+        wait_for(lambda: cluster.entries(claim), f"the status after request {point}")  # noqa: B023
+        (entry,) = cluster.entries(claim)
+        assert (entry["device"], entry["conditions"][0]["reason"]) == (SLICE, "Prepared")
+        assert plugin.unprepare(claim) == {claim.uid: ""}
+        wait_for(lambda: not cluster.entries(claim), f"the end of the status after request {point}")  # noqa: B023
+        if not struck():
+            break
+    print(f"{point} requests")
+    assert point > 1
+
+
+class RealClaims(NoServer):
+    """Claims are read from a server after all."""
+
+    read: ClaimReader
+
+    def fetch(self, ref: ClaimRef) -> ResourceClaim:
+        return self.read(ref)
+
+
+def test_any_request_that_is_answered_too_late(cluster: Cluster, tmp_path: Path) -> None:
+    claim = stored_claim(cluster.client, SLICE)
+    ref = ClaimRef("default", claim.name, claim.uid)
+    api = RealClaims()
+    plugin = Plugin(tmp_path, api, hardware=str(NODE))
+    nothing = plugin.left()
+    for point in itertools.count():
+        with Connection(load_credentials(str(cluster.kubeconfig)), "tests", read_seconds=0.2) as connection:
+            api.read = ClaimReader(connection)
+            struck = cluster.fail(Fault(delay=0.6), point, 2)  # the request is repeated once
+            error = ""
+            try:
+                plugin.lifecycle.prepare(ref)
+            except EXPECTED_ERRORS as caught:
+                error = str(caught)
+            if not struck():
+                break
+            assert "Read timed out" in error
+            assert plugin.left() == nothing
+            plugin.lifecycle.prepare(ref)
+            plugin.lifecycle.unprepare(ref)
+            assert plugin.left() == nothing
+    print(f"{point} requests")
+    assert point > 1
+    cluster.server.faults.clear()

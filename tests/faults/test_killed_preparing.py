@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process is killed before and after every call of NVML, and before every change of a file.
+
+kubelet repeats its call, or, where the pod is gone, makes the opposite one. The moment after a call of NVML is the one
+before the next point, so that both are tried at each: the opposite after points "after ...", the same after others.
+Nothing may tell the outcome from that of calls that went well. Each process is struck in its first call, as later ones
+need not ask NVML for everything.
+"""
+
+import pytest
+
+from dra_driver.cluster import ApiClient
+
+from .killed import KilledClaim
+from .processes import DoomedPlugin
+from .scenarios import SCENARIOS, Scenario
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_killed_anywhere_in_a_prepare(plugin: DoomedPlugin, client: ApiClient, scenario: Scenario) -> None:
+    claim = KilledClaim(plugin, client, scenario)
+    point = 0
+    while where := claim.strike("Prepare", point):
+        print(point, where)
+        claim.recover(where)
+        claim.bring("Unprepare" if where.startswith("after ") else "Prepare")
+        point += 1
+    claim.end()

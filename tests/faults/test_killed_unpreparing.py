@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same for unprepare (see test_killed_preparing); and the next process is killed at every point of its start, while
+it brings together what the first one left: at every third point of some 140, at all with FAULTS_EVERY=1.
+"""
+
+import itertools
+import os
+
+import pytest
+
+from dra_driver.cluster import ApiClient
+
+from .killed import OPPOSITE, KilledClaim
+from .processes import DoomedPlugin
+from .scenarios import SCENARIOS, Scenario
+
+EVERY = int(os.environ.get("FAULTS_EVERY", "3"))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_killed_anywhere_in_an_unprepare(plugin: DoomedPlugin, client: ApiClient, scenario: Scenario) -> None:
+    claim = KilledClaim(plugin, client, scenario)
+    point = 0
+    while where := claim.strike("Unprepare", point):
+        print(point, where)
+        claim.recover(where)
+        claim.bring("Prepare" if where.startswith("after ") else "Unprepare")
+        point += 1
+    claim.end()
+
+
+@pytest.mark.parametrize(("verb", "point"), [("Prepare", 60), ("Unprepare", 20)])
+def test_killed_once_more_anywhere_in_the_recovery(
+    plugin: DoomedPlugin, client: ApiClient, verb: str, point: int
+) -> None:
+    claim = KilledClaim(plugin, client, SCENARIOS["a bit of everything"])
+    for again in itertools.count(0, EVERY):
+        assert claim.strike(verb, point)
+        where = plugin.start_struck(again)
+        if not where:
+            break
+        print(again, where)
+        claim.recover(where)
+        claim.bring(verb if again % 2 else OPPOSITE[verb])
+    claim.end()

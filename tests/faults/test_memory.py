@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process does not grow: what it remembers of claims goes with them."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from dra_driver.cluster import ApiClient
+from kubeletplugin.protocol import dra_v1_pb2
+from tests.support.plugin import plugin_on, stored_claim
+
+CLAIMS = [
+    ["gpu-0"],
+    ["gpu-1"],
+    ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1"],
+    ["gpu-5-mig-3g40gb-9-4"],
+    ["gpu-2", "gpu-6-mig-2g20gb-14-2"],
+]
+VERBS = ("Prepare", "Unprepare")
+EARLY, LATE = 100, 1000
+MOST = 1.05
+
+
+def test_a_thousand_claims_take_no_more_memory_than_a_hundred(kubeconfig: Path, client: ApiClient) -> None:
+    with contextlib.ExitStack() as plugins:
+        plugin = plugins.enter_context(plugin_on(kubeconfig)).start()
+        assert plugin.process is not None
+        status = Path(f"/proc/{plugin.process.pid}/status")
+        resident: dict[int, int] = {}
+        channel = plugins.enter_context(grpc.insecure_channel(f"unix:{plugin.service}"))  # kubelet keeps its own too
+        calls = [(_method(channel, verb), getattr(dra_v1_pb2, f"Node{verb}ResourcesRequest")) for verb in VERBS]
+        for cycle in range(1, LATE + 1):
+            claim = stored_claim(client, *CLAIMS[cycle % len(CLAIMS)])
+            for method, messages in calls:
+                assert method(messages(claims=[claim])).claims[claim.uid].error == ""
+            if cycle in (EARLY, LATE):
+                resident[cycle] = next(
+                    int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmRSS")
+                )
+        print(f"KiB resident after so many cycles: {resident}")
+        assert resident[LATE] <= MOST * resident[EARLY]
+
+
+def _method(channel: grpc.Channel, verb: str) -> Callable[[Any], Any]:
+    return channel.unary_unary(
+        f"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/Node{verb}Resources",
+        request_serializer=lambda one: one.SerializeToString(),
+        response_deserializer=getattr(dra_v1_pb2, f"Node{verb}ResourcesResponse").FromString,
+    )

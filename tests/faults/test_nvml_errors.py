@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every call of NVML fails once with every code that it may fail with, before or after it has done its work.
+
+kubelet repeats its call until it goes well, or makes the opposite one, as after a deletion of the pod; in turns. Codes
+that say something about the hardware (NOT_FOUND, NOT_SUPPORTED) are answers and no failures: they are not given here.
+"""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dra_driver.gpu.nvml import Return
+from kubeletplugin.lifecycle import Settings
+from tests.support.waiting import wait_for
+
+from .points import nvml_fails
+from .scenarios import SCENARIOS
+from .struck import OPPOSITE, StruckClaim
+
+ANYWHERE = [Return.UNKNOWN, Return.GPU_IS_LOST, Return.NO_PERMISSION, Return.MEMORY, Return.UNINITIALIZED]
+LOST_ANSWER = [Return.UNKNOWN, Return.TIMEOUT]
+"""What a call may fail with after it has done its work."""
+
+MORE = {
+    "create_gpu_instance": [Return.INSUFFICIENT_RESOURCES, Return.INVALID_ARGUMENT, Return.IN_USE],
+    "create_compute_instance": [Return.INSUFFICIENT_RESOURCES, Return.INVALID_ARGUMENT, Return.IN_USE],
+    "destroy_gpu_instance": [Return.IN_USE],
+    "destroy_compute_instance": [Return.IN_USE],
+    "set_mig_mode": [Return.IN_USE, Return.RESET_REQUIRED],
+}
+EVERY_CODE = {"three slices", "a bit of everything", "a whole GPU in MIG mode"}
+
+
+def codes(point: str, every: bool) -> Sequence[Return]:
+    """What a call may fail with at this point."""
+    when, name = point.split()
+    if not every:
+        return [Return.UNKNOWN]
+    return LOST_ANSWER if when == "after" else [*ANYWHERE, *MORE.get(name, ())]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("verb", OPPOSITE)
+def test_an_error_anywhere(tmp_path: Path, verb: str, name: str) -> None:
+    claim = StruckClaim(tmp_path, SCENARIOS[name])
+    points = [(index, one) for index, one in enumerate(claim.points_of(verb)) if one.startswith(("before", "after"))]
+    turns = itertools.cycle([verb, OPPOSITE[verb], OPPOSITE[verb], verb])
+    struck = 0
+    for index, point in points:
+        for code in codes(point, name in EVERY_CODE):
+            claim.ready_for(verb)
+            error = claim.strike(verb, index, nvml_fails(code))
+            claim.bring(next(turns), (point, index, code, error))
+            struck += 1
+    print(f"{len(points)} points, {struck} errors")
+    claim.end()
+
+
+def test_what_is_out_of_reach_is_undone_soon_after_it_is_back(tmp_path: Path) -> None:
+    claim = StruckClaim(tmp_path, SCENARIOS["three slices"], Settings(retry=0.1))
+    point = claim.points_of("unprepare").index("before destroy_compute_instance")
+    claim.ready_for("unprepare")
+    assert claim.strike("unprepare", point, nvml_fails(Return.GPU_IS_LOST), lasting=True) == ""
+    wait_for(lambda: claim.picture() == claim.pictures["unprepare"], "the next try", 10.0)
+    claim.end()
+
+
+def test_what_a_failed_prepare_left_is_undone_soon(tmp_path: Path) -> None:
+    claim = StruckClaim(tmp_path, SCENARIOS["three slices"], Settings(retry=0.1))
+    point = claim.points_of("prepare").index("before create_compute_instance")
+    claim.ready_for("prepare")
+    assert claim.strike("prepare", point, nvml_fails(Return.UNKNOWN), lasting=True)
+    wait_for(lambda: claim.picture() == claim.pictures["unprepare"], "the next try", 10.0)
+    claim.end()

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A long random life: calls, repeated and at the same time, in the midst of kills, reloads, outages and handwork.
+
+After each operation the node must be as the model says. A failure prints the seed and the operations; with
+SOAK_SEED=<seed> they come again (what happens at the same time may differ), SOAK_OPERATIONS=<number> makes it longer.
+"""
+
+import errno
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.cluster import ApiClient
+from dra_driver.gpu.inventory import read_inventory
+from dra_driver.gpu.profiles import whole_compute_profile
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
+from kubeletplugin.protocol import dra_v1_pb2
+from tests.support.apiserver import CLAIMS, connect
+from tests.support.plugin import stored_claim
+from tests.support.waiting import wait_for
+
+from .model import Is, KnownClaim, Model, Place
+from .processes import DoomedPlugin, doomed_plugin, nursery
+
+SEED = int(os.environ.get("SOAK_SEED", "20250601"))
+OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "2000"))
+CLAIMS_AT_A_TIME = 10
+
+WHOLE = [["gpu-0"], ["gpu-2"], ["gpu-3"]]
+SLICES = [
+    [f"gpu-{gpu}-mig-{profile}-{start}"]
+    for gpu in (0, 1, 3)
+    for profile, starts in (("1g10gb-19", range(7)), ("2g20gb-14", (0, 2, 4)), ("3g40gb-9", (0, 4)))
+    for start in starts
+]
+SEVERAL = [
+    ["gpu-1-mig-1g10gb-19-0", "gpu-1-mig-1g10gb-19-1", "gpu-1-mig-2g20gb-14-2"],
+    ["gpu-0-mig-1g10gb-19-0", "gpu-0-mig-3g40gb-9-4"],
+    ["gpu-2", "gpu-1-mig-1g10gb-19-4", "gpu-0-mig-1g10gb-19-1"],
+    ["gpu-0", "gpu-3-mig-1g10gb-19-2"],
+]
+BY_HAND = [Place(1, start, 1) for start in range(7)]
+
+
+class Soak:
+    """One node's life. Operations are methods; `log` says what was done."""
+
+    def __init__(self, plugin: DoomedPlugin, server: RunningServer, client: ApiClient, chance: random.Random) -> None:
+        self.plugin, self.server, self.client, self.chance = plugin, server, client, chance
+        self.log: list[str] = []
+        self.outages = 0
+        self.disk_full = False
+        self.messages: dict[str, Any] = {}
+        self._nvml = plugin.node.nvml()
+        self._nvml.initialize()
+        gpus = read_inventory(self._nvml, plugin.hardware.sys_root).gpus
+        before = plugin.picture()
+        self.model = Model([gpu.uuid for gpu in gpus], before["modes"], by_hand={Place(1, 6, 1)})
+        assert self.model.problems(before) == []
+
+    # Claims
+
+    def new_claim(self) -> str:
+        """A claim appears; an old one that is not used any more goes."""
+        idle = [one.uid for one in self.model.of(Is.CLEAN)]
+        if len(self.messages) >= CLAIMS_AT_A_TIME and idle:
+            uid = self.chance.choice(idle)
+            self.client.delete(CLAIMS, self.messages.pop(uid).name, "default")
+            del self.model.claims[uid]
+        devices = self.chance.choice([*WHOLE * 3, *SLICES, *SEVERAL * 3])
+        claim = stored_claim(self.client, *devices)
+        self.messages[claim.uid] = claim
+        self.model.claims[claim.uid] = KnownClaim(claim.uid, [Place.of(one) for one in devices])
+        self.log.append(f"claim {claim.uid[:8]}: {', '.join(devices)}")
+        return str(claim.uid)
+
+    def some_claim(self) -> str:
+        """One of the claims."""
+        return self.chance.choice(sorted(self.messages))
+
+    # Calls
+
+    def prepare(self) -> None:
+        self.call("Prepare", self.new_claim() if self.chance.random() < 0.5 and not self.outages else self.some_claim())
+
+    def unprepare(self) -> None:
+        self.call("Unprepare", self.some_claim())
+
+    def repeat(self) -> None:
+        verb, uid = self.chance.choice(["Prepare", "Unprepare"]), self.some_claim()
+        for _ in range(2):
+            self.call(verb, uid)
+
+    def at_once(self) -> None:
+        """Calls at the same time, also for one claim."""
+        calls = [
+            (self.chance.choice(["Prepare", "Prepare", "Unprepare"]), self.some_claim())
+            for _ in range(self.chance.randint(2, 6))
+        ]
+        self.log.append("at once: " + ", ".join(f"{verb} {uid[:8]}" for verb, uid in calls))
+        begun = [(verb, uid, self.plugin.begin(verb, self.messages[uid])) for verb, uid in calls]
+        ended = [(verb, uid, call.result(timeout=60).claims[uid].error) for verb, uid, call in begun]
+        verbs = {uid: {verb for verb, other in calls if other == uid} for _, uid in calls}
+        for verb, uid, error in sorted(ended, reverse=True):  # Unprepare first: it may have made room
+            if len(verbs[uid]) > 1:
+                self.model.claims[uid].state = Is.IN_DOUBT
+            else:
+                self.answered(verb, uid, error, sure=False)
+
+    def call(self, verb: str, uid: str) -> None:
+        """One call, and what must come of it."""
+        answer = self.plugin.call(verb, [self.messages[uid]], "v1")(timeout=60)
+        error = answer.claims[uid].error
+        self.log.append(f"{verb} {uid[:8]} {error or 'went well'}")
+        self.answered(verb, uid, error, sure=not self.disk_full)
+
+    def answered(self, verb: str, uid: str, error: str, *, sure: bool) -> None:
+        """Note an answer. When it is `sure` what it must be, it must be that."""
+        claim = self.model.claims[uid]
+        if not error:
+            self.model.went_well(verb, uid)
+            return
+        needs_server = verb == "Prepare" and claim.state is not Is.PREPARED
+        if sure and not (needs_server and self.outages):
+            assert verb == "Prepare", f"{uid} cannot be unprepared: {error}"
+            assert not self.model.must_be_possible(uid), f"{uid} cannot be prepared: {error}"
+        if verb == "Unprepare" or claim.state is not Is.PREPARED:
+            claim.state = Is.IN_DOUBT
+
+    # Mishaps
+
+    def killed_in_calls(self) -> None:
+        """The process ends at some point of a call that has something to do, and of others beside it."""
+        idle = [one.uid for one in self.model.of(Is.CLEAN) if self.model.must_be_possible(one.uid)]
+        calls = [("Prepare", uid) for uid in idle] + [("Unprepare", one.uid) for one in self.model.of(Is.PREPARED)]
+        if not calls or self.outages:
+            return
+        calls = self.chance.sample(calls, min(len(calls), self.chance.choice([1, 1, 3])))
+        self.log.append("at once: " + ", ".join(f"{verb} {uid[:8]}" for verb, uid in calls))
+        self.plugin.dial.arm(self.chance.randint(0, self.chance.choice([10, 30, 60])))
+        begun = [(uid, self.plugin.begin(verb, self.messages[uid])) for verb, uid in calls]
+        for uid, call in begun:
+            self.model.claims[uid].state = Is.IN_DOUBT
+            call.exception(timeout=60)
+        if all(call.exception() is None for _, call in begun):
+            self.plugin.dial.rest()
+            return
+        self.log.append(f"killed: {self.plugin.end_of_process()}")
+        self.plugin.start()
+
+    def restart(self) -> None:
+        if self.chance.random() < 0.5:
+            self.plugin.terminate()
+        self.plugin.kill()
+        self.log.append("restart")
+        self.plugin.start()
+
+    def reload_driver(self) -> None:
+        """Everything made on the GPUs is gone, and what claims had is made again."""
+        self.log.append("the driver is loaded anew")
+        nobody = dra_v1_pb2.Claim(namespace="default", name="nobody", uid="00000000")
+        self.plugin.node.unload_driver()
+        self.plugin.prepare(nobody)
+        self.plugin.node.load_driver()
+        self.model.by_hand.clear()
+        self._nvml = self.plugin.node.nvml()
+        self._nvml.initialize()
+        wait_for(lambda: "not ready" not in self.plugin.prepare(nobody)[nobody.uid].error, "the driver")
+
+    def api_server_goes(self) -> None:
+        self.outages = self.chance.randint(2, 8)
+        self.log.append(f"the API server is away for {self.outages} operations")
+        self.server.faults.refuse_connections()
+
+    def disk_fills(self) -> None:
+        """For a few calls no file can be changed, or only the first few."""
+        error = self.chance.choice([errno.ENOSPC, errno.EIO, errno.EROFS])
+        point = self.chance.randint(0, 12)
+        self.log.append(f"{errno.errorcode[error]} from point {point} on")
+        self.disk_full = True
+        self.plugin.dial.arm(point, lasting=True, error=error)
+        for _ in range(self.chance.randint(1, 3)):
+            self.call(self.chance.choice(["Prepare", "Unprepare"]), self.some_claim())
+        self.plugin.dial.rest()
+        self.disk_full = False
+        self.log.append("the disk is well again")
+
+    def by_hand(self) -> None:
+        """The administrator makes a MIG device, or destroys one that no claim uses."""
+        used = [place for one in self.model.claims.values() if one.state is not Is.CLEAN for place in one.places]
+        place = self.chance.choice([one for one in BY_HAND if not any(map(one.overlaps, used))] or [None])
+        if place is None:
+            return
+        gpu = self._nvml.device_by_index(place.gpu)
+        profile = self._nvml.gpu_instance_profile(gpu, 0)
+        if place not in self.model.by_hand:
+            self.log.append(f"by hand: {place} is made")
+            at = next(one for one in self._nvml.gpu_instance_placements(gpu, profile.id) if one.start == place.start)
+            made = self._nvml.create_gpu_instance(gpu, profile.id, at)
+            self._nvml.create_compute_instance(made, whole_compute_profile(self._nvml, made, 1))
+            self.model.by_hand.add(place)
+            return
+        self.log.append(f"by hand: {place} is destroyed")
+        for made in self._nvml.gpu_instances(gpu, profile.id):
+            if self._nvml.gpu_instance_info(made).placement.start == place.start:
+                for compute in self._nvml.compute_instances(made, whole_compute_profile(self._nvml, made, 1)):
+                    self._nvml.destroy_compute_instance(compute)
+                self._nvml.destroy_gpu_instance(made)
+        self.model.by_hand.remove(place)
+
+    # After each operation
+
+    def settle(self) -> None:
+        """kubelet calls again for claims in doubt: sooner or later their pods are gone."""
+        if self.outages:
+            self.outages -= 1
+            if not self.outages:
+                self.server.faults.clear()
+        for claim in self.model.of(Is.IN_DOUBT):
+            if self.chance.random() < 0.5:
+                self.call(self.chance.choice(["Prepare", "Unprepare"]), claim.uid)
+
+    def check(self) -> None:
+        """The node is as it must be, at once or as soon as the plugin has looked after what it could not do at once."""
+        found = self.model.problems(self.plugin.picture())
+        if found:
+            self.log.append(f"not yet: {'; '.join(found)}")
+            wait_for(lambda: not self.model.problems(self.plugin.picture()), "; ".join(found), 15.0)
+
+    def end(self) -> None:
+        """Everything is unprepared, and nothing is left."""
+        self.server.faults.clear()
+        self.outages = 0
+        for uid in self.messages:
+            self.call("Unprepare", uid)
+        assert not self.model.of(Is.PREPARED) + self.model.of(Is.IN_DOUBT)
+        self.check()
+
+    def summary(self) -> str:
+        """How often what happened."""
+        text = "\n".join(self.log)
+        words = (
+            "went well",
+            "Prepare",
+            "Unprepare",
+            "at once",
+            "killed: ",
+            "restart",
+            "loaded anew",
+            "away",
+            "from point",
+            "by hand",
+            "not yet",
+        )
+        return ", ".join(f"{word.strip(': ')}: {text.count(word)}" for word in words)
+
+
+OFTEN: list[tuple[int, Callable[[Soak], None]]] = [
+    (30, Soak.prepare),
+    (25, Soak.unprepare),
+    (6, Soak.repeat),
+    (14, Soak.at_once),
+    (8, Soak.killed_in_calls),
+    (3, Soak.restart),
+    (2, Soak.reload_driver),
+    (2, Soak.api_server_goes),
+    (4, Soak.disk_fills),
+    (6, Soak.by_hand),
+]
+
+
+@pytest.fixture
+def server() -> Iterator[RunningServer]:
+    with ApiServer(ApiServerOptions(tls=False)) as running:
+        yield running
+
+
+def test_soak(server: RunningServer, tmp_path: Path) -> None:
+    kubeconfig = server.write_kubeconfig(tmp_path / "config")
+    with connect(kubeconfig) as client, nursery() as nest, doomed_plugin(nest, kubeconfig) as plugin:
+        plugin.start()
+        soak = Soak(plugin, server, client, random.Random(SEED))
+        for _ in range(CLAIMS_AT_A_TIME):
+            soak.new_claim()
+        try:
+            for number in range(OPERATIONS):
+                soak.log.append(f"-- {number}")
+                (operation,) = soak.chance.choices([one for _, one in OFTEN], [weight for weight, _ in OFTEN])
+                operation(soak)
+                soak.settle()
+                soak.check()
+            soak.end()
+            print(soak.summary())
+        except BaseException:
+            print(f"SOAK_SEED={SEED}", *soak.log[-400:], sep="\n")
+            print(plugin.log[-4000:])
+            raise
