@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node's publisher: what GPUs there are -> ResourceSlices, for as long as the node lives.
+"""The processes that keep API objects as they should be.
 
-`dra_driver.gpu.layout` decides which slices a node should have, `reconcile` what to write to get there from what
-the API server holds; both are pure. `publisher` is the loop around them.
+- The node's publisher, for as long as the node lives: what GPUs there are -> ResourceSlices. `discovery` follows the
+  hardware, `dra_driver.gpu.layout` decides which slices a node should have and `reconcile` what to write to get there
+  from what the API server holds; the last two are pure. `publisher` is the loop around them.
+- `cluster`: what is not one node's, such as slices of nodes that are gone.
+- `webhook`: refuses configurations that no node could use.
 """

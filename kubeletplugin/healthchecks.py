@@ -12,10 +12,10 @@ from typing import Final
 import grpc
 
 from .contact import ApiContact
-from .gpus import GpuAccess, NoDriverError
+from .hardware.gpus import GpuAccess, NoDriverError
+from .kubelet.registration import RegistrationService
+from .kubelet.sockets import SocketServer
 from .protocol import dra_v1_pb2, registration_pb2
-from .registration import RegistrationService
-from .sockets import SocketServer
 
 _SECONDS: Final = 2.0
 

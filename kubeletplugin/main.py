@@ -13,7 +13,7 @@ from dra_driver.command import logging_options, run, version_option
 from .options import Options, plugin_options
 from .serve import serve
 
-_COMMANDS: Final = {"check": ".check.command", "cleanup": ".cleanup", "status": ".status"}
+_COMMANDS: Final = {"check": ".check.command", "cleanup": ".commands.cleanup", "status": ".commands.status"}
 """Where the function of that name is."""
 
 

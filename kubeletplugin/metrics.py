@@ -21,12 +21,12 @@ from dra_driver.cluster import ApiError
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.metrics import PREFIX
 
-from .errors import StoppedError
-from .gpus import NoDriverError
-from .records import RecordError
+from .claims.errors import StoppedError
+from .hardware.gpus import NoDriverError
+from .hardware.targets import PrepareError
+from .hardware.workers import HungError
+from .records.store import RecordError
 from .steps import Step
-from .targets import PrepareError
-from .workers import HungError
 
 PREPARE: Final = "prepare"
 UNPREPARE: Final = "unprepare"

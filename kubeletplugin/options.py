@@ -14,7 +14,7 @@ from dra_driver.command import kubeconfig_option
 from dra_driver.endpoints import Endpoint, endpoint_options
 from dra_driver.gpu.options import Hardware, hardware_options
 
-from .instance import SocketPaths, is_instance_uid, socket_paths
+from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
 
 F = TypeVar("F", bound=Callable[..., object])
 

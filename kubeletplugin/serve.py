@@ -17,27 +17,26 @@ from dra_driver.gpu.policy import MigPolicy, NodePolicy, PolicyError, PolicyFile
 from dra_driver.metrics import new_registry
 from dra_driver.resource.codec import V1
 
-from . import health
-from .binding import BindingWatch
-from .claims import ClaimReader
-from .claimspecs import ClaimSpecs
+from .claims.lifecycle import Lifecycle
 from .contact import ApiContact, ContactKeeper, ObservedConnection
-from .devicestatus import JSON, DeviceKey, device_data
-from .gpus import GpuAccess, Gpus, NoDriverError
+from .containers.metadata import MetadataFiles, SpecMetadata
+from .containers.specs import ClaimSpecs
+from .hardware.gpus import GpuAccess, Gpus, NoDriverError
+from .hardware.targets import ClaimRef
 from .healthchecks import live_checks, ready_checks
-from .healthsource import HealthWatch
-from .instance import AnotherInstanceError, another_serves, running, sweep_sockets
-from .lifecycle import Lifecycle
-from .metadata import MetadataFiles, SpecMetadata
+from .kubelet import health
+from .kubelet.healthsource import HealthWatch
+from .kubelet.instance import AnotherInstanceError, another_serves, running, sweep_sockets
+from .kubelet.registration import RegistrationService
+from .kubelet.service import VERSIONS, DraService
+from .kubelet.sockets import SocketError, SocketKeeper, SocketServer
 from .metrics import PluginMetrics
-from .nodestate import read_records
 from .options import Options
-from .records import NewerVersionError, Record, Records, State
-from .registration import RegistrationService
-from .reports import ClaimReports
-from .service import VERSIONS, DraService
-from .sockets import SocketError, SocketKeeper, SocketServer
-from .targets import ClaimRef
+from .plans.reader import ClaimReader
+from .records.store import NewerVersionError, Record, Records, State, read_records
+from .reports.binding import BindingWatch
+from .reports.devicestatus import JSON, DeviceKey, device_data
+from .reports.reporter import ClaimReports
 
 log = logging.getLogger(__name__)
 

@@ -21,6 +21,20 @@ MAY_IMPORT = {
     "sandbox": {"resource", "cel", "allocation", "gpu", "config", "cdi", "cluster", "dryrun", *SHARED},
 }
 
+FOLDERS = (
+    "protocol",
+    "hardware",
+    "steps",
+    "plans",
+    "records",
+    "containers",
+    "claims",
+    "reports",
+    "kubelet",
+    "commands",
+)
+"""Of kubeletplugin, in the order of its docstring. What is in none of them may import all."""
+
 
 def files(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
@@ -56,6 +70,14 @@ def test_controller_and_plugin_do_not_know_each_other_nor_what_is_not_for_nodes(
         for path in files(package):
             assert other not in {name.split(".")[0] for name in imported(path)}, path
             assert not rooms_of(path) & {"dryrun", "sandbox", "cel", "allocation"}, path
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_of_the_plugin_imports_only_those_before_it(folder: str) -> None:
+    for path in files(f"kubeletplugin/{folder}"):
+        names = (name.split(".") for name in imported(path) if name.startswith("kubeletplugin."))
+        found = {parts[1] for parts in names} & set(FOLDERS)
+        assert found <= set(FOLDERS[: FOLDERS.index(folder) + 1]), path
 
 
 def test_the_stand_in_kubelet_shares_nothing_but_the_vocabulary_with_the_driver() -> None:

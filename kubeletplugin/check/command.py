@@ -12,7 +12,7 @@ import click
 
 from dra_driver.command import UserError, kubeconfig_option, logging_options, version_option
 
-from ..instance import socket_paths
+from ..kubelet.instance import socket_paths
 from ..options import Node, node_options
 from . import report
 from .dropin import FixError, write

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..sockets import LONGEST_PATH
+from ..kubelet.sockets import LONGEST_PATH
 from .finding import Finding, failed, passed
 from .host import Folder, Host
 

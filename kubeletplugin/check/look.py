@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dra_driver import __version__
 from dra_driver.cdi import DriverRoot, Root
 
-from ..instance import SocketPaths
+from ..kubelet.instance import SocketPaths
 from ..options import Node
 from .asking import ask_cluster
 from .cluster import NodeFacts, cluster_findings

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..marks import Marks
-from ..mig import MigInstances
-from ..targets import MigInstanceIds
+from ..hardware.marks import Marks
+from ..hardware.mig import MigInstances
+from ..hardware.targets import MigInstanceIds
 
 BUSY_SECONDS = 2.0
 """How long an instance that a process still holds is waited for. kubelet asks again every 10 seconds or so."""

@@ -7,9 +7,9 @@ destroyed, so what stands at an unmarked place was made by an administrator: it 
 
 from dataclasses import dataclass, replace
 
-from ..marks import Marks
-from ..mig import NotMadeError
-from ..targets import MigInstanceIds, MigSlot, PrepareError
+from ..hardware.marks import Marks
+from ..hardware.mig import NotMadeError
+from ..hardware.targets import MigInstanceIds, MigSlot, PrepareError
 from .base import Tools
 
 

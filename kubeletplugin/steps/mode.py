@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from dra_driver.gpu.nvml import NvmlError
 
-from ..marks import Marks, ModeMarks
-from ..targets import MigInstanceIds, PrepareError
+from ..hardware.marks import Marks, ModeMarks
+from ..hardware.targets import MigInstanceIds, PrepareError
 from .base import Tools
 
 log = logging.getLogger(__name__)

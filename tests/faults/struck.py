@@ -3,9 +3,9 @@
 
 from pathlib import Path
 
-from kubeletplugin.errors import EXPECTED_ERRORS
-from kubeletplugin.lifecycle import Settings
-from kubeletplugin.plan import ClaimRef
+from kubeletplugin.claims.errors import EXPECTED_ERRORS
+from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.hardware.targets import ClaimRef
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.waiting import wait_for
 

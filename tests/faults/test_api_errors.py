@@ -19,9 +19,9 @@ from dra_driver.cluster import ApiClient, Connection, load_credentials
 from dra_driver.resource import ResourceClaim
 from dra_driver.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
-from kubeletplugin.claims import ClaimReader
-from kubeletplugin.errors import EXPECTED_ERRORS
-from kubeletplugin.targets import ClaimRef
+from kubeletplugin.claims.errors import EXPECTED_ERRORS
+from kubeletplugin.hardware.targets import ClaimRef
+from kubeletplugin.plans.reader import ClaimReader
 from tests.kubeletplugin.inside import ApiServer as NoServer
 from tests.kubeletplugin.inside import Plugin
 from tests.support.apiserver import connect

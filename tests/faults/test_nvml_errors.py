@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import Return
-from kubeletplugin.lifecycle import Settings
+from kubeletplugin.claims.lifecycle import Settings
 from tests.support.waiting import wait_for
 
 from .points import nvml_fails

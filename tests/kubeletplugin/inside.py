@@ -15,11 +15,11 @@ from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.resource import ResourceClaim
-from kubeletplugin.claimspecs import ClaimSpecs
-from kubeletplugin.gpus import GpuAccess, Gpus, NoDriverError
-from kubeletplugin.lifecycle import Lifecycle, Settings
-from kubeletplugin.plan import ClaimGoneError, ClaimRef
-from kubeletplugin.records import Record, Records
+from kubeletplugin.claims.lifecycle import Lifecycle, Settings
+from kubeletplugin.containers.specs import ClaimSpecs
+from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
+from kubeletplugin.hardware.targets import ClaimGoneError, ClaimRef
+from kubeletplugin.records.store import Record, Records
 from tests.support.claims import allocated_claim
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dra_driver.cluster import ApiClient
-from kubeletplugin.binding import binding_entries
-from kubeletplugin.devicestatus import JSON
+from kubeletplugin.reports.binding import binding_entries
+from kubeletplugin.reports.devicestatus import JSON
 from tests.support.apiserver import CLAIMS
 from tests.support.plugin import POOL, plugin_on, stored_claim
 from tests.support.waiting import wait_for

@@ -15,10 +15,10 @@ from typing import Any, cast
 import pytest
 
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
-from kubeletplugin.claimspecs import ClaimSpecs
-from kubeletplugin.lifecycle import EXPECTED_ERRORS
-from kubeletplugin.plan import ClaimRef
-from kubeletplugin.records import Record, Records
+from kubeletplugin.claims.lifecycle import EXPECTED_ERRORS
+from kubeletplugin.containers.specs import ClaimSpecs
+from kubeletplugin.hardware.targets import ClaimRef
+from kubeletplugin.records.store import Record, Records
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 
 DEVICES = ["gpu-0-mig-1g10gb-19-0", "gpu-0-mig-2g20gb-14-2", "gpu-1", "gpu-4-mig-3g40gb-9-4"]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.simulation.faults import Fault
-from kubeletplugin.lifecycle import Settings, StoppedError
-from kubeletplugin.plan import ClaimRef, PrepareError
-from kubeletplugin.records import State
-from kubeletplugin.workers import HungError
+from kubeletplugin.claims.lifecycle import Settings, StoppedError
+from kubeletplugin.hardware.targets import ClaimRef, PrepareError
+from kubeletplugin.hardware.workers import HungError
+from kubeletplugin.records.store import State
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Call, Plugin
 from tests.support.claims import allocated_claim
 from tests.support.waiting import wait_for

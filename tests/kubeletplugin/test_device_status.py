@@ -13,10 +13,10 @@ from dra_driver import DRIVER_NAME
 from dra_driver.cluster import ApiClient, Connection, Kind, load_credentials
 from dra_driver.cluster.events import EventRecorder
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
-from kubeletplugin.claimstatus import ClaimStatusApi
-from kubeletplugin.devicestatus import JSON, DeviceKey, Outcome, condition, wanted_entries
-from kubeletplugin.plan import ClaimRef
-from kubeletplugin.reports import ClaimReports
+from kubeletplugin.hardware.targets import ClaimRef
+from kubeletplugin.reports.claimstatus import ClaimStatusApi
+from kubeletplugin.reports.devicestatus import JSON, DeviceKey, Outcome, condition, wanted_entries
+from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.apiserver import CLAIMS, connect
 from tests.support.plugin import POOL, plugin_on, stored_claim
 from tests.support.waiting import wait_for

@@ -12,8 +12,8 @@ from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.faults import Fault
-from kubeletplugin.gpus import GpuAccess, Gpus, NoDriverError
-from kubeletplugin.plan import PrepareError
+from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
+from kubeletplugin.hardware.targets import PrepareError
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 

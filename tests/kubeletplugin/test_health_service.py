@@ -18,10 +18,10 @@ from dra_driver.gpu.health import Finding
 from dra_driver.gpu.nvml import Placement, RecoveryAction
 from dra_driver.resource import TaintEffect
 from dra_driver.sandbox.kubelet import Health, Kubelet, Options
-from kubeletplugin.health import STREAMS, VERSIONS, DeviceHealth, HealthService, HealthStatus
-from kubeletplugin.healthsource import NodeHealth, device_healths
+from kubeletplugin.kubelet.health import STREAMS, VERSIONS, DeviceHealth, HealthService, HealthStatus
+from kubeletplugin.kubelet.healthsource import NodeHealth, device_healths
+from kubeletplugin.kubelet.sockets import SocketServer
 from kubeletplugin.protocol import health_v1_pb2, health_v1alpha1_pb2
-from kubeletplugin.sockets import SocketServer
 from tests.sandbox.kubelet.memory_cluster import MemoryCluster
 from tests.support.nodes import make_node
 from tests.support.plugin import POOL, Plugin, plugin_on

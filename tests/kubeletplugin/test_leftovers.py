@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.simulation.faults import Fault
-from kubeletplugin.lifecycle import Settings
-from kubeletplugin.plan import ClaimRef, PrepareError
-from kubeletplugin.records import State
+from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.hardware.targets import ClaimRef, PrepareError
+from kubeletplugin.records.store import State
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin
 from tests.support.waiting import wait_for
 

@@ -12,9 +12,9 @@ from dra_driver.gpu.devices import MigPlacement, device_targets
 from dra_driver.gpu.inventory import Gpu, PciGpu, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulation.faults import Fault
-from kubeletplugin.gpus import NoDriverError
-from kubeletplugin.plan import ClaimRef, PrepareError
-from kubeletplugin.records import State
+from kubeletplugin.hardware.gpus import NoDriverError
+from kubeletplugin.hardware.targets import ClaimRef, PrepareError
+from kubeletplugin.records.store import State
 from tests.support.waiting import wait_for
 
 from .inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.locks import FileRanges, KeyedLocks
+from kubeletplugin.records.locks import FileRanges, KeyedLocks
 from tests.kubeletplugin.inside import Call
 from tests.support.waiting import wait_for
 
 HOLDER = """
 import sys
 from pathlib import Path
-from kubeletplugin.locks import FileRanges
+from kubeletplugin.records.locks import FileRanges
 ranges = FileRanges(Path(sys.argv[1]))
 assert ranges.try_lock("claim a")
 print("held", flush=True)

@@ -14,7 +14,7 @@ from dra_driver.cdi import BASE_DEVICE
 from dra_driver.cluster import ApiClient
 from dra_driver.resource import AttributeValue, ResourceClaim, Version
 from dra_driver.resource.codec import V1, decode_claim
-from kubeletplugin.metadata import POD_CLAIM_NAME, MetadataFiles, container_path, documents, metadata_names
+from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles, container_path, documents, metadata_names
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 

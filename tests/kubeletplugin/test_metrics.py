@@ -14,13 +14,13 @@ from dra_driver.cluster import ApiClient, ApiError, UnreachableError
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.metrics import new_registry
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from kubeletplugin.claims.errors import EXPECTED_ERRORS, StoppedError
 from kubeletplugin.contact import ApiContact
-from kubeletplugin.errors import EXPECTED_ERRORS, StoppedError
-from kubeletplugin.gpus import NoDriverError
+from kubeletplugin.hardware.gpus import NoDriverError
+from kubeletplugin.hardware.targets import PrepareError
+from kubeletplugin.hardware.workers import HungError
 from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type
-from kubeletplugin.records import RecordError
-from kubeletplugin.targets import PrepareError
-from kubeletplugin.workers import HungError
+from kubeletplugin.records.store import RecordError
 from tests.support.apiserver import connect
 from tests.support.plugin import POOL, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for

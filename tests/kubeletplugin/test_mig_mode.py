@@ -9,7 +9,7 @@ import pytest
 
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulation.faults import Fault
-from kubeletplugin.plan import PrepareError
+from kubeletplugin.hardware.targets import PrepareError
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 
 SLICE, NEXT = "gpu-0-mig-1g10gb-19-0", "gpu-0-mig-1g10gb-19-1"

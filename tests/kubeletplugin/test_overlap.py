@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import Placement
-from kubeletplugin.overlap import conflicts, exclusive, require_no_overlap
-from kubeletplugin.plan import ClaimRef, MigSlot, Plan, PlannedDevice, PrepareError, WholeGpu
+from kubeletplugin.hardware.targets import ClaimRef, MigSlot, PrepareError, WholeGpu
+from kubeletplugin.plans.overlap import conflicts, exclusive, require_no_overlap
+from kubeletplugin.plans.plan import Plan, PlannedDevice
 from tests.kubeletplugin.inside import ApiServer, Plugin
 
 

@@ -11,8 +11,9 @@ from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import Placement
 from dra_driver.resource.codec import V1, decode_claim
-from kubeletplugin.gpus import Gpus
-from kubeletplugin.plan import ClaimRef, MigSlot, Plan, PrepareError, WholeGpu, make_plan
+from kubeletplugin.hardware.gpus import Gpus
+from kubeletplugin.hardware.targets import ClaimRef, MigSlot, PrepareError, WholeGpu
+from kubeletplugin.plans.plan import Plan, make_plan
 from tests.support.nodes import make_node
 
 REF = ClaimRef("team", "claim", "uid-1")

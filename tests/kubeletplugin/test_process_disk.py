@@ -15,7 +15,7 @@ import pytest
 
 from dra_driver.cdi import BASE_KIND, SpecDirectory
 from dra_driver.cluster import ApiClient
-from kubeletplugin.records import VERSION
+from kubeletplugin.records.store import VERSION
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 

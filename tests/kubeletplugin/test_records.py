@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from dra_driver.gpu.nvml import Placement
-from kubeletplugin.ledger import Ledger
-from kubeletplugin.plan import ClaimRef, MigInstanceIds, MigSlot, Plan, PlannedDevice, PrepareError, WholeGpu
-from kubeletplugin.recordformat import VERSION
-from kubeletplugin.records import Record, RecordError, Records, State
+from kubeletplugin.hardware.targets import ClaimRef, MigInstanceIds, MigSlot, PrepareError, WholeGpu
+from kubeletplugin.plans.plan import Plan, PlannedDevice
+from kubeletplugin.records.format import VERSION
+from kubeletplugin.records.ledger import Ledger
+from kubeletplugin.records.store import Record, RecordError, Records, State
 from kubeletplugin.steps import InstanceStep, LookStep, MigModeStep, Step
 
 SLOT = MigSlot("GPU-4", 4, "1g.10gb", 19, 1, Placement(0, 1))

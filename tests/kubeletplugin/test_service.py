@@ -15,16 +15,16 @@ from dra_driver.cluster import ApiClient, Connection, load_credentials
 from dra_driver.cluster.events import EventRecorder
 from dra_driver.metrics import new_registry
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
-from kubeletplugin.claimspecs import cdi_names
-from kubeletplugin.gpus import NoDriverError
-from kubeletplugin.metadata import MetadataFiles, metadata_names
+from kubeletplugin.containers.metadata import MetadataFiles, metadata_names
+from kubeletplugin.containers.specs import cdi_names
+from kubeletplugin.hardware.gpus import NoDriverError
+from kubeletplugin.hardware.targets import ClaimRef, PrepareError, WholeGpu
+from kubeletplugin.kubelet.service import VERSIONS, DraService
+from kubeletplugin.kubelet.sockets import SocketServer
 from kubeletplugin.metrics import PluginMetrics
-from kubeletplugin.plan import Plan, PlannedDevice
+from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.protocol import dra_v1_pb2, dra_v1beta1_pb2
-from kubeletplugin.reports import ClaimReports
-from kubeletplugin.service import VERSIONS, DraService
-from kubeletplugin.sockets import SocketServer
-from kubeletplugin.targets import ClaimRef, PrepareError, WholeGpu
+from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.claims import allocated_claim
 from tests.support.waiting import wait_for
 

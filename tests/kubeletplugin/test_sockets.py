@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from dra_driver import DRIVER_NAME
-from kubeletplugin.instance import (
+from kubeletplugin.kubelet.instance import (
     AnotherInstanceError,
     is_instance_uid,
     nobody_running,
@@ -23,7 +23,7 @@ from kubeletplugin.instance import (
     sockets_of_all,
     sweep_sockets,
 )
-from kubeletplugin.sockets import LONGEST_PATH, SocketError, SocketKeeper, SocketServer, is_served
+from kubeletplugin.kubelet.sockets import LONGEST_PATH, SocketError, SocketKeeper, SocketServer, is_served
 from tests.support.waiting import wait_for
 
 UID = "5e0f7c1e-9a0e-4a63-8a55-0c7b6d8f9e10"
@@ -232,7 +232,7 @@ class TestInstances:
     @contextmanager
     def another(self, folder: Path, uid: str) -> Iterator[None]:
         code = (
-            "import sys; from pathlib import Path; from kubeletplugin.instance import running\n"
+            "import sys; from pathlib import Path; from kubeletplugin.kubelet.instance import running\n"
             "with running(Path(sys.argv[1]), sys.argv[2]): print('runs', flush=True); sys.stdin.read()"
         )
         command = [sys.executable, "-c", code, str(folder), uid]

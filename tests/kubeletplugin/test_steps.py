@@ -9,10 +9,11 @@ import pytest
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulation.faults import Fault
-from kubeletplugin.gpus import Gpus
-from kubeletplugin.marks import Marks
-from kubeletplugin.mig import MigInstances
-from kubeletplugin.plan import MigSlot, PlannedDevice, PrepareError, WholeGpu, steps_for
+from kubeletplugin.hardware.gpus import Gpus
+from kubeletplugin.hardware.marks import Marks
+from kubeletplugin.hardware.mig import MigInstances
+from kubeletplugin.hardware.targets import MigSlot, PrepareError, WholeGpu
+from kubeletplugin.plans.plan import PlannedDevice, steps_for
 from kubeletplugin.steps import InstanceStep, LookStep, MigModeStep, Step, Tools
 from tests.kubeletplugin.inside import ApiServer, Plugin
 

@@ -8,7 +8,7 @@ import pytest
 
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.simulation.faults import Fault
-from kubeletplugin.workers import Beat, HungError, LeftError, Workers
+from kubeletplugin.hardware.workers import Beat, HungError, LeftError, Workers
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 

@@ -20,7 +20,7 @@ from dra_driver.cluster import ApiClient
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.resource.codec import V1
-from kubeletplugin.instance import socket_paths
+from kubeletplugin.kubelet.instance import socket_paths
 from kubeletplugin.protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2
 
 from .apiserver import CLAIMS

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan carried out and undone: record -> hardware -> record.
+
+The steps of a claim are recorded together before the first of them touches the node, and what they led to after the
+last one. Everything is done under the locks of the claim's GPUs, so that two claims never change the same GPU, or look
+whether they can have it, at the same time; the steps themselves run on the GPUs' own threads (see workers).
+"""
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from ..containers.specs import ClaimSpecs
+from ..hardware.gpus import Gpus
+from ..hardware.marks import Marks
+from ..hardware.targets import MigInstanceIds
+from ..hardware.workers import Beat, Workers
+from ..plans.plan import Plan
+from ..records.format import MARKED_SINCE
+from ..records.ledger import Ledger
+from ..records.locks import Held, KeyedLocks, wait_on
+from ..records.store import Record, State
+from ..steps import BUSY_SECONDS, InstanceStep, Step, Tools
+from .errors import StoppedError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Check = Callable[[], None]
+"""Raises when nobody waits any more."""
+
+StepHook = Callable[[str, Step, float], None]
+"""Hears of every step that was carried out: `do` or `undo`, the step, how many seconds it took."""
+
+
+KUBELET_SECONDS = 45.0
+"""How long kubelet waits for an answer."""
+
+
+def within(seconds: float, what: str, check: Check = wait_on) -> Check:
+    """Like `check`, and raises StoppedError so many seconds from now: whoever else works on `what` may hang."""
+    deadline = time.monotonic() + seconds
+
+    def still_worth_it() -> None:
+        check()
+        if time.monotonic() > deadline:
+            raise StoppedError(f"another call or another process of this plugin is still at work on {what}")
+
+    return still_worth_it
+
+
+def unheard(*_: object) -> None:
+    """A hook that nobody listens to."""
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What changes the node for claims. Whoever calls it holds the claim's lock."""
+
+    ledger: Ledger
+    specs: ClaimSpecs
+    marks: Marks
+    gpu_locks: KeyedLocks
+    workers: Workers
+    busy_seconds: float = BUSY_SECONDS
+    on_step: StepHook = unheard
+
+    @contextmanager
+    def hold(self, gpu_uuids: Iterable[str], check: Check = wait_on) -> Iterator[Held]:
+        """The locks of these GPUs. Raises HungError while one of them does not answer, StoppedError when somebody else
+        has one of them for too long.
+        """
+        keys = tuple(gpu_uuids)
+
+        def nothing_hangs() -> None:
+            self.workers.check(keys)
+            check()
+
+        nothing_hangs()
+        with self.gpu_locks.hold(*keys, check=within(KUBELET_SECONDS, ", ".join(keys), nothing_hangs)) as held:
+            yield held
+
+    def begin(self, plan: Plan, boot_id: str, gpus: Gpus, held: Held) -> Record:
+        """Record a new claim; it is prepared at once when all that its steps want is so already. Raises PrepareError
+        when another claim has one of its devices.
+        """
+        ready = all(step.device is None for step in plan.steps) and self.all_done(plan, gpus, held)
+        record = Record(State.PREPARED if ready else State.PREPARING, boot_id, plan)
+        self.ledger.open(record)
+        return record
+
+    def finish(self, record: Record, gpus: Gpus, held: Held, check: Check = wait_on) -> Record:
+        """What is missing of a claim that was begun, now or by an earlier call; see `carry_out`."""
+        if record.state is State.PREPARED:
+            self.specs.write(record)
+            return record
+        return self.carry_out(record, gpus, held, check)
+
+    def carry_out(self, record: Record, gpus: Gpus, held: Held, check: Check = wait_on) -> Record:
+        """Do the steps, describe the devices, record the result; what is done already stays. Raises what steps raise,
+        and what `check` does, between two steps.
+        """
+        instances: dict[str, MigInstanceIds] = {}
+        for gpu_uuid, steps in _by_gpu(record.plan.steps):
+            instances |= self._on_gpu(gpu_uuid, partial(self._do, record, steps, gpus, check), held)
+        prepared = replace(record, state=State.PREPARED, instances=instances)
+        self.specs.write(prepared)
+        return record if prepared == record else self.ledger.update(prepared)
+
+    def all_done(self, plan: Plan, gpus: Gpus, held: Held) -> bool:
+        """Whether the hardware is as the claim's steps want it."""
+        return all(
+            self._on_gpu(gpu_uuid, partial(self._are_done, steps, gpus), held)
+            for gpu_uuid, steps in _by_gpu(plan.steps)
+        )
+
+    def adopt(self, record: Record, gpus: Gpus, held: Held) -> None:
+        """Mark the instances of the claim that were made before there were marks, or whose mark was lost."""
+        for step in record.plan.steps:
+            if isinstance(step, InstanceStep) and not step.left_something(self.marks):
+                noted = record.instances.get(step.device)
+                if (noted is None and record.version < MARKED_SINCE) or (noted is not None and noted.made):
+                    self._on_gpu(step.gpu_uuid, partial(self._adopt, step, noted, gpus), held)
+
+    def undo(self, record: Record, current: Callable[[], Gpus], check: Check = wait_on) -> None:
+        """Remove everything that was done for a claim, and then its record. `current` is called only if there is
+        something that needs a driver.
+        """
+        self.specs.remove(record.plan.claim.uid)
+        if self.leaves_something(record):
+            with self.hold(record.plan.gpus(), check) as held:
+                self.undo_held(record, current(), held, check)
+        else:
+            self._close(record)
+
+    def undo_held(self, record: Record, gpus: Gpus, held: Held, check: Check = wait_on) -> None:
+        """The same for a caller who holds the locks of the claim's GPUs."""
+        self.specs.remove(record.plan.claim.uid)
+        needed = self.ledger.needed_by_others(record.plan.claim.uid)
+        ours = [step for step in record.plan.steps if step not in needed and step.left_something(self.marks)]
+        for gpu_uuid, steps in _by_gpu(ours[::-1]):
+            self._on_gpu(gpu_uuid, partial(self._undo, record, steps, gpus, check), held)
+        self._close(record)
+
+    def undo_stray(self, step: Step, gpus: Gpus, held: Held) -> None:
+        """Undo a step that no claim has."""
+        log.warning("undoing what no claim on this node has: %s", step, extra={"gpu": step.gpu_uuid})
+        self._on_gpu(step.gpu_uuid, lambda beat: step.undo(self._tools(gpus, wait_on, beat)), held)
+
+    def leaves_something(self, record: Record) -> bool:
+        """Whether undoing the claim needs a driver."""
+        return any(step.left_something(self.marks) for step in record.plan.steps)
+
+    # On a GPU's thread
+
+    def _do(
+        self, record: Record, steps: Sequence[Step], gpus: Gpus, check: Check, beat: Beat
+    ) -> dict[str, MigInstanceIds]:
+        tools = self._tools(gpus, check, beat)
+        instances: dict[str, MigInstanceIds] = {}
+        for step in steps:
+            tools.going_on()
+            with self._told("do", record, step):
+                ids = step.do(tools)
+            if ids is not None and step.device is not None:
+                instances[step.device] = ids
+        return instances
+
+    def _undo(self, record: Record, steps: Sequence[Step], gpus: Gpus, check: Check, beat: Beat) -> None:
+        tools = self._tools(gpus, check, beat)
+        for step in steps:
+            tools.going_on()
+            with self._told("undo", record, step):
+                step.undo(tools)
+
+    def _are_done(self, steps: Sequence[Step], gpus: Gpus, beat: Beat) -> bool:
+        tools = self._tools(gpus, wait_on, beat)
+        return all(step.is_done(tools) for step in steps)
+
+    def _adopt(self, step: InstanceStep, noted: MigInstanceIds | None, gpus: Gpus, _: Beat) -> None:
+        there = gpus.mig.gpu_instance(step.slot) is not None if noted is None else gpus.mig.find(step.slot) == noted
+        if there:
+            self.marks.instances.set(step.slot.place)
+
+    def _tools(self, gpus: Gpus, check: Check, beat: Beat) -> Tools:
+        def going_on() -> None:
+            beat()
+            check()
+
+        return Tools(gpus.mig, self.marks, self.busy_seconds, going_on)
+
+    # Parts
+
+    def _on_gpu(self, gpu_uuid: str, work: Callable[[Beat], T], held: Held) -> T:
+        return self.workers.run(gpu_uuid, work, lambda: held.hand_over(gpu_uuid))
+
+    def _close(self, record: Record) -> None:
+        self.ledger.close(record.plan.claim.uid)
+        log.info("unprepared", extra=fields_of(record))
+
+    @contextmanager
+    def _told(self, verb: str, record: Record, step: Step) -> Iterator[None]:
+        began = time.monotonic()
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            seconds = time.monotonic() - began
+            extra = {**fields_of(record), "gpu": step.gpu_uuid, "seconds": round(seconds, 4), "failed": failed}
+            log.info("step: %s %s", verb, step, extra=extra)
+            self.on_step(verb, step, seconds)
+
+
+def _by_gpu(steps: Iterable[Step]) -> list[tuple[str, list[Step]]]:
+    """Neighbouring steps of one GPU together."""
+    return [(gpu_uuid, list(group)) for gpu_uuid, group in itertools.groupby(steps, key=lambda step: step.gpu_uuid)]
+
+
+def fields_of(record: Record) -> dict[str, object]:
+    """What every log line about a claim carries."""
+    claim = record.plan.claim
+    return {"claim": str(claim), "claim_uid": claim.uid, "devices": ",".join(one.name for one in record.plan.devices)}

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What claims left on the node that nobody will ask to unprepare.
+
+kubelet forgets a claim when its state is lost, and a claim can be deleted by force. So from time to time every claim
+with a record is looked up in the API server, by its UID, and what it has here goes when it was gone for a while. A
+server that does not answer says nothing about claims. Then the node itself: instances that are marked as made for
+claims, modes that were switched for them, and CDI specs, for which there is no record.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from dra_driver.gpu.ownership import MigPlace
+
+from ..hardware.gpus import Gpus
+from ..hardware.targets import ClaimRef, MigSlot
+from ..plans.planning import Planner
+from ..records.locks import KeyedLocks
+from ..records.store import Record
+from ..steps import InstanceStep, MigModeStep, Step
+from .actions import Actions
+from .errors import EXPECTED_ERRORS
+from .recovery import EventHook, not_long
+
+log = logging.getLogger(__name__)
+
+
+class Leftovers:
+    """Finds and removes them. `claims` are the locks of claims, `grace` is how many seconds a claim must be gone, and
+    `unprepare` undoes one.
+    """
+
+    def __init__(
+        self,
+        actions: Actions,
+        claims: KeyedLocks,
+        planner: Planner,
+        unprepare: Callable[[ClaimRef], None],
+        grace: float,
+        on_event: EventHook,
+    ) -> None:
+        self._actions = actions
+        self._claims = claims
+        self._planner = planner
+        self._unprepare = unprepare
+        self._grace = grace
+        self._on_event = on_event
+        self._missed: dict[str, float] = {}
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether there are claims that were gone the last time, and not yet for long enough."""
+        return bool(self._missed)
+
+    def sweep(self, gpus: Gpus) -> None:
+        """Look once, and remove what is left over."""
+        for record in self._gone():
+            claim = record.plan.claim
+            text = "the claim is gone from the API server: what it had on this node is removed"
+            log.warning("%s", text, extra={"claim": str(claim), "claim_uid": claim.uid})
+            try:
+                self._unprepare(claim)
+            except EXPECTED_ERRORS as error:
+                log.warning("leftovers of a claim stay for now: %s", error, extra={"claim_uid": claim.uid})
+            else:
+                self._missed.pop(claim.uid, None)
+                self._on_event(claim, "LeftoverRemoved", text)
+        self.sweep_node(gpus)
+
+    def sweep_node(self, gpus: Gpus) -> None:
+        """Remove what has no record, without a look at the API server."""
+        marks = self._actions.marks
+        unknown = self._actions.ledger.unreadable()
+        if not unknown:  # otherwise some of it may belong to these claims
+            for gpu_uuid in {place.gpu_uuid for place in marks.instances.all()} | marks.modes.all():
+                self._sweep_gpu(gpu_uuid, gpus)
+        recorded = {record.plan.claim.uid for record in self._actions.ledger.all()}
+        for uid in self._actions.specs.claims():
+            if uid not in unknown | recorded:
+                self._sweep_spec(uid)
+
+    def _gone(self) -> list[Record]:
+        """The claims that have been gone for long enough."""
+        now = time.monotonic()
+        records = self._actions.ledger.all()
+        for uid in self._missed.keys() - {record.plan.claim.uid for record in records}:
+            del self._missed[uid]
+        gone: list[Record] = []
+        for record in records:
+            uid = record.plan.claim.uid
+            missing = self._planner.is_gone(record.plan.claim)
+            if missing is None:
+                break  # one unanswered request is enough
+            if not missing:
+                self._missed.pop(uid, None)
+            elif now - self._missed.setdefault(uid, now) >= self._grace:
+                gone.append(record)
+        return gone
+
+    def _sweep_gpu(self, gpu_uuid: str, gpus: Gpus) -> None:
+        """Undo on a GPU what no record wants."""
+        marks = self._actions.marks
+        try:
+            with self._actions.hold([gpu_uuid], not_long()) as held:
+                wanted = {step for record in self._actions.ledger.all() for step in record.plan.steps}
+                places = {step.slot.place for step in wanted if isinstance(step, InstanceStep)}
+                stray: list[Step] = [
+                    InstanceStep("", _slot(place, gpus))
+                    for place in marks.instances.all()
+                    if place.gpu_uuid == gpu_uuid and place not in places
+                ]
+                original = marks.modes.get(gpu_uuid)
+                if original is not None:
+                    stray.append(MigModeStep(gpu_uuid, not original))
+                for step in stray:
+                    if step not in wanted:
+                        self._actions.undo_stray(step, gpus, held)
+        except EXPECTED_ERRORS as error:
+            log.warning("leftovers stay for now: %s", error, extra={"gpu": gpu_uuid})
+
+    def _sweep_spec(self, uid: str) -> None:
+        with self._claims.try_hold(uid) as free:
+            if free and uid not in {record.plan.claim.uid for record in self._actions.ledger.all()}:
+                log.warning("removing the CDI spec of an unknown claim", extra={"claim_uid": uid})
+                self._actions.specs.remove(uid)
+
+
+def _slot(place: MigPlace, gpus: Gpus) -> MigSlot:
+    """The slot at a marked place; one that nothing can be found at when the profile is not known any more."""
+    for gpu in gpus.inventory.gpus:
+        for profile in gpu.mig_profiles:
+            info = profile.info
+            if gpu.uuid == place.gpu_uuid and info.id == place.profile_id:
+                return MigSlot(gpu.uuid, gpu.minor, profile.name, info.id, info.slice_count, place.placement)
+    return MigSlot(place.gpu_uuid, -1, f"profile {place.profile_id}", place.profile_id, 0, place.placement)

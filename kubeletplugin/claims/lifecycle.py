@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A claim's life on this node: prepared, asked for again, unprepared.
+
+Preparing a prepared claim and unpreparing an unprepared one do nothing; a prepare that fails undoes what it did, and
+one that nobody waits for any more stops after the step that it is in and is taken up by kubelet's next call. A claim is
+worked on by one thread of one process at a time, so the second of two calls for a claim finds what the first one did;
+an unprepare makes a prepare that is still running stop. Claims on different GPUs proceed side by side.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from dra_driver.gpu.inventory import Gpu
+from dra_driver.gpu.nvml import NvmlError, Return
+
+from ..containers.specs import ClaimSpecs
+from ..hardware.gpus import GpuAccess, Gpus, NoDriverError
+from ..hardware.marks import Marks
+from ..hardware.targets import ClaimRef
+from ..hardware.workers import STEP_SECONDS, HungError, Workers
+from ..plans.plan import Plan
+from ..plans.planning import FetchClaim, Planner, never
+from ..records.ledger import Ledger
+from ..records.locks import FileRanges, Held, KeyedLocks
+from ..records.store import Record, Records, State
+from ..steps import BUSY_SECONDS
+from .actions import KUBELET_SECONDS, Actions, Check, StepHook, fields_of, unheard, within
+from .errors import EXPECTED_ERRORS, StoppedError
+from .leftovers import Leftovers
+from .recovery import EventHook, Recovery
+
+__all__ = ["EXPECTED_ERRORS", "FetchClaim", "Lifecycle", "Settings", "StoppedError"]
+
+log = logging.getLogger(__name__)
+
+_OUT_OF_REACH = frozenset({Return.GPU_IS_LOST, Return.DRIVER_NOT_LOADED, Return.UNINITIALIZED})
+"""Codes that say that instances can neither be destroyed nor be used now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How long things may take, in seconds: one step on a GPU; waiting for a process to leave a MIG device; how long a
+    claim must be gone before what it has here is removed, and how often that is looked at; until what went wrong is
+    tried again.
+    """
+
+    step: float = STEP_SECONDS
+    busy: float = BUSY_SECONDS
+    grace: float = 300.0
+    sweep: float = 600.0
+    retry: float = 10.0
+
+
+def always() -> bool:
+    """Somebody waits for the answer."""
+    return True
+
+
+class Lifecycle:
+    """Prepares and unprepares claims. `pool` is this node's pool, `boot_id` changes with every boot of the machine.
+
+    `may_switch` tells the GPUs whose MIG mode may be switched for claims, `on_event` hears what users may want to know
+    of a claim, `on_step` of every step. Locks and marks are kept beside the folder of `records`.
+    """
+
+    def __init__(
+        self,
+        *,
+        pool: str,
+        boot_id: str,
+        fetch: FetchClaim,
+        records: Records,
+        specs: ClaimSpecs,
+        access: GpuAccess,
+        may_switch: Callable[[Gpu], bool] = never,
+        on_event: EventHook = unheard,
+        on_step: StepHook = unheard,
+        settings: Settings = Settings(),
+    ) -> None:
+        folder = records.folder.parent
+        files = FileRanges(folder / "locks")
+        workers = Workers(settings.step, on_return=lambda _: access.wake())
+        self._boot_id = boot_id
+        self._records = records
+        self._specs = specs
+        self._access = access
+        self._settings = settings
+        self._ledger = Ledger(records, lambda claim, text: on_event(claim, "RecordDamaged", text))
+        self._claims = KeyedLocks(files, "claim ")
+        self._actions = Actions(
+            self._ledger, specs, Marks(folder), KeyedLocks(files, "gpu "), workers, settings.busy, on_step
+        )
+        self._planner = Planner(pool, fetch, workers, may_switch)
+        self._recovery = Recovery(self._actions, self._claims, self._planner, boot_id, on_event)
+        self._leftovers = Leftovers(
+            self._actions, self._claims, self._planner, self.unprepare, settings.grace, on_event
+        )
+        self._ending: Counter[str] = Counter()
+        self._guard = threading.Lock()
+        self._next_sweep = 0.0
+        if files.join():
+            specs.remove_half_written()
+        access.attend(self._attend)
+
+    # kubelet's calls
+
+    def prepare(self, ref: ClaimRef, wanted: Callable[[], bool] = always) -> Plan:
+        """Make the claim's devices ready; the plan says which they are. Raises one of EXPECTED_ERRORS.
+
+        Once `wanted` says that nobody waits any more, no further step is begun.
+        """
+
+        def check() -> None:
+            if self._ending[ref.uid]:
+                raise StoppedError(f"claim {ref} is being unprepared")
+            _require_wanted(ref, wanted)
+
+        with self._claims.hold(ref.uid, check=within(KUBELET_SECONDS, f"claim {ref}", check)):
+            record = self._recovery.current_record(ref.uid)
+            if record is not None and record.state is State.PREPARED:
+                return self._prepared(record)
+            gpus = self._access.current()
+            with self._reporting():
+                check()
+                plan = self._planner.plan(ref, gpus)
+                check()
+                return self._prepare(plan, record, gpus, check)
+
+    def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool] = always) -> None:
+        """Undo all of it; a claim that was never prepared is fine. Raises one of EXPECTED_ERRORS.
+
+        This never waits for a driver. Without one there are no MIG instances either; the record stays until a
+        driver is back, and then whatever came back with it is destroyed before any claim is prepared.
+        """
+
+        def check() -> None:
+            _require_wanted(ref, wanted)
+
+        waiting = within(KUBELET_SECONDS, f"claim {ref}", check)
+        with self._stopping(ref.uid), self._claims.hold(ref.uid, check=waiting):
+            record = self._recovery.current_record(ref.uid)
+            if record is None:
+                self._specs.remove(ref.uid)
+                record = self._rebuilt(ref)
+                if record is None:
+                    return
+            self._specs.remove(ref.uid)
+            if self._actions.leaves_something(record):
+                self._unprepare(record, check)
+            else:
+                self._actions.undo(record, self._access.current, check)
+                self._recovery.settled(ref.uid)
+
+    # After a start of the plugin or of the driver, and from then on
+
+    def recover(self, gpus: Gpus) -> None:
+        """Bring the node to what the records say: what was broken off is undone, prepared claims are complete. Raises
+        NvmlError when the driver goes away meanwhile, or OSError.
+        """
+        for uid in self._records.half_written():
+            with self._claims.try_hold(uid) as free:
+                if free:  # whoever wrote it is gone
+                    self._records.discard_half_written(uid)
+        self._recovery.recover(gpus)
+        self._leftovers.sweep_node(gpus)
+        self._next_sweep = 0.0
+
+    def _attend(self, gpus: Gpus) -> float:
+        """Try again what went wrong, and look for leftovers now and then; in how many seconds again."""
+        try:
+            self._recovery.retry(gpus)
+            if time.monotonic() >= self._next_sweep:
+                self._leftovers.sweep(gpus)
+                pause = self._settings.grace if self._leftovers.suspicious else self._settings.sweep
+                self._next_sweep = time.monotonic() + min(pause, self._settings.sweep)
+        except NvmlError as error:
+            self._access.report(error)
+        except OSError as error:
+            log.error("the node cannot be looked after: %s", error)
+            return self._settings.retry
+        pause = self._next_sweep - time.monotonic()
+        return max(0.0, min(pause, self._settings.retry) if self._recovery.unsettled() else pause)
+
+    # Parts of a prepare
+
+    def _prepared(self, record: Record) -> Plan:
+        """A claim that is prepared. kubelet asks again for another pod, or after it was restarted."""
+        uid = record.plan.claim.uid
+        if self._recovery.is_unsettled(uid):  # what it has is not what it should have
+            with self._reporting():
+                self._recovery.complete(record, self._access.current())
+            self._recovery.settled(uid)
+        elif not self._specs.exists(uid):
+            self._specs.write(record)
+        return record.plan
+
+    def _prepare(self, plan: Plan, earlier: Record | None, gpus: Gpus, check: Check) -> Plan:
+        """Carry the plan out; an `earlier` attempt with the same plan is gone on with, any other one undone first."""
+        began = time.monotonic()
+        self._finish_unprepared(plan, gpus)
+        with self._actions.hold({*plan.gpus(), *(earlier.plan.gpus() if earlier else ())}, check) as held:
+            if earlier is not None and (earlier.state is State.UNPREPARING or earlier.plan != plan):
+                self._actions.undo_held(earlier, gpus, held, check)
+                earlier = None
+            record = earlier or self._actions.begin(plan, self._boot_id, gpus, held)
+            try:
+                record = self._actions.finish(record, gpus, held, check)
+            except StoppedError:
+                raise  # kubelet's next call takes it up
+            except HungError as error:
+                self._recovery.look_after(plan.claim, str(error))
+                raise
+            except Exception as error:
+                self._undo_failed(record, gpus, held, error)
+                raise
+        self._ledger.settle_damaged(plan.claim.uid)
+        self._recovery.settled(plan.claim.uid)
+        log.info("prepared", extra={**fields_of(record), "seconds": round(time.monotonic() - began, 4)})
+        return plan
+
+    def _undo_failed(self, record: Record, gpus: Gpus, held: Held, cause: Exception) -> None:
+        """Undo a prepare that failed. Should that fail too, the record stays, and it is tried again."""
+        log.warning("prepare failed, undoing it: %s", cause, extra=fields_of(record))
+        try:
+            self._actions.undo_held(record, gpus, held)
+        except EXPECTED_ERRORS as error:
+            log.error("undoing a failed prepare failed: %s", error, extra=fields_of(record))
+            self._look_after(record.plan.claim, error)
+
+    def _finish_unprepared(self, plan: Plan, gpus: Gpus) -> None:
+        """Destroy what claims that are over still have on the GPUs of this plan, as far as nothing runs there now."""
+        wanted = set(plan.gpus())
+        for record in self._ledger.all():
+            if record.state is not State.UNPREPARING or wanted.isdisjoint(record.plan.gpus()):
+                continue
+            uid = record.plan.claim.uid
+            with self._claims.try_hold(uid) as free:
+                current = self._ledger.get(uid) if free else None
+                if current is not None and current.state is State.UNPREPARING:
+                    try:
+                        self._actions.undo(current, lambda: gpus)
+                    except EXPECTED_ERRORS as error:
+                        log.warning("leftovers of a claim stay for now: %s", error, extra=fields_of(current))
+
+    # Parts of an unprepare
+
+    def _unprepare(self, record: Record, check: Check) -> None:
+        """Undo what needs a driver. When the GPU is out of reach, that is done later, and nobody has to wait for it."""
+        record, noted = self._note_unpreparing(record)
+        try:
+            with self._reporting():
+                self._actions.undo(record, self._access.current, check)
+        except (HungError, StoppedError) as error:
+            self._recovery.look_after(record.plan.claim, str(error))
+            raise
+        except (NoDriverError, NvmlError) as error:
+            if not noted or (isinstance(error, NvmlError) and error.code not in _OUT_OF_REACH):
+                raise
+            log.warning("claim is unprepared except for its MIG instances: %s", error, extra=fields_of(record))
+            self._look_after(record.plan.claim, error)
+        else:
+            self._recovery.settled(record.plan.claim.uid)
+
+    def _note_unpreparing(self, record: Record) -> tuple[Record, bool]:
+        """The record as it is from now on, and whether that could be written. A full disk must not keep a claim: pods
+        are evicted because of it. What is broken off is known to this process all the same, and kubelet asks again.
+        """
+        record = replace(record, state=State.UNPREPARING)
+        try:
+            return self._ledger.update(record), True
+        except OSError as error:
+            log.warning("unpreparing without a note of it: %s", error, extra=fields_of(record))
+            return self._ledger.remember(record), False
+
+    def _rebuilt(self, ref: ClaimRef) -> Record | None:
+        """What the claim has here, if its record was damaged and it can be found out. If it cannot, the leftovers of
+        the claim are found once it is gone.
+        """
+        if ref.uid in self._ledger.damaged():
+            try:
+                with self._reporting():
+                    self._recovery.rebuild(ref, self._access.current())
+            except EXPECTED_ERRORS as error:
+                log.warning("what the claim has here is not known: %s", error, extra={"claim_uid": ref.uid})
+        return self._ledger.get(ref.uid)
+
+    # Both
+
+    def _look_after(self, claim: ClaimRef, problem: Exception) -> None:
+        """Have it tried again soon, whether kubelet calls again or not."""
+        self._recovery.look_after(claim, str(problem))
+        self._access.wake()
+
+    @contextlib.contextmanager
+    def _stopping(self, uid: str) -> Iterator[None]:
+        """Make a prepare of the claim stop, if there is one."""
+        with self._guard:
+            self._ending[uid] += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._ending[uid] -= 1
+                if not self._ending[uid]:
+                    del self._ending[uid]
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Tell whoever looks for the driver of NVML's errors."""
+        try:
+            yield
+        except NvmlError as error:
+            self._access.report(error)
+            raise
+
+
+def _require_wanted(ref: ClaimRef, wanted: Callable[[], bool]) -> None:
+    if not wanted():
+        raise StoppedError(f"nobody waits for claim {ref} any more; the next call goes on from here")

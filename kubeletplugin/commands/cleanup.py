@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dra-kubeletplugin cleanup`: removes everything that the driver made on this node, for an uninstall.
+
+Claims are undone as the plugin itself does it, so that MIG instances and modes go back to how they were found; then the
+files go. What it did not make stays. It can be repeated, and what it could not do it says.
+"""
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from dra_driver import cdi
+from dra_driver.boot import boot_id
+from dra_driver.cluster import UnreachableError
+from dra_driver.command import UserError, logging_options, version_option
+from dra_driver.gpu.nvml import NvmlError
+from dra_driver.resource import ResourceClaim
+
+from ..claims.lifecycle import EXPECTED_ERRORS, Lifecycle
+from ..containers.specs import ClaimSpecs
+from ..hardware.gpus import GpuAccess, NoDriverError
+from ..hardware.marks import Marks
+from ..hardware.targets import ClaimRef
+from ..kubelet.instance import AnotherInstanceError, nobody_running, sockets_of_all
+from ..options import Node, node_options
+from ..records.store import Records, State, read_records
+
+_DRIVER_SECONDS: Final = 10.0
+
+
+@click.command()
+@node_options
+@click.option("--dry-run", is_flag=True, envvar="CLEANUP_DRY_RUN", show_envvar=True, help="Only say what would go.")
+@click.option(
+    "--force",
+    is_flag=True,
+    envvar="CLEANUP_FORCE",
+    show_envvar=True,
+    help="Also undo claims that pods still use, and drop records that cannot be read or undone.",
+)
+@logging_options
+@version_option
+def cleanup(node: Node, dry_run: bool, force: bool) -> None:
+    """Remove everything that the driver made on this node: MIG instances, CDI specs, records, sockets.
+
+    Refuses while a plugin runs, and while claims are prepared. Running it again is harmless.
+    """
+    try:
+        with _alone(node.folder):
+            found = find(node)
+            if found.prepared and not force:
+                raise UserError(
+                    f"{len(found.prepared)} claims are prepared: {', '.join(found.prepared)}; delete the pods that use"
+                    " them while the plugin runs, or take their devices away with --force"
+                )
+            if dry_run:
+                for line in found.lines():
+                    click.echo(f"would remove {line}")
+                return
+            remove(node, found, force)
+    except AnotherInstanceError as error:
+        raise UserError(f"{error}: delete its DaemonSet first") from None
+    except OSError as error:
+        raise UserError(f"the node cannot be cleaned up: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is there: `claims` with a record, the names of those that pods may use, record files that cannot be read,
+    what was made on GPUs in words, and files.
+    """
+
+    claims: tuple[ClaimRef, ...]
+    prepared: tuple[str, ...]
+    unreadable: tuple[str, ...]
+    made: tuple[str, ...]
+    files: tuple[Path, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Each thing in words."""
+        yield from (f"claim {claim} (UID {claim.uid}) from this node" for claim in self.claims)
+        yield from (f"record {name}, which cannot be read" for name in self.unreadable)
+        yield from self.made
+        yield from map(str, self.files)
+
+
+def find(node: Node) -> Found:
+    """What the driver has on the node. Raises OSError."""
+    records, unreadable = read_records(node.records)
+    marks = Marks(node.folder)
+    base, claims = cdi.SpecDirectory(node.cdi_root, cdi.BASE_KIND), cdi.SpecDirectory(node.cdi_root, cdi.CLAIM_KIND)
+    specs = [*map(claims.file, claims.identifiers()), base.file()]
+    return Found(
+        claims=tuple(record.plan.claim for record in records),
+        prepared=tuple(str(one.plan.claim) for one in records if one.state is State.PREPARED),
+        unreadable=tuple(unreadable),
+        made=(
+            *sorted(f"the MIG instance at {one.placement} of GPU {one.gpu_uuid}" for one in marks.instances.all()),
+            *sorted(f"the MIG mode that GPU {uuid} was switched to" for uuid in marks.modes.all()),
+        ),
+        files=tuple(
+            path for path in (*specs, *sockets_of_all(node.folder, node.registry), node.folder) if path.exists()
+        ),
+    )
+
+
+def remove(node: Node, found: Found, force: bool) -> None:
+    """Undo every claim and remove all files; says on standard output what goes.
+
+    Raises UserError, and leaves the records, when something on the GPUs cannot be undone, unless with `force`; OSError.
+    """
+    if force:
+        for name in found.unreadable:
+            (node.records / name).unlink(missing_ok=True)
+    problems = _undo(node, found)
+    left = find(node)
+    problems += [f"{what} stays" for what in (*left.made, *(f"record {name}" for name in left.unreadable))]
+    if problems and not force:
+        raise UserError("not everything could be undone: " + "; ".join(problems) + " (--force leaves it so)")
+    for claim in found.claims:
+        click.echo(f"unprepared claim {claim}")
+    for problem in problems:
+        click.echo(f"left as it is: {problem}")
+    for path in left.files:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        click.echo(f"removed {path}")
+
+
+def _undo(node: Node, found: Found) -> list[str]:
+    """Give the GPUs back; what did not work, in words."""
+    if not (found.claims or found.made):
+        return []
+    there = threading.Event()
+    access = GpuAccess(node.hardware.nvml, node.hardware.sys_root, lambda _: there.set())
+    root = node.driver_root
+    lifecycle = Lifecycle(
+        pool="",
+        boot_id=boot_id(),
+        fetch=_unasked,
+        records=Records(node.records),
+        specs=ClaimSpecs(node.cdi_root, root, None),
+        access=access,
+    )
+    access.start()
+    there.wait(_DRIVER_SECONDS)  # without a driver, or with one that hangs, there is less to undo
+    problems = []
+    for claim in found.claims:
+        try:
+            lifecycle.unprepare(claim)
+        except EXPECTED_ERRORS as error:
+            problems.append(f"claim {claim}: {error}")
+    try:
+        lifecycle.recover(access.current())  # what is left on GPUs without a record
+    except (NoDriverError, NvmlError) as error:
+        problems += [str(error)] if found.made else []
+    access.stop()
+    return problems
+
+
+def _unasked(ref: ClaimRef) -> ResourceClaim:
+    raise UnreachableError(f"the API server is not asked about claim {ref}")
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the only process that works with `folder`, if there is one."""
+    with nobody_running(folder) if folder.is_dir() else contextlib.nullcontext():
+        yield

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device metadata files: what was allocated, readable inside of the container (KEP-5304).
+
+One file a claim and base request, a stream of JSON objects, one for each version of the format, the newest first. They
+lie side by side in the driver's folder; where a container is to find one follows from what it says. The mounts are CDI
+devices of the claim's own spec, which a container of the request is given in addition to the devices: there is nothing
+more to clean up at the runtime's side.
+"""
+
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from dra_driver import DRIVER_NAME, cdi
+from dra_driver.resource import AttributeValue, Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
+from dra_driver.resource.codec import V1, encode_slice
+from dra_driver.resource.names import is_label
+
+from ..records.store import Record
+
+VERSIONS: Final = ("v1beta1", "v1alpha1")
+"""Of metadata.resource.k8s.io, the newest first; a reader takes the first that it knows."""
+
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of a claim made from a template: what the pod calls it."""
+
+_REMEMBERED: Final = 256
+_CONTAINER_ROOT: Final = PurePosixPath("/var/run/kubernetes.io/dra-device-attributes")
+_CONTAINER_FILE: Final = f"{DRIVER_NAME}-metadata.json"
+_SEPARATOR: Final = "_"  # in neither UIDs nor requests
+_SUFFIX: Final = ".json"
+_MOUNT_OPTIONS: Final = ("ro", "nosuid", "nodev", "bind")
+
+Attributes = Callable[[str], Mapping[str, AttributeValue]]
+"""The attributes of a device of this node, by name, as they are published."""
+
+
+def documents(claim: ResourceClaim, attributes: Attributes, generation: int = 1) -> dict[str, bytes]:
+    """The files of an allocated claim, by base request. `generation` counts how often they were written."""
+    requests: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for result in claim.allocation.results if claim.allocation is not None else ():
+        if result.driver == DRIVER_NAME:
+            device: dict[str, Any] = {"driver": result.driver, "pool": result.pool, "name": result.device}
+            if published := attributes(result.device):
+                device["attributes"] = _encoded(published)
+            requests.setdefault(result.base_request, {}).setdefault(result.request, []).append(device)
+    return {
+        base: _stream(claim, [{"name": name, "devices": devices} for name, devices in named.items()], generation)
+        for base, named in requests.items()
+    }
+
+
+def metadata_device(request: str) -> str:
+    """What the CDI device with the file of `request` is called in the claim's spec, besides those of GPUs."""
+    return f"metadata-{request}"
+
+
+def metadata_names(uid: str, requests: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """By request, what a container asks its runtime for to get the request's file."""
+    return {request: (cdi.claim_device(uid, metadata_device(request)),) for request in requests}
+
+
+class MetadataFiles:
+    """The metadata files below `folder`, whose path must be the same on the host. Safe for different claims at a time.
+
+    Nothing is synced: after a reboot no claim is prepared. Methods raise OSError.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, claim: ResourceClaim, attributes: Attributes) -> None:
+        """Write or replace the files of an allocated claim."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        for request, content in documents(claim, attributes).items():
+            file = self._folder / f"{claim.metadata.uid}{_SEPARATOR}{request}{_SUFFIX}"
+            file.write_bytes(content)  # in place: a container that runs has this very file mounted
+            file.chmod(0o644)  # whatever the umask: containers run as any user
+
+    def requests(self, uid: str) -> list[str]:
+        """The base requests of a claim that have a file."""
+        return [request for request, _ in self._of(uid)]
+
+    def edits(self, uid: str) -> dict[str, cdi.ContainerEdits]:
+        """For the claim's CDI spec: what each request's extra device mounts, by the device's name."""
+        return {metadata_device(request): _edits(file, request) for request, file in self._of(uid)}
+
+    def remove(self, uid: str) -> bool:
+        """Remove a claim's files; False when there are none."""
+        files = self._of(uid)
+        for _, file in files:
+            file.unlink(missing_ok=True)
+        return bool(files)
+
+    def claims(self) -> list[str]:
+        """The UIDs of all claims that have files."""
+        return sorted({name.partition(_SEPARATOR)[0] for name in self._names()})
+
+    def _of(self, uid: str) -> list[tuple[str, Path]]:
+        """The base requests of a claim, and the file of each."""
+        prefix = f"{uid}{_SEPARATOR}"
+        names = sorted(name for name in self._names() if name.startswith(prefix))
+        return [(name.removeprefix(prefix).removesuffix(_SUFFIX), self._folder / name) for name in names]
+
+    def _names(self) -> list[str]:
+        try:
+            found = os.listdir(self._folder)  # noqa: PTH208 - names are all that is needed
+        except FileNotFoundError:
+            return []
+        return [name for name in found if _SEPARATOR in name and name.endswith(_SUFFIX)]
+
+
+class SpecMetadata:
+    """What claims' CDI specs have because of metadata files: `edits` when one is written, `remove` when it goes.
+
+    The claims that are fetched from the API server pass by here (`remember`), since a record does not tell what a file
+    needs; without the claim, a spec is written anew with the files that are there. `attributes` are those published.
+    Unless `enabled` no files are written; those that are there are used and removed all the same.
+    """
+
+    def __init__(self, files: MetadataFiles, attributes: Attributes, *, enabled: bool) -> None:
+        self._files = files
+        self._attributes = attributes
+        self._enabled = enabled
+        self._lock = threading.Lock()
+        self._claims: OrderedDict[str, ResourceClaim] = OrderedDict()
+
+    def remember(self, claim: ResourceClaim) -> ResourceClaim:
+        """The same claim, which may be about to be prepared."""
+        if not self._enabled:
+            return claim
+        with self._lock:
+            self._claims[claim.metadata.uid] = claim
+            if len(self._claims) > _REMEMBERED:
+                self._claims.popitem(last=False)
+        return claim
+
+    def edits(self, record: Record) -> dict[str, cdi.ContainerEdits]:
+        """The further devices of the spec of `record`, their files written. Raises OSError."""
+        uid = record.plan.claim.uid
+        with self._lock:
+            claim = self._claims.pop(uid, None)
+        if claim is not None:
+            self._files.write(claim, lambda device: self._with_uuid(device, record))
+        return self._files.edits(uid)
+
+    def remove(self, uid: str) -> None:
+        """Remove the claim's files. Raises OSError."""
+        self._files.remove(uid)
+
+    def claims(self) -> list[str]:
+        """The UIDs of all claims that have files."""
+        return self._files.claims()
+
+    def _with_uuid(self, device: str, record: Record) -> Mapping[str, AttributeValue]:
+        """A MIG device that was made for the claim is published without a UUID; now it has one."""
+        ids = record.instances.get(device)
+        published = self._attributes(device)
+        return published if ids is None else {"uuid": ids.uuid, **published}
+
+
+def container_path(document: Mapping[str, Any], request: str) -> PurePosixPath:
+    """Where a container finds the file of `request` that says this."""
+    pod_claim: str | None = document.get("podClaimName")
+    name: str = document["metadata"]["name"]
+    kind = ("resourceclaims", name) if pod_claim is None else ("resourceclaimtemplates", pod_claim)
+    return _CONTAINER_ROOT.joinpath(*kind, request, _CONTAINER_FILE)
+
+
+def _edits(file: Path, request: str) -> cdi.ContainerEdits:
+    newest, _, _ = file.read_bytes().partition(b"\n")
+    target = container_path(json.loads(newest), request)
+    return cdi.ContainerEdits(mounts=(cdi.Mount(str(file), str(target), _MOUNT_OPTIONS),))
+
+
+def _pod_claim(claim: ResourceClaim) -> str | None:
+    """What the pod calls a claim made from a template. Users can write the annotation too, also with `../` in it."""
+    name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
+    return name if is_label(name) else None
+
+
+def _stream(claim: ResourceClaim, requests: list[dict[str, Any]], generation: int) -> bytes:
+    meta = claim.metadata
+    body: dict[str, Any] = {
+        "kind": "DeviceMetadata",
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "generation": generation},
+    }
+    pod_claim = _pod_claim(claim)
+    if pod_claim is not None:
+        body["podClaimName"] = pod_claim
+    body["requests"] = requests
+    objects = ({"apiVersion": f"metadata.resource.k8s.io/{version}", **body} for version in VERSIONS)
+    return "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in objects).encode()
+
+
+def _encoded(attributes: Mapping[str, AttributeValue]) -> dict[str, Any]:
+    """Attributes as a ResourceSlice has them: the one encoding that there is."""
+    device = Device("device", attributes=attributes)
+    encoded = encode_slice(ResourceSlice(ObjectMeta(), DRIVER_NAME, ResourcePool("", 1, 1), devices=(device,)), V1)
+    value: dict[str, Any] = encoded["spec"]["devices"][0]["attributes"]
+    return value

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CDI specs that this plugin writes: one with what every container needs, and one a claim with its devices.
+
+The common one (libraries, control nodes, hooks) depends on the driver alone and is written when a driver is found; a
+container asks for both by name, so a claim's own spec stays small.
+"""
+
+import logging
+from pathlib import Path
+
+from dra_driver import cdi
+
+from ..hardware.targets import MigSlot, PrepareError
+from ..records.store import Record
+from .metadata import SpecMetadata
+
+log = logging.getLogger(__name__)
+
+
+class ClaimSpecs:
+    """CDI specs in `directory`, describing the driver at `root`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        root: cdi.DriverRoot,
+        hook: cdi.HookTool | None,
+        metadata: SpecMetadata | None = None,
+    ) -> None:
+        self._root = root
+        self._hook = hook
+        self._metadata = metadata
+        self._common = cdi.SpecDirectory(directory, cdi.BASE_KIND)
+        # A claim's spec needs no sync: it goes with a reboot, as everything it speaks of does.
+        self._claims = cdi.SpecDirectory(directory, cdi.CLAIM_KIND, sync=False)
+
+    def remove_half_written(self) -> None:
+        """Remove what somebody who was killed left half written. Nobody may be writing specs meanwhile."""
+        self._claims.remove_leftovers()
+        self._common.remove_leftovers()
+
+    def write_common(self, driver_version: str) -> None:
+        """Describe what every container needs. Raises PrepareError without the driver's files, or OSError."""
+        try:
+            found = cdi.common_edits(self._root, driver_version, self._hook)
+        except cdi.DriverFilesError as error:
+            raise PrepareError(str(error)) from None
+        for warning in found.warnings:
+            log.warning("%s", warning)
+        file = self._common.write(cdi.base_spec(found.edits))
+        log.info("wrote the common CDI spec", extra={"file": str(file), "mounts": len(found.edits.mounts)})
+
+    def write(self, record: Record) -> None:
+        """Describe the claim's devices. Raises PrepareError when one cannot be described."""
+        uid = record.plan.claim.uid
+        edits: dict[str, cdi.ContainerEdits] = {}
+        for device in record.plan.devices:
+            try:
+                edits[device.name] = self._edits(device.name, record)
+            except cdi.DriverFilesError as error:
+                raise PrepareError(f"device {device.name}: {error}") from None
+        if edits and self._metadata is not None:
+            edits |= self._metadata.edits(record)
+        if edits:
+            self._claims.write(cdi.claim_spec(uid, edits), uid)
+
+    def exists(self, uid: str) -> bool:
+        """Whether the claim's spec is there."""
+        return self._claims.file(uid).exists()
+
+    def devices(self, uid: str) -> set[str]:
+        """The names of the devices that the claim's spec describes; none when it is not there, or no valid spec."""
+        try:
+            spec = self._claims.read(uid)
+        except cdi.SpecError as error:
+            log.warning("%s", error)
+            return set()
+        return {one.name.removeprefix(f"{uid}-") for one in spec.devices} if spec is not None else set()
+
+    def remove(self, uid: str) -> bool:
+        """Remove the claim's spec; False when there is none, whatever else is wrong with the directory."""
+        removed = self.exists(uid) and self._claims.remove(uid)
+        if self._metadata is not None:
+            self._metadata.remove(uid)
+        return removed
+
+    def claims(self) -> list[str]:
+        """The UIDs of all claims that have a spec."""
+        files = self._metadata.claims() if self._metadata is not None else []
+        return sorted({*self._claims.identifiers(), *files})
+
+    def _edits(self, name: str, record: Record) -> cdi.ContainerEdits:
+        target = next(one.target for one in record.plan.devices if one.name == name)
+        if isinstance(target, MigSlot):
+            ids = record.instances[name]
+            return cdi.mig_edits(self._root, target.minor, ids.gpu_instance, ids.compute_instance).edits
+        return cdi.gpu_edits(self._root, target.minor, target.pci_address, self._hook).edits
+
+
+def cdi_names(uid: str, device: str) -> list[str]:
+    """What a container asks its runtime for to get `device` of the claim. Its own name comes first: kubelet reports the
+    health of a device under the first one, and takes devices with the same for one.
+    """
+    return [cdi.claim_device(uid, device), cdi.BASE_DEVICE]

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be done on the node for a claim: allocation and configuration -> devices, and steps to make them ready.
+
+Pure, and all that the rest needs to know of a claim: a plan is recorded before anything is done, and whatever is
+done, answered or undone later follows from it alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dra_driver import DRIVER_NAME
+from dra_driver.config import ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, config_for
+from dra_driver.gpu.devices import MigPlacement
+from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.resource import AllocatedConfiguration, AllocatedDevice, ResourceClaim
+
+from ..hardware.targets import ClaimRef, Found, MigSlot, PrepareError, Target, WholeGpu
+from ..steps import InstanceStep, LookStep, MigModeStep, Step
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDevice:
+    """An allocated device, once for each result of the allocation. `admin` ones are injected as they are."""
+
+    name: str
+    request: str
+    target: Target
+    admin: bool = False
+    share_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a claim needs on this node; `pool` is the pool of all its devices. The steps are done in their order, and
+    undone in reverse.
+    """
+
+    claim: ClaimRef
+    pool: str
+    devices: tuple[PlannedDevice, ...]
+    steps: tuple[Step, ...] = ()
+
+    def gpus(self) -> tuple[str, ...]:
+        """The UUIDs of the GPUs that it is about, each once."""
+        return tuple(dict.fromkeys(one.target.gpu_uuid for one in self.devices))
+
+    def slots(self) -> tuple[tuple[str, MigSlot], ...]:
+        """The MIG devices to make, by device name, each once."""
+        slots = {one.name: one.target for one in self.devices if isinstance(one.target, MigSlot) and not one.admin}
+        return tuple(slots.items())
+
+
+def make_plan(
+    ref: ClaimRef,
+    claim: ResourceClaim,
+    pool: str,
+    find: Callable[[str], Found | None],
+    may_switch: Callable[[Gpu], bool] = lambda _: False,
+) -> Plan:
+    """The plan for the devices of `claim` that are this driver's.
+
+    `pool` is this node's, `find` tells what a device name of it stands for, `may_switch` whether the MIG mode of a GPU
+    may be switched for a claim. Raises PrepareError.
+    """
+    if claim.metadata.uid != ref.uid:
+        raise PrepareError(
+            f"ResourceClaim {ref} has UID {claim.metadata.uid}, not {ref.uid}: it was deleted and made anew meanwhile"
+        )
+    if claim.allocation is None:
+        raise PrepareError(f"ResourceClaim {ref} is not allocated")
+    ours = [result for result in claim.allocation.results if result.driver == DRIVER_NAME]
+    found = [_found(result, pool, find) for result in ours]
+    devices = tuple(_planned(result, one, claim.allocation.config) for result, one in zip(ours, found, strict=True))
+    switchable = {gpu.uuid for gpu in map(_gpu, found) if may_switch(gpu)}
+    splittable = {gpu.uuid for gpu in map(_gpu, found) if gpu.mig_mode is not None}
+    return Plan(ref, pool, devices, steps_for(devices, splittable, switchable))
+
+
+def steps_for(devices: tuple[PlannedDevice, ...], splittable: set[str], switchable: set[str]) -> tuple[Step, ...]:
+    """The steps that make the devices ready, each once: first a GPU's MIG mode, then the instances on it.
+
+    `splittable` are the GPUs (UUIDs) that know MIG at all, `switchable` those whose mode may be switched.
+    """
+    steps: list[Step] = []
+    for device in devices:
+        target = device.target
+        if isinstance(target, MigSlot):
+            if device.admin:
+                steps.append(LookStep(device.name, target))
+            else:
+                steps.append(MigModeStep(target.gpu_uuid, True, target.gpu_uuid in switchable))
+                steps.append(InstanceStep(device.name, target))
+        elif not device.admin and target.uuid in splittable:
+            steps.append(MigModeStep(target.uuid, False, target.uuid in switchable))
+    return tuple(dict.fromkeys(sorted(steps, key=lambda step: _order(step, devices))))
+
+
+def _order(step: Step, devices: tuple[PlannedDevice, ...]) -> int:
+    """Steps of one GPU follow each other, GPUs in the order of the devices."""
+    return next(index for index, one in enumerate(devices) if one.target.gpu_uuid == step.gpu_uuid)
+
+
+def _found(result: AllocatedDevice, pool: str, find: Callable[[str], Found | None]) -> Gpu | MigPlacement:
+    if result.pool != pool:
+        raise PrepareError(f"device {result.device} is in pool {result.pool}, which is not on this node ({pool})")
+    found = find(result.device)
+    if isinstance(found, PciGpu):
+        raise PrepareError(
+            f"device {result.device} is a GPU for a virtual machine: this version of the driver cannot bind GPUs to"
+            " vfio-pci; ask for a device of type gpu or mig"
+        )
+    if found is None:
+        raise PrepareError(
+            f"there is no device {result.device} on node {pool}: the GPU went away or its MIG mode was changed"
+            " after the claim was allocated; delete the pod to have it scheduled anew"
+        )
+    return found
+
+
+def _gpu(found: Gpu | MigPlacement) -> Gpu:
+    return found if isinstance(found, Gpu) else found.gpu
+
+
+def _planned(
+    result: AllocatedDevice, found: Gpu | MigPlacement, configs: tuple[AllocatedConfiguration, ...]
+) -> PlannedDevice:
+    target, kind = _target(found)
+    if not result.admin_access:  # administrators look at a device as it is, they never configure it
+        try:
+            _require_supported(result, config_for(result, kind, configs))
+        except ConfigError as error:
+            raise PrepareError(str(error)) from None
+    return PlannedDevice(result.device, result.base_request, target, result.admin_access, result.share_id)
+
+
+def _target(found: Gpu | MigPlacement) -> tuple[Target, type[DeviceConfig]]:
+    if isinstance(found, Gpu):
+        return WholeGpu(found.uuid, found.minor, found.pci_address or ""), GpuConfig
+    gpu, info = found.gpu, found.profile.info
+    slot = MigSlot(gpu.uuid, gpu.minor, found.profile.name, info.id, info.slice_count, found.placement)
+    return slot, MigDeviceConfig
+
+
+def _require_supported(result: AllocatedDevice, config: DeviceConfig) -> None:
+    if config.sharing is not None:
+        raise PrepareError(
+            f"request {result.request} asks for sharing strategy {config.sharing.strategy}, which this version of the"
+            " driver cannot apply; containers of one pod, or pods with one claim, share a device without it"
+        )

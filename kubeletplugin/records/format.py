@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records as bytes. Version 2 lists the steps; version 1, which had MIG devices only to make, is read as well.
+
+JSON, so that people can read it when something is wrong, and strict, so that nothing is taken for what it is not. The
+claim comes first: of a file that was cut short it is what is needed most.
+"""
+
+import enum
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dra_driver.gpu.nvml import Placement
+from dra_driver.resource.codec import DecodeError, Fields
+from dra_driver.resource.meta import empty
+from dra_driver.resource.names import is_subdomain
+
+from ..hardware.targets import ClaimRef, MigInstanceIds, MigSlot, WholeGpu
+from ..plans.plan import Plan, PlannedDevice, steps_for
+from ..steps import InstanceStep, LookStep, MigModeStep, Step
+
+VERSION = 2
+MARKED_SINCE = 2
+"""The version since which instances are marked: those of an unfinished older claim are known by their place only."""
+
+
+class State(enum.StrEnum):
+    """How far a claim is."""
+
+    PREPARING = "Preparing"
+    PREPARED = "Prepared"
+    UNPREPARING = "Unpreparing"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A claim's plan and how far it is. `instances` are those behind its MIG devices, by device name, known once it is
+    prepared; until then, and while it is unprepared, looking at the hardware tells which exist. `version` is the
+    file's.
+    """
+
+    state: State
+    boot_id: str
+    plan: Plan
+    instances: Mapping[str, MigInstanceIds] = field(default_factory=empty)
+    version: int = field(default=VERSION, compare=False)
+
+
+class NewerVersionError(Exception):
+    """The record's version is one that this plugin does not know."""
+
+
+def encode(record: Record) -> bytes:
+    """The record in the newest version."""
+    claim = record.plan.claim
+    value: dict[str, Any] = {
+        "version": VERSION,
+        "claim": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
+        "state": record.state.value,
+        "bootID": record.boot_id,
+        "pool": record.plan.pool,
+        "devices": [_encode_device(device) for device in record.plan.devices],
+        "steps": [_encode_step(step) for step in record.plan.steps],
+        "instances": {
+            name: {"gi": ids.gpu_instance, "ci": ids.compute_instance, "uuid": ids.uuid, "made": ids.made}
+            for name, ids in record.instances.items()
+        },
+    }
+    return json.dumps(value).encode()
+
+
+def decode(data: bytes) -> Record:
+    """A record of any version so far. Raises NewerVersionError, or ValueError."""
+    fields = Fields(json.loads(data))
+    version = fields.required_integer("version")
+    if version > VERSION:
+        raise NewerVersionError(f"it has version {version}, this plugin knows {VERSION}")
+    claim = fields.required_object("claim")
+    ref = ClaimRef(claim.text("namespace"), claim.text("name"), claim.required_text("uid"))
+    instances = fields.raw_object("instances") or {}
+    state, boot_id = State(fields.required_text("state")), fields.text("bootID")
+    pool, devices = fields.required_text("pool"), fields.objects("devices", _decode_device)
+    slots = {one.name: one.target for one in devices if isinstance(one.target, MigSlot)}
+    if version < 2:
+        steps = steps_for(devices, set(), set())
+    else:
+        steps = fields.objects("steps", lambda step: _decode_step(step, slots))
+    record = Record(
+        state,
+        boot_id,
+        Plan(ref, pool, devices, steps),
+        {name: _decode_ids(Fields(value, f"instances[{name}]", fields)) for name, value in instances.items()},
+        version,
+    )
+    claim.finish()
+    fields.finish()
+    return record
+
+
+def guess_claim(data: bytes, uid: str) -> ClaimRef:
+    """Which claim a damaged record was for, as far as the text tells. `uid` is from the file's name."""
+    text = data.decode(errors="replace")
+    namespace, name = (_text_of(text, key) for key in ("namespace", "name"))
+    return ClaimRef(namespace, name, uid) if namespace and name else ClaimRef("", "", uid)
+
+
+def _text_of(text: str, key: str) -> str:
+    """The first value of `key`, if it looks like the name of an object."""
+    match = re.search(rf'"{key}":\s*"([^"]*)"', text)
+    return match[1] if match and is_subdomain(match[1]) else ""
+
+
+# Devices
+
+
+def _encode_device(device: PlannedDevice) -> dict[str, Any]:
+    value: dict[str, Any] = {"name": device.name, "request": device.request}
+    match device.target:
+        case WholeGpu(uuid, minor, pci_address):
+            value["gpu"] = {"uuid": uuid, "minor": minor, "pciAddress": pci_address}
+        case MigSlot() as slot:
+            value["mig"] = {
+                "gpuUUID": slot.gpu_uuid,
+                "minor": slot.minor,
+                "profile": slot.profile,
+                "profileID": slot.profile_id,
+                "slices": slot.slices,
+                "start": slot.placement.start,
+                "size": slot.placement.size,
+            }
+    if device.admin:
+        value["admin"] = True
+    if device.share_id is not None:
+        value["shareID"] = device.share_id
+    return value
+
+
+def _decode_device(fields: Fields) -> PlannedDevice:
+    gpu, mig = fields.object("gpu"), fields.object("mig")
+    if gpu is not None:
+        target: WholeGpu | MigSlot = WholeGpu(
+            gpu.required_text("uuid"), gpu.required_integer("minor"), gpu.text("pciAddress")
+        )
+        gpu.finish()
+    elif mig is not None:
+        target = MigSlot(
+            gpu_uuid=mig.required_text("gpuUUID"),
+            minor=mig.required_integer("minor"),
+            profile=mig.required_text("profile"),
+            profile_id=mig.required_integer("profileID"),
+            slices=mig.required_integer("slices"),
+            placement=Placement(mig.required_integer("start"), mig.required_integer("size")),
+        )
+        mig.finish()
+    else:
+        raise fields.error("", "neither gpu nor mig")
+    device = PlannedDevice(
+        name=fields.required_text("name"),
+        request=fields.required_text("request"),
+        target=target,
+        admin=fields.flag("admin"),
+        share_id=fields.optional_text("shareID"),
+    )
+    fields.finish()
+    return device
+
+
+def _decode_ids(fields: Fields) -> MigInstanceIds:
+    ids = MigInstanceIds(
+        fields.required_integer("gi"), fields.required_integer("ci"), fields.required_text("uuid"), fields.flag("made")
+    )
+    fields.finish()
+    return ids
+
+
+# Steps: each kind has its word, and says no more than what the devices do not say already
+
+
+def _encode_step(step: Step) -> dict[str, Any]:
+    match step:
+        case MigModeStep(gpu_uuid, on, may_switch):
+            return {"kind": "migMode", "gpuUUID": gpu_uuid, "on": on, "maySwitch": may_switch}
+        case InstanceStep(device):
+            return {"kind": "instance", "device": device}
+        case LookStep(device):
+            return {"kind": "look", "device": device}
+    raise TypeError(f"{step!r} cannot be recorded")
+
+
+def _decode_step(fields: Fields, slots: Mapping[str, MigSlot]) -> Step:
+    kind = fields.required_text("kind")
+    if kind not in _STEPS:
+        raise fields.error("kind", f"{kind!r} is unknown")
+    step = _STEPS[kind](fields, slots)
+    fields.finish()
+    return step
+
+
+def _mode(fields: Fields, _: Mapping[str, MigSlot]) -> Step:
+    return MigModeStep(fields.required_text("gpuUUID"), fields.flag("on"), fields.flag("maySwitch"))
+
+
+def _instance(fields: Fields, slots: Mapping[str, MigSlot]) -> Step:
+    return InstanceStep(*_device_slot(fields, slots))
+
+
+def _look(fields: Fields, slots: Mapping[str, MigSlot]) -> Step:
+    return LookStep(*_device_slot(fields, slots))
+
+
+def _device_slot(fields: Fields, slots: Mapping[str, MigSlot]) -> tuple[str, MigSlot]:
+    device = fields.required_text("device")
+    if device not in slots:
+        raise DecodeError(fields.path("device"), f"{device!r} is no MIG device of this record")
+    return device, slots[device]
+
+
+_STEPS: Mapping[str, Callable[[Fields, Mapping[str, MigSlot]], Step]] = {
+    "migMode": _mode,
+    "instance": _instance,
+    "look": _look,
+}

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records of all claims, in memory and on disk, and whose each device is.
+
+Memory is only a copy: another plugin process may write the same folder, so a record's stamp is looked at before it is
+believed. Whoever works on a claim holds its lock, and whoever takes devices holds the locks of their GPUs; both are
+the caller's business.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from ..hardware.targets import ClaimRef, PrepareError
+from ..plans.overlap import conflicts, require_no_overlap
+from ..steps import Step
+from .store import NewerVersionError, Record, RecordError, Records, Stamp, State
+
+log = logging.getLogger(__name__)
+
+
+class Ledger:
+    """Keeps `records`. Safe between threads that work on different claims. `on_damage(claim, text)` hears of each
+    record that had to be set aside.
+    """
+
+    def __init__(self, records: Records, on_damage: Callable[[ClaimRef, str], None] = lambda *_: None) -> None:
+        self._records = records
+        self._on_damage = on_damage
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[Stamp, Record | str]] = {}  # text: why its claim must be left alone
+        self._settled: set[str] = set()
+
+    def get(self, uid: str) -> Record | None:
+        """The claim's record. Raises RecordError when the claim must be left alone."""
+        self._records.check(uid)
+        record = self._look(uid, self._records.stamp(uid))
+        if isinstance(record, str):
+            raise RecordError(record)
+        return record
+
+    def all(self) -> list[Record]:
+        """Every record that this plugin can read."""
+        stamps = self._records.stamps()
+        with self._lock:
+            for uid in self._known.keys() - stamps.keys():
+                del self._known[uid]
+        records = (self._look(uid, stamp) for uid, stamp in stamps.items())
+        return [record for record in records if isinstance(record, Record)]
+
+    def unreadable(self) -> set[str]:
+        """The UIDs of claims of which this plugin cannot know what they have on the node."""
+        self.all()
+        with self._lock:
+            left_alone = {uid for uid, (_, record) in self._known.items() if isinstance(record, str)}
+        return left_alone | self.damaged().keys()
+
+    def damaged(self) -> dict[str, ClaimRef]:
+        """The claims whose record was set aside, by UID, and which nobody has put right since."""
+        found = self._records.damaged()
+        with self._lock:
+            return {uid: claim for uid, claim in found.items() if uid not in self._settled and uid not in self._known}
+
+    def settle_damaged(self, uid: str, *, gone: bool = False) -> None:
+        """What a damaged record was about is known again, or, with the claim `gone`, of no interest. The file is kept
+        for whoever wants to see it for as long as its claim exists.
+        """
+        with self._lock:
+            self._settled.add(uid)
+        if gone:
+            self._records.forget_damaged(uid)
+
+    def open(self, record: Record) -> None:
+        """Record a new claim, unless a device that it wants to itself is another claim's: then PrepareError."""
+        plan = record.plan
+        require_no_overlap(plan)
+        others = {one.plan.claim.uid: one for one in self.all() if one.plan.claim.uid != plan.claim.uid}
+        for mine, theirs, other in conflicts(plan, (one.plan for one in others.values())):
+            taken = others[other.claim.uid].state is State.UNPREPARING
+            what = f"device {mine}" if mine == theirs else f"device {mine} cannot be had beside {theirs}, which"
+            raise PrepareError(
+                f"{what} {'is still being taken from' if taken else 'is in use by'} claim {other.claim}"
+                f" (UID {other.claim.uid}); kubelet will try again once that one is unprepared"
+            )
+        self._save(record, first=True)
+
+    def update(self, record: Record) -> Record:
+        """Record how far a claim is now; returns the record."""
+        self._save(record, first=False)
+        return record
+
+    def remember(self, record: Record) -> Record:
+        """How far a claim is now, for as long as this process lives: it cannot be written. Returns the record."""
+        uid = record.plan.claim.uid
+        stamp = self._records.stamp(uid)
+        if stamp is not None:
+            with self._lock:
+                self._known[uid] = (stamp, record)
+        return record
+
+    def close(self, uid: str) -> None:
+        """Forget a claim: nothing of it is left on the node."""
+        self._records.remove(uid)
+        with self._lock:
+            self._known.pop(uid, None)
+
+    def needed_by_others(self, uid: str) -> frozenset[Step]:
+        """The steps that other claims need done."""
+        return frozenset(
+            step
+            for record in self.all()
+            if record.plan.claim.uid != uid and record.state is not State.UNPREPARING
+            for step in record.plan.steps
+        )
+
+    def _save(self, record: Record, *, first: bool) -> None:
+        self._records.save(record, first=first)
+        self.remember(record)
+
+    def _look(self, uid: str, stamp: Stamp | None) -> Record | str | None:
+        """The record with this stamp, read anew if it is not the one that is known."""
+        with self._lock:
+            known = self._known.get(uid)
+            if known is not None and known[0] == stamp:
+                return known[1]
+            self._known.pop(uid, None)
+        if stamp is None:
+            return None
+        try:
+            record: Record | str = self._records.read(uid)
+        except FileNotFoundError:
+            return None
+        except NewerVersionError as error:
+            log.error("record %s: %s; its claim is left alone", self._records.path(uid), error)
+            record = f"the record of claim {uid} was written by a newer version of this plugin; start that one"
+        except OSError as error:
+            log.error("record %s: %s; its claim is left alone", self._records.path(uid), error)
+            record = f"the record of claim {uid} cannot be read: {error}"
+        except ValueError as error:
+            problem = self._set_aside(uid, error)
+            if problem is None:
+                return None
+            record = problem
+        with self._lock:
+            self._known[uid] = (stamp, record)
+        return record
+
+    def _set_aside(self, uid: str, error: Exception) -> str | None:
+        """Put a damaged record out of the way; why its claim must be left alone when that cannot be done."""
+        path = self._records.path(uid)
+        try:
+            claim = self._records.set_aside(uid)
+        except FileNotFoundError:  # another process did
+            return None
+        except OSError as obstacle:
+            log.error("record %s cannot be read, nor be set aside: %s; %s", path, error, obstacle)
+            return f"the record of claim {uid} cannot be read: {error}"
+        with self._lock:
+            self._settled.discard(uid)
+        text = f"record {path} cannot be read and is set aside as {uid}.damaged: {error}"
+        log.error("%s", text, extra={"claim": str(claim), "claim_uid": uid})
+        self._on_damage(claim, text)
+        return None

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the plugin remembers of each claim, in one small file a claim that outlives the process.
+
+A record is on the disk before anything it speaks of is done, and is removed after all of it is undone. The file of
+one claim is never touched for another's sake. A file that cannot be read is set aside; one that a newer plugin wrote
+stays as it is, and this plugin leaves its claim alone. Two plugins, an old one and its successor, may use one folder:
+whoever writes or removes a file holds its claim's lock (see locks), and `stamps` tells when the other one did.
+"""
+
+import logging
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..hardware.targets import ClaimRef
+from .format import VERSION, NewerVersionError, Record, State, decode, encode, guess_claim
+
+__all__ = ["VERSION", "NewerVersionError", "Record", "RecordError", "Records", "Stamp", "State"]
+
+log = logging.getLogger(__name__)
+
+_UID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_SUFFIX = ".json"
+_DAMAGED = ".damaged"
+_TEMPORARY = ".new"
+
+
+class RecordError(Exception):
+    """A claim cannot be recorded; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What changes whenever a record is written: every version of it is a new file."""
+
+    inode: int
+    changed_ns: int
+    size: int
+
+
+class Records:
+    """The records in `folder`. Methods for different claims may be called at the same time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+
+    # All of them
+
+    def load(self) -> dict[str, Record]:
+        """Every record that can be read, by claim UID. Changes nothing."""
+        records: dict[str, Record] = {}
+        for uid in self.stamps():
+            try:
+                records[uid] = self.read(uid)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, NewerVersionError) as error:
+                log.warning("record %s cannot be read: %s", self.path(uid), error)
+        return records
+
+    def stamps(self) -> dict[str, Stamp]:
+        """The stamp of every record, by claim UID."""
+        found: dict[str, Stamp] = {}
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                uid = entry.name.removesuffix(_SUFFIX)
+                if uid != entry.name and _UID.fullmatch(uid):
+                    stamp = _stamp(Path(entry.path))
+                    if stamp is not None:
+                        found[uid] = stamp
+        return found
+
+    def damaged(self) -> dict[str, ClaimRef]:
+        """The claims whose record was set aside, by UID."""
+        found: dict[str, ClaimRef] = {}
+        for path in sorted(self.folder.glob(f"*{_DAMAGED}")):
+            try:
+                found[path.stem] = guess_claim(path.read_bytes(), path.stem)
+            except OSError:
+                found[path.stem] = ClaimRef("", "", path.stem)
+        return found
+
+    def half_written(self) -> list[str]:
+        """The UIDs of claims whose record somebody writes, or was killed while writing it."""
+        return [path.stem for path in self.folder.glob(f"*{_TEMPORARY}")]
+
+    # One
+
+    def stamp(self, uid: str) -> Stamp | None:
+        """The stamp of a claim's record; None when there is none."""
+        return _stamp(self.path(uid))
+
+    def read(self, uid: str) -> Record:
+        """A claim's record. Raises FileNotFoundError, NewerVersionError, or ValueError for a damaged one."""
+        record = decode(self.path(uid).read_bytes())
+        if record.plan.claim.uid != uid:
+            raise ValueError(f"it is of claim {record.plan.claim.uid}")
+        return record
+
+    def save(self, record: Record, *, first: bool = True) -> None:
+        """Write or replace a claim's record; it is on the disk when this returns. When it is not the `first` of its
+        claim, a loss of power may leave the one before in its place.
+        """
+        path = self.path(record.plan.claim.uid)
+        temporary = path.with_suffix(_TEMPORARY)
+        try:
+            with temporary.open("wb", buffering=0) as file:
+                file.write(encode(record))
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            self._discard(temporary)
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        if first:
+            self._sync_folder()
+
+    def remove(self, uid: str) -> None:
+        """Forget a claim."""
+        self.path(uid).unlink(missing_ok=True)
+
+    def set_aside(self, uid: str) -> ClaimRef:
+        """Move a damaged record out of the way; gives the claim that it seems to be of."""
+        path = self.path(uid)
+        aside = path.with_suffix(_DAMAGED)
+        path.replace(aside)
+        return guess_claim(aside.read_bytes(), uid)
+
+    def forget_damaged(self, uid: str) -> None:
+        """Remove a record that was set aside."""
+        self.path(uid).with_suffix(_DAMAGED).unlink(missing_ok=True)
+
+    def discard_half_written(self, uid: str) -> None:
+        """Remove what somebody who was killed left of a record."""
+        self._discard(self.folder / f"{uid}{_TEMPORARY}")
+
+    def check(self, uid: str) -> None:
+        """Raises RecordError when nothing may be recorded under `uid`."""
+        if not _UID.fullmatch(uid):
+            raise RecordError(f"{uid!r} is not the UID of an object")
+
+    def path(self, uid: str) -> Path:
+        """Where the record of a claim is. Raises RecordError."""
+        self.check(uid)
+        return self.folder / f"{uid}{_SUFFIX}"
+
+    def _discard(self, temporary: Path) -> None:
+        try:
+            temporary.unlink(missing_ok=True)
+        except OSError as error:  # the caller has a better reason to complain
+            log.debug("%s stays: %s", temporary, error)
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read_records(folder: Path) -> tuple[list[Record], dict[str, str]]:
+    """The records that can be read, by claim, and why others cannot. Nothing is made, moved or removed."""
+    if not folder.is_dir():
+        return [], {}
+    records = Records(folder)
+    found: list[Record] = []
+    unreadable: dict[str, str] = {}
+    for uid in sorted(records.stamps()):
+        try:
+            found.append(records.read(uid))
+        except FileNotFoundError:
+            continue  # unprepared meanwhile
+        except (OSError, ValueError, NewerVersionError, RecordError) as error:
+            unreadable[f"{uid}.json"] = str(error)
+    for uid, claim in records.damaged().items():
+        unreadable[f"{uid}.damaged"] = f"set aside as damaged, of claim {claim}"
+    return sorted(found, key=lambda one: (str(one.plan.claim), one.plan.claim.uid)), unreadable
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return Stamp(status.st_ino, status.st_mtime_ns, status.st_size)

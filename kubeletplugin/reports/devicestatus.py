@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands in a claim's `status.devices` for the devices of this node, as pure functions on its JSON.
+
+An entry has one condition of ours, `Ready`, and data that users look for: the UUID that CUDA and nvidia-smi show, for a
+MIG device its profile and GPU, and the CDI devices. All served versions of resource.k8s.io write this part alike.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from dra_driver import DRIVER_NAME
+
+from ..containers.specs import cdi_names
+from ..hardware.targets import MigSlot
+from ..plans.plan import PlannedDevice
+from ..records.store import Record
+
+JSON = dict[str, Any]
+
+READY: Final = "Ready"
+PREPARED: Final = "Prepared"
+PREPARE_FAILED: Final = "PrepareFailed"
+
+_LONGEST_MESSAGE: Final = 1024  # characters; the API takes more, readers do not
+
+DeviceKey = tuple[str, str]
+"""(device, share ID, empty when the device is not shared)"""
+
+_NO_DATA: Final[Mapping[DeviceKey, JSON]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a claim's devices: all of them are ready, or none. `data` is for each of them."""
+
+    ready: bool
+    message: str
+    data: Mapping[DeviceKey, JSON] = field(default_factory=lambda: _NO_DATA)
+
+
+def condition(type_: str, holds: bool, reason: str, message: str, now: str) -> JSON:
+    """A metav1.Condition that changed `now` (RFC 3339)."""
+    return {
+        "type": type_,
+        "status": "True" if holds else "False",
+        "reason": reason,
+        "message": message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 1] + "…",
+        "lastTransitionTime": now,
+    }
+
+
+def results(claim: Mapping[str, Any], pool: str) -> Iterator[JSON]:
+    """The claim's allocated devices that are this driver's, in `pool`."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for result in (allocation.get("devices") or {}).get("results") or ():
+        if result.get("driver") == DRIVER_NAME and result.get("pool") == pool:
+            yield result
+
+
+def entry(result: Mapping[str, Any], conditions: Sequence[JSON], data: JSON | None = None) -> JSON:
+    """An entry of `status.devices` for an allocated device."""
+    made = {name: result[name] for name in ("driver", "pool", "device", "shareID") if result.get(name)}
+    return {**made, "conditions": list(conditions), **({"data": data} if data else {})}
+
+
+def wanted_entries(claim: Mapping[str, Any], pool: str, outcome: Outcome | None, now: str) -> list[JSON] | None:
+    """Our entries as they are to be; None when the claim has them already.
+
+    Without an outcome there are to be none. A condition that held before keeps its time.
+    """
+    found = {key_of(one): one for one in entries(claim, pool)}
+    wanted: dict[DeviceKey, JSON] = {}
+    if outcome is not None:
+        reason = PREPARED if outcome.ready else PREPARE_FAILED
+        ready = condition(READY, outcome.ready, reason, outcome.message, now)
+        for result in results(claim, pool):
+            key = key_of(result)
+            kept = _transition(found.get(key), ready)
+            wanted[key] = entry(result, [{**ready, "lastTransitionTime": kept or now}], outcome.data.get(key))
+    current = {key: ours for key, one in found.items() if (ours := _ours(one)) is not None}
+    return None if current == wanted else list(wanted.values())
+
+
+def entries(claim: Mapping[str, Any], pool: str) -> list[JSON]:
+    """The entries of `status.devices` for this driver's devices in `pool`, whoever wrote them."""
+    found = (claim.get("status") or {}).get("devices") or ()
+    return [one for one in found if one.get("driver") == DRIVER_NAME and one.get("pool") == pool]
+
+
+def key_of(item: Mapping[str, Any]) -> DeviceKey:
+    """What an allocated device and its entry have in common."""
+    return item.get("device", ""), item.get("shareID") or ""
+
+
+def _ours(found: Mapping[str, Any]) -> JSON | None:
+    """The part of an entry that is written here: other writers may have added conditions."""
+    ready = [one for one in found.get("conditions") or () if one.get("type") == READY]
+    return entry(found, ready, found.get("data")) if ready else None
+
+
+def _transition(found: Mapping[str, Any] | None, ready: JSON) -> str | None:
+    """Since when the device has been as it is now."""
+    conditions = (found or {}).get("conditions") or ()
+    same = (one for one in conditions if one.get("type") == READY and one.get("status") == ready["status"])
+    return next((one.get("lastTransitionTime") for one in same), None)
+
+
+def device_data(record: Record) -> dict[DeviceKey, JSON]:
+    """What users are told of each device of a prepared claim."""
+    return {(one.name, one.share_id or ""): _data(one, record) for one in record.plan.devices}
+
+
+def _data(device: PlannedDevice, record: Record) -> JSON:
+    cdi_ids = cdi_names(record.plan.claim.uid, device.name)
+    if isinstance(device.target, MigSlot):
+        ids = record.instances.get(device.name)
+        return {
+            "type": "mig",
+            **({"uuid": ids.uuid} if ids is not None else {}),
+            "profile": device.target.profile,
+            "parentUUID": device.target.gpu_uuid,
+            "cdiDeviceIDs": cdi_ids,
+        }
+    return {"type": "gpu", "uuid": device.target.uuid, "cdiDeviceIDs": cdi_ids}

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Telling the API server what became of claims: their `status.devices`, and Events about what users can mend.
+
+All of it happens on one thread and a moment later, so that no call of kubelet waits for it, and a claim that is
+prepared and unprepared at once costs no request. What cannot be delivered is tried again for a while and then dropped:
+claims work without it. A server that takes no device status (its feature gate is off), or does not permit it, is left
+alone for some time, which is logged once.
+"""
+
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from dra_driver.cluster import ApiClient, ApiError, ConflictError, Connection, NotFoundError, StatusError
+from dra_driver.cluster.events import EventRecorder, ObjectReference
+
+from ..hardware.targets import ClaimRef
+from .claimstatus import ClaimStatusApi, StatusIgnoredError
+from .devicestatus import JSON, PREPARE_FAILED, DeviceKey, Outcome, wanted_entries
+
+log = logging.getLogger(__name__)
+
+MANAGER: Final = "dra-kubeletplugin"
+"""The field manager of what is written here."""
+
+_DELAY: Final = 0.25
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+_TRIES: Final = 8
+_LIMIT: Final = 1024
+_OFF_SECONDS: Final = 600.0
+
+DeviceData = Callable[[str], Mapping[DeviceKey, JSON]]
+"""What is to be told of each device of a claim, by the claim's UID; nothing when it is not prepared any more."""
+
+
+class _News(enum.Enum):
+    PREPARED = enum.auto()
+    FAILED = enum.auto()
+    UNPREPARED = enum.auto()
+
+
+@dataclass(slots=True)
+class _Task:
+    """What is to be told of a claim. `known`: an earlier process may have told the server of it."""
+
+    ref: ClaimRef
+    news: _News
+    due: float
+    known: bool
+    error: str = ""
+    tell_users: bool = False
+    failures: int = 0
+
+
+class ClaimReports:
+    """The queue and its thread, with one task a claim: newer news replaces older. `pool` is this node's.
+
+    With `status` off only Events are sent, without `events` none of those. `wrote` hears what became of each status:
+    `written`, `unchanged`, `failed` or `dropped`. `delay` is in seconds.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        pool: str,
+        data: DeviceData,
+        *,
+        status: bool = True,
+        events: EventRecorder | None = None,
+        wrote: Callable[[str], None] = lambda _: None,
+        delay: float = _DELAY,
+        limit: int = _LIMIT,
+    ) -> None:
+        self._api = ClaimStatusApi(ApiClient(connection), connection)
+        self._pool = pool
+        self._data = data
+        self._status = status
+        self._events = events
+        self._wrote = wrote
+        self._delay = delay
+        self._limit = limit
+        self._changed = threading.Condition()
+        self._tasks: dict[str, _Task] = {}
+        self._told: set[str] = set()  # the UIDs of claims that the server was told of
+        self._off_until = 0.0
+        self._off_reason = ""
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="claim-reports", daemon=True)
+
+    # What happened. These return at once.
+
+    def prepared(self, ref: ClaimRef, *, known: bool = False) -> None:
+        """The claim's devices are ready; `known`: they were before this process started."""
+        if self._status:
+            self._put(_Task(ref, _News.PREPARED, self._soon(), known))
+
+    def failed(self, ref: ClaimRef, error: str, *, tell_users: bool) -> None:
+        """The claim could not be prepared; with `tell_users` it is for them to mend."""
+        if self._status or (tell_users and self._events is not None):
+            self._put(_Task(ref, _News.FAILED, self._soon(), False, error, tell_users))
+
+    def unprepared(self, ref: ClaimRef) -> None:
+        """Nothing of the claim is on the node any more."""
+        if self._status:
+            self._put(_Task(ref, _News.UNPREPARED, self._soon(), True))
+
+    def waiting(self) -> int:
+        """How many claims there is something to tell of."""
+        with self._changed:
+            return len(self._tasks)
+
+    def start(self) -> None:
+        """Begin to tell."""
+        self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """Tell what is left, each once and for at most so long, and end."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._thread.join(seconds)
+
+    # The queue
+
+    def _soon(self) -> float:
+        return time.monotonic() + self._delay
+
+    def _put(self, task: _Task) -> None:
+        uid = task.ref.uid
+        with self._changed:
+            older = self._tasks.pop(uid, None)
+            if older is not None and uid not in self._told:
+                task.known = older.known
+                if task.news is _News.UNPREPARED and not task.known:
+                    return  # the server never heard of it, and need not now
+            if len(self._tasks) >= self._limit:
+                dropped = self._tasks.pop(next(iter(self._tasks)))
+                self._give_up(dropped, "too many claims are waiting", "dropped")
+            self._tasks[uid] = task
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while (task := self._take()) is not None:
+            try:
+                self._tell(task)
+            except ApiError as error:
+                self._failed(task, error)
+
+    def _take(self) -> _Task | None:
+        """The next task when it is due; None when there is none and the end has come."""
+        with self._changed:
+            while True:
+                task = min(self._tasks.values(), key=lambda one: one.due, default=None)
+                if task is None and self._stopped:
+                    return None
+                pause = None if task is None else task.due - time.monotonic()
+                if task is not None and pause is not None and (pause <= 0 or self._stopped):
+                    return self._tasks.pop(task.ref.uid)
+                self._changed.wait(pause)
+
+    def _failed(self, task: _Task, error: ApiError) -> None:
+        if isinstance(error, NotFoundError):
+            return  # the claim is gone, and its status with it
+        if isinstance(error, StatusIgnoredError) or (isinstance(error, StatusError) and error.status == 403):
+            self._turn_off(str(error))
+            return
+        task.failures += 1
+        if not _may_pass(error) or task.failures >= _TRIES or self._stopped:
+            self._give_up(task, str(error), "failed")
+            return
+        log.debug("the status of a claim could not be written: %s", error, extra=_fields(task.ref))
+        task.due = time.monotonic() + min(_FIRST_PAUSE * 2 ** (task.failures - 1), _LONGEST_PAUSE)
+        with self._changed:
+            self._tasks.setdefault(task.ref.uid, task)  # unless there is newer news
+
+    def _give_up(self, task: _Task, why: str, result: str) -> None:
+        log.warning("the status of a claim is not written: %s", why, extra=_fields(task.ref))
+        self._wrote(result)
+
+    def _turn_off(self, reason: str) -> None:
+        if reason != self._off_reason:
+            log.warning("device statuses of claims are not written for now: %s", reason)
+        self._off_reason = reason
+        self._off_until = time.monotonic() + _OFF_SECONDS
+        self._wrote("failed")
+
+    # The telling
+
+    def _tell(self, task: _Task) -> None:
+        wanted = self._status and time.monotonic() >= self._off_until
+        if not (wanted or task.tell_users):
+            return
+        claim = self._api.get(task.ref)
+        if claim["metadata"]["uid"] != task.ref.uid:
+            return
+        if task.tell_users:
+            self._warn_users(claim, task.ref, task.error)
+            task.tell_users = False  # whatever else has to be tried again
+        if wanted:
+            self._write(claim, task)
+
+    def _write(self, claim: JSON, task: _Task) -> None:
+        outcome = self._outcome(task)
+        with self._changed:
+            if outcome is None:
+                self._told.discard(task.ref.uid)
+            else:
+                self._told.add(task.ref.uid)
+        found = wanted_entries(claim, self._pool, outcome, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        if found is None:
+            self._wrote("unchanged")
+            return
+        self._api.apply(claim, found, MANAGER)
+        self._wrote("written")
+        log.debug("device status is written", extra={**_fields(task.ref), "entries": len(found)})
+
+    def _outcome(self, task: _Task) -> Outcome | None:
+        match task.news:
+            case _News.PREPARED:
+                return Outcome(True, f"ready on node {self._pool}", self._data(task.ref.uid))
+            case _News.FAILED:
+                return Outcome(False, task.error)
+        return None
+
+    def _warn_users(self, claim: JSON, ref: ClaimRef, error: str) -> None:
+        """An Event on the claim, and one on each pod that waits for it."""
+        if self._events is None:
+            return
+        message = f"ResourceClaim {ref.name} cannot be prepared on node {self._pool}: {error}"
+        users = (claim.get("status") or {}).get("reservedFor") or ()
+        about = [ObjectReference(claim["apiVersion"], claim["kind"], ref.name, ref.namespace, ref.uid)]
+        about += [
+            ObjectReference("v1", "Pod", user["name"], ref.namespace, user["uid"])
+            for user in users
+            if user.get("resource") == "pods" and not user.get("apiGroup")
+        ]
+        for one in about:
+            self._events.warning(one, PREPARE_FAILED, message)
+
+
+def _may_pass(error: ApiError) -> bool:
+    """Whether trying again may help: the server is away or busy, or the claim changed meanwhile."""
+    if not isinstance(error, StatusError):
+        return True
+    return isinstance(error, ConflictError) or error.status == 429 or error.status >= 500
+
+
+def _fields(ref: ClaimRef) -> dict[str, object]:
+    return {"claim": str(ref), "claim_uid": ref.uid}
