@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"", "command"}  # the package itself and what the commands have in common
+SHARED = {"", "command", "parsing"}  # the package itself and what the commands have in common
 MAY_IMPORT = {
     "resource": set[str](),
     "cel": {"resource"},
@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "gpu": {"resource", *SHARED},
     "config": {"resource", *SHARED},
     "cdi": set[str](),
-    "cluster": {"resource"},
+    "cluster": {"resource", "parsing"},
     "dryrun": {"resource", "cel", "allocation", "gpu", "config", "cluster", *SHARED},
     "sandbox": {"resource", "cel", "allocation", "gpu", "config", "cdi", "cluster", "dryrun", *SHARED},
 }
@@ -55,7 +55,7 @@ def imported(path: Path) -> Iterator[str]:
 def rooms_of(path: Path) -> set[str]:
     """The rooms of dra_driver that a file imports; "" for names of the package itself."""
     names = (name.split(".") for name in imported(path) if name.split(".")[0] == "dra_driver")
-    return {parts[1] if len(parts) > 1 and parts[1] in {*MAY_IMPORT, "command"} else "" for parts in names}
+    return {parts[1] if len(parts) > 1 and parts[1] in {*MAY_IMPORT, *SHARED} else "" for parts in names}
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)

@@ -4,6 +4,7 @@
 from collections.abc import Iterable
 
 from ..resource import DeviceTaint, DeviceToleration, TaintEffect
+from ..resource.tolerations import tolerates
 
 _BLOCKING = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 
@@ -15,18 +16,3 @@ def blocking_taint(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceTo
         if taint.effect in _BLOCKING and not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint
     return None
-
-
-def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Whether the toleration covers the taint. For how long does not matter to allocation."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator:
-        case "Exists":
-            return True
-        case "" | "Equal":
-            return toleration.value == taint.value
-        case _:
-            return False

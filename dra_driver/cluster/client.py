@@ -16,6 +16,7 @@ from .stream import JSON as JSON
 from .stream import EventStream
 
 _PAGE = 500
+_UNAUTHORIZED = 401
 _WATCH_SECONDS = 300  # to twice that, as client-go does: clients that began together do not come back together
 # Exactly one form for each: kube-apiserver takes the form of a list for a watch too, and then sends nothing.
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -171,7 +172,7 @@ class ApiClient:
         response = self._connection.request("GET", path, stream_seconds=seconds + 10, accept=accept)
         if response.status != 200:
             try:
-                raise _failure(f"GET {path}", response, response.read())
+                raise self._failure(f"GET {path}", response, response.read())
             finally:
                 response.close()
         return EventStream(response, path)
@@ -196,7 +197,7 @@ class ApiClient:
             accept=accept,
         )
         if not 200 <= response.status < 300:
-            raise _failure(f"{method} {path}", response, response.data)
+            raise self._failure(f"{method} {path}", response, response.data)
         try:
             value = json.loads(response.data)
         except ValueError:
@@ -205,10 +206,14 @@ class ApiClient:
             raise StatusError(f"{method} {path}", response.status, "", "the answer is not a JSON object")
         return value
 
+    def _failure(self, request: str, response: urllib3.BaseHTTPResponse, body: bytes) -> StatusError:
+        error = status_error(request, response.status, body, response.headers.get("Retry-After", ""))
+        if error.status == _UNAUTHORIZED:
+            who = f"{self._connection.server} does not know {self._connection.identity}"
+            hint = f"{who}: the token or certificate is wrong or has expired"
+            return StatusError(request, error.status, error.reason, hint)
+        return error
+
 
 def _query(parameters: Mapping[str, str]) -> str:
     return urlencode({name: value for name, value in parameters.items() if value})
-
-
-def _failure(request: str, response: urllib3.BaseHTTPResponse, body: bytes) -> StatusError:
-    return status_error(request, response.status, body, response.headers.get("Retry-After", ""))

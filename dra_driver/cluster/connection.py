@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep-alive HTTP to one API server, shared by the threads of a process."""
 
+import logging
 import os
 import socket
 import ssl
@@ -12,6 +13,8 @@ from urllib3.util import Timeout, Url, parse_url
 from .credentials import ConfigError, Credentials
 from .errors import UnreachableError
 from .retries import ONCE, REPEATABLE
+
+log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 20.0  # with the one repetition within kubelet's 45 s for a call
@@ -41,6 +44,7 @@ class Connection:
         url = _url(credentials.server)
         host = (url.host or "").strip("[]")
         self.server = credentials.server.rstrip("/")
+        self.identity = credentials.identity
         self._prefix = (url.path or "").rstrip("/")
         self._token = credentials.token
         self._headers = {"Accept": "application/json", "User-Agent": user_agent}
@@ -122,7 +126,7 @@ def _url(server: str) -> Url:
         url = parse_url(server)
     except urllib3.exceptions.LocationParseError:
         url = Url()
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not url.host or not server.isprintable():
         raise ConfigError(f"{server!r} is not the URL of a server (https://host:port)")
     return url
 
@@ -130,12 +134,14 @@ def _url(server: str) -> Url:
 def _tls(credentials: Credentials) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=credentials.ca or None)
-    except (ssl.SSLError, ValueError) as error:
+    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: letters that PEM does not have
         raise ConfigError(
             f"the certificate authority of {credentials.server} is not a PEM certificate: {error}"
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if credentials.insecure:
+        log.warning("insecure-skip-tls-verify: nobody checks that %s is the server it claims to be", credentials.server)
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # the same, with each connection
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if credentials.client_certificate is not None:

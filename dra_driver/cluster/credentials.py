@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who we are and whom we talk to, wherever that was read from."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 TokenSource = Callable[[], str | None]
 """Gives the bearer token to send now; None to send none. Raises ConfigError when there should be one."""
+
+_TOKEN: Final = re.compile(r"[!-~]+")
 
 
 class ConfigError(Exception):
@@ -15,7 +19,10 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A server and an identity. Certificates are PEM text; `ca` None means the system's authorities."""
+    """A server and an identity. Certificates are PEM text; `ca` None means the system's authorities.
+
+    `identity` says in errors where they are from: `kubeconfig /home/me/.kube/config: user 'me'`.
+    """
 
     server: str
     token: TokenSource
@@ -23,6 +30,7 @@ class Credentials:
     client_certificate: tuple[str, str] | None = None  # certificate, key
     insecure: bool = False
     server_name: str | None = None
+    identity: str = "the client"
 
 
 def token_file(path: Path) -> TokenSource:
@@ -42,7 +50,7 @@ def token_file(path: Path) -> TokenSource:
             if version != seen:
                 text = path.read_text(encoding="ascii").strip()
                 if text:
-                    held, seen = text, version
+                    held, seen = checked_token(text, str(path)), version
         except (OSError, ValueError) as error:
             problem = reason(error)
         if not held:
@@ -50,6 +58,13 @@ def token_file(path: Path) -> TokenSource:
         return held
 
     return token
+
+
+def checked_token(text: str, source: str) -> str:
+    """The token, when it can be one. Raises ConfigError."""
+    if not _TOKEN.fullmatch(text):
+        raise ConfigError(f"{source}: the token has blanks, line breaks or letters that no token has: copy it again")
+    return text
 
 
 def reason(error: Exception) -> str:

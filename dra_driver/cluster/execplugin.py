@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from .credentials import ConfigError, reason
+from .credentials import ConfigError, checked_token, reason
 
+_SECONDS: Final = 60.0
+"""How long a program may take that asks nobody anything."""
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
@@ -29,9 +31,14 @@ class _Credential:
 
 
 class ExecPlugin:
-    """The program of `spec`, a user's `exec`. `user` names that user in errors, relative commands are in `folder`."""
+    """The program of `spec`, a user's `exec`. `user` names that user in errors, relative commands are in `folder`.
 
-    def __init__(self, spec: object, user: str, folder: Path, cluster: Mapping[str, Any]) -> None:
+    It may take `seconds`, unless it may ask the person at the terminal.
+    """
+
+    def __init__(
+        self, spec: object, user: str, folder: Path, cluster: Mapping[str, Any], *, seconds: float = _SECONDS
+    ) -> None:
         if not isinstance(spec, dict) or not isinstance(spec.get("command"), str) or not spec["command"]:
             raise ConfigError(f"{user}: exec has no command")
         self._version = spec.get("apiVersion")
@@ -41,11 +48,12 @@ class ExecPlugin:
         if "/" in command:
             command = str(folder / command)
         self._what = f"{user}: {command}"
-        self._command = [command, *map(str, spec.get("args") or [])]
-        self._environment = {str(one["name"]): str(one["value"]) for one in spec.get("env") or []}
+        self._command = [command, *_arguments(spec, user)]
+        self._environment = _environment(spec, user)
         self._cluster = cluster if spec.get("provideClusterInfo") else None
         self._interactive = spec.get("interactiveMode") != "Never" and sys.stdin is not None and sys.stdin.isatty()
         self._hint = str(spec.get("installHint") or "is it installed?")
+        self._seconds = None if self._interactive else seconds
         self._lock = threading.Lock()
         self._held: _Credential | None = None
 
@@ -79,8 +87,13 @@ class ExecPlugin:
                 stderr=None if self._interactive else subprocess.PIPE,
                 text=True,
                 check=False,
+                timeout=self._seconds,
             )
-        except OSError as error:
+        except subprocess.TimeoutExpired:
+            raise ConfigError(
+                f"{self._what} gave no credential within {self._seconds:g} s and was ended: run it by itself to see why"
+            ) from None
+        except (OSError, ValueError) as error:  # ValueError: a character that no argument can have, or output not UTF-8
             raise ConfigError(f"{self._what}: {reason(error)} ({self._hint})") from None
         if done.returncode != 0:
             said = " ".join((done.stderr or "").split())
@@ -96,9 +109,32 @@ class ExecPlugin:
             token, certificate, key = (status.get(name) for name in ("token", "clientCertificateData", "clientKeyData"))
             expiry = status.get("expirationTimestamp")
             expires = datetime.fromisoformat(expiry) if expiry else None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if expires is not None and expires.tzinfo is None:
+                raise ValueError(f"{expiry} is of no time zone")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(f"{self._what} did not print an ExecCredential: {error!r}") from None
         if not token and not (certificate and key):
             raise ConfigError(f"{self._what} gave neither a token nor a certificate with its key")
         pair = (str(certificate), str(key)) if certificate and key else None
-        return _Credential(token or None, pair, expires)
+        return _Credential(checked_token(str(token), self._what) if token else None, pair, expires)
+
+
+def _arguments(spec: Mapping[str, Any], user: str) -> list[str]:
+    found = spec.get("args") or []
+    if not isinstance(found, list) or not all(_is_text(one) for one in found):
+        raise ConfigError(f"{user}: args of exec must be a list of texts")
+    return [str(one) for one in found]
+
+
+def _environment(spec: Mapping[str, Any], user: str) -> dict[str, str]:
+    found = spec.get("env") or []
+    named = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    pairs = [(one.get("name"), one.get("value")) for one in named]
+    if not isinstance(found, list) or len(pairs) < len(found) or not all(_is_text(one) for one in sum(pairs, ())):
+        raise ConfigError(f"{user}: env of exec must be a list of pairs of a name and a value, both texts")
+    return {str(name): str(value) for name, value in pairs}
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is text, maybe such as YAML takes for a number without quotes."""
+    return type(value) in (str, int, float)

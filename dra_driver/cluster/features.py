@@ -7,6 +7,7 @@ runs that store nothing, and every answer to a write is compared with what was s
 
 import logging
 import re
+from collections.abc import Set
 from dataclasses import replace
 
 from ..resource import (
@@ -22,6 +23,7 @@ from ..resource import (
 )
 from ..resource.codec import Dialect, decode_slice, encode_slice
 from ..resource.features import SliceFeatures
+from ..resource.names import object_name
 from .client import ApiClient
 from .errors import StatusError
 from .kinds import slices_of
@@ -33,8 +35,11 @@ GATES = {
     "device_taints": "DRADeviceTaints",
     "consumable_capacity": "DRAConsumableCapacity",
     "list_attributes": "DRAListTypeAttributes",
+    "binding_conditions": "DRADeviceBindingConditions",
 }
 """The feature gate behind each flag of SliceFeatures."""
+OPTIONAL = frozenset(("list_attributes", "binding_conditions"))
+"""Flags that only some policies need; elsewhere it does not matter that a gate is off."""
 
 _COUNTERS_APART_SINCE = 35
 _BAD_REQUEST, _UNPROCESSABLE = 400, 422
@@ -47,7 +52,9 @@ def probe_features(
     wanted. Raises ApiError.
     """
     pool = ResourcePool(node_name, generation=0, resource_slice_count=1)
-    empty = ResourceSlice(ObjectMeta(name=f"probe-{driver}-{node_name}"), driver, pool, node_name=node_name)
+    empty = ResourceSlice(
+        ObjectMeta(name=object_name(f"probe-{driver}-{node_name}")), driver, pool, node_name=node_name
+    )
 
     def missing(asked: ResourceSlice) -> frozenset[str]:
         value = encode_slice(asked, dialect)
@@ -62,8 +69,13 @@ def probe_features(
         return dropped(asked, decode_slice(answer, dialect, strict=False))
 
     counters = CounterSet("probe", {"probe": Quantity.of(1)})
-    taint = DeviceTaint(f"{driver}/probe", TaintEffect.NO_SCHEDULE)
-    device = Device("probe", taints=(taint,), allow_multiple_allocations=True)
+    device = Device(
+        "probe",
+        taints=(DeviceTaint(f"{driver}/probe", TaintEffect.NO_SCHEDULE),),
+        allow_multiple_allocations=True,
+        binding_conditions=(f"{driver}/probe",),
+        binding_failure_conditions=(f"{driver}/failed-probe",),
+    )
     gone = missing(replace(empty, shared_counters=(counters,))) | missing(replace(empty, devices=(device,)))
     if lists:
         gone |= missing(replace(empty, devices=(Device("probe", {"probe": AttributeList("ints", (0,))}),)))
@@ -72,6 +84,7 @@ def probe_features(
         device_taints="device_taints" not in gone,
         consumable_capacity="consumable_capacity" not in gone,
         list_attributes=lists and "list_attributes" not in gone,
+        binding_conditions="binding_conditions" not in gone,
         counters_beside_devices=_minor_version(client) < _COUNTERS_APART_SINCE,
     )
 
@@ -88,17 +101,17 @@ def dropped(sent: ResourceSlice, stored: ResourceSlice) -> frozenset[str]:
                 (bool(before.taints), bool(after.taints), "device_taints"),
                 (before.allow_multiple_allocations, after.allow_multiple_allocations, "consumable_capacity"),
                 (_lists(before), _lists(after), "list_attributes"),
+                (bool(before.binding_conditions), bool(after.binding_conditions), "binding_conditions"),
             )
         ),
     ]
     return frozenset(flag for wanted, kept, flag in pairs if wanted and not kept)
 
 
-def missing_gates(features: SliceFeatures, *, lists: bool = False) -> tuple[str, ...]:
-    """The feature gates that are off on the server; that of list attributes counts only where `lists` are wanted."""
-    return tuple(
-        gate for flag, gate in GATES.items() if not getattr(features, flag) and (lists or flag != "list_attributes")
-    )
+def missing_gates(features: SliceFeatures, wanted: Set[str] = frozenset()) -> tuple[str, ...]:
+    """The feature gates that are off on the server, of the optional ones those that are `wanted`."""
+    needed = (flag for flag in GATES if flag in wanted or flag not in OPTIONAL)
+    return tuple(GATES[flag] for flag in needed if not getattr(features, flag))
 
 
 def without(features: SliceFeatures, gone: frozenset[str]) -> SliceFeatures:

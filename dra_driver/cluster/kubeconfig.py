@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from .credentials import ConfigError, Credentials, TokenSource, reason, token_file
+from ..parsing import ParseError, decode_text, load
+from .credentials import ConfigError, Credentials, TokenSource, checked_token, reason, token_file
 from .execplugin import ExecPlugin
 
 _SECTIONS = {"contexts": "context", "clusters": "cluster", "users": "user"}
@@ -76,10 +75,11 @@ def read_kubeconfig(paths: str, context: str | None = None) -> Credentials:
         raise ConfigError(f"{cluster} has no server")
     if cluster.text("proxy-url"):
         raise ConfigError(f"{cluster} has a proxy-url, which is not supported")
-    certificate, token = None, _no_token
+    certificate, token, identity = None, _no_token, str(chosen)
     if user_name := chosen.text("user"):
         user = _entry(documents, paths, "users", user_name)
         certificate, token = _identity(user, cluster)
+        identity = str(user)
     return Credentials(
         server=server,
         token=token,
@@ -87,16 +87,17 @@ def read_kubeconfig(paths: str, context: str | None = None) -> Credentials:
         client_certificate=certificate,
         insecure=cluster.fields.get("insecure-skip-tls-verify") is True,
         server_name=cluster.text("tls-server-name"),
+        identity=identity,
     )
 
 
 def _parse(file: Path) -> Mapping[str, Any]:
     try:
-        document = yaml.safe_load(file.read_bytes())
+        document = load(decode_text(file.read_bytes()))
     except OSError as error:
         raise ConfigError(f"kubeconfig {file}: {reason(error)}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"kubeconfig {file} is not YAML: {' '.join(str(error).split())}") from None
+    except ParseError as error:
+        raise ConfigError(f"kubeconfig {file}:{error}") from None
     if not isinstance(document, dict):
         raise ConfigError(f"kubeconfig {file} is empty or not a mapping")
     return document
@@ -133,7 +134,8 @@ def _identity(user: _Entry, cluster: _Entry) -> tuple[tuple[str, str] | None, To
         token()
         return pair, token
     if text := user.text("token"):
-        return pair, lambda: text
+        checked = checked_token(text, str(user))
+        return pair, lambda: checked
     if user.fields.get("exec"):
         plugin = ExecPlugin(user.fields["exec"], str(user), user.file.parent, _exec_cluster(cluster))
         return pair or plugin.certificate(), plugin.token
@@ -153,7 +155,8 @@ def _exec_cluster(cluster: _Entry) -> dict[str, Any]:
         "insecure-skip-tls-verify": cluster.fields.get("insecure-skip-tls-verify"),
         "certificate-authority-data": base64.b64encode(authority.encode()).decode() if authority else None,
     }
-    for extension in cluster.fields.get("extensions") or []:
+    extensions = cluster.fields.get("extensions")
+    for extension in extensions if isinstance(extensions, list) else ():
         if isinstance(extension, dict) and extension.get("name") == "client.authentication.k8s.io/exec":
             fields["config"] = extension.get("extension")
     return {name: value for name, value in fields.items() if value is not None}

@@ -23,4 +23,4 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Credentials:
     token = token_file(folder / "token")
     token()  # one that is not there is said now, not with the first request
     address = f"[{host}]" if ":" in host else host
-    return Credentials(f"https://{address}:{port}", token, ca)
+    return Credentials(f"https://{address}:{port}", token, ca, identity=f"the service account in {folder}")

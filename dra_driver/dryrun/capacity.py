@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from ..allocation import Cluster, Features
-from ..command import logging_options, version_option
+from ..command import logging_options, output_option, version_option
 from .progress import progress
 from .release import release_options
 from .report import PlainTable, counted, listed, plain_console, plain_table
@@ -28,16 +28,7 @@ JSON = Mapping[str, Any]
 @origin_options
 @what_if_options
 @release_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json"]),
-    default="table",
-    show_default=True,
-    envvar="DRA_DRYRUN_OUTPUT",
-    show_envvar=True,
-    help="How the amounts are printed: wide has every node.",
-)
+@output_option(("table", "wide", "json"), "DRA_DRYRUN_OUTPUT", "How the amounts are printed: wide has every node.")
 @logging_options
 @version_option
 def capacity(origin: Origin, what_if: WhatIf, features: Features, output: str) -> None:

@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """YAML and JSON documents from files, folders and standard input, strictly read."""
 
-import contextlib
-import json
-import sys
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..command import InputError
+from ..parsing import ParseError, decode_text, load_all
 from ..resource.codec import json_type
+from ..streams import read_standard_input
 
 JSON = dict[str, Any]
 
@@ -48,37 +44,55 @@ def read_documents(paths: Iterable[str]) -> list[Document]:
 
     Lists are taken apart. Raises InputError.
     """
-    return [document for path in paths for text, source in _texts(path) for document in parse(text, source)]
+    return [document for path in paths for data, source in _texts(path) for document in parse(data, source)]
 
 
 def parse(text: str | bytes, source: str) -> list[Document]:
     """The objects in a YAML stream, or in one JSON document, which is read much faster. Raises InputError."""
-    documents: list[Document] = []
-    if text.lstrip()[:1] in ("{", b"{"):
-        with contextlib.suppress(json.JSONDecodeError):  # YAML may begin so, too
-            return list(_objects(json.loads(text, object_pairs_hook=partial(_mapping, source)), source))
     try:
-        for number, value in enumerate(yaml.load_all(text, _StrictLoader), start=1):
-            documents += _objects(value, source if number == 1 else f"{source}, document {number}")
-    except yaml.YAMLError as error:
-        raise InputError(f"{source}: {' '.join(str(error).split())}") from None
+        values = load_all(decode_text(text) if isinstance(text, bytes) else text)
+    except ParseError as error:
+        raise InputError(f"{source}:{error}") from None
+    documents: list[Document] = []
+    for number, value in enumerate(values, start=1):
+        documents += _objects(value, source if number == 1 else f"{source}, document {number}")
     return documents
 
 
+def files_of(path: str) -> list[str]:
+    """The files that a path stands for: the YAML and JSON files in a folder, also links that lead nowhere; else itself.
+
+    Raises OSError.
+    """
+    if path == STDIN or not Path(path).is_dir():
+        return [path]
+    return sorted(str(one) for one in Path(path).rglob("*") if one.suffix in _SUFFIXES and _is_file(one))
+
+
+def read_bytes(file: str) -> bytes:
+    """What a file holds, or standard input (`-`). Raises OSError."""
+    return read_standard_input() if file == STDIN else Path(file).read_bytes()
+
+
+def name_of(file: str) -> str:
+    """How a file is called in messages."""
+    return "standard input" if file == STDIN else file
+
+
 def _texts(path: str) -> Iterator[tuple[bytes, str]]:
-    if path == STDIN:
-        yield sys.stdin.buffer.read(), "standard input"
-        return
-    files = (
-        sorted(one for one in Path(path).rglob("*") if one.suffix in _SUFFIXES) if Path(path).is_dir() else [Path(path)]
-    )
+    file = path
+    try:
+        files = files_of(path)
+        for file in files:
+            yield read_bytes(file), name_of(file)
+    except OSError as error:
+        raise InputError(f"{name_of(file)}: {error.strerror}") from None
     if not files:
         raise InputError(f"{path}: no .yaml, .yml or .json file in this folder")
-    for file in files:
-        try:
-            yield file.read_bytes(), str(file)
-        except OSError as error:
-            raise InputError(f"{file}: {error.strerror}") from None
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() or (path.is_symlink() and not path.exists())
 
 
 def _objects(value: object, source: str) -> Iterator[Document]:
@@ -94,37 +108,16 @@ def _objects(value: object, source: str) -> Iterator[Document]:
             whole = {**inherited, **item} if isinstance(item, dict) and inherited["kind"] else item
             yield from _objects(whole, f"{source}, item {index + 1}")
         return
+    _check_metadata(value, source)
     yield Document(value, source)
 
 
-def _mapping(source: str, pairs: list[tuple[str, Any]]) -> JSON:
-    """A JSON object without a key twice."""
-    mapping = dict(pairs)
-    if len(mapping) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise InputError(f"{source}: key {twice!r} is there twice")
-    return mapping
-
-
-class _StrictLoader(yaml.CSafeLoader):
-    """Refuses a mapping that has a key twice, as the API server does; times stay text."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = key_node.value
-            if key_node.tag != "tag:yaml.org,2002:merge" and isinstance(key, str):
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"key {key!r} is there twice", key_node.start_mark
-                    )
-                seen.add(key)
-        return super().construct_mapping(node, deep)
-
-    def construct_time(self, node: Any) -> str:
-        """Times as they were written."""
-        return str(node.value)
-
-
-_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _StrictLoader.construct_time)
+def _check_metadata(value: JSON, source: str) -> None:
+    """Refuse what cannot be named."""
+    metadata = value.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InputError(f"{source}: {value['kind']}: metadata must be an object, not {json_type(metadata)}")
+    for field in ("name", "generateName", "namespace"):
+        found = (metadata or {}).get(field)
+        if found is not None and not isinstance(found, str):
+            raise InputError(f"{source}: {value['kind']}: metadata.{field} must be a string, not {json_type(found)}")

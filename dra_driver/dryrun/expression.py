@@ -21,7 +21,7 @@ from ..cel import (
     Selector,
     compile_selector,
 )
-from ..command import logging_options, version_option
+from ..command import InputError, logging_options, output_option, version_option
 from ..resource import Device, ResourceSlice
 from .report import PlainTable, listed, plain_console, plain_table
 from .sources import Origin, Source, gather, origin_options
@@ -65,16 +65,7 @@ class Answer:
     show_envvar=True,
     help="The release whose functions and fields there are.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    envvar="DRA_DRYRUN_OUTPUT",
-    show_envvar=True,
-    help="How the answer is printed.",
-)
+@output_option(("table", "json"), "DRA_DRYRUN_OUTPUT", "How the answer is printed.")
 @logging_options
 @version_option
 def cel(
@@ -88,6 +79,8 @@ def cel(
 
     Exits with 0 when the API server takes the expression, 1 when it does not, 2 when the input cannot be used.
     """
+    if not _is_text(expression):
+        raise InputError("EXPRESSION is not UTF-8 text: type it in a terminal that is set to UTF-8")
     source = gather(origin, what_if)
     environment = Environment(release)
     refusal = _refusal(expression, Environment(release, stored=False))
@@ -103,6 +96,11 @@ def cel(
     else:
         _print(selector, refusal, hints, answers, source.where)
     return REFUSED if refusal else 0
+
+
+def _is_text(argument: str) -> bool:
+    """Whether an argument was UTF-8: bytes that are not stand in it as lone surrogates."""
+    return not any("\ud800" <= char <= "\udfff" for char in argument)
 
 
 def _candidates(source: Source) -> list[Candidate]:

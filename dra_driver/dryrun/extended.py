@@ -34,7 +34,10 @@ class ExtendedRequest:
 def claim_for(
     requests: Iterable[ExtendedRequest], pod: ObjectMeta, classes: Iterable[DeviceClass], who: str
 ) -> ResourceClaim:
-    """The claim that the scheduler makes for a pod. Raises InputError when no class serves a resource."""
+    """The claim that the scheduler makes for a pod, with requests in the order of their names, as text.
+
+    Raises InputError when no class serves a resource.
+    """
     served = _served(classes)
     by_resource: dict[str, list[ExtendedRequest]] = {}
     for one in requests:
@@ -51,7 +54,7 @@ def claim_for(
             requirements = DeviceRequirements(served[resource].metadata.name, count=count)
             wanted.append(DeviceRequest(name, exactly=requirements))
     metadata = ObjectMeta(name=f"{pod.name}-extended-resources", namespace=pod.namespace)
-    return ResourceClaim(metadata, DeviceClaim(requests=tuple(wanted)))
+    return ResourceClaim(metadata, DeviceClaim(requests=tuple(sorted(wanted, key=lambda request: request.name))))
 
 
 def _device_requests(requests: Sequence[ExtendedRequest]) -> Iterator[tuple[str, int]]:

@@ -4,7 +4,7 @@
 import click
 
 from ..allocation import Features
-from ..command import InputError, logging_options, version_option
+from ..command import InputError, logging_options, output_option, version_option
 from .answer import FORMATS, Question, answered
 from .documents import read_documents
 from .live import ask_again
@@ -61,16 +61,7 @@ class _Replicas(click.ParamType[int]):
     show_envvar=True,
     help="Watch, and end with 0 as soon as everything fits.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(FORMATS),
-    default="table",
-    show_default=True,
-    envvar="DRA_DRYRUN_OUTPUT",
-    show_envvar=True,
-    help="How the verdict is printed.",
-)
+@output_option(FORMATS, "DRA_DRYRUN_OUTPUT", "How the verdict is printed.")
 @logging_options
 @version_option
 def fit(

@@ -38,11 +38,18 @@ _PLURALS: Final = {
     "DeviceClass": "deviceclasses",
     "ResourceClaim": "resourceclaims",
 }
+_SLICES_WITH: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "Node")
+"""Kinds that files for --slices may have."""
 
 
 def from_files(paths: Sequence[str]) -> list[Decoded]:
     """ResourceSlices, and whatever DeviceClasses, Nodes and allocated claims are with them. Raises InputError."""
-    objects = [decode_document(document) for document in read_documents(paths)]
+    documents = read_documents(paths)
+    for one in documents:
+        if one.kind not in _SLICES_WITH:
+            known = ", ".join(_SLICES_WITH)
+            raise InputError(f"--slices: {one}: objects of this kind hold no devices: leave it out (known are {known})")
+    objects = [decode_document(document) for document in documents]
     if not any(isinstance(one, ResourceSlice) for one in objects):
         raise InputError(f"--slices {' '.join(paths)}: there is no ResourceSlice in it")
     return objects
@@ -92,7 +99,7 @@ def simulated_nodes(kind: str, count: int) -> list[Decoded]:
     names = [f"new-{word}-{number}" for number in range(1, count + 1)]
     try:
         slices = list(_simulated(kind, names[0]))
-    except (DescriptionError, OSError, UnicodeDecodeError) as error:
+    except (DescriptionError, OSError) as error:
         raise InputError(f"--with-node {kind}: {error}") from None
     made: list[Decoded] = []
     for name in names:

@@ -134,7 +134,8 @@ def ask_again(
     Raises InputError when the cluster cannot be watched.
     """
     if not origin.is_cluster:
-        raise InputError("--watch needs a cluster to watch: set --kubeconfig, --context or --in-cluster")
+        flag = "--until-fits" if until_fits else "--watch"
+        raise InputError(f"{flag} needs a cluster to watch: set --kubeconfig, --context or --in-cluster")
     added = new_nodes(what_if.more)
     with connect(origin.kubeconfig, origin.context, origin.in_cluster) as connection:
         live = LiveCluster(ApiClient(connection))

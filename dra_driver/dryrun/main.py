@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dra-dryrun command, also `kubectl dra-dryrun`: what a claim would get before it is submitted."""
 
+import difflib
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
-from ..command import run, version_option
+from ..command import InputError, run, version_option
 from .capacity import capacity
 from .expression import cel
 from .fit import fit
@@ -19,11 +21,18 @@ class _Questions(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         flags_of_the_group = {"--help", "--version"}
         if not args or args[0] not in {*self.commands, *flags_of_the_group}:
+            self._check_is_no_command(args[0] if args else "")
             args = ["fit", *args]
         return super().parse_args(ctx, args)
 
+    def _check_is_no_command(self, word: str) -> None:
+        """Refuse what was to be a command, as it seems, rather than a file."""
+        close = difflib.get_close_matches(word, self.commands, n=1)
+        if close and not Path(word).exists():
+            raise InputError(f"there is no command and no file {word!r}: did you mean {close[0]!r}?")
 
-@click.group(cls=_Questions)
+
+@click.group("dra-dryrun", cls=_Questions)
 @version_option
 def dryrun() -> None:
     """Say which device on which node claims would get, or why they get none.

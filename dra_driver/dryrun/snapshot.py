@@ -12,7 +12,7 @@ from typing import Any
 import click
 import yaml
 
-from ..command import logging_options, version_option
+from ..command import logging_options, output_option, version_option
 from ..resource import DeviceClass, Node, ObjectMeta, OpaqueConfiguration, ResourceClaim, ResourceSlice
 from ..resource.codec import V1, Decoded, encode_allocation, encode_claim_spec, encode_slice
 from .progress import progress
@@ -33,16 +33,7 @@ JSON = dict[str, Any]
     help="Replace names of nodes, pools, namespaces and claims, labels, UUIDs, PCI addresses and the like by numbered"
     " ones, and leave out configuration. Device names, classes, models and taints stay: look before you share.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["yaml", "json"]),
-    default="yaml",
-    show_default=True,
-    envvar="DRA_DRYRUN_OUTPUT",
-    show_envvar=True,
-    help="How the objects are written. JSON is read much faster.",
-)
+@output_option(("yaml", "json"), "DRA_DRYRUN_OUTPUT", "How the objects are written. JSON is read much faster.")
 @logging_options
 @version_option
 def snapshot(origin: Origin, anonymous: bool, output: str) -> None:

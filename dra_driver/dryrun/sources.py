@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ..command import InputError
 from ..resource.codec import Decoded
 from .inventory import built_in_nodes, connect, from_cluster, from_files, with_defaults
 from .whatif import WhatIf, changed, new_nodes
@@ -100,6 +101,8 @@ def origin_options(command: F) -> F:
 def _origin(
     slices: tuple[str, ...], kubeconfig: str | None, context: str | None, in_cluster: bool, built_in: bool
 ) -> Origin:
+    if in_cluster and built_in:
+        raise InputError("--in-cluster and --built-in exclude each other: give the one that the devices come from")
     return Origin(slices, kubeconfig, context, in_cluster, built_in)
 
 

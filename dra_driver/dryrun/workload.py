@@ -8,7 +8,7 @@ without it there is no telling what the pod needs.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from ..command import InputError
 from ..resource import EXACT_COUNT, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
@@ -37,6 +37,9 @@ _REPLICAS: dict[str, tuple[str, ...]] = {
 _EXTENDED_RESOURCE = re.compile(
     r"(?!([a-z0-9.-]+\.)?kubernetes\.io/)[a-z0-9.-]+/.+|deviceclass\.resource\.kubernetes\.io/.+"
 )
+
+MOST_DEMANDS: Final = 1000
+"""Each is placed by itself: for so many copies of one, --replicas is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,11 @@ def sort_documents(documents: Sequence[Document]) -> Input:
         for key, template in found.templates.items()
         if key not in found.used
     ]
+    if len(demands) > MOST_DEMANDS:
+        raise InputError(
+            f"there are {len(demands)} pods, templates and claims to place, more than {MOST_DEMANDS}: give fewer, or"
+            " one with --replicas"
+        )
     kept = [one for _, one in objects if not isinstance(one, ResourceClaimTemplate)]
     allocated = [one for one in kept if not isinstance(one, ResourceClaim) or one.allocation is not None]
     return Input(tuple(demands), tuple(allocated), tuple(ignored))
@@ -149,7 +157,12 @@ def _replicas(document: Document) -> int:
     value: Any = document.value
     for step in _REPLICAS.get(document.kind, ()):
         value = value.get(step) if isinstance(value, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 1
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        return 1
+    if value > MOST_DEMANDS:
+        path = ".".join(_REPLICAS[document.kind])
+        raise InputError(f"{document}: {path}: more than {MOST_DEMANDS} pods: ask for one with --replicas instead")
+    return value
 
 
 def _demand(document: Document, spec: Mapping[str, Any], found: _Found, index: int, count: int) -> Demand:

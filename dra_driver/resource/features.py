@@ -18,6 +18,7 @@ class SliceFeatures:
     device_taints: bool = True
     consumable_capacity: bool = True
     list_attributes: bool = False
+    binding_conditions: bool = True
     counters_beside_devices: bool = False
 
     @property

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kubernetes' rules for names, as resource.k8s.io applies them."""
 
+import hashlib
 import re
 
 from . import limits
+
+_HASH_DIGITS = 16
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
@@ -16,9 +19,17 @@ def is_label(text: str) -> bool:
     return len(text) <= limits.LABEL_BYTES and _LABEL.fullmatch(text) is not None
 
 
-def is_subdomain(text: str, longest: int = 253) -> bool:
+def is_subdomain(text: str, longest: int = limits.OBJECT_NAME_BYTES) -> bool:
     """A DNS-1123 subdomain: object names, and driver names up to 63 characters."""
     return len(text) <= longest and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def object_name(text: str) -> str:
+    """A subdomain as an object's name: one that is too long is cut and ends with a hash of all of it."""
+    if len(text) <= limits.OBJECT_NAME_BYTES:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"{text[: limits.OBJECT_NAME_BYTES - len(digest) - 1].rstrip('-.')}-{digest}"
 
 
 def is_driver_name(text: str) -> bool:

@@ -306,3 +306,15 @@ def test_events_come_in_pieces_of_any_size_and_a_line_that_is_cut_is_none(end: E
             for event, _ in client.watch(SLICES, "1"):
                 seen.append(event)
     assert seen == ["ADDED"] * 2
+
+
+def test_who_is_not_known_is_told_by_whom_and_why() -> None:
+    refused = Reply({"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}, status=401)
+    with scripted([refused]) as server:
+        found = Credentials(server.url, lambda: "old", identity="kubeconfig /home/me/config: user 'me'")
+        with Connection(found, "tests") as connection, pytest.raises(StatusError) as raised:
+            ApiClient(connection).get_path("/apis")
+    assert str(raised.value) == (
+        f"GET /apis: 401 Unauthorized: {server.url} does not know kubeconfig /home/me/config: user 'me':"
+        " the token or certificate is wrong or has expired"
+    )

@@ -92,10 +92,14 @@ class TestTls:
         with self.serve(other) as server:
             assert get(credentials(server.url, ca=other.authority, server_name="kubernetes")) == 200
 
-    @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
-    def test_without_verification_everybody_is(self, pem: Certificates) -> None:
+    def test_without_verification_everybody_is_which_is_said_once(
+        self, pem: Certificates, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+    ) -> None:
         with self.serve(pem) as server:
             assert get(credentials(server.url, insecure=True)) == 200
+        (said,) = caplog.messages
+        assert said == f"insecure-skip-tls-verify: nobody checks that {server.url} is the server it claims to be"
+        assert not recwarn.list
 
     def test_a_client_certificate_is_shown(self, pem: Certificates) -> None:
         client = client_certificate()

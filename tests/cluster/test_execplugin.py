@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from dra_driver.cluster import ConfigError, Connection, Credentials, UnreachableError, load_credentials
+from dra_driver.cluster.execplugin import ExecPlugin
 from tests.support.scripted import Reply, scripted
 
 V1 = "client.authentication.k8s.io/v1"
@@ -68,6 +69,10 @@ def plugin(tmp_path: Path) -> Plugin:
     return Plugin(tmp_path)
 
 
+def credential(**status: str) -> str:
+    return json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": status})
+
+
 def expiring(after: timedelta) -> str:
     return (datetime.now(UTC) + after).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -108,6 +113,9 @@ def test_one_that_is_found_on_the_path(plugin: Plugin, monkeypatch: pytest.Monke
     [
         ({"command": "./gone"}, "gone: No such file or directory (is it installed?)"),
         ({"command": "./gone", "installHint": "brew install login"}, "(brew install login)"),
+        ({"args": 5}, "args of exec must be a list of texts"),
+        ({"args": ["\0"]}, "embedded null byte"),
+        ({"env": [{"name": "EXTRA"}]}, "env of exec must be a list of pairs of a name and a value, both texts"),
         ({"apiVersion": "client.authentication.k8s.io/v1alpha1"}, "exec has apiVersion 'client.auth"),
         ({"apiVersion": "client.authentication.k8s.io/v1beta1"}, "not an ExecCredential of client.auth"),
     ],
@@ -121,6 +129,9 @@ def test_a_program_that_cannot_be_run_is_said(plugin: Plugin, spec: dict[str, An
     [
         ("", "did not print an ExecCredential"),
         ("[]", "did not print an ExecCredential"),
+        ("[" * 100_000, "did not print an ExecCredential: RecursionError"),
+        (credential(token="two\nlines"), "the token has blanks, line breaks or letters"),
+        (credential(token="x", expirationTimestamp="2020-01-01T00:00:00"), "is of no time zone"),
         (json.dumps({"apiVersion": V1, "kind": "ExecCredential"}), "did not print an ExecCredential: KeyError"),
         (json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": {}}), "gave neither a token nor a"),
     ],
@@ -128,6 +139,12 @@ def test_a_program_that_cannot_be_run_is_said(plugin: Plugin, spec: dict[str, An
 def test_an_answer_that_is_none_is_said(plugin: Plugin, answer: str, said: str) -> None:
     (plugin.folder / "answer").write_text(answer)
     assert said in plugin.refusal()
+
+
+def test_one_that_never_ends_is_ended() -> None:
+    spec = {"apiVersion": V1, "command": "sh", "args": ["-c", "sleep 1000; true"], "interactiveMode": "Never"}
+    with pytest.raises(ConfigError, match=r"me: sh gave no credential within 0\.2 s and was ended"):
+        ExecPlugin(spec, "me", Path(), {}, seconds=0.2).token()
 
 
 def test_what_a_failing_program_wrote_is_handed_on(plugin: Plugin) -> None:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an API server keeps of a slice is found out before anything is written."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster import ApiClient, newest_dialect
-from dra_driver.cluster.features import GATES, dropped, probe_features, without
+from dra_driver.cluster.features import GATES, OPTIONAL, dropped, missing_gates, probe_features, without
 from dra_driver.resource import (
     AttributeList,
     CounterConsumption,
@@ -24,13 +25,21 @@ from dra_driver.resource.features import SliceFeatures
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.apiserver import SLICES, connect
 
+NONE = SliceFeatures(False, False, False, binding_conditions=False)
+
 
 def probed(client: ApiClient, *, lists: bool = False) -> SliceFeatures:
     return probe_features(client, newest_dialect(client), DRIVER_NAME, "node-a", lists=lists)
 
 
-@pytest.mark.parametrize(("flag", "gate"), [item for item in GATES.items() if item[0] != "list_attributes"])
-def test_a_gate_that_is_off_is_noticed_and_no_other(flag: str, gate: str, tmp_path: Path) -> None:
+GATES_AND_FLAGS = [
+    *((gate, flag) for flag, gate in GATES.items() if flag != "list_attributes"),
+    ("DRAResourceClaimDeviceStatus", "binding_conditions"),
+]
+
+
+@pytest.mark.parametrize(("gate", "flag"), GATES_AND_FLAGS)
+def test_a_gate_that_is_off_is_noticed_and_no_other(gate: str, flag: str, tmp_path: Path) -> None:
     with (
         ApiServer(ApiServerOptions(gates={gate: False})) as server,
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
@@ -52,10 +61,10 @@ def test_list_attributes_are_asked_about_when_they_are_wanted(on: bool, lists: b
 @pytest.mark.parametrize(
     ("minor", "version", "expected"),
     [
-        (32, "v1beta1", SliceFeatures(False, False, False, counters_beside_devices=True)),
-        (33, "v1beta2", SliceFeatures(False, False, False, counters_beside_devices=True)),
-        (34, "v1", SliceFeatures(False, False, False, counters_beside_devices=True)),
-        (35, "v1", SliceFeatures(False, False, False)),
+        (32, "v1beta1", replace(NONE, counters_beside_devices=True)),
+        (33, "v1beta2", replace(NONE, counters_beside_devices=True)),
+        (34, "v1", replace(NONE, counters_beside_devices=True)),
+        (35, "v1", NONE),
         (36, "v1", SliceFeatures()),
         (37, "v1", SliceFeatures()),
     ],
@@ -96,9 +105,21 @@ PLAIN = Device("gpu-0")
             "device_taints",
         ),
         (a_slice(Device("gpu-0", allow_multiple_allocations=True)), a_slice(PLAIN), "consumable_capacity"),
+        (
+            a_slice(Device("gpu-0", binding_conditions=("a.b/c",), binding_failure_conditions=("a.b/d",))),
+            a_slice(PLAIN),
+            "binding_conditions",
+        ),
         (a_slice(Device("gpu-0", {"numa": AttributeList("ints", (0,))})), a_slice(PLAIN), "list_attributes"),
     ],
 )
 def test_what_an_answer_lacks_is_named(sent: ResourceSlice, stored: ResourceSlice, flag: str) -> None:
     assert dropped(sent, stored) == {flag}
     assert dropped(stored, stored) == dropped(sent, sent) == frozenset()
+
+
+@pytest.mark.parametrize("wanted", [frozenset[str](), *(frozenset((flag,)) for flag in sorted(OPTIONAL)), OPTIONAL])
+def test_a_gate_that_nobody_needs_is_not_missing(wanted: frozenset[str]) -> None:
+    needed = {gate for flag, gate in GATES.items() if flag in wanted or flag not in OPTIONAL}
+    assert set(missing_gates(NONE, wanted)) == needed
+    assert missing_gates(replace(SliceFeatures(), list_attributes=True), wanted) == ()

@@ -10,6 +10,7 @@ import yaml
 
 from dra_driver.cluster import ConfigError, Credentials, load_credentials
 from dra_driver.sandbox.apiserver.certificates import Certificates, make_certificates
+from tests.support.hostile import HOSTILE
 
 SERVER = "https://10.0.0.1:6443"
 USER = {"token": "secret"}
@@ -160,8 +161,8 @@ def test_the_home_folder_is_the_last_place(tmp_path: Path, monkeypatch: pytest.M
     [
         ("", None, "kubeconfig DIR/kubeconfig is empty or not a mapping"),
         ("- a\n- b\n", None, "kubeconfig DIR/kubeconfig is empty or not a mapping"),
-        ("a: [\n", None, "kubeconfig DIR/kubeconfig is not YAML: while parsing"),
-        ("\0", None, "kubeconfig DIR/kubeconfig is not YAML: unacceptable character"),
+        ("a: [\n", None, "kubeconfig DIR/kubeconfig:2:1: is not YAML: while parsing"),
+        ("\0", None, "kubeconfig DIR/kubeconfig:1:1: is not YAML: control characters are not"),
         (config(**{"current-context": ""}), None, "has no current-context: choose one with --context"),
         (config(), "there", "no context 'there' (there is here)"),
         (config(clusters=[]), None, "no cluster 'one' (there is none)"),
@@ -169,6 +170,8 @@ def test_the_home_folder_is_the_last_place(tmp_path: Path, monkeypatch: pytest.M
         (config(contexts={"here": {}}), None, "contexts must be a list of mappings"),
         (config(clusters=["one"]), None, "clusters must be a list of mappings"),
         (config(user=["token"]), None, "user 'me' must be a mapping"),
+        (config(user={"token": "two\nlines"}), None, "user 'me': the token has blanks, line breaks or letters"),
+        (config(user={"token": "schlüssel"}), None, "user 'me': the token has blanks, line breaks or letters"),
         (config(user={"token": 42}), None, "user 'me': token must be a text, not 42"),
         (config(user={"tokenFile": "gone"}), None, "no token in DIR/gone: No such file or directory"),
         (config(cluster={"x": 1}), None, "cluster 'one' has no server"),
@@ -193,6 +196,16 @@ def test_the_home_folder_is_the_last_place(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, document: Any, context: str | None, said: str) -> None:
     assert said in refusal(tmp_path, document, context)
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_a_text_that_is_no_kubeconfig_is_said_with_its_place(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as raised:
+        load_credentials(str(file))
+    assert str(raised.value).startswith(f"kubeconfig {file}:")
+    assert "\n" not in str(raised.value)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:

@@ -85,6 +85,17 @@ def test_each_container_gets_what_it_asks_for(asked: JSON, expected: dict[str, i
     assert counted == expected
 
 
+def test_requests_are_allocated_in_the_order_of_their_names() -> None:
+    idle = [{"name": f"idle-{number}"} for number in range(7)]
+    asked = pod(container("a", 1), *idle, container("b", 1), initContainers=[{"name": "first"}, container("i", 3)])
+    found = verdict(asked, SLICE, device_class("gpus"))
+    assert [one.request for one in found.placed] == [
+        "container-1-request-1",
+        "container-10-request-1",
+        "container-2-request-1",
+    ]
+
+
 def test_more_than_there_is_does_not_fit() -> None:
     found = verdict(pod(container("a", 5)), SLICE, device_class("gpus"))
     assert found.node is None

@@ -7,7 +7,8 @@ import click
 from click.core import ParameterSource
 
 from ...cel import NEWEST, RELEASES
-from ...command import USAGE, logging_options, version_option
+from ...command import USAGE, logging_options, output_option, version_option
+from ..progress import progress
 from ..sources import Origin as DeviceOrigin
 from ..sources import origin_options
 from ..sources import read as load
@@ -41,16 +42,7 @@ FOUND = 1
     show_envvar=True,
     help="Warnings count: exit with 1 for them, too.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(OUTPUTS),
-    default="text",
-    show_default=True,
-    envvar="DRA_DRYRUN_LINT_OUTPUT",
-    show_envvar=True,
-    help="How findings are printed; github makes annotations in a workflow.",
-)
+@output_option(OUTPUTS, "DRA_DRYRUN_LINT_OUTPUT", "How findings are printed; github makes annotations in a workflow.")
 @logging_options
 @version_option
 def lint(
@@ -74,9 +66,11 @@ def lint(
     if click.get_current_context().get_parameter_source("kubeconfig") is ParameterSource.ENVIRONMENT:
         # A cluster that happens to be at hand must not decide what is wrong with a file.
         origin = replace(origin, kubeconfig=None)
-    source = load(origin)
     models = not origin.slices and not origin.is_cluster
-    result = check(reading, source.objects, release, Origin(source.where, models))
+    with progress("reading the devices") as say:
+        source = load(origin)
+        say(f"checking {len(reading.sources)} objects")
+        result = check(reading, source.objects, release, Origin(source.where, models))
     if text := render(result, output):
         click.echo(text)
     click.echo(summary(result), err=True)

@@ -4,13 +4,13 @@
 from collections.abc import Iterator
 
 from ... import DRIVER_NAME
-from ...config import API_VERSION, ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, decode_config
+from ...config import API_VERSION, ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, decode_config, unsupported
 from ...resource import DeviceClass, OpaqueConfiguration
 from ...resource.codec import DecodeError
 from ...resource.names import is_driver_name
 from ..documents import JSON
 from .constraints import request_names
-from .finding import Issue, error, warning
+from .finding import Issue, Severity, error, warning
 from .mend import decode_all
 from .subject import ClaimSpec, Context, Subject
 
@@ -18,7 +18,10 @@ CONFIG_REQUEST = error("config-names-no-request", "A configuration names a reque
 CONFIG_INVALID = error("invalid-config", "The driver refuses the configuration, which fails the pod on its node.")
 CONFIG_KIND = error("config-kind", "A configuration is of a kind that the devices it is for do not take.")
 CONFIG_UNUSED = warning("config-unused", "A configuration is for no device that the claim can be given.")
-RULES = (CONFIG_REQUEST, CONFIG_INVALID, CONFIG_KIND, CONFIG_UNUSED)
+CONFIG_UNSUPPORTED = warning(
+    "config-unsupported", "This version of the driver cannot apply the configuration, which fails the pod on its node."
+)
+RULES = (CONFIG_REQUEST, CONFIG_INVALID, CONFIG_KIND, CONFIG_UNUSED, CONFIG_UNSUPPORTED)
 
 _STAND_INS = {"apiVersion": API_VERSION}
 _TYPES: dict[type[DeviceConfig], str] = {GpuConfig: "gpu", MigDeviceConfig: "mig"}
@@ -34,7 +37,9 @@ def check_configs(subject: Subject, context: Context) -> Iterator[Issue]:
         assert claim is not None
         yield from request_names(claim, names, f"{path}.requests", CONFIG_REQUEST)
         problems = list(_opaque(opaque, f"{path}.opaque"))
-        yield from problems or _fits(claim, names, opaque, path, context)
+        yield from problems
+        if all(problem.rule.severity is Severity.WARNING for problem in problems):
+            yield from _fits(claim, names, opaque, path, context)
 
 
 def _opaque(opaque: OpaqueConfiguration, path: str) -> Iterator[Issue]:
@@ -45,6 +50,8 @@ def _opaque(opaque: OpaqueConfiguration, path: str) -> Iterator[Issue]:
         for problem in form.errors:
             place = f"{path}.parameters.{problem.path}" if problem.path else f"{path}.parameters"
             yield Issue(CONFIG_INVALID, place, problem.problem)
+        if not form.errors and (refused := unsupported(_decode(dict(opaque.parameters)), "it")):
+            yield Issue(CONFIG_UNSUPPORTED, f"{path}.parameters.sharing.strategy", refused)
 
 
 def _fits(

@@ -3,29 +3,30 @@
 
 import json
 import re
-import sys
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ...parsing import Loader, ParseError, decode_text, nodes, placed
 from ...resource.codec import json_type
-from ..documents import JSON, STDIN
+from ..documents import JSON, files_of, name_of, read_bytes
 from .finding import Finding, Issue, Rule, error
-from .nesting import excess
 from .paths import resolve
 from .positions import Positions, duplicate_keys
 
 UNREADABLE = error("unreadable", "The file cannot be read, or is not YAML or JSON.")
 DUPLICATE_KEY = error("duplicate-key", "A key is there twice; the API server refuses that.")
-NOT_AN_OBJECT = error("not-an-object", "An object of resource.k8s.io lacks its apiVersion, or is not a mapping.")
+NOT_AN_OBJECT = error(
+    "not-an-object",
+    "An object is no mapping, a List has no list of items, or an object of resource.k8s.io lacks its apiVersion.",
+)
 RULES = (UNREADABLE, DUPLICATE_KEY, NOT_AN_OBJECT)
 
 _REQUEST = re.compile(r"\brequests\[\d+\]")
-_SUFFIXES = {".yaml", ".yml", ".json"}
 _DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
+_LISTS = {"List", *(f"{kind}List" for kind in _DEVICE_KINDS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,9 @@ def read(paths: Iterable[str]) -> Reading:
     """Everything in files, folders (their YAML and JSON files) and standard input (`-`)."""
     sources: list[Source] = []
     findings: list[Finding] = []
-    files = list(dict.fromkeys(file for path in paths for file in _files(path)))
-    for file in files:
-        for one in _read_file(file):
+    files = _files(paths)
+    for file, named in files.items():
+        for one in _read_file(file, named=named):
             if isinstance(one, Source):
                 sources.append(one)
             else:
@@ -104,70 +105,76 @@ def read(paths: Iterable[str]) -> Reading:
     return Reading(tuple(sources), tuple(findings), len(files))
 
 
-def _files(path: str) -> list[str]:
-    """The files that `path` stands for; itself when it is a folder without any, which is then found unreadable."""
-    if path == STDIN or not Path(path).is_dir():
-        return [path]
-    return sorted(str(one) for one in Path(path).rglob("*") if one.suffix in _SUFFIXES and one.is_file()) or [path]
+def _files(paths: Iterable[str]) -> dict[str, bool]:
+    """The files, and whether each was named itself; a folder without any stands for itself, and is then unreadable."""
+    files: dict[str, bool] = {}
+    for path in paths:
+        try:
+            found = files_of(path) or [path]
+        except OSError:
+            found = [path]  # what is wrong with it is said when it is read
+        for file in found:
+            files[file] = files.get(file, False) or file == path
+    return files
 
 
-def _read_file(file: str) -> Iterator[Source | Finding]:
-    name = "standard input" if file == STDIN else file
-    if file != STDIN and Path(file).is_dir():
-        yield _finding(UNREADABLE, name, 1, 1, "", "is a folder without .yaml, .yml and .json files")
-        return
+def _read_file(file: str, *, named: bool) -> Iterator[Source | Finding]:
+    name = name_of(file)
     try:
-        data = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
-        text = data.decode("utf-8-sig")
+        text = decode_text(read_bytes(file))
+    except IsADirectoryError:
+        yield _finding(UNREADABLE, name, 1, 1, "", "is a folder without .yaml, .yml and .json files")
     except OSError as problem:
         yield _finding(UNREADABLE, name, 1, 1, "", f"cannot be read: {problem.strerror}")
-        return
-    except UnicodeDecodeError as problem:
-        line = problem.object[: problem.start].count(b"\n") + 1
-        yield _finding(UNREADABLE, name, line, 1, "", "is not UTF-8 text: save it as UTF-8")
-        return
-    yield from parse(text, name)
+    except ParseError as problem:
+        yield _unreadable(name, problem)
+    else:
+        yield from parse(text, name, named=named)
 
 
-def parse(text: str, file: str) -> Iterator[Source | Finding]:
-    """The objects of a YAML stream or a JSON document, and what is wrong with it as such."""
+def parse(text: str, file: str, *, named: bool = True) -> Iterator[Source | Finding]:
+    """The objects of a YAML stream or a JSON document, and what is wrong with it as such.
+
+    What cannot be an object at all is found fault with only in a file that was `named`: folders hold all kinds of YAML.
+    """
     if "\t" in text and _is_json(text):
-        text = re.sub("\t", " ", text)  # JSON may be indented so, YAML may not; strings have none in them
+        text = text.replace("\t", " ")  # JSON may be indented so, YAML may not; strings have none in them
     try:
-        yield from _documents(text, file)
-    except yaml.reader.ReaderError as problem:
-        yield _not_yaml(file, text[: problem.position].count("\n") + 1, 1, str(problem.reason))
-    except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
-        yield _not_yaml(file, line, column, ", ".join(part for part in (problem.context, problem.problem) if part))
-    except RecursionError:
-        yield _not_yaml(file, 1, 1, "it is nested too deeply")
+        with placed(text):
+            yield from _documents(text, file, named=named)
+    except ParseError as problem:
+        yield _unreadable(file, problem)
 
 
-def _documents(text: str, file: str) -> Iterator[Source | Finding]:
+def _documents(text: str, file: str, *, named: bool) -> Iterator[Source | Finding]:
     lines = text.splitlines()
     loader = _Loader(text)
-    try:
-        while loader.check_node():
-            node = loader.get_node()
-            assert node is not None
-            if problem := excess(node):
-                yield _not_yaml(file, node.start_mark.line + 1, 1, f"the document {problem}")
-            else:
-                yield from _objects(loader.construct_document(node), Positions(node, lines), file)
-    finally:
-        loader.dispose()
+    for node in nodes(loader, text):
+        value = loader.construct_document(node)
+        if named and not _may_be_objects(value):
+            place = node.start_mark
+            problem = f"a Kubernetes object is a mapping, not {json_type(value)}"
+            yield _finding(NOT_AN_OBJECT, file, place.line + 1, place.column + 1, "", problem)
+        yield from _objects(value, Positions(node, lines), file)
 
 
-def _not_yaml(file: str, line: int, column: int, problem: str) -> Finding:
-    return _finding(UNREADABLE, file, line, column, "", f"is not YAML: {problem}")
+def _may_be_objects(value: object) -> bool:
+    """Whether it is an object, nothing, or a list of mappings as other programs have."""
+    return (
+        value is None
+        or isinstance(value, dict)
+        or (isinstance(value, list) and all(type(one) is dict for one in value))
+    )
+
+
+def _unreadable(file: str, problem: ParseError) -> Finding:
+    return _finding(UNREADABLE, file, problem.line, problem.column, "", problem.problem)
 
 
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -183,6 +190,12 @@ def _objects(value: Any, positions: Positions, file: str) -> Iterator[Source | F
             yield _finding(NOT_AN_OBJECT, file, place.line, place.column, "apiVersion", problem)
         return
     items = value.get("items")
+    if value["kind"] in _LISTS and not isinstance(items, list | None):
+        place = positions.of(("items",))
+        yield _finding(
+            NOT_AN_OBJECT, file, place.line, place.column, "items", f"must be a list, not {json_type(items)}"
+        )
+        return
     if not value["kind"].endswith("List") or not isinstance(items, list):
         yield Source(file, value, positions)
         return
@@ -202,21 +215,10 @@ def _finding(rule: Rule, file: str, line: int, column: int, path: str, message: 
     return Finding(file, line, column, path, rule.id, rule.severity, message)
 
 
-class _Loader(yaml.CSafeLoader):
-    """Times stay text and keys become text, as the API server reads them."""
+class _Loader(Loader):
+    """Keys that are there twice are findings of their own, and what is foreign to Kubernetes is passed over."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping whose keys are those of JSON."""
-        mapping = super().construct_mapping(node, deep)
-        return {key if isinstance(key, str) else json.dumps(key, default=str): one for key, one in mapping.items()}
-
-    def construct_time(self, node: yaml.ScalarNode) -> str:
-        """A time as it was written."""
-        return str(node.value)
+    keeps_last = True
 
     def construct_foreign(self, node: yaml.Node) -> None:
         """Tags of other programs: no Kubernetes object has any."""
-
-
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_time)
-_Loader.add_constructor(None, _Loader.construct_foreign)

@@ -13,6 +13,7 @@ gpus:
   passthrough: true
   health: true
   shares: disabled              # disabled, unlimited, memory, or the number of claims that may share a device
+  bindingConditions: false      # true: pods that get it are bound only when the kubelet plugin has agreed
 health:
   applicationXIDs: [137]
   effect: NoSchedule            # NoSchedule, NoExecute, None
@@ -25,10 +26,9 @@ listTypeAttributes: false
 import enum
 import re
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Final, TypeVar
 
-import yaml
-
+from ...parsing import ParseError, decode_text, load
 from ...resource import TaintEffect
 from ...resource.codec import DecodeError, Fields
 from .rules import GpuRule, HealthPolicy, MigPolicy, NodePolicy, Shares
@@ -37,44 +37,34 @@ E = TypeVar("E", bound=enum.StrEnum)
 
 _ADDRESS = re.compile(r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<rest>[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])")
 
+_MOST_SHARES: Final = 1_000_000
+_MOST_SECONDS: Final = 366 * 24 * 3600  # a year
+
 
 class PolicyError(ValueError):
     """The policy cannot be used; the text says which file and field, and what would be right."""
 
 
-class _Loader(yaml.CSafeLoader):
-    """Refuses a key that is given twice: YAML would silently take the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice is not None:
-            problem = f"{twice!r} is given twice in the mapping"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
 def load_policy(path: Path) -> NodePolicy:
     """The policy in a file, for all nodes. An empty file wants nothing special. Raises PolicyError."""
+    source = f"policy file {path}"
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"policy file {path} cannot be read: {error}") from None
-    try:
-        return parse_policy(text)
-    except PolicyError as error:
-        raise PolicyError(f"policy file {path}: {error}") from None
+        return parse_policy(decode_text(path.read_bytes()), source)
+    except OSError as error:
+        raise PolicyError(f"{source} cannot be read: {error.strerror}") from None
+    except ParseError as error:
+        raise PolicyError(f"{source}:{error}") from None
 
 
-def parse_policy(text: str) -> NodePolicy:
-    """The policy in a text. Raises PolicyError."""
+def parse_policy(text: str, source: str = "policy") -> NodePolicy:
+    """The policy in a text; `source` names it in errors. Raises PolicyError."""
     try:
-        value = yaml.load(text, _Loader)  # noqa: S506  # a safe loader
+        value = load(text)
         return _policy(Fields({} if value is None else value))
-    except yaml.YAMLError as error:
-        raise PolicyError(f"is not YAML: {error}") from None
+    except ParseError as error:
+        raise PolicyError(f"{source}:{error}") from None
     except DecodeError as error:
-        raise PolicyError(str(error)) from None
+        raise PolicyError(f"{source}: {error}") from None
 
 
 def _policy(fields: Fields) -> NodePolicy:
@@ -101,6 +91,7 @@ def _rule(fields: Fields) -> GpuRule:
         passthrough=_flag(fields, "passthrough"),
         health=_flag(fields, "health"),
         shares=_shares(fields),
+        binding_conditions=_flag(fields, "bindingConditions"),
     )
     match.finish()
     fields.finish()
@@ -138,17 +129,19 @@ def _shares(fields: Fields) -> Shares | int | None:
     value = fields.take("shares")
     if value is None:
         return None
-    if type(value) is int and value > 0:
+    if type(value) is int and 1 <= value <= _MOST_SHARES:
         return value
     if type(value) is str and value in tuple(Shares):
         return Shares(value)
-    raise fields.error("shares", f"must be {', '.join(Shares)} or a number of claims from 1 on, not {value!r}")
+    raise fields.error(
+        "shares", f"must be {', '.join(Shares)} or a number of claims from 1 to {_MOST_SHARES}, not {value!r}"
+    )
 
 
 def _integers(fields: Fields, field: str, least: int) -> tuple[int, ...]:
     values = fields.array(field)
     for index, value in enumerate(values):
-        if type(value) is not int or value < least:
+        if type(value) is not int or not least <= value < 1 << 63:
             raise fields.error(f"{field}[{index}]", f"must be a whole number from {least} on, not {value!r}")
     return tuple(values)
 
@@ -157,8 +150,8 @@ def _seconds(fields: Fields, field: str, usual: float | None) -> float | None:
     value = fields.take(field)
     if value is None:
         return usual
-    if type(value) not in (int, float) or value < 0:
-        raise fields.error(field, f"must be a number of seconds, not {value!r}")
+    if type(value) not in (int, float) or not 0 <= value <= _MOST_SECONDS:
+        raise fields.error(field, f"must be a number of seconds from 0 to {_MOST_SECONDS} (a year), not {value!r}")
     return float(value)
 
 

@@ -40,13 +40,14 @@ class Shares(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
-    """What is wanted of one GPU."""
+    """What is wanted of one GPU. `binding_conditions`: pods that get it are bound only when the plugin has agreed."""
 
     publish: bool = True
     mig: MigPolicy = MigPolicy.AUTO
     passthrough: bool = False
     health: bool = True
     shares: Shares | int = Shares.DISABLED
+    binding_conditions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class GpuRule:
     passthrough: bool | None = None
     health: bool | None = None
     shares: Shares | int | None = None
+    binding_conditions: bool | None = None
 
     def matches_node(self, name: str) -> bool:
         """Whether the rule is for GPUs of this node."""
@@ -114,6 +116,17 @@ class NodePolicy:
     rules: tuple[GpuRule, ...] = ()
     health: HealthPolicy = field(default_factory=HealthPolicy)
     list_type_attributes: bool = False
+
+    @property
+    def binding_conditions(self) -> bool:
+        """Whether any GPU may have binding conditions. Rules for certain nodes count from `on_node` on."""
+        return any(rule.binding_conditions and not rule.nodes for rule in self.rules)
+
+    @property
+    def optional_features(self) -> frozenset[str]:
+        """The flags of SliceFeatures that not every policy needs, and this one does."""
+        wanted = {"list_attributes": self.list_type_attributes, "binding_conditions": self.binding_conditions}
+        return frozenset(flag for flag, is_wanted in wanted.items() if is_wanted)
 
     def on_node(self, name: str) -> "NodePolicy":
         """The same for one node: rules for other nodes are gone."""

@@ -14,7 +14,8 @@ from ..nvml import NvmlError, Return
 from .board import Board
 from .description import NodeDescription
 from .faults import Fault
-from .store import Store, SystemState, parse_system
+from .state import BoardState
+from .store import Store, SystemState, parse_board, parse_system
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class _Initialization:
     """What was there then: `probes` by position of the GPUs in the description, in the order of NVML's indexes."""
 
     description: NodeDescription
+    identity: str
     driver_loads: int
     probes: Mapping[int, int]
 
@@ -34,6 +36,7 @@ class Access:
         self._initialized: _Initialization | None = None
         self._system = SystemState()
         self._system_text = b""
+        self._states: dict[int, tuple[bytes, BoardState]] = {}  # as they were read last, and from what
 
     def initialize(self) -> None:
         """nvmlInitWithFlags."""
@@ -49,7 +52,7 @@ class Access:
         self._strike(call, None)
         slots = {position: self._store.read_board(position).slot for position in range(len(description.gpus))}
         probes = {position: slot.probes for position, slot in slots.items() if slot.is_nvidias}
-        self._initialized = _Initialization(description, system.driver_loads, probes)
+        self._initialized = _Initialization(description, system.identity, system.driver_loads, probes)
 
     def shutdown(self) -> None:
         """nvmlShutdown: from now on every call is answered with UNINITIALIZED, whatever this one is answered with."""
@@ -71,7 +74,7 @@ class Access:
     @property
     def identity(self) -> str:
         """What the UUIDs of this node are made from."""
-        return self._refresh_system().identity
+        return self._require("identity").identity
 
     @property
     def driver_version(self) -> str:
@@ -89,16 +92,16 @@ class Access:
         self._strike(call, position)
 
     def board(self, call: str, position: int) -> Board:
-        """A board, for reading."""
+        """A board, for reading only: the state of one that did not change is the same object."""
         self.enter(call, position)
-        return self._load(call, position)
+        return self._board(call, position, self._read(position))
 
     @contextlib.contextmanager
     def changing(self, call: str, position: int) -> Iterator[Board]:
         """A board, for changing; what an error leaves half done is not stored."""
         self.enter(call, position)
         with self._store.lock(f"gpu-{position}"):
-            board = self._load(call, position)
+            board = self._board(call, position, self._store.read_board(position))
             yield board
             self._store.write_board(position, board.state)
 
@@ -108,12 +111,20 @@ class Access:
             raise NvmlError(Return.UNINITIALIZED, call)
         return initialized
 
-    def _load(self, call: str, position: int) -> Board:
+    def _read(self, position: int) -> BoardState:
+        text = self._store.read_board_text(position)
+        before, state = self._states.get(position) or (b"", None)
+        if state is None or text != before or state.processes:  # a process may have ended
+            state = parse_board(text)
+            self._states[position] = text, state
+        return state
+
+    def _board(self, call: str, position: int, state: BoardState) -> Board:
         initialized = self._require(call)
-        state = self._store.read_board(position)
         if state.lost or not state.slot.is_nvidias or initialized.probes.get(position) != state.slot.probes:
             raise NvmlError(Return.GPU_IS_LOST, call)
-        return Board(initialized.description.gpus[position].board, state)
+        gpu = initialized.description.gpus[position]
+        return Board(gpu.board, state, vgpu=gpu.vgpu)
 
     def _strike(self, call: str, position: int | None) -> None:
         fault = next((fault for fault in self._system.faults if fault.hits(call, position)), None)

@@ -27,11 +27,15 @@ _CURED_BY_RESET = (RecoveryAction.GPU_RESET, RecoveryAction.DRAIN_P2P, RecoveryA
 
 
 class Board:
-    """The rules, applied to a state that the caller loads and stores. Methods are named after NVML's calls."""
+    """The rules, applied to a state that the caller loads and stores. Methods are named after NVML's calls.
 
-    def __init__(self, model: BoardModel, state: BoardState) -> None:
+    A `vgpu` is seen from the virtual machine that has it: GPU instances and the MIG mode are its host's to change.
+    """
+
+    def __init__(self, model: BoardModel, state: BoardState, *, vgpu: bool = False) -> None:
         self.model = model
         self.state = state
+        self.vgpu = vgpu
 
     # MIG mode
 
@@ -43,6 +47,7 @@ class Board:
     def set_mig_mode(self, enabled: bool) -> Return | None:
         """Ask for a mode. It stays pending while a process uses the GPU."""
         self._require_profiles("nvmlDeviceSetMigMode")
+        self._require_host("nvmlDeviceSetMigMode")
         if not enabled and self.state.gpu_instances:
             raise NvmlError(Return.IN_USE, "nvmlDeviceSetMigMode", "GPU instances exist")
         self.state.mig_pending = enabled
@@ -80,12 +85,9 @@ class Board:
         """Whether other GPUs can be reached over NVLink. Split GPUs reach none."""
         return bool(self.model.nvlinks) and self.state.health.nvlinks_up and not self.state.mig_current
 
-    def nvlink_active(self, link: int) -> bool:
-        """The state of one link."""
-        if not 0 <= link < self.model.nvlinks:
-            code = Return.INVALID_ARGUMENT if self.model.nvlinks else Return.NOT_SUPPORTED
-            raise NvmlError(code, "nvmlDeviceGetNvLinkState", f"no link {link}")
-        return self.state.health.nvlinks_up
+    def nvlinks(self) -> tuple[bool, ...]:
+        """Whether each link is up."""
+        return (self.state.health.nvlinks_up,) * self.model.nvlinks
 
     def fabric(self, described: Fabric) -> Fabric:
         """How registration with the fabric stands; `described` is where it ends when all goes well."""
@@ -129,6 +131,7 @@ class Board:
         """A new GPU instance at exactly this placement."""
         call = "nvmlDeviceCreateGpuInstanceWithPlacement"
         self.require_mig(call)
+        self._require_host(call)
         profile = self.profile(profile_id, call)
         if placement not in profile.placements:
             raise NvmlError(Return.INVALID_ARGUMENT, call, f"{profile.info.name} cannot be at {placement}")
@@ -152,6 +155,7 @@ class Board:
     def destroy_gpu_instance(self, instance_id: int) -> None:
         """Remove a GPU instance that nothing uses."""
         call = "nvmlGpuInstanceDestroy"
+        self._require_host(call)
         instance = self.gpu_instance(instance_id, call)
         if instance.compute_instances:
             raise NvmlError(Return.IN_USE, call, f"GPU instance {instance_id} has compute instances")
@@ -198,6 +202,11 @@ class Board:
         """Refuse what makes sense only on a GPU that can be split."""
         if not self.model.profiles:
             raise NvmlError(Return.NOT_SUPPORTED, call, "this GPU has no MIG")
+
+    def _require_host(self, call: str) -> None:
+        """Refuse what a virtual machine may not do to its vGPU."""
+        if self.vgpu:
+            raise NvmlError(Return.NOT_SUPPORTED, call, "this is a vGPU")
 
     def _require_engines(self, wanted: ProfileModel, call: str) -> None:
         """Refuse a profile when a kind of engine, or the number of its instances, would run out."""

@@ -13,6 +13,7 @@ gpus:
   pciAddresses: ["0000:1b:00.0", "0000:43:00.0"]
   pcieRoots: ["pci0000:15", "pci0000:3d"]
   minors: [1, 0]            # of /dev/nvidiaN; NVML's indexes follow the PCI addresses
+  vgpu: true                # these are vGPUs, and the node is a virtual machine
 fabric: {clusterUUID: 5a1f…, clique: 1}
 faults:                     # see dra_driver.gpu.simulation.faults
 - {call: nvmlDeviceCreateGpuInstanceWithPlacement, gpu: 0, code: INSUFFICIENT_RESOURCES, times: 1}
@@ -24,8 +25,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ...parsing import ParseError, decode_text, load
 from ...resource.codec import DecodeError, Fields
 from ..nvml import NvmlError, Placement
 from .board import Board
@@ -34,6 +34,7 @@ from .models import BoardModel, ProfileModel, boards
 from .state import BoardState
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
+_MOST_GPUS = 240  # buses from 0000:10 on
 _LAST_MINOR = 253  # nvidia-modeset and nvidiactl have the next ones
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)+")
 
@@ -66,6 +67,7 @@ class GpuDescription:
     minor: int
     mig: bool = False
     instances: tuple[InstanceDescription, ...] = ()
+    vgpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +124,23 @@ def load_description(name_or_path: str) -> NodeDescription:
             f"no simulated node {name_or_path!r}: there is no such file, and the nodes that come along are"
             f" {', '.join(shipped)}, each also with -mig or -mixed at its end"
         )
-    return parse_description(path.read_text(encoding="utf-8"), name_or_path)
+    try:
+        text = decode_text(path.read_bytes())
+    except OSError as error:
+        raise DescriptionError(f"simulated node {name_or_path} cannot be read: {error.strerror}") from None
+    except ParseError as error:
+        raise DescriptionError(f"simulated node {name_or_path}:{error}") from None
+    return parse_description(text, name_or_path)
 
 
 def parse_description(text: str, source: str) -> NodeDescription:
     """The node that YAML `text` describes; `source` names it in errors. Raises DescriptionError."""
     try:
-        return decode_description(yaml.load(text, yaml.CSafeLoader) or {})
-    except (yaml.YAMLError, DecodeError) as error:
+        value = load(text)
+        return decode_description({} if value is None else value)
+    except ParseError as error:
+        raise DescriptionError(f"simulated node {source}:{error}") from None
+    except DecodeError as error:
         raise DescriptionError(f"simulated node {source}: {error}") from None
 
 
@@ -152,6 +163,7 @@ def encode_description(node: NodeDescription) -> dict[str, Any]:
                 "pciAddresses": [gpu.pci_address],
                 "pcieRoots": [gpu.pcie_root],
                 "minors": [gpu.minor],
+                "vgpu": gpu.vgpu,
             }
             for gpu in node.gpus
         ],
@@ -164,6 +176,8 @@ def encode_description(node: NodeDescription) -> dict[str, Any]:
 
 def _node(fields: Fields) -> NodeDescription:
     gpus = tuple(gpu for group in fields.objects("gpus", _gpu_group) for gpu in group)
+    if len(gpus) > _MOST_GPUS:
+        raise fields.error("gpus", f"a node has at most {_MOST_GPUS}, not {len(gpus)}")
     given = [gpu.pci_address for gpu in gpus if gpu.pci_address]
     for address in given:
         if given.count(address) > 1:
@@ -204,10 +218,11 @@ def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:
         raise fields.error("model", f"{model!r} is not simulated (there are {', '.join(boards())})")
     count = fields.integer("count")
     count = 1 if count is None else count
-    if count < 1:
-        raise fields.error("count", f"must be at least 1, not {count}")
+    if not 1 <= count <= _MOST_GPUS:
+        raise fields.error("count", f"must be from 1 to {_MOST_GPUS}, not {count}")
     mig = fields.flag("mig")
     instances = fields.objects("instances", lambda instance: _instance(instance, board))
+    vgpu = fields.flag("vgpu")
     if instances and not mig:
         raise fields.error("instances", "need mig: true")
     if mig and not board.profiles:
@@ -232,6 +247,7 @@ def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:
             minor=minors[i] if minors else -1,
             mig=mig,
             instances=instances,
+            vgpu=vgpu,
         )
         for i in range(count)
     )

@@ -5,7 +5,9 @@ Every call reads the state from the node's folder, so that all processes see one
 under the board's lock. Handles hold the position of a GPU in the node's description, not its NVML index.
 """
 
+import functools
 import json
+import os
 import time
 import uuid
 from dataclasses import dataclass
@@ -35,15 +37,16 @@ from ..nvml import (
     RecoveryAction,
     RemappedRows,
     Return,
+    VirtualizationMode,
 )
 from .access import Access
 from .board import COMPUTE_PROFILES, Board
 from .files import DriverFiles
 from .store import Store
+from .waiting import FileWatch
 
 _BRAND_NVIDIA = 14
 _NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # ours, for name-based UUIDs
-_EVENT_POLL_SECONDS = 0.1
 _COMPUTE_SLICES = {constant: slices for slices, constant in COMPUTE_PROFILES.items()}
 _EVENTS = EventType.SINGLE_BIT_ECC | EventType.DOUBLE_BIT_ECC | EventType.XID
 _EVENTS_SINCE_HOPPER = ~EventType(0)
@@ -75,11 +78,13 @@ class _Mig:
 
 
 class _EventSet:
-    def __init__(self, position: int) -> None:
+    def __init__(self, watch: FileWatch, position: int) -> None:
+        self.watch = watch
         self.position = position
         self.registered: dict[int, EventType] = {}
 
 
+@functools.lru_cache(1024)
 def gpu_uuid(identity: str, position: int) -> str:
     """The UUID of a simulated GPU."""
     return f"GPU-{uuid.uuid5(_NAMESPACE, f'{identity}/{position}')}"
@@ -185,8 +190,12 @@ class SimulatedNvml(Nvml):
         self._board("nvmlDeviceGetAddressingMode", device)
         return "HMM"
 
-    def nvlink_active(self, device: DeviceHandle, link: int) -> bool:
-        return self._board("nvmlDeviceGetNvLinkState", device).nvlink_active(link)
+    def virtualization_mode(self, device: DeviceHandle) -> int:
+        vgpu = self._board("nvmlDeviceGetVirtualizationMode", device).vgpu
+        return VirtualizationMode.VGPU if vgpu else VirtualizationMode.NONE
+
+    def nvlinks(self, device: DeviceHandle) -> tuple[bool, ...]:
+        return self._board("nvmlDeviceGetNvLinkState", device).nvlinks()
 
     def nvlink_peers(self, first: DeviceHandle, second: DeviceHandle) -> bool:
         call = "nvmlDeviceGetP2PStatus"
@@ -341,7 +350,7 @@ class SimulatedNvml(Nvml):
 
     def event_set(self) -> EventSetHandle:
         self._access.enter("nvmlEventSetCreate")
-        return EventSetHandle(_EventSet(self._store.events.stat().st_size))
+        return EventSetHandle(_EventSet(FileWatch(self._store.events), self._reported()))
 
     def register_events(self, device: DeviceHandle, types: EventType, events: EventSetHandle) -> EventType:
         call = "nvmlDeviceRegisterEvents"
@@ -357,17 +366,22 @@ class SimulatedNvml(Nvml):
         while True:
             self._access.enter("nvmlEventSetWait")
             event = self._next_event(waiting)
-            if event is not None or time.monotonic() >= deadline:
+            left = deadline - time.monotonic()
+            if event is not None or left <= 0:
                 return event
-            time.sleep(_EVENT_POLL_SECONDS)
+            waiting.watch.wait(left)
 
     def free_event_set(self, events: EventSetHandle) -> None:
         self._access.enter("nvmlEventSetFree")
 
+    def _reported(self) -> int:
+        """How much there is in the file of events, in bytes."""
+        return os.stat(self._store.events).st_size  # noqa: PTH116
+
     def _next_event(self, waiting: _EventSet) -> Event | None:
-        if self._store.events.stat().st_size <= waiting.position:
+        if self._reported() <= waiting.position:
             return None
-        with self._store.events.open("rb") as file:
+        with open(self._store.events, "rb") as file:  # noqa: PTH123
             file.seek(waiting.position)
             for line in file:
                 if not line.endswith(b"\n"):

@@ -215,7 +215,7 @@ class SimulatedNode:
     # Making it
 
     def _build(self, description: NodeDescription, identity: str) -> None:
-        self._store.events.touch()
+        self._store.make_events()
         self._store.write_system(SystemState(identity=identity, faults=list(description.faults)))
         self._files.create(description)
         self._sysfs.load_module(description.driver_version)

@@ -67,9 +67,11 @@ class Store:
 
     def read_board(self, index: int) -> BoardState:
         """The state of GPU `index`, without processes that have ended since: a driver cleans up after these."""
-        state = BoardState.from_json(json.loads(_read(f"{self._prefix}gpu-{index}.json")))
-        state.processes = [one for one in state.processes if _runs(one.pid)]
-        return state
+        return parse_board(self.read_board_text(index))
+
+    def read_board_text(self, index: int) -> bytes:
+        """The same as it is stored."""
+        return _read(f"{self._prefix}gpu-{index}.json")
 
     def write_board(self, index: int, state: BoardState) -> None:
         """Replace the state of GPU `index`; the caller holds its lock."""
@@ -84,7 +86,7 @@ class Store:
         return _read(f"{self._prefix}system.json")
 
     def write_system(self, state: SystemState) -> None:
-        """Replace the state of the driver; the caller holds its lock."""
+        """Replace the state of the driver, and wake those who wait for events; the caller holds its lock."""
         value = {
             "identity": state.identity,
             "absent": None if state.absent is None else state.absent.name,
@@ -93,15 +95,20 @@ class Store:
             "faults": [encode_fault(fault) for fault in state.faults],
         }
         _replace(f"{self._prefix}system.json", value)
+        os.utime(self.events)
 
     @property
-    def events(self) -> Path:
+    def events(self) -> str:
         """The file that events are appended to, one JSON object a line."""
-        return self.folder / "events.jsonl"
+        return f"{self._prefix}events.jsonl"
+
+    def make_events(self) -> None:
+        """Begin the file."""
+        Path(self.events).touch()
 
     def append_event(self, event: dict[str, object]) -> None:
         """Report an event to everybody who waits."""
-        with self.events.open("a", encoding="utf-8") as file:
+        with open(self.events, "a", encoding="utf-8") as file:  # noqa: PTH123
             file.write(json.dumps(event) + "\n")
 
 
@@ -119,6 +126,13 @@ def parse_system(text: bytes) -> SystemState:
     )
 
 
+def parse_board(text: bytes) -> BoardState:
+    """The state of a GPU as `Store.read_board_text` gives it."""
+    state = BoardState.from_json(json.loads(text))
+    state.processes = [one for one in state.processes if _runs(one.pid)]
+    return state
+
+
 def _runs(pid: int) -> bool:
     try:
         return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] != b"Z"
@@ -128,12 +142,15 @@ def _runs(pid: int) -> bool:
 
 # Every call of NVML comes through here several times, and pathlib would take most of its time.
 
+_CHUNK = 1 << 13
+
 
 def _read(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found = b""
-        while more := os.read(descriptor, 1 << 16):
+        found = more = os.read(descriptor, _CHUNK)
+        while len(more) == _CHUNK:  # less is the rest of a file
+            more = os.read(descriptor, _CHUNK)
             found += more
         return found
     finally:

@@ -259,7 +259,7 @@ CASES = [
         stream(claim(config=[config("GpuConfig", sharing={"strategy": "Slicing"})])),
         "spec.devices.config[0].opaque.parameters.sharing.strategy",
         "must be TimeSlicing or MPS",
-        stream(claim(config=[config("GpuConfig", sharing=SHARED)])),
+        stream(claim(config=[config("GpuConfig")])),
     ),
     Case(
         "invalid-config",
@@ -299,6 +299,20 @@ CASES = [
         "spec.devices.config[0].opaque.driver",
         "nobody reads it",
         stream(claim(config=[config()])),
+    ),
+    Case(
+        "config-unsupported",
+        stream(claim(config=[config("GpuConfig", sharing=SHARED)])),
+        "spec.devices.config[0].opaque.parameters.sharing.strategy",
+        "it asks for sharing strategy TimeSlicing, which this version of the driver cannot apply",
+        stream(claim(config=[config("GpuConfig")])),
+    ),
+    Case(
+        "config-unsupported",
+        stream(device_class(GPU_CLASS, config=[{"opaque": config(sharing={"strategy": "MPS"})["opaque"]}])),
+        "spec.config[0].opaque.parameters.sharing.strategy",
+        "MPS",
+        stream(device_class(GPU_CLASS, config=[{"opaque": config()["opaque"]}])),
     ),
     Case(
         "unknown-class",

@@ -85,7 +85,7 @@ def test_selectors_for_devices_of_which_nothing_is_known_are_only_compiled() -> 
 
 
 def test_objects_of_other_kinds_are_passed_over() -> None:
-    assert lint_text("{kind: Service, apiVersion: v1, metadata: {name: a, name: b}}\n---\n- 5\n---\ntext\n---\n") == []
+    assert lint_text("{kind: Service, apiVersion: v1, metadata: {name: a, name: b}}\n---\n- {a: 5}\n---\n") == []
     assert lint_text("{kind: DeviceTaintRule, apiVersion: resource.k8s.io/v1, metadata: {name: a}}") == []
 
 

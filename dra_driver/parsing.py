@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""YAML and JSON that users wrote: any text gives plain values or a ParseError that names the place, at libyaml's speed.
+
+Values are those that kubectl makes of a text (sigs.k8s.io/yaml): what looks like a time stays text, and so does what
+YAML 1.1 takes for sexagesimal numbers; keys are text. What JSON cannot hold is refused, and so is what is small to
+write and large or deep to read: the composer of PyYAML's C reader recurses without a limit.
+"""
+
+import codecs
+import json
+import math
+import re
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import yaml
+
+DEEPEST: Final = 100
+"""Levels of nesting."""
+_LARGEST: Final = 1_000_000
+"""Nodes that aliases may add. The API server takes requests of 3 MiB."""
+_DIGITS: Final = 100
+"""Characters of a whole number: nothing has more, and Python refuses to print some that do."""
+
+_SHOWN: Final = 60
+"""Characters of the text that an error repeats."""
+
+_TAG: Final = "tag:yaml.org,2002:"
+_TEXT, _MERGE = f"{_TAG}str", f"{_TAG}merge"
+_NOT_JSON: Final = (None, *(f"{_TAG}{name}" for name in ("binary", "merge", "omap", "pairs", "set", "value")))
+
+
+# What stands before an anchor or alias cannot be part of another word, which `a && b` and `2 * n` in a selector are.
+_ANCHOR: Final = re.compile(r"&((?<=\A&)|(?<=[\s\[{,:\ufeff]&))[A-Za-z0-9_-]")
+_ALIAS: Final = re.compile(r"\*(?<=[\s\[{,:]\*)[A-Za-z0-9_-]")
+
+
+class ParseError(ValueError):
+    """The text cannot be used. `line` and `column` count from 1; as text it is `LINE:COLUMN: problem`, one line."""
+
+    def __init__(self, problem: str, line: int = 1, column: int = 1) -> None:
+        self.problem = " ".join(problem.split())
+        self.line = line
+        self.column = column
+        super().__init__(f"{line}:{column}: {self.problem}")
+
+
+def decode_text(data: bytes) -> str:
+    """Text in what kubectl takes: UTF-8, or UTF-16 that begins with a byte order mark. Raises ParseError."""
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return data.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = 1 if wide else data.count(b"\n", 0, error.start) + 1
+        raise ParseError(f"is not {'UTF-16' if wide else 'UTF-8'} text: save it as UTF-8", line) from None
+
+
+def load(text: str) -> Any:
+    """The value of a text that is one document, None for an empty one. Raises ParseError."""
+    documents = load_all(text)
+    if len(documents) > 1:
+        raise ParseError("has several documents (---), and only one is read here")
+    return documents[0] if documents else None
+
+
+def load_all(text: str) -> list[Any]:
+    """The values of a YAML stream, or of one JSON document, which is read much faster. Raises ParseError."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return _load_yaml(text)
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
+        _check_depth(value)
+    except json.JSONDecodeError:
+        return _load_yaml(text)  # YAML may begin so, too
+    except (RecursionError, ValueError) as error:
+        _load_yaml(text.replace("\t", " "))  # says where; JSON may be indented with tabs, and strings have none in them
+        raise ParseError(str(error)) from None
+    return [value]
+
+
+@contextmanager
+def placed(text: str) -> Iterator[None]:
+    """Turns what PyYAML raises about `text` into ParseError."""
+    try:
+        yield
+    except yaml.reader.ReaderError as error:
+        line = text.encode().count(b"\n", 0, error.position) + 1
+        raise ParseError(f"is not YAML: {error.reason}", line) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        if not isinstance(error, _RefusedNodeError):
+            problem = f"is not YAML: {problem}"
+        raise ParseError(problem, *((mark.line + 1, mark.column + 1) if mark is not None else ())) from None
+
+
+class Loader(yaml.CSafeLoader):
+    """Makes plain values of nodes. A key that is there twice is refused, as the API server does."""
+
+    keeps_last = False
+    """Whether the last of several values of a key counts instead."""
+
+    _depth = 0
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._merged: set[int] = set()
+
+    def descend_resolver(self, parent: yaml.Node | None, _index: object) -> None:
+        """Called by the composer before each node, which is where its recursion can be ended."""
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise _refusal(f"the document is nested deeper than {DEEPEST} levels", parent)
+
+    def ascend_resolver(self) -> None:
+        """Called by the composer after each node."""
+        self._depth -= 1
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        """A mapping whose keys are those of JSON."""
+        if not isinstance(node, yaml.MappingNode) or any(
+            key.tag != _TEXT or key.id != "scalar" for key, _ in node.value
+        ):
+            return self._construct_uncommon(node, deep)
+        mapping: dict[Hashable, Any] = {key.value: self.construct_object(one, deep) for key, one in node.value}
+        if len(mapping) != len(node.value) and id(node) not in self._merged:
+            self._refuse_twice(node)
+        return mapping
+
+    def _construct_uncommon(self, node: Any, deep: bool) -> dict[Hashable, Any]:
+        """A mapping with keys that are no text, or with others merged into it; or what is none, in spite of its tag."""
+        if not isinstance(node, yaml.MappingNode):
+            raise _refusal(f"a mapping is expected here, not a {node.id}", node)
+        self.flatten_mapping(node)
+        mapping: dict[Hashable, Any] = {}
+        for key_node, one in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, list | dict):
+                context, problem = "while constructing a mapping", "found a key that is not text"
+                raise yaml.constructor.ConstructorError(context, node.start_mark, problem, key_node.start_mark)
+            mapping[key if isinstance(key, str) else json.dumps(key)] = self.construct_object(one, deep)
+        return mapping
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Write out what is merged into a mapping, once: what comes of it has keys twice, the later one counting."""
+        if id(node) not in self._merged:
+            self._merged.add(id(node))
+            self._refuse_twice(node)
+            super().flatten_mapping(node)
+
+    def _refuse_twice(self, node: yaml.MappingNode) -> None:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE and not self.keeps_last:
+                if key.value in seen:
+                    raise _refusal(f"key {_shown(key.value)} is there twice", key)
+                seen.add(key.value)
+
+    def construct_as_written(self, node: yaml.ScalarNode) -> str:
+        """A scalar's text, whatever its tag says."""
+        return str(self.construct_scalar(node))
+
+    def construct_whole_number(self, node: yaml.ScalarNode) -> int:
+        """An integer."""
+        try:
+            if len(node.value) <= _DIGITS:
+                return int(self.construct_yaml_int(node))
+        except (ValueError, IndexError):
+            raise _refusal(f"{_shown(node.value)} is not a whole number", node) from None
+        raise _refusal(f"a number of {len(node.value)} digits is more than there can be of anything", node)
+
+    def construct_number(self, node: yaml.ScalarNode) -> float | str:
+        """A float that JSON has, too; text where it is too large for one, such as `1234e567`."""
+        try:
+            value = float(self.construct_yaml_float(node))
+        except (ValueError, IndexError):
+            value = math.nan
+        if math.isfinite(value):
+            return value
+        if value == math.inf and node.value[-1].isdigit():
+            return self.construct_as_written(node)
+        raise _refusal(f"{_shown(node.value)} is no number that JSON has", node)
+
+    def construct_flag(self, node: yaml.ScalarNode) -> bool:
+        """A boolean."""
+        try:
+            return bool(self.construct_yaml_bool(node))
+        except KeyError:
+            raise _refusal(f"{_shown(node.value)} is neither true nor false", node) from None
+
+    def construct_foreign(self, node: yaml.Node) -> None:
+        """What has no counterpart in JSON, or a tag of another program."""
+        raise _refusal(f"the tag {_shown(node.tag)} means nothing in Kubernetes: remove it", node)
+
+
+def nodes(loader: Loader, text: str) -> Iterator[yaml.Node]:
+    """The documents of `text`, which the loader was made for, each to be constructed before the next one is asked for.
+
+    Raises what `placed` turns into ParseError.
+    """
+    has_aliases = _ALIAS.search(text) is not None and _ANCHOR.search(text) is not None
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            assert node is not None
+            if has_aliases:
+                _check_aliases(node)
+            yield node
+    finally:
+        loader.dispose()
+
+
+def _construct_foreign(loader: Any, node: yaml.Node) -> object:
+    """As the loader at hand has it, which may be another one."""
+    return loader.construct_foreign(node)
+
+
+def _number_resolvers() -> Iterator[tuple[str, str, str]]:
+    """Tag, pattern and first characters of numbers, as kubectl tells them from text."""
+    digits = "0123456789"
+    yield f"{_TAG}int", r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+|0|[1-9][0-9_]*)\Z", f"-+{digits}"
+    yield f"{_TAG}float", r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?\Z", f"-+.{digits}"
+    yield f"{_TAG}float", r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z", "-+."
+
+
+def _teach() -> None:
+    """Give the loader its resolvers and constructors."""
+    replaced = {f"{_TAG}{name}" for name in ("timestamp", "value", "int", "float")}
+    Loader.yaml_implicit_resolvers = {
+        letter: [(tag, pattern) for tag, pattern in resolvers if tag not in replaced]
+        for letter, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+    }
+    for tag, pattern, first in _number_resolvers():
+        Loader.add_implicit_resolver(tag, re.compile(pattern), list(first))
+    Loader.add_constructor(f"{_TAG}timestamp", Loader.construct_as_written)
+    Loader.add_constructor(f"{_TAG}int", Loader.construct_whole_number)
+    Loader.add_constructor(f"{_TAG}float", Loader.construct_number)
+    Loader.add_constructor(f"{_TAG}bool", Loader.construct_flag)
+    for foreign in _NOT_JSON:
+        Loader.add_constructor(foreign, _construct_foreign)
+
+
+_teach()
+
+
+_INNER: Final = (dict, list)
+
+
+class _RefusedJsonError(ValueError):
+    """JSON that is not taken."""
+
+
+def _load_yaml(text: str) -> list[Any]:
+    with placed(text):
+        loader = Loader(text)
+        return [loader.construct_document(node) for node in nodes(loader, text)]
+
+
+def _check_aliases(root: yaml.Node) -> None:
+    """Refuse aliases that make a document large, deep or without end."""
+    measure = _Measure()
+    if measure.of(root)[0] - measure.written > _LARGEST:
+        raise _refusal(f"aliases add more than {_LARGEST} nodes to the document", root)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object without a key twice."""
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _RefusedJsonError(f"key {_shown(next(key for key in keys if keys.count(key) > 1))} is there twice")
+    return mapping
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _RefusedJsonError(f"{text} is no number that JSON has")
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    """Refuse what is nested too deeply, level by level."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            one for outer in level for one in (outer.values() if type(outer) is dict else outer) if type(one) in _INNER
+        ]
+        if not level:
+            return
+    raise _RefusedJsonError(f"the document is nested deeper than {DEEPEST} levels")
+
+
+class _Measure:
+    """How large and deep nodes are with aliases written out, and how many were `written`."""
+
+    def __init__(self) -> None:
+        self.written = 1
+        self._known: dict[int, tuple[int, int] | None] = {}
+
+    def of(self, node: yaml.Node) -> tuple[int, int]:
+        """Nodes and levels at and below a node."""
+        if id(node) in self._known:
+            found = self._known[id(node)]
+            if found is None:
+                raise _refusal("an alias refers to what it is part of", node)
+            return found
+        self._known[id(node)] = None
+        children = node.value if isinstance(node, yaml.CollectionNode) else ()
+        if isinstance(node, yaml.MappingNode):
+            children = [one for pair in children for one in pair]
+        self.written += len(children)
+        inner = [self.of(child) for child in children if isinstance(child, yaml.CollectionNode)]
+        levels = 1 + max((levels for _, levels in inner), default=1 if children else 0)
+        if levels > DEEPEST:
+            raise _refusal(f"the document is nested deeper than {DEEPEST} levels", node)
+        self._known[id(node)] = found = 1 + len(children) - len(inner) + sum(size for size, _ in inner), levels
+        return found
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+
+
+class _RefusedNodeError(yaml.MarkedYAMLError):
+    """YAML that is not taken."""
+
+
+def _refusal(problem: str, node: yaml.Node | None) -> _RefusedNodeError:
+    return _RefusedNodeError(None, None, problem, None if node is None else node.start_mark)
