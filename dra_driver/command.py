@@ -1,24 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the project's commands have in common: flags that also read the environment, logs, errors in one line."""
 
+import errno
+import faulthandler
 import logging
 import os
 import queue
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 import click
 
 from . import __version__
+from .streams import OutputError, abandon_output, adopt_streams
 
 log = logging.getLogger(__name__)
 
 USAGE = 2
 """The exit code for input that cannot be used."""
+
+_SOFTWARE = 70
+"""The exit code (sysexits.h) after a bug: 1 is an answer of some commands."""
 
 _DEBUG_VERBOSITY = 4
 
@@ -73,6 +81,20 @@ def kubeconfig_option(command: F) -> F:
     )(command)
 
 
+def output_option(formats: Sequence[str], variable: str, what: str) -> Callable[[F], F]:
+    """Adds -o/--output, one of `formats` and the first of them by default, which the environment may name as well."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        envvar=variable,
+        show_envvar=True,
+        help=what,
+    )
+
+
 def version_option(command: F) -> F:
     """Adds --version."""
     return click.version_option(__version__, message="%(prog)s %(version)s")(command)
@@ -90,21 +112,40 @@ def set_up_logging(style: str, verbosity: int) -> None:
 
 
 def run(command: click.Command, arguments: Sequence[str] | None = None) -> None:
-    """Run a command as a process: errors end it with one line on standard error and a code that is not 0."""
-    name = os.path.basename(sys.argv[0])  # noqa: PTH119 - a path for its name only
+    """Run a command as a process: errors end it with one line on standard error and a code that is not 0.
+
+    When whoever reads the output goes away, it ends as if by SIGPIPE. SIGUSR2 prints the stacks of all its threads.
+    """
+    name = _program(command)
+    adopt_streams()
+    faulthandler.register(signal.SIGUSR2, file=2)
     try:
         code = command.main(args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        _end(error.format_message(), USAGE)
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else name
         _end(f"{path}: {_one_line(error.format_message())} (see {path} --help)", USAGE)
     except click.ClickException as error:
         _end(f"{name}: {error.format_message()}", error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at exit
-        sys.exit(141)
+        sys.exit(128 + signal.SIGINT)
+    except OutputError as error:
+        abandon_output()
+        if error.error.errno == errno.EPIPE:
+            sys.exit(128 + signal.SIGPIPE)
+        _end(f"{name}: {error}", USAGE)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(_SOFTWARE)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _program(command: click.Command) -> str:
+    """The name that the program was called by; that of the command when Python was called with a file or `-c`."""
+    called = Path(sys.argv[0]).name
+    return command.name or called if called.endswith(".py") or called in ("", "-c") else called
 
 
 def end_when_a_thread_fails() -> None:
@@ -118,7 +159,7 @@ def end_when_a_thread_fails() -> None:
         name = arguments.thread.name if arguments.thread is not None else "?"
         log.critical("thread %s failed, ending the process", name, exc_info=details)
         logging.shutdown()
-        os._exit(70)  # EX_SOFTWARE
+        os._exit(_SOFTWARE)
 
     threading.excepthook = fail
 

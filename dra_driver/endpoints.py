@@ -9,18 +9,17 @@ its work; an API server that is away belongs to the second only.
 import functools
 import logging
 import socket
-import socketserver
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from .command import UserError
+from .httpserver import PROBES, STOP_SECONDS, Handler, Server
 
 if TYPE_CHECKING:  # only processes that serve metrics load it, or have any
     from prometheus_client import CollectorRegistry
@@ -36,8 +35,6 @@ Checks = Mapping[str, Check]
 
 _NONE: Final[Checks] = {}
 _TEXT: Final = "text/plain; charset=utf-8"
-_REQUEST_SECONDS: Final = 10.0  # for a client to say what it wants
-_STOP_SECONDS: Final = 0.2  # how often the server looks whether it is to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +91,8 @@ def _parse_address(_context: click.Context, _option: click.Parameter, text: str)
 
 
 def _parse_path(_context: click.Context, _option: click.Parameter, text: str) -> str:
-    if not text.startswith("/") or text in _PROBES:
-        raise click.BadParameter(f"{text!r} must begin with / and be none of {', '.join(_PROBES)}")
+    if not text.startswith("/") or text in PROBES:
+        raise click.BadParameter(f"{text!r} must begin with / and be none of {', '.join(PROBES)}")
     return text
 
 
@@ -112,17 +109,14 @@ def serving(
         return
     pages = _Pages(endpoint.metrics_path, registry, {"/healthz": live, "/readyz": ready})
     with _Server(endpoint.host, endpoint.port, pages) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(_STOP_SECONDS,), name="endpoints", daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(STOP_SECONDS,), name="endpoints", daemon=True)
         thread.start()
         host, port = server.server_address[:2]
-        log.info("serving %s, %s", endpoint.metrics_path, ", ".join(_PROBES), extra={"host": host, "port": port})
+        log.info("serving %s, %s", endpoint.metrics_path, ", ".join(PROBES), extra={"host": host, "port": port})
         try:
             yield str(host), int(port)
         finally:
             server.shutdown()
-
-
-_PROBES: Final = ("/healthz", "/readyz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,32 +143,20 @@ class _Pages:
         return HTTPStatus.NOT_FOUND, _TEXT, f"there is no {path} here, only {there}\n".encode()
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    """Not http.server's own class, which asks the DNS for the host's name when it starts."""
-
+class _Server(Server):
     daemon_threads = True
-    allow_reuse_address = True
     request_queue_size = 16
 
     def __init__(self, host: str, port: int, pages: _Pages) -> None:
         self.pages = pages
         try:
-            self.address_family, address = _resolve(host, port)
-            super().__init__(address, _Handler)
+            family, address = _resolve(host, port)
+            super().__init__(address, family, _Handler)
         except OSError as error:
             raise UserError(
                 f"--http-endpoint {host}:{port} cannot be served: {error.strerror or error};"
                 " give an address of this host and a port that nobody has, or none to go without"
             ) from None
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Only the connection is left to fail here, and a client that went away is no concern of ours."""
-        log.debug("request of %s ended early", client_address, exc_info=True)
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
@@ -185,15 +167,11 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
     return family, (str(address[0]), port)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One request a connection: those who ask come every few seconds, and an idle connection would hold a thread."""
-
+class _Handler(Handler):
     server: _Server
-    timeout = _REQUEST_SECONDS
     server_version = "dra-driver-gpu"
-    sys_version = ""
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
         try:
             status, content_type, body = self.server.pages.answer(self.path, self.headers.get("Accept", ""))
         except Exception:
@@ -206,7 +184,4 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    do_HEAD = do_GET  # noqa: N815 - both names are http.server's
-
-    def log_message(self, format: str, *args: object) -> None:
-        log.debug("%s " + format, self.address_string(), *args)
+    do_HEAD = do_GET  # noqa: N815

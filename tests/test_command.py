@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -19,15 +20,27 @@ COMMANDS = (
     *("dra-controller", "dra-cluster-controller", "dra-kubeletplugin", "dra-webhook"),
     *("dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox"),
 )
+MODULES: Mapping[str, str] = {
+    "dra-controller": "controller.main",
+    "dra-cluster-controller": "controller.cluster.main",
+    "dra-kubeletplugin": "kubeletplugin.main",
+    "dra-webhook": "controller.webhook.main",
+    "dra-dryrun": "dra_driver.dryrun.main",
+    "dra-sandbox": "dra_driver.sandbox.main",
+}
 BIN = Path(sys.executable).parent
+
+
+def clean(**environment: str) -> dict[str, str]:
+    """An environment that says nothing else to our commands."""
+    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ} | environment
 
 
 def run(command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command of this environment with a clean environment."""
-    clean = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
     return subprocess.run(
         [str(BIN / command), *arguments],
-        env={**clean, **environment},
+        env=clean(**environment),
         capture_output=True,
         text=True,
         timeout=60,
@@ -54,6 +67,55 @@ def test_every_flag_can_be_set_in_the_environment_and_is_explained(command: clic
             assert isinstance(option.envvar, str), option.name
             assert option.envvar.isupper()
             assert option.help
+
+
+FAILS_EVERYWHERE = dict.fromkeys(COMMANDS, 2)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("arguments", "statuses"),
+    [
+        (["--help"], dict.fromkeys(COMMANDS, 0)),
+        ([], {**FAILS_EVERYWHERE, "dra-cluster-controller": 1}),  # which needs no flag, only a cluster
+        (["--no-such-flag"], FAILS_EVERYWHERE),
+        (["no-such-command"], FAILS_EVERYWHERE),
+    ],
+    ids=["help", "nothing", "flag", "subcommand"],
+)
+def test_what_was_typed_decides_the_exit_status(
+    command: str, arguments: list[str], statuses: Mapping[str, int]
+) -> None:
+    done = run(command, *arguments, HOME="/nonexistent")
+    assert done.returncode == statuses[command], done.stderr
+    assert bool(done.stdout) == (done.returncode == 0)
+    assert "Traceback" not in done.stderr
+
+
+def test_the_sandbox_without_a_command_prints_its_help() -> None:
+    done = run("dra-sandbox")
+    assert done.stderr == run("dra-sandbox", "--help").stdout
+
+
+@pytest.mark.parametrize("command", MODULES)
+def test_a_module_that_is_run_has_the_name_of_its_command(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", MODULES[command], "--no-such-flag"],
+        env=clean(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr.startswith(f"{command}")
+    assert f"(see {command}" in done.stderr
+
+
+def test_a_bug_is_no_answer() -> None:
+    broken = "import click; from dra_driver.command import run; run(click.Command('x', callback=lambda: {}['key']))"
+    done = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 70
+    assert "KeyError: 'key'" in done.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics and probes, asked as Prometheus and kubelet ask."""
 
+import logging
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,6 +81,29 @@ def test_a_check_that_fails_is_not_a_check_that_passes(caplog: pytest.LogCapture
     with process(LOCAL, live={"x": broken}) as one:
         assert one.ask("/healthz")[0] == 500
     assert "/healthz cannot be answered" in caplog.text
+
+
+def test_only_probes_that_fail_or_change_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "dra_driver.httpserver")
+    missing: list[str | None] = [None]
+    with process(LOCAL, ready={"slices": lambda: missing[0]}) as one:
+        for missing[0] in (None, None, "away", "away", None, None):
+            one.ask("/readyz")
+            one.ask("/healthz")
+        one.ask("/metrics")
+        one.ask("/other")
+    asked = [" ".join(re.findall(r'"GET (\S+) .*" (\d+)', record.getMessage())[0]) for record in caplog.records]
+    readiness = ["/readyz 200", "/readyz 503", "/readyz 503", "/readyz 200"]
+    assert [line for line in asked if line.startswith("/readyz")] == readiness
+    assert [line for line in asked if line not in readiness] == ["/healthz 200", "/metrics 200", "/other 404"]
+
+
+def test_what_is_no_request_is_answered_too() -> None:
+    with process(LOCAL) as one:
+        port = int(one.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(b"what is this, of all things?\r\n\r\n")
+            assert b" 400 " in connection.recv(1024) or b"Error code: 400" in connection.recv(4096)
 
 
 def test_head_has_the_headers_only_and_other_verbs_are_refused() -> None:

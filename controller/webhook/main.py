@@ -2,15 +2,14 @@
 """The dra-webhook command: judges configurations for the API server."""
 
 import logging
-import queue
-import signal
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from dra_driver import __version__
-from dra_driver.command import UserError, logging_options, run, version_option
+from dra_driver.command import UserError, logging_options, on_termination, run, version_option
 
 from .server import serving
 from .tls import TlsError, TlsFiles
@@ -20,7 +19,7 @@ log = logging.getLogger(__name__)
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command("dra-webhook")
 @click.option(
     "--tls-cert-file",
     type=_FILE,
@@ -54,12 +53,11 @@ def webhook(tls_cert_file: Path, tls_private_key_file: Path, port: int) -> None:
         tls = TlsFiles(tls_cert_file, tls_private_key_file)
     except TlsError as error:
         raise UserError(str(error)) from None
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()  # which a signal handler may put to at any moment
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _frame: signals.put(number))
+    stopped = threading.Event()
+    on_termination(stopped.set)
     with serving("", port, tls) as bound:
         log.info("started", extra={"version": __version__, "port": bound})
-        signals.get()
+        stopped.wait()
     log.info("stopped")
 
 

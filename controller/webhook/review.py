@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdmissionReview (admission.k8s.io/v1) of an object with opaque configurations -> the answer. Pure.
 
+A configuration that is wrong is refused. One that only this version of the driver cannot apply is let through with a
+warning, since a newer one may.
+
 Only what a request brings is judged: an update that leaves a configuration as it is passes whatever that says, so that
 finalizers can be removed and objects deleted that were there before the webhook was, or before a rule of it was.
 """
@@ -9,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dra_driver import DRIVER_NAME
-from dra_driver.config import ConfigError, decode_config
+from dra_driver.config import ConfigError, decode_config, unsupported
 from dra_driver.resource import OpaqueConfiguration
 from dra_driver.resource.codec import DecodeError, Fields
 
@@ -42,15 +45,17 @@ def answer(review: object) -> JSON:
             raise ReviewError(f"must be an {KIND} of {API_VERSION}, not {kind} of {version}")
         request = fields.required_object("request")
         uid = request.required_text("uid")
-        found = problems(
+        asked = (
             request.required_object("kind").required_text("kind"),
             request.required_text("operation"),
             request.raw_object("object") or {},
             request.raw_object("oldObject") or {},
         )
+        found = problems(*asked)
+        response = _refusal(found) if found else _consent(warnings(*asked))
     except DecodeError as error:
         raise ReviewError(str(error)) from None
-    return {"apiVersion": API_VERSION, "kind": KIND, "response": {"uid": uid, **_response(found)}}
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": {"uid": uid, **response}}
 
 
 def problems(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
@@ -58,15 +63,31 @@ def problems(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[s
 
     `old` is the object before an update. Raises DecodeError when an object has no form that the API would let through.
     """
-    if operation not in _JUDGED or kind not in _CONFIGURED or (value.get("metadata") or {}).get("deletionTimestamp"):
-        return []
-    known = [config for _, config in _configs(kind, old)]
     return [
-        problem
-        for path, config in _configs(kind, value)
-        if config not in known and config.get("driver") == DRIVER_NAME
-        for problem in _problem(path, config.get("parameters"))
+        problem for path, parameters in _brought(kind, operation, value, old) for problem in _problem(path, parameters)
     ]
+
+
+def warnings(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
+    """What this version of the driver cannot apply of an object that has no problems, each with its field."""
+    return [
+        f"{path}: {warning}"
+        for path, parameters in _brought(kind, operation, value, old)
+        if (warning := unsupported(decode_config(OpaqueConfiguration(DRIVER_NAME, parameters)), "it"))
+    ]
+
+
+def _brought(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(path, parameters) of each configuration for this driver that was not there before."""
+    if operation not in _JUDGED or kind not in _CONFIGURED:
+        return
+    metadata = Fields(value).raw_object("metadata") or {}
+    if metadata.get("deletionTimestamp"):
+        return
+    known = [config for _, config in _configs(kind, old)]
+    for path, config in _configs(kind, value):
+        if config not in known and config.get("driver") == DRIVER_NAME:
+            yield path, config.get("parameters")
 
 
 def _configs(kind: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -95,9 +116,11 @@ def _problem(path: str, parameters: object) -> Iterator[str]:
             yield f"{path}: {error}"
 
 
-def _response(found: list[str]) -> JSON:
-    if not found:
-        return {"allowed": True}
+def _refusal(found: list[str]) -> JSON:
     count = "configuration" if len(found) == 1 else "configurations"
     message = f"{len(found)} {count} for {DRIVER_NAME} cannot be used: {'; '.join(found)}"
     return {"allowed": False, "status": {"code": _UNPROCESSABLE, "reason": "Invalid", "message": message}}
+
+
+def _consent(found: list[str]) -> JSON:
+    return {"allowed": True, "warnings": found} if found else {"allowed": True}

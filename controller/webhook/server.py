@@ -8,15 +8,14 @@ holds up nobody else.
 import json
 import logging
 import socket
-import socketserver
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
 from dra_driver.command import UserError
+from dra_driver.httpserver import PROBES, REQUEST_SECONDS, STOP_SECONDS, Handler, Server
 
 from .review import ReviewError, answer
 from .tls import TlsFiles
@@ -24,11 +23,8 @@ from .tls import TlsFiles
 log = logging.getLogger(__name__)
 
 REVIEW_PATH: Final = "/validate-resource-claim-parameters"
-_PROBES: Final = ("/healthz", "/readyz")
 
 _LONGEST_BODY: Final = 8 << 20  # bytes: an object and what it was before, of at most 3 MiB each
-_REQUEST_SECONDS: Final = 10.0  # for a client to greet, and to say what it wants
-_STOP_SECONDS: Final = 0.2  # how often the server looks whether it is to end
 
 
 @contextmanager
@@ -38,7 +34,7 @@ def serving(host: str, port: int, tls: TlsFiles) -> Iterator[int]:
     An empty host is all addresses. Raises UserError when the port cannot be had.
     """
     with _Server(host, port, tls) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(_STOP_SECONDS,), name="webhook", daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(STOP_SECONDS,), name="webhook", daemon=True)
         thread.start()
         try:
             yield int(server.server_address[1])
@@ -46,54 +42,40 @@ def serving(host: str, port: int, tls: TlsFiles) -> Iterator[int]:
             server.shutdown()
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    """Not http.server's own class, which asks the DNS for the host's name when it starts."""
-
-    allow_reuse_address = True
+class _Server(Server):
     request_queue_size = 64
     daemon_threads = False  # so that closing waits for the answers
 
     def __init__(self, host: str, port: int, tls: TlsFiles) -> None:
         self.tls = tls
         both = not host and socket.has_dualstack_ipv6()
-        self.address_family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
+        family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
         try:
-            super().__init__((host, port), _Handler)
+            super().__init__((host, port), family, _Handler)
         except OSError as error:
             raise UserError(
                 f"--port {port} cannot be served: {error.strerror or error}; give one that is free"
             ) from None
 
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
-
     def finish_request(self, request: Any, client_address: Any) -> None:
-        request.settimeout(_REQUEST_SECONDS)
+        request.settimeout(REQUEST_SECONDS)
         with self.tls.context().wrap_socket(request, server_side=True) as wrapped:
             _Handler(wrapped, client_address, self)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Only greeting and connection are left to fail here, and a client that went away is no concern of ours."""
-        log.debug("request of %s ended early", client_address, exc_info=True)
 
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: _Server
-    timeout = _REQUEST_SECONDS
     server_version = "dra-webhook"
-    sys_version = ""
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
         path = self.path.partition("?")[0]
-        if path not in _PROBES:
-            self._refuse(HTTPStatus.NOT_FOUND, f"there is no {path} here, only {REVIEW_PATH}, {', '.join(_PROBES)}")
+        if path not in PROBES:
+            self._refuse(HTTPStatus.NOT_FOUND, f"there is no {path} here, only {REVIEW_PATH}, {', '.join(PROBES)}")
             return
         problem = self.server.tls.problem if path == "/readyz" else None
         self._send(HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK, "text/plain", problem or "ok")
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - http.server's name
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "a review needs a Content-Length")
@@ -112,6 +94,10 @@ class _Handler(BaseHTTPRequestHandler):
         except (ReviewError, ValueError, RecursionError) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, f"this is no review: {error}")
             return
+        except Exception:
+            log.exception("a review cannot be answered")
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", "failed, see the log of the webhook")
+            return
         if not given["response"]["allowed"]:
             log.info("refused: %s", given["response"]["status"]["message"], extra={"uid": given["response"]["uid"]})
         self._send(HTTPStatus.OK, "application/json", json.dumps(given, separators=(",", ":")))
@@ -127,6 +113,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        log.debug("%s " + format, self.address_string(), *args)

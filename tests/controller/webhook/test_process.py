@@ -92,9 +92,17 @@ def test_it_allows_and_refuses(webhook: Webhook) -> None:
     assert "refused: 1 configuration for gpu.nvidia.com" in webhook.log
 
 
-def test_its_probes_answer(webhook: Webhook) -> None:
-    assert webhook.ask("GET", "/healthz") == (200, "ok\n")
-    assert webhook.ask("GET", "/readyz") == (200, "ok\n")
+def test_its_probes_answer_and_are_not_logged_again_and_again(webhook: Webhook) -> None:
+    for _ in range(3):
+        assert webhook.ask("GET", "/healthz") == (200, "ok\n")
+        assert webhook.ask("GET", "/readyz") == (200, "ok\n")
+    assert webhook.log.count("GET /healthz") == webhook.log.count("GET /readyz") == 1
+
+
+def test_it_shows_what_its_threads_do_when_asked_to(webhook: Webhook) -> None:
+    webhook.process.send_signal(signal.SIGUSR2)
+    wait_for(lambda: "serve_forever" in webhook.log and "most recent call first" in webhook.log, "the stacks")
+    assert webhook.judge(review(claim()))["allowed"]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +113,7 @@ def test_its_probes_answer(webhook: Webhook) -> None:
         ("POST", REVIEW_PATH, b"{", {}, 400),
         ("POST", REVIEW_PATH, b"[" * 100_000, {}, 400),
         ("POST", REVIEW_PATH, b"{}", {}, 400),
+        ("POST", REVIEW_PATH, json.dumps(review({"metadata": 5})).encode(), {}, 400),
         ("POST", REVIEW_PATH, b"", {"Content-Length": str(1 << 30)}, 413),  # and nothing of it is sent
         ("POST", REVIEW_PATH, b"", {"Transfer-Encoding": "chunked"}, 411),
     ],
@@ -113,6 +122,7 @@ def test_what_is_no_review_gets_an_error(
     webhook: Webhook, method: str, path: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
     assert webhook.ask(method, path, body, headers)[0] == status
+    assert f"WARNING controller.webhook.server: {method} {path}: " in webhook.log
     assert webhook.judge(review(claim()))["allowed"]
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which configurations the webhook refuses, and what it says."""
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -108,6 +110,18 @@ def test_the_answer_names_the_request_and_every_problem() -> None:
     assert "; spec.devices.config[1]" in message
 
 
+def test_what_only_this_version_cannot_apply_is_let_through_with_a_warning() -> None:
+    shared = config({**GOOD, "sharing": {"strategy": "MPS"}})
+    response = answer(review(claim(config(GOOD), shared)))["response"]
+    (warning,) = response["warnings"]
+    assert response["allowed"]
+    assert warning.startswith("spec.devices.config[1].opaque.parameters: it asks for sharing strategy MPS, which this")
+    assert len(warning) <= 256  # what kubectl is shown of each
+    again = answer(review(claim(shared), operation="UPDATE", oldObject=claim(shared)))["response"]
+    assert again == {"uid": "u1", "allowed": True}
+    assert "warnings" not in answer(review(claim(shared, config(MISTYPED))))["response"]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -117,9 +131,48 @@ def test_the_answer_names_the_request_and_every_problem() -> None:
         ({**review({}), "request": None}, "request: is required"),
         (review({}, uid=""), "request.uid: is required"),
         (review({"spec": {"devices": {"config": {}}}}), "config: must be a list"),
+        (review({"metadata": 5}), "metadata: must be an object"),
     ],
 )
 def test_what_is_no_review_is_said_to_be_none(value: object, text: str) -> None:
     with pytest.raises(ReviewError) as caught:
         answer(value)
     assert text in str(caught.value)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every part of a JSON value, as keys and indexes."""
+    yield path
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in entries:
+        yield from places(part, (*path, key))
+
+
+def replaced(value: Any, path: tuple[Any, ...], part: object) -> Any:
+    """The value with another part at a place."""
+    if not path:
+        return part
+    copy = value.copy()
+    copy[path[0]] = replaced(copy[path[0]], path[1:], part)
+    return copy
+
+
+@pytest.mark.parametrize("part", [None, 5, True, "text", [], [1], {}, {"a": 1}], ids=repr)
+@pytest.mark.parametrize(
+    ("kind", "make"), [("ResourceClaim", claim), ("ResourceClaimTemplate", template), ("DeviceClass", device_class)]
+)
+def test_whatever_a_part_of_a_review_is_there_is_an_answer(
+    kind: str, make: Callable[[JSON], JSON], part: object
+) -> None:
+    shared = {**GOOD, "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Short"}}}
+    whole = review(
+        {**make(config(shared)), "metadata": {"name": "a"}},
+        kind={"group": "resource.k8s.io", "version": "v1", "kind": kind},
+        operation="UPDATE",
+        oldObject={"metadata": {}, **make(config(GOOD))},
+    )
+    answered = 0
+    for path in places(whole):
+        with contextlib.suppress(ReviewError):
+            answered += answer(replaced(whole, path, part))["response"]["uid"] == "u1"
+    assert answered  # what is none of ours may be anything
