@@ -5,9 +5,10 @@ Two layers. The format: `Spec` and its parts, `validate`, JSON (`dumps`, `loads`
 writes specs for container runtimes to read. And what a CUDA container needs of this node: `DriverRoot` says where the
 driver is, `common_edits`, `gpu_edits` and `mig_edits` look there, `base_spec` and `claim_spec` put it into specs.
 
-At start:
+At start, and again whenever `fingerprint` says that the node changed or the file is gone:
 
     root = DriverRoot.at(Path("/driver-root"), host_path="/run/nvidia/driver")
+    seen = fingerprint(root, driver_version, [root.files])
     found = common_edits(root, driver_version, find_hook_tool(root.files))
     SpecDirectory(Path("/var/run/cdi"), BASE_KIND).write(base_spec(found.edits))
 
@@ -15,18 +16,19 @@ For a claim:
 
     found = gpu_edits(root, minor, pci_address)
     SpecDirectory(Path("/var/run/cdi"), CLAIM_KIND).write(claim_spec(uid, {"gpu-0": found.edits}), uid)
-    ids = [BASE_DEVICE, claim_device(uid, "gpu-0")]
+    ids = [claim_device(uid, "gpu-0"), BASE_DEVICE]
 """
 
 from .codec import decode, dumps, encode, loads
-from .common import VOID, common_edits
+from .common import common_edits
 from .devices import gpu_edits, mig_edits
 from .directory import SpecDirectory
-from .driver_specs import BASE_DEVICE, BASE_KIND, CLAIM_KIND, base_spec, claim_device, claim_spec
+from .driver_specs import BASE_DEVICE, BASE_KIND, CLAIM_KIND, VOID, base_spec, claim_device, claim_spec
+from .fingerprint import Fingerprint, fingerprint
 from .hooks import HookTool, find_hook_tool
 from .libraries import LIBRARY_FOLDERS, DriverLibraries, Library, Link, find_libraries
 from .names import qualified_name, split_kind, split_qualified_name
-from .nodes import Discovered, capability_node, character_majors, find_node
+from .nodes import Discovered, additional_gids, capability_node, character_majors, find_node
 from .problems import Problem, SpecError
 from .root import DriverFilesError, DriverRoot, Root
 from .spec import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec
@@ -46,6 +48,7 @@ __all__ = [
     "DriverFilesError",
     "DriverLibraries",
     "DriverRoot",
+    "Fingerprint",
     "Hook",
     "HookTool",
     "Library",
@@ -56,6 +59,7 @@ __all__ = [
     "Spec",
     "SpecDirectory",
     "SpecError",
+    "additional_gids",
     "base_spec",
     "capability_node",
     "character_majors",
@@ -68,6 +72,7 @@ __all__ = [
     "find_hook_tool",
     "find_libraries",
     "find_node",
+    "fingerprint",
     "gpu_edits",
     "loads",
     "mig_edits",

@@ -2,25 +2,23 @@
 """What every container with an NVIDIA GPU gets, whichever GPU it is: the driver itself.
 
 Found once and written to one spec of the node, so that a claim's spec names only the claim's devices. It goes out of
-date with the driver: look again after the driver was replaced and when one of its daemons (nvidia-persistenced, Fabric
-Manager) came or went, because a container whose spec mounts a file that is gone does not start.
+date with the driver: look again after the driver was replaced, when a module was loaded, and when one of its daemons
+(nvidia-persistenced, Fabric Manager, MPS) came or went, because a container whose spec mounts a file that is gone does
+not start. `fingerprint` tells cheaply whether something of it changed.
 """
 
 import os
 from collections.abc import Sequence
 
 from .fallback import alias_mounts
-from .files import READ_ONLY, config_mounts, firmware_mounts, program_mounts, socket_mounts
+from .files import READ_ONLY, config_mounts, daemon_mounts, firmware_folders, firmware_mounts, program_mounts
 from .hooks import HookTool
 from .libraries import LIBRARY_FOLDERS, DriverLibraries, find_libraries
-from .nodes import Discovered, character_majors, find_node
+from .nodes import Discovered, additional_gids, character_majors, find_node
 from .root import DriverRoot
 from .spec import ContainerEdits, DeviceNode, Hook, Mount
 
-VOID = "NVIDIA_VISIBLE_DEVICES=void"
-"""Keeps the older injection of nvidia-container-runtime from adding every GPU of the node."""
-
-_CONTROL_NODES = (
+CONTROL_NODES = (
     # path, names of its driver in /proc/devices, minor, what a container misses without it
     ("/dev/nvidiactl", ("nvidiactl", "nvidia-frontend", "nvidia"), 255, "no program can use the GPU"),
     ("/dev/nvidia-uvm", ("nvidia-uvm",), 0, "CUDA programs cannot start"),
@@ -45,21 +43,23 @@ def common_edits(
     """
     libraries = find_libraries(root.files, driver_version, library_folders)
     nodes, warnings = _control_nodes(root)
-    if not libraries.has("libcuda.so"):
+    if not libraries.folder_of("libcuda.so"):
         warnings.append(f"libcuda.so.{driver_version} is not below {root.files.path}: CUDA programs cannot start")
     mounts = [Mount(root.files.on_host(library.source), library.path, READ_ONLY) for library in libraries.libraries]
     if hook is None:
         warnings.append("no nvidia-cdi-hook or nvidia-ctk: libraries are mounted under every name they need instead")
         mounts += alias_mounts(root.files, libraries, machine)
     mounts += program_mounts(root.files)
-    mounts += config_mounts(root.files)
-    mounts += firmware_mounts(root.files, driver_version, kernel_release)
-    mounts += socket_mounts(root.files)
+    mounts += config_mounts(root.files, machine)
+    mounts += firmware_mounts(root.files, firmware_folders(root.sys, driver_version, kernel_release))
+    mounts += daemon_mounts(root.files)
+    cuda_folder = libraries.folder_of("libcuda.so") or libraries.folder_of("libnvidia-ml.so")
     edits = ContainerEdits(
-        env=(VOID, f"NVIDIA_CTK_LIBCUDA_DIR={':'.join(libraries.folders)}"),
+        env=(f"NVIDIA_CTK_LIBCUDA_DIR={cuda_folder}",) if cuda_folder else (),
         device_nodes=tuple(nodes),
         mounts=tuple(mounts),
         hooks=_hooks(hook, libraries, driver_version) if hook else (),
+        additional_gids=additional_gids(nodes),
     )
     return Discovered(edits, tuple(warnings))
 
@@ -67,7 +67,7 @@ def common_edits(
 def _control_nodes(root: DriverRoot) -> tuple[list[DeviceNode], list[str]]:
     majors = character_majors(root.proc)
     nodes, warnings = [], []
-    for path, registered, minor, loss in _CONTROL_NODES:
+    for path, registered, minor, loss in CONTROL_NODES:
         node, warning = find_node(root, path, majors, registered, minor)
         if node:
             nodes.append(node)

@@ -18,6 +18,7 @@ from .spec import Spec
 from .validation import validate
 
 _SUFFIX = ".json"
+_YAML_SUFFIX = ".yaml"
 _TEMPORARY = ".tmp"
 
 
@@ -94,6 +95,16 @@ class SpecDirectory:
         prefix = f"{self._stem}_"
         specs = (name for name in self._names() if name.startswith(prefix) and name.endswith(_SUFFIX))
         return sorted(filter(is_device_name, (name.removeprefix(prefix).removesuffix(_SUFFIX) for name in specs)))
+
+    def foreign_files(self) -> list[Path]:
+        """Specs of this kind that somebody else wrote, sorted: those in YAML, as NVIDIA's DRA driver names its claims'.
+
+        Its devices have the names that ours have. A device that is described twice in a directory is a conflict to
+        runtimes, which then know neither: a claim that is in `identifiers` too cannot be used until one file is gone.
+        """
+        prefixes = (f"{self._stem}_", f"{self._stem}{_YAML_SUFFIX}")
+        names = (name for name in self._names() if name.startswith(prefixes) and name.endswith(_YAML_SUFFIX))
+        return sorted(self.path / name for name in names)
 
     def remove_leftovers(self) -> int:
         """Remove what writers of this kind left half written when they were killed, and return how many files.

@@ -4,6 +4,10 @@
 Kinds and names of claims are those of NVIDIA's DRA driver. A container asks for `BASE_DEVICE` and for each of its
 devices by `claim_device`. The claim's uid is in the name so that a runtime never serves a cached device of an
 earlier claim.
+
+Every device that kubelet reports to the runtime comes with `BASE_DEVICE`, so a container of eight GPUs asks for it
+eight times. containerd counts a repeated name once, CRI-O makes its edits each time. A spec's own edits are made once
+by both, therefore the driver is there, and the device itself has only what may be said again.
 """
 
 from collections.abc import Mapping
@@ -16,10 +20,13 @@ BASE_KIND = "k8s.gpu.nvidia.com/driver"
 BASE_DEVICE = qualified_name(BASE_KIND, "common")
 """What every container with a GPU asks for."""
 
+VOID = "NVIDIA_VISIBLE_DEVICES=void"
+"""Keeps the older injection of nvidia-container-runtime from adding every GPU of the node."""
+
 
 def base_spec(edits: ContainerEdits) -> Spec:
     """The node's own spec, with `common_edits`."""
-    return Spec(BASE_KIND, (Device("common", edits),))
+    return Spec(BASE_KIND, (Device("common", ContainerEdits(env=(VOID,))),), container_edits=edits)
 
 
 def claim_spec(claim_uid: str, devices: Mapping[str, ContainerEdits]) -> Spec:

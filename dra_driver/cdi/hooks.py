@@ -14,8 +14,8 @@ from .files import PROGRAM_FOLDERS, find_program
 from .root import Root
 from .spec import Hook
 
-_NAMES = ("nvidia-cdi-hook", "nvidia-ctk")
-_FOLDERS = (*PROGRAM_FOLDERS, "/usr/local/nvidia/toolkit")
+HOOK_NAMES = ("nvidia-cdi-hook", "nvidia-ctk")
+HOOK_FOLDERS = (*PROGRAM_FOLDERS, "/usr/local/nvidia/toolkit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,17 @@ class HookTool:
         return Hook("createContainer", self.path, (*program, command, *args), env=("NVIDIA_CTK_DEBUG=false",))
 
 
-def find_hook_tool(root: Root) -> HookTool | None:
-    """The hook program below `root`, nvidia-cdi-hook before nvidia-ctk; None when neither is installed.
+def find_hook_tool(*roots: Root) -> HookTool | None:
+    """The hook program below the first of `roots` that has one, nvidia-cdi-hook before nvidia-ctk; None without any.
 
-    The runtime will run it on the host, so `root` should be the host's, or hold programs that run there too.
+    The runtime will run it on the host, so a root should be the host's, or hold programs that run there too. With the
+    driver in a container, the host's root is to be among them if it can be seen: the toolkit container of the GPU
+    Operator puts the programs there, into /usr/local/nvidia/toolkit.
     """
-    for name in _NAMES:
-        if found := find_program(root, name, _FOLDERS):
-            return HookTool(root.on_host(found[0]))
+    for root in roots:
+        for name in HOOK_NAMES:
+            if found := find_program(root, name, HOOK_FOLDERS):
+                return HookTool(root.on_host(found[0]))
     return None
 
 

@@ -26,8 +26,13 @@ LIBRARY_FOLDERS = (
 )
 """Where distributions and NVIDIA's installer put the libraries. Not /usr/lib: it has the 32-bit ones on RHEL."""
 
-_INNER_FOLDERS = ("vdpau", "gbm", "nvidia/xorg", "xorg/modules/drivers", "xorg/modules/extensions")
-_OTHER_FOLDERS = ("/usr/lib/xorg/modules/drivers", "/usr/lib/xorg/modules/extensions")
+_XORG_FOLDERS = ("modules/drivers", "modules/extensions", "modules/updates/drivers", "modules/updates/extensions")
+_INNER_FOLDERS = ("vdpau", "gbm", "nvidia/xorg", *(f"xorg/{folder}" for folder in _XORG_FOLDERS))
+_OTHER_FOLDERS = tuple(
+    posixpath.join(folder, inner)
+    for folder in ("/usr/lib/xorg", "/usr/lib64/xorg", "/usr/X11R6/lib", "/usr/X11R6/lib64")
+    for inner in _XORG_FOLDERS
+)
 _OF_OTHER_VERSIONS = ("libnvidia-egl-*.so.*", "libnvidia-nvvm70.so.*", "libnvidia-api.so.*", "nvidia_drv.so")
 
 _USUAL_LINKS = (
@@ -39,6 +44,8 @@ _USUAL_LINKS = (
     ("libGLX_nvidia.so", "libGLX_indirect.so.0", ""),
     ("libnvidia-allocator.so", "libnvidia-allocator.so.1", ""),
     ("libnvidia-allocator.so", "gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1"),
+    ("libnvidia-vulkan-producer.so", "libnvidia-vulkan-producer.so", ""),
+    ("libglxserver_nvidia.so", "libglxserver_nvidia.so", ""),
 )
 """Library, link beside it, target (the library itself when empty): what programs count on, on disk or not."""
 
@@ -68,9 +75,9 @@ class DriverLibraries:
     links: tuple[Link, ...]
     folders: tuple[str, ...]
 
-    def has(self, name: str) -> bool:
-        """Whether a library of this name, such as `libcuda.so`, is among them."""
-        return any(_stem(library.path) == name for library in self.libraries)
+    def folder_of(self, name: str) -> str:
+        """Where a container finds the library of this name, such as `libcuda.so`; empty when it is not among them."""
+        return next((posixpath.dirname(one.path) for one in self.libraries if _stem(one.path) == name), "")
 
 
 def find_libraries(root: Root, version: str, folders: Sequence[str] = LIBRARY_FOLDERS) -> DriverLibraries:
@@ -79,10 +86,9 @@ def find_libraries(root: Root, version: str, folders: Sequence[str] = LIBRARY_FO
     DriverFilesError when there is none.
     """
     main = _existing(root, folders)
-    inner = _existing(root, [posixpath.join(folder, name) for folder in main for name in _INNER_FOLDERS])
     entries = [
         (posixpath.join(folder, entry.name), entry.is_symlink())
-        for folder in dict.fromkeys([*main, *inner, *_existing(root, _OTHER_FOLDERS)])
+        for folder in _existing(root, [*main, *more_folders(main)])
         for entry in root.entries(folder)
         if ".so" in entry.name
     ]
@@ -104,6 +110,11 @@ def find_libraries(root: Root, version: str, folders: Sequence[str] = LIBRARY_FO
     links = _links(root, [path for path, is_link in entries if is_link and path not in found], libraries)
     used = tuple(folder for folder in main if any(posixpath.dirname(library.path) == folder for library in libraries))
     return DriverLibraries(libraries, links, used)
+
+
+def more_folders(folders: Sequence[str]) -> list[str]:
+    """Where libraries that programs load by path may be besides `folders`, in them and elsewhere."""
+    return [*(posixpath.join(folder, inner) for folder in folders for inner in _INNER_FOLDERS), *_OTHER_FOLDERS]
 
 
 def _existing(root: Root, folders: Sequence[str]) -> list[str]:

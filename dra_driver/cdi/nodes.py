@@ -4,12 +4,16 @@
 nvidia-modprobe makes the nodes only when somebody needs them, /dev/nvidia-uvm often when the first CUDA program
 starts, while /proc/devices has the driver's majors from the moment a module is loaded. A spec that gives the numbers
 works in both cases: the runtime makes the node in the container.
+
+A node that is there also brings its mode and group, and the group's number where others than its members may not open
+it (DRM nodes are often root:render, 0660), as internal/edits of nvidia-container-toolkit 1.19 has it: without them a
+container whose user is not root, or one in a user namespace, sees the device and cannot open it.
 """
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .root import DriverFilesError, DriverRoot
@@ -50,6 +54,7 @@ def find_node(
 
     When the node is missing or no device (a simulated one may be a plain file), the numbers are `minor` and the major
     of the first name of `registered` that is in `majors`. Without those the runtime has to look at the host's node.
+    `additional_gids` tells the groups that a container needs for the node.
     """
     major = next((majors[name] for name in registered if name in majors), 0)
     numbers = ("c", major, minor) if major else ("", 0, 0)
@@ -59,13 +64,27 @@ def find_node(
         if not major:
             return None, ""
         return DeviceNode(path, "", *numbers, permissions=_PERMISSIONS), ""
-    is_device = stat.S_ISCHR(status.st_mode)
-    if is_device:
-        numbers = ("c", os.major(status.st_rdev), os.minor(status.st_rdev))
     host_path = root.dev.on_host(path)
     # hostPath needs cdiVersion 0.5.0, so it is given only where it says something
     node = DeviceNode(path, host_path if host_path != path else "", *numbers, permissions=_PERMISSIONS)
-    return node, "" if is_device else f"{root.dev.here(path)} is not a character device"
+    if not stat.S_ISCHR(status.st_mode):
+        return node, f"{root.dev.here(path)} is not a character device"
+    found = replace(
+        node,
+        type="c",
+        major=os.major(status.st_rdev),
+        minor=os.minor(status.st_rdev),
+        file_mode=stat.S_IMODE(status.st_mode) or None,
+        gid=status.st_gid or None,
+    )
+    return found, ""
+
+
+def additional_gids(nodes: Iterable[DeviceNode]) -> tuple[int, ...]:
+    """The groups whose members alone may read and write some of `nodes`, root's left out, each once."""
+    everyone = stat.S_IROTH | stat.S_IWOTH
+    restricted = (node.gid for node in nodes if node.file_mode is not None and node.file_mode & everyone != everyone)
+    return tuple(dict.fromkeys(gid for gid in restricted if gid))
 
 
 def capability_node(proc: Path, capability: str, majors: Mapping[str, int]) -> DeviceNode:

@@ -22,7 +22,7 @@ from dra_driver.cdi import (
     validate,
 )
 
-from .trees import MAJORS, SONAMES, VERSION, file, kernel, libraries, link, program
+from .trees import MAJORS, SONAMES, VERSION, Terminal, file, kernel, libraries, link, program
 
 FOLDER = "/usr/lib/x86_64-linux-gnu"
 HOOK = HookTool("/usr/bin/nvidia-cdi-hook")
@@ -49,7 +49,24 @@ def test_libraries_are_mounted_read_only_from_the_path_that_the_runtime_sees(roo
         f"{FOLDER}/{name}.{VERSION}": f"/run/nvidia/driver{FOLDER}/{name}.{VERSION}" for name in SONAMES
     }
     assert {mount.options for mount in edits.mounts} == {("ro", "nosuid", "nodev", "rbind", "rprivate")}
-    assert edits.env == ("NVIDIA_VISIBLE_DEVICES=void", f"NVIDIA_CTK_LIBCUDA_DIR={FOLDER}")
+    assert edits.env == (f"NVIDIA_CTK_LIBCUDA_DIR={FOLDER}",)
+
+
+@pytest.mark.parametrize(
+    ("missing", "env"),
+    [
+        ("", ("NVIDIA_CTK_LIBCUDA_DIR=/usr/lib/x86_64-linux-gnu",)),
+        ("libcuda.so", ("NVIDIA_CTK_LIBCUDA_DIR=/usr/lib/x86_64-linux-gnu",)),
+        ("libcuda.so libnvidia-ml.so", ()),
+    ],
+)
+def test_the_containers_environment_names_the_one_folder_of_libcuda_or_else_of_nvml(
+    root: DriverRoot, missing: str, env: tuple[str, ...]
+) -> None:
+    file(root.files.path, f"/usr/lib64/libnvidia-fbc.so.{VERSION}")  # a folder more, searched before
+    for name in missing.split():
+        root.files.here(f"{FOLDER}/{name}.{VERSION}").unlink()
+    assert common_edits(root, VERSION, HOOK).edits.env == env
 
 
 def test_programs_configuration_and_firmware_are_mounted_where_images_look_for_them(root: DriverRoot) -> None:
@@ -67,7 +84,7 @@ def test_programs_configuration_and_firmware_are_mounted_where_images_look_for_t
     file(tree, f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin")
     file(tree, "/lib/firmware/nvidia/570.00.01/gsp_ga10x.bin")
     file(tree, f"/lib/firmware/updates/6.1.0/nvidia/{VERSION}/gsp_tu10x.bin")
-    found = mounts(common_edits(root, VERSION, HOOK, kernel_release="6.1.0").edits)
+    found = mounts(common_edits(root, VERSION, HOOK, machine="x86_64", kernel_release="6.1.0").edits)
     assert {path: source for path, source in found.items() if ".so." not in path} == {
         "/usr/bin/nvidia-smi": "/run/nvidia/driver/usr/bin/nvidia-smi",
         "/usr/sbin/nvidia-imex": "/run/nvidia/driver/usr/sbin/nvidia-imex",
@@ -88,17 +105,67 @@ def test_programs_configuration_and_firmware_are_mounted_where_images_look_for_t
     }
 
 
-def test_sockets_of_the_drivers_daemons_are_mounted_writable_while_they_run(root: DriverRoot) -> None:
-    link(root.files.path, "/var/run", "/run")
-    file(root.files.path, "/run/nvidia-persistenced/socket")
-    edits = common_edits(root, VERSION, HOOK).edits
-    assert [mount for mount in edits.mounts if "socket" in mount.container_path] == [
-        Mount(
-            "/run/nvidia/driver/run/nvidia-persistenced/socket",
-            "/run/nvidia-persistenced/socket",
-            ("nosuid", "nodev", "noexec", "rbind", "rprivate"),
-        )
+@pytest.mark.parametrize(
+    ("places", "source"),
+    [
+        (["/vulkan"], "/vulkan"),  # as GKE installs the driver
+        (["/vulkan", "/usr/share/vulkan"], "/usr/share/vulkan"),
+        (["/vulkan", "/usr/share/vulkan", "/usr/local/share/vulkan"], "/usr/local/share/vulkan"),
+        (["/vulkan", "/usr/share/vulkan", "/usr/local/share/vulkan", "/etc/vulkan"], "/etc/vulkan"),
+    ],
+)
+@pytest.mark.parametrize(
+    "name",
+    ["icd.d/nvidia_icd.json", "icd.d/nvidia_layers.json", "implicit_layer.d/nvidia_layers.json"],
+)
+def test_vulkan_finds_its_driver_below_etc_wherever_the_node_has_it(
+    root: DriverRoot, name: str, places: list[str], source: str
+) -> None:
+    for place in places:
+        file(root.files.path, f"{place}/{name}")
+    found = mounts(common_edits(root, VERSION, HOOK).edits)
+    assert {path: place for path, place in found.items() if "vulkan" in path} == {
+        f"/etc/vulkan/{name}": f"/run/nvidia/driver{source}/{name}"
+    }
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_of_vulkans_files_for_one_machine_a_container_gets_its_own(root: DriverRoot, machine: str) -> None:
+    for each in ("x86_64", "aarch64"):
+        file(root.files.path, f"/usr/share/vulkan/icd.d/nvidia_icd.{each}.json")
+    found = mounts(common_edits(root, VERSION, HOOK, machine=machine).edits)
+    assert [path for path in found if "vulkan" in path] == [f"/etc/vulkan/icd.d/nvidia_icd.{machine}.json"]
+
+
+@pytest.mark.parametrize(
+    ("custom", "folders"),
+    [
+        ("/opt/firmware/\n", ["/opt/firmware", "/lib/firmware"]),
+        ("/lib/firmware\n", ["/lib/firmware"]),
+        ("\n", ["/lib/firmware"]),
+        ("firmware\n", ["/lib/firmware"]),  # the kernel takes it, a container cannot
+    ],
+)
+def test_firmware_is_looked_for_where_the_kernel_was_told_to(root: DriverRoot, custom: str, folders: list[str]) -> None:
+    file(root.sys, "/module/firmware_class/parameters/path", custom)
+    for folder in ("/opt/firmware", "/lib/firmware"):
+        file(root.files.path, f"{folder}/nvidia/{VERSION}/gsp_ga10x.bin")
+    found = mounts(common_edits(root, VERSION, HOOK).edits)
+    assert [path for path in found if "gsp" in path] == [
+        f"{folder}/nvidia/{VERSION}/gsp_ga10x.bin" for folder in folders
     ]
+
+
+@pytest.mark.parametrize(
+    "place", ["/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", "/tmp/nvidia-mps/control"]
+)
+def test_daemons_can_be_talked_to_while_they_run(root: DriverRoot, place: str) -> None:
+    link(root.files.path, "/var/run", "/run")
+    before = common_edits(root, VERSION, HOOK).edits.mounts
+    file(root.files.path, place)
+    (found,) = (mount for mount in common_edits(root, VERSION, HOOK).edits.mounts if mount not in before)
+    path = place.removesuffix("/control")  # of MPS the whole folder, with its sockets and pipes
+    assert found == Mount(f"/run/nvidia/driver{path}", path, ("nosuid", "nodev", "noexec", "rbind", "rprivate"))
 
 
 def test_control_nodes_have_the_numbers_of_the_nodes_that_are_there(root: DriverRoot) -> None:
@@ -106,8 +173,21 @@ def test_control_nodes_have_the_numbers_of_the_nodes_that_are_there(root: Driver
     link(root.dev.path, "/dev/nvidiactl", "/dev/null")
     nodes = common_edits(root, VERSION, HOOK).edits.device_nodes
     assert nodes[0] == DeviceNode(
-        "/dev/nvidiactl", "/run/nvidia/driver/dev/nvidiactl", "c", major=1, minor=3, permissions="rw"
+        "/dev/nvidiactl",
+        "/run/nvidia/driver/dev/nvidiactl",
+        "c",
+        major=1,
+        minor=3,
+        file_mode=0o666,
+        permissions="rw",
     )
+
+
+def test_control_nodes_that_only_a_group_may_open_bring_the_group(root: DriverRoot, terminal: Terminal) -> None:
+    link(root.dev.path, "/dev/nvidiactl", terminal.path)
+    edits = common_edits(root, VERSION, HOOK).edits
+    assert (edits.device_nodes[0].file_mode, edits.device_nodes[0].gid) == (0o660, terminal.gid)
+    assert edits.additional_gids == (terminal.gid,)
 
 
 def test_control_nodes_that_nobody_made_yet_have_the_numbers_that_the_kernel_registered(root: DriverRoot) -> None:
@@ -215,9 +295,34 @@ def test_without_a_hook_program_the_places_follow_the_machine(tmp_path: Path) ->
     assert mounts(edits)["/usr/lib/aarch64-linux-gnu/libcuda.so.1"] == f"/usr/lib64/libcuda.so.{VERSION}"
 
 
+@pytest.mark.parametrize(
+    ("in_driver_root", "on_host", "found"),
+    [
+        ([], ["/usr/local/nvidia/toolkit/nvidia-cdi-hook"], "/usr/local/nvidia/toolkit/nvidia-cdi-hook"),
+        ([], ["/usr/local/nvidia/toolkit/nvidia-ctk"], "/usr/local/nvidia/toolkit/nvidia-ctk"),
+        (
+            ["/usr/bin/nvidia-ctk"],
+            ["/usr/local/nvidia/toolkit/nvidia-cdi-hook"],
+            "/run/nvidia/driver/usr/bin/nvidia-ctk",
+        ),
+        ([], [], None),
+    ],
+)
+def test_with_the_driver_in_a_container_the_hosts_own_hook_program_serves(
+    tmp_path: Path, in_driver_root: list[str], on_host: list[str], found: str | None
+) -> None:
+    driver, host = tmp_path / "driver", tmp_path / "host"
+    for tree, paths in ((driver, in_driver_root), (host, on_host)):
+        for path in paths:
+            program(tree, path)
+    tool = find_hook_tool(Root(driver, "/run/nvidia/driver"), Root(host))
+    assert tool == (HookTool(found) if found else None)
+
+
 @pytest.mark.parametrize("hook", [None, HOOK])
 def test_the_base_spec_is_valid_and_serves_one_device(tmp_path: Path, root: DriverRoot, hook: HookTool | None) -> None:
     spec = base_spec(common_edits(root, VERSION, hook).edits)
     assert validate(spec) == ()
+    assert spec.devices[0].container_edits == ContainerEdits(env=("NVIDIA_VISIBLE_DEVICES=void",)), "may be repeated"
     assert BASE_DEVICE == f"{BASE_KIND}={spec.devices[0].name}" == "k8s.gpu.nvidia.com/driver=common"
     assert SpecDirectory(tmp_path, BASE_KIND).write(spec).name == "k8s.gpu.nvidia.com-driver.json"

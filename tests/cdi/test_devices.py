@@ -11,6 +11,7 @@ from dra_driver.cdi import (
     DriverFilesError,
     DriverRoot,
     HookTool,
+    additional_gids,
     claim_device,
     claim_spec,
     encode,
@@ -19,7 +20,7 @@ from dra_driver.cdi import (
     validate,
 )
 
-from .trees import MAJORS, file, kernel, link
+from .trees import MAJORS, Terminal, file, kernel, link
 
 ADDRESS = "0000:17:00.0"
 UID = "9f53c0e5-9f54-647d-a53c-73174df363ba"
@@ -33,11 +34,11 @@ def root(tmp_path: Path) -> DriverRoot:
     return DriverRoot.of_node(tmp_path)
 
 
-def drm(root: DriverRoot, *names: str) -> None:
-    """DRM nodes of the GPU, with /dev/null standing in for each."""
+def drm(root: DriverRoot, *names: str, at: str = "/dev/null") -> None:
+    """DRM nodes of the GPU, with the device `at` standing in for each."""
     for name in names:
         (root.sys / "bus/pci/devices" / ADDRESS / "drm" / name).mkdir(parents=True)
-        link(root.dev.path, f"/dev/dri/{name}", "/dev/null")
+        link(root.dev.path, f"/dev/dri/{name}", at)
 
 
 def test_a_whole_gpu_is_its_own_node(root: DriverRoot) -> None:
@@ -55,34 +56,68 @@ def test_a_gpu_that_drives_displays_brings_its_drm_nodes(root: DriverRoot, addre
     assert [(node.major, node.minor) for node in nodes[1:]] == [(1, 3), (1, 3)], "the numbers of /dev/null"
 
 
+def test_drm_nodes_of_a_group_can_be_opened_by_containers_that_are_not_roots(
+    root: DriverRoot, terminal: Terminal
+) -> None:
+    drm(root, "renderD128", at="/dev/null")  # for everybody
+    for name in ("card0", "card1"):
+        drm(root, name, at=terminal.path)
+    edits = gpu_edits(root, 3, ADDRESS).edits
+    assert edits.device_nodes[1:] == (
+        *(
+            DeviceNode(f"/dev/dri/{name}", "", "c", *terminal.numbers, 0o660, "rw", gid=terminal.gid)
+            for name in ("card0", "card1")
+        ),
+        DeviceNode("/dev/dri/renderD128", "", "c", 1, 3, 0o666, "rw"),
+    )
+    assert edits.additional_gids == (terminal.gid,)
+
+
+@pytest.mark.parametrize(
+    ("mode", "gid", "gids"),
+    [
+        (0o660, 44, (44,)),
+        (0o664, 44, (44,)),  # others may read, not write
+        (0o662, 44, (44,)),
+        (0o666, 44, ()),
+        (0o660, None, ()),  # root's
+        (None, 44, ()),  # nobody knows who may
+    ],
+)
+def test_a_group_is_needed_for_what_is_not_everybodys(mode: int | None, gid: int | None, gids: tuple[int, ...]) -> None:
+    assert additional_gids([DeviceNode("/dev/dri/card0", file_mode=mode, gid=gid)]) == gids
+
+
 def test_drm_nodes_that_the_node_does_not_have_are_left_out(root: DriverRoot) -> None:
     drm(root, "card1")
     root.dev.here("/dev/dri/card1").unlink()
     assert gpu_edits(root, 3, ADDRESS).edits.device_nodes == (GPU_NODE,)
 
 
-def test_links_by_path_are_made_by_the_hook_program(tmp_path: Path) -> None:
-    kernel(tmp_path, MAJORS)
-    root = DriverRoot.of_node(tmp_path)
+@pytest.fixture
+def linked(root: DriverRoot) -> DriverRoot:
+    """The same node with a DRM node and the links that udev makes, of which one leads nowhere."""
     (root.sys / "bus/pci/devices" / ADDRESS / "drm/card1").mkdir(parents=True)
-    file(tmp_path, "/dev/dri/card1")
-    link(tmp_path, f"/dev/dri/by-path/pci-{ADDRESS}-card", "../card1")
-    link(tmp_path, f"/dev/dri/by-path/pci-{ADDRESS}-render", "../renderD128")
-    (hook,) = gpu_edits(root, 3, ADDRESS, HookTool("/usr/bin/nvidia-cdi-hook")).edits.hooks
-    assert hook.args == (
-        "nvidia-cdi-hook",
-        "create-symlinks",
-        "--link",
-        f"../card1::/dev/dri/by-path/pci-{ADDRESS}-card",
-    )
-    assert gpu_edits(root, 3, ADDRESS).edits.hooks == ()
+    file(root.dev.path, "/dev/dri/card1")
+    link(root.dev.path, f"/dev/dri/by-path/pci-{ADDRESS}-card", "../card1")
+    link(root.dev.path, f"/dev/dri/by-path/pci-{ADDRESS}-render", "../renderD128")
+    return root
+
+
+LINKED = ("nvidia-cdi-hook", "create-symlinks", "--link", f"../card1::/dev/dri/by-path/pci-{ADDRESS}-card")
+
+
+def test_links_by_path_are_made_by_the_hook_program(linked: DriverRoot) -> None:
+    (hook,) = gpu_edits(linked, 3, ADDRESS, HookTool("/usr/bin/nvidia-cdi-hook")).edits.hooks
+    assert hook.args == LINKED
+    assert gpu_edits(linked, 3, ADDRESS).edits.hooks == ()
 
 
 def test_a_node_that_exists_has_its_own_numbers_and_host_path(tmp_path: Path) -> None:
     kernel(tmp_path, MAJORS)
     link(tmp_path, "/dev/nvidia3", "/dev/null")
     (node,) = gpu_edits(DriverRoot.of_node(tmp_path, "/host"), 3).edits.device_nodes
-    assert node == DeviceNode("/dev/nvidia3", "/host/dev/nvidia3", "c", 1, 3, permissions="rw")
+    assert node == DeviceNode("/dev/nvidia3", "/host/dev/nvidia3", "c", 1, 3, file_mode=0o666, permissions="rw")
 
 
 def test_a_simulated_gpu_node_that_is_a_plain_file_is_taken_and_reported(tmp_path: Path) -> None:
@@ -109,6 +144,22 @@ def test_a_mig_device_is_its_gpus_node_and_two_capabilities(root: DriverRoot) ->
         DeviceNode("/dev/nvidia-caps/nvidia-cap417", "", "c", 235, 417, file_mode=0o444, permissions="rw"),
         DeviceNode("/dev/nvidia-caps/nvidia-cap418", "", "c", 235, 418, file_mode=0o444, permissions="rw"),
     )
+
+
+def test_a_mig_device_for_graphics_has_its_gpus_drm_nodes_and_links_too(linked: DriverRoot, terminal: Terminal) -> None:
+    drm(linked, "card0", at=terminal.path)
+    hook = HookTool("/usr/bin/nvidia-cdi-hook")
+    plain = mig_edits(linked, 3, 1, 0, hook=hook)
+    assert (plain.edits.hooks, plain.edits.additional_gids, plain.warnings) == ((), (), ())
+    found = mig_edits(linked, 3, 1, 0, ADDRESS, hook)
+    assert [node.path for node in found.edits.device_nodes] == [
+        *(node.path for node in plain.edits.device_nodes),
+        "/dev/dri/card0",
+        "/dev/dri/card1",
+    ]
+    assert [one.args for one in found.edits.hooks] == [LINKED]
+    assert found.edits.additional_gids == (terminal.gid,)
+    assert found.warnings == (f"{linked.dev.path}/dev/dri/card1 is not a character device",)
 
 
 @pytest.mark.parametrize(("gpu_instance", "compute_instance"), [(2, 0), (1, 1)])

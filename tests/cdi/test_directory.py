@@ -108,6 +108,31 @@ def test_only_specs_of_this_kind_are_listed_and_foreign_files_stay(specs: SpecDi
     assert names(specs) == sorted(foreign)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_of_this_kind"),
+    [
+        (f"k8s.gpu.nvidia.com-claim_{UID}.yaml", True),
+        ("k8s.gpu.nvidia.com-claim_other.yaml", True),
+        ("k8s.gpu.nvidia.com-claim.yaml", True),
+        ("k8s.gpu.nvidia.com-claim_other.json", False),
+        ("k8s.gpu.nvidia.com-claim_other.yaml.tmp", False),
+        ("k8s.gpu.nvidia.com-claimed_other.yaml", False),
+        ("k8s.gpu.nvidia.com-driver.yaml", False),
+        ("nvidia.yaml", False),
+    ],
+)
+def test_specs_that_another_driver_left_are_told_by_their_names(
+    specs: SpecDirectory, name: str, is_of_this_kind: bool
+) -> None:
+    specs.write(SPEC, UID)
+    (specs.path / name).write_text("not ours")
+    assert specs.foreign_files() == ([specs.path / name] if is_of_this_kind else [])
+
+
+def test_a_directory_that_is_missing_has_no_specs_of_anybody(specs: SpecDirectory) -> None:
+    assert (specs.identifiers(), specs.foreign_files()) == ([], [])
+
+
 def test_a_damaged_file_is_reported_by_name(specs: SpecDirectory) -> None:
     file = specs.write(SPEC, UID)
     file.write_bytes(dumps(SPEC)[:-9])

@@ -86,8 +86,8 @@ def test_libraries_are_found_once_with_their_folder(
     assert sorted(library.path for library in found.libraries) == sorted(f"{folder}/{n}.{VERSION}" for n in SONAMES)
     assert all(library.source == library.path for library in found.libraries)
     assert found.folders == (folder,)
-    assert found.has("libcuda.so")
-    assert not found.has("libcudart.so")
+    assert found.folder_of("libcuda.so") == folder
+    assert found.folder_of("libcudart.so") == ""
 
 
 @pytest.mark.parametrize(("layout", "folder"), LAYOUTS)
@@ -127,7 +127,14 @@ def test_links_by_way_of_files_that_are_not_mounted_name_the_library_itself(tmp_
 
 
 def test_links_that_programs_count_on_are_added_when_the_node_lacks_them(tmp_path: Path) -> None:
-    for name in ("libcuda.so", "libGLX_nvidia.so", "libnvidia-allocator.so", "libnvidia-opticalflow.so"):
+    for name in (
+        "libcuda.so",
+        "libGLX_nvidia.so",
+        "libnvidia-allocator.so",
+        "libnvidia-opticalflow.so",
+        "libnvidia-vulkan-producer.so",
+        "nvidia/xorg/libglxserver_nvidia.so",
+    ):
         file(tmp_path, f"/usr/lib64/{name}.{VERSION}")
     assert links(find_libraries(Root(tmp_path), VERSION)) == {
         "/usr/lib64/libcuda.so": "libcuda.so.1",
@@ -137,6 +144,8 @@ def test_links_that_programs_count_on_are_added_when_the_node_lacks_them(tmp_pat
         "/usr/lib64/gbm/nvidia-drm_gbm.so": "../libnvidia-allocator.so.1",
         "/usr/lib64/libnvidia-opticalflow.so": "libnvidia-opticalflow.so.1",
         "/usr/lib64/libnvidia-opticalflow.so.1": f"libnvidia-opticalflow.so.{VERSION}",
+        "/usr/lib64/libnvidia-vulkan-producer.so": f"libnvidia-vulkan-producer.so.{VERSION}",
+        "/usr/lib64/nvidia/xorg/libglxserver_nvidia.so": f"libglxserver_nvidia.so.{VERSION}",
     }
 
 
@@ -160,6 +169,20 @@ def test_libraries_of_inner_folders_and_of_other_version_schemes_belong(tmp_path
     assert links(found)[f"{MULTIARCH}/libnvidia-egl-gbm.so.1"] == "libnvidia-egl-gbm.so.1.1.2"
     assert f"{MULTIARCH}/gbm/nvidia-drm_gbm.so" not in links(found), "there is no libnvidia-allocator for it"
     assert found.folders == (MULTIARCH,), "the loader need not know folders of plug-ins"
+
+
+@pytest.mark.parametrize("folder", [MULTIARCH, "/usr/lib", "/usr/lib64", "/usr/X11R6/lib", "/usr/X11R6/lib64"])
+@pytest.mark.parametrize("inner", ["drivers", "extensions", "updates/drivers", "updates/extensions"])
+def test_the_drivers_parts_of_an_x_server_are_found_wherever_distributions_put_them(
+    tmp_path: Path, folder: str, inner: str
+) -> None:
+    debian(tmp_path)
+    place = f"{folder}/modules/{inner}" if "X11R6" in folder else f"{folder}/xorg/modules/{inner}"
+    for name in ("nvidia_drv.so", f"libglxserver_nvidia.so.{VERSION}"):
+        file(tmp_path, f"{place}/{name}")
+    assert {f"{place}/nvidia_drv.so", f"{place}/libglxserver_nvidia.so.{VERSION}"} <= paths(
+        find_libraries(Root(tmp_path), VERSION)
+    )
 
 
 def test_what_is_not_of_this_driver_is_left_alone(tmp_path: Path) -> None:

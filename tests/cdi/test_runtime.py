@@ -138,14 +138,18 @@ def test_programs_and_environment_are_there_and_the_driver_is_read_only(specs: P
     assert mount.split()[5].split(",")[:3] == ["ro", "nosuid", "nodev"]
 
 
-def test_the_runtime_runs_the_hooks_in_order_with_the_containers_state(tmp_path: Path, root: DriverRoot) -> None:
+def test_the_hooks_run_once_and_in_order_however_many_gpus_there_are(tmp_path: Path, root: DriverRoot) -> None:
     log = tmp_path / "hooks.log"
     hook = program(tmp_path, "/nvidia-cdi-hook", f'#!/bin/sh\necho "$1 $(grep -c bundle)" >>{log}\n')
     directory = tmp_path / "cdi"
-    edits = common_edits(root, VERSION, HookTool(str(hook))).edits
-    SpecDirectory(directory, BASE_KIND).write(base_spec(edits))
-    done = run(directory, [BASE_DEVICE], "echo started")
-    assert done.stdout == "started\n", done.stderr
+    common = common_edits(root, VERSION, HookTool(str(hook))).edits
+    gpus = {f"gpu-{minor}": gpu_edits(root, minor).edits for minor in range(8)}
+    SpecDirectory(directory, BASE_KIND).write(base_spec(common))
+    SpecDirectory(directory, CLAIM_KIND).write(claim_spec(UID, gpus), UID)
+    # podman counts repeated names as often as they come, as CRI-O does
+    devices = [name for gpu in gpus for name in (claim_device(UID, gpu), BASE_DEVICE)]
+    done = run(directory, devices, "ls -d /dev/nvidia? && echo $NVIDIA_VISIBLE_DEVICES")
+    assert done.stdout.split() == [*(f"/dev/nvidia{minor}" for minor in range(8)), "void"], done.stderr
     assert log.read_text().splitlines() == [
         "create-symlinks 1",
         "enable-cuda-compat 1",

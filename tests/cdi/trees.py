@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Driver trees as distributions and installers lay them out, made of small files."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 VERSION = "580.95.05"
@@ -53,3 +54,12 @@ def kernel(root: Path, majors: dict[str, int], capabilities: dict[str, int] | No
 
 MAJORS = {"nvidia": 195, "nvidiactl": 195, "nvidia-uvm": 510, "nvidia-caps": 235}
 """As on a node whose modules are loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """A real character device whose owner and group `gid` alone may open it, standing in for a DRM node."""
+
+    path: str
+    gid: int
+    numbers: tuple[int, int]

@@ -38,6 +38,13 @@ PRECEDENCE: list[tuple[str, str, list[AllocatedConfiguration], str | None]] = [
     ("the only one applies", "gpu", [sliced("Long")], "Long"),
     ("the later wins", "gpu", [sliced("Long"), sliced("Short")], "Short"),
     ("the claim's wins over the class's", "gpu", [sliced("Long", source="FromClass"), sliced("Short")], "Short"),
+    ("the claim's wins wherever it stands", "gpu", [sliced("Short"), sliced("Long", source="FromClass")], "Short"),
+    (
+        "the order within a source stays",
+        "gpu",
+        [sliced("Long"), sliced("Medium", source="FromClass"), sliced("Short")],
+        "Short",
+    ),
     ("the class's applies alone", "gpu", [sliced("Long", "gpu", source="FromClass")], "Long"),
     ("other requests' are passed over", "gpu", [sliced("Long", "gpu"), sliced("Short", "nic")], "Long"),
     ("only other requests' is the default", "gpu", [sliced("Short", "nic")], None),
@@ -83,3 +90,10 @@ def test_a_configuration_of_the_wrong_kind_for_a_named_request_is_an_error() -> 
 def test_a_broken_one_that_applies_is_an_error(requests: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="kind: 'Nonsense' is not supported"):
         config_for(device(), GpuConfig, [sliced("Long"), plain("Nonsense", *requests)])
+
+
+@pytest.mark.parametrize("driver", [DRIVER, "nic.example.com"])
+@pytest.mark.parametrize("source", ["", "FromPool"])
+def test_a_source_that_is_not_known_is_an_error_whosever_it_is(source: str, driver: str) -> None:
+    with pytest.raises(ConfigError, match=f"a configuration with source '{source}', which this version does not know"):
+        config_for(device(), GpuConfig, [sliced("Long", source=source, driver=driver), sliced("Short")])

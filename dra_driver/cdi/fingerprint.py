@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the node's own spec would still say the same, told without finding everything anew.
+
+`common_edits` reads folders with thousands of files. This looks only at what its answer follows from: the places where
+programs, configuration files, daemons and hook programs may be, the time of change of the folders with libraries and
+firmware, the control nodes, and the driver's names in /proc/devices. It asks nothing of NVML, so that a plugin can
+compare every few seconds. Take it before the spec is written: what changes meanwhile then shows the next time.
+"""
+
+import functools
+import itertools
+import os
+import stat
+from collections.abc import Sequence
+
+from .common import CONTROL_NODES
+from .files import DAEMON_PLACES, PROGRAM_FOLDERS, PROGRAMS, config_places, firmware_folders
+from .hooks import HOOK_FOLDERS, HOOK_NAMES
+from .libraries import LIBRARY_FOLDERS, more_folders
+from .nodes import character_majors
+from .root import DriverRoot, Root
+
+_PROGRAMS = tuple(f"{folder}/{name}" for folder in PROGRAM_FOLDERS for name in PROGRAMS)
+_HOOKS = tuple(f"{folder}/{name}" for folder in HOOK_FOLDERS for name in HOOK_NAMES)
+
+Fingerprint = tuple[object, ...]
+"""To be compared for equality; its content means nothing else."""
+
+
+def fingerprint(
+    root: DriverRoot,
+    driver_version: str,
+    hook_roots: Sequence[Root] = (),
+    *,
+    library_folders: Sequence[str] = LIBRARY_FOLDERS,
+    machine: str = os.uname().machine,
+    kernel_release: str = os.uname().release,
+) -> Fingerprint:
+    """What `common_edits` of the same arguments and `find_hook_tool` of `hook_roots` depend on.
+
+    Leave out `hook_roots` when the hook program is not searched for. The file of the spec itself is not looked at.
+    """
+    tree = _Tree(root.files)
+    firmware = firmware_folders(root.sys, driver_version, kernel_release)
+    return (
+        driver_version,
+        [tree.folder(path) for path in (*_library_folders(tuple(library_folders)), *firmware)],
+        [tree.file(path) for path in _files(machine)],
+        [hooks.file(path) for hooks in map(_Tree, hook_roots) for path in _HOOKS],
+        _control_nodes(root),
+    )
+
+
+@functools.cache
+def _library_folders(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return (*folders, *more_folders(folders))
+
+
+@functools.cache
+def _files(machine: str) -> tuple[str, ...]:
+    """Where programs, configuration files and daemons may be."""
+    places = (*config_places(machine).values(), *DAEMON_PLACES)
+    return (*_PROGRAMS, *itertools.chain.from_iterable(places))
+
+
+def _control_nodes(root: DriverRoot) -> list[object]:
+    majors = character_majors(root.proc)
+    found: list[object] = []
+    for path, registered, _, _ in CONTROL_NODES:
+        try:
+            status = root.dev.here(path).stat()
+        except FileNotFoundError:
+            node = None
+        else:
+            node = (status.st_mode, status.st_rdev, status.st_gid)
+        found.append((node, [majors.get(name) for name in registered]))
+    return found
+
+
+class _Tree:
+    """A root that is looked at many times in one moment: every folder's links are followed once.
+
+    Works on strings, without a slash for the root itself, as there are some two hundred paths to look at.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._base = str(root.path).rstrip("/")
+        self._resolved: dict[str, str | None] = {"": ""}
+
+    def file(self, path: str) -> tuple[str, int] | None:
+        """The file at `path` without links, its kind and who may run it; None when nothing is there."""
+        source = self._resolve(path)
+        if source is None or (status := self._status(source)) is None:
+            return None
+        return source, stat.S_IFMT(status.st_mode) | status.st_mode & 0o111
+
+    def folder(self, path: str) -> tuple[str, int, int] | None:
+        """The folder at `path` without links, its inode and when something in it changed; None when it is missing."""
+        source = self._resolve(path)
+        if source is None or (status := self._status(source)) is None:
+            return None
+        return source, status.st_ino, status.st_mtime_ns
+
+    def _resolve(self, path: str) -> str | None:
+        if path not in self._resolved:
+            parent, _, name = path.rpartition("/")
+            folder = self._resolve(parent)
+            self._resolved[path] = None if folder is None else self._follow(f"{folder}/{name}")
+        return self._resolved[path]
+
+    def _follow(self, path: str) -> str | None:
+        """What `path` is, in a folder without links on the way."""
+        status = self._status(path)
+        if status is None:
+            return None
+        return self._root.resolve(path) if stat.S_ISLNK(status.st_mode) else path
+
+    def _status(self, path: str) -> os.stat_result | None:
+        try:
+            return os.lstat(self._base + path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
