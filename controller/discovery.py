@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dra_driver.gpu.devices import Description, describe, without_tainted
-from dra_driver.gpu.health import Finding, taint
+from dra_driver.gpu.health import Finding, LostGpus, taint
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.ownership import MigMarks, MigPlace
@@ -22,8 +22,6 @@ from dra_driver.gpu.pulse import GpuPulse, Pulse
 from dra_driver.gpu.session import Session
 from dra_driver.resource import ResourceSlice
 from dra_driver.resource.features import SliceFeatures
-
-from .lost import LostGpus
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +112,10 @@ class Discovery:
             raise self._problem
         policy = self._policy()
         description = describe(inventory, policy, owned, features)
-        lost, missed = self._lost.update(description.gpus, inventory, self._clock(), policy.health.withdraw_after)
-        gpus = taint((*description.gpus, *lost), (*self._health.findings(), *missed), features)
+        findings = self._health.findings()
+        withdraw_after = policy.health.withdraw_after
+        lost, missed = self._lost.update(description.gpus, inventory, findings, self._clock(), withdraw_after)
+        gpus = taint((*description.gpus, *lost), (*findings, *missed), features)
         if features.device_taints:
             return replace(description, gpus=gpus)
         kept = without_tainted(gpus)

@@ -4,7 +4,6 @@
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,7 +12,6 @@ from dra_driver import DRIVER_NAME, __version__
 from dra_driver.boot import boot_time
 from dra_driver.cluster import ApiClient, ConfigError, Connection, UnreachableError, load_credentials
 from dra_driver.command import (
-    InputError,
     UserError,
     end_when_a_thread_fails,
     kubeconfig_option,
@@ -27,7 +25,7 @@ from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.options import Hardware, hardware_options
 from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.pci import read_driver
-from dra_driver.gpu.policy import NodePolicy, PolicyError, PolicyFile
+from dra_driver.gpu.policy.options import PolicyOptions, policy_options
 from dra_driver.gpu.session import Session
 
 from .discovery import Discovery, Looks
@@ -38,17 +36,11 @@ log = logging.getLogger(__name__)
 _SECONDS = click.FloatRange(min=1.0)
 
 
-@click.command()
+@click.command("dra-controller")
 @click.option("--node-name", required=True, envvar="NODE_NAME", show_envvar=True, help="The Node this process runs on.")
 @kubeconfig_option
 @hardware_options
-@click.option(
-    "--policy-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="POLICY_FILE",
-    show_envvar=True,
-    help="What is wanted of which GPU: published or not, MIG, passthrough, health (YAML); read anew when it changes.",
-)
+@policy_options
 @click.option(
     "--kubelet-plugins-directory-path",
     type=click.Path(file_okay=False, path_type=Path),
@@ -57,15 +49,6 @@ _SECONDS = click.FloatRange(min=1.0)
     envvar="KUBELET_PLUGINS_DIRECTORY_PATH",
     show_envvar=True,
     help=f"Where the kubelet plugin keeps {DRIVER_NAME}, with the marks of the MIG instances that it made.",
-)
-@click.option(
-    "--additional-xids-to-ignore",
-    callback=lambda _context, _option, text: _numbers(text),
-    default="",
-    metavar="N,N…",
-    envvar="ADDITIONAL_XIDS_TO_IGNORE",
-    show_envvar=True,
-    help="XIDs that are errors of applications, beside those known as such.",
 )
 @click.option(
     "--poll-interval",
@@ -92,9 +75,8 @@ def controller(
     node_name: str,
     kubeconfig: str | None,
     hardware: Hardware,
-    policy_file: Path | None,
+    policy: PolicyOptions,
     kubelet_plugins_directory_path: Path,
-    additional_xids_to_ignore: frozenset[int],
     poll_interval: float,
     rediscover_interval: float,
     endpoint: Endpoint,
@@ -105,46 +87,34 @@ def controller(
     except (ConfigError, UnreachableError) as error:
         raise UserError(str(error)) from None
     end_when_a_thread_fails()
-    policy = policy_source(policy_file, node_name, additional_xids_to_ignore)
+    wanted = policy.on_node(node_name)
     session = Session(hardware.nvml, hardware.sys_root, dev_root=hardware.dev_root, driver_root=hardware.driver_root)
     health = HealthMonitor(session, driver_load=lambda: read_driver(hardware.sys_root).module, booted_at=boot_time())
     discovery = Discovery(
         session,
         marks=MigMarks(kubelet_plugins_directory_path / DRIVER_NAME / "mig"),
-        policy=policy,
+        policy=wanted,
         health=health,
         looks=Looks(poll=poll_interval, everything=rediscover_interval),
     )
     with contextlib.ExitStack() as stack:
+        discovery.start()  # first, since NVML takes its time
+        stack.callback(discovery.stop)
         observe = stack.enter_context(_observed(endpoint, node_name, discovery, lambda: publisher.problem))
         publisher = Publisher(
-            ApiClient(connection), node_name, discovery, observe=observe, lists=policy().list_type_attributes
+            ApiClient(connection),
+            node_name,
+            discovery,
+            observe=observe,
+            wanted=lambda: wanted().optional_features,
         )
         discovery.on_change = health.on_change = publisher.wake
         on_termination(publisher.stop)
         log.info("started", extra={"version": __version__, "node": node_name, "server": connection.server})
-        discovery.start()
         health.start()
-        stack.callback(discovery.stop)
         stack.callback(health.stop, wait=False)
         publisher.run()
     log.info("stopped")
-
-
-def policy_source(file: Path | None, node_name: str, application_xids: frozenset[int]) -> Callable[[], NodePolicy]:
-    """What gives the policy as it is at the moment. Raises InputError when it cannot be used to begin with."""
-    source: Callable[[], NodePolicy] = NodePolicy if file is None else PolicyFile(file, node_name).current
-
-    def current() -> NodePolicy:
-        policy = source()
-        xids = policy.health.application_xids | application_xids
-        return replace(policy, health=replace(policy.health, application_xids=xids))
-
-    try:
-        current()
-    except PolicyError as error:
-        raise InputError(str(error)) from None
-    return current
 
 
 @contextlib.contextmanager
@@ -163,13 +133,6 @@ def _observed(
     ready = {"hardware": lambda: discovery.problem, "slices": unpublished}
     with serving(endpoint, registry, ready=ready):
         yield PublisherMetrics(registry, node_name).observe
-
-
-def _numbers(text: str) -> frozenset[int]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isdecimal() for word in words):
-        raise click.BadParameter(f"{text!r} must be numbers, separated by commas")
-    return frozenset(map(int, words))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,7 +2,6 @@
 """The loop that keeps a node's slices in the API server equal to what the node has."""
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +31,7 @@ from dra_driver.resource.codec import Dialect, decode_slice, encode_slice
 from dra_driver.resource.features import SliceFeatures
 from dra_driver.resource.validation import slice_problems
 
+from .backoff import Backoff
 from .reconcile import Writes, plan_writes, same_content
 from .stored import StoredSlices
 
@@ -78,10 +78,13 @@ class _Target:
     node_uid: str
     node_read_at: float = field(default_factory=time.monotonic)
     features: SliceFeatures | None = None  # None until asked
+    wanted: frozenset[str] = frozenset()  # the optional ones among them that were wanted then
 
 
 class Publisher:
-    """Publishes one node's devices until stopped. `observe` is told of every attempt that changed something."""
+    """Publishes one node's devices until stopped. `observe` is told of every attempt that changed something; `wanted`
+    says which optional features (see dra_driver.cluster.features) are, at the moment.
+    """
 
     def __init__(
         self,
@@ -91,14 +94,14 @@ class Publisher:
         timing: Timing | None = None,
         observe: Callable[[Report], None] = lambda _report: None,
         *,
-        lists: bool = False,
+        wanted: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self._client = client
         self._node_name = node_name
         self._devices = devices
         self._timing = timing or Timing()
         self._observe = observe
-        self._lists = lists
+        self._wanted = wanted
         self._stopped = threading.Event()
         self._stored = StoredSlices()
         self._adopted = False
@@ -122,10 +125,7 @@ class Publisher:
     @property
     def problem(self) -> str | None:
         """Why what is published may not be what the node has; None when it is."""
-        last = self._last
-        if last is None:
-            return "nothing is published yet"
-        return last.error
+        return "nothing is published yet" if self._last is None else self._last.error
 
     def run(self) -> None:
         """Publish, and go on publishing, until `stop`."""
@@ -136,15 +136,16 @@ class Publisher:
                 self._watcher.stop()
 
     def _run(self) -> None:
-        retry = self._timing.first_retry
+        backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
         while not self._stopped.is_set():
             try:
                 self._publish(self._reach())
-                retry, pause = self._timing.first_retry, self._timing.resync
+                pause = self._timing.resync
+                backoff.reset()
             except (ApiError, NvmlError) as error:
+                pause = backoff.pause()
                 self._tell(Report(error=str(error)))
-                log.warning("not published yet: %s", error, extra={"retry_seconds": round(retry, 1)})
-                pause, retry = retry * random.uniform(0.5, 1.0), min(retry * 2, self._timing.longest_retry)  # noqa: S311
+                log.warning("not published yet: %s", error, extra={"retry_seconds": round(pause, 1)})
                 if isinstance(error, NotFoundError):
                     self._leave()  # the API version is gone, or the node is
             if self._stored.changed.wait(pause) and self._published:
@@ -190,7 +191,7 @@ class Publisher:
         def listed(values: Iterable[JSON]) -> None:
             stored.replace(map(decode, values))
             # The watch had broken off: the server may be another one now, with other gates.
-            if target.features is not None and missing_gates(target.features, lists=self._lists):
+            if target.features is not None and missing_gates(target.features, target.wanted):
                 target.features = None
 
         self._watcher = Watcher(
@@ -216,35 +217,42 @@ class Publisher:
         if not self._adopted:
             self._devices.adopt(stored.values())
             self._adopted = True
-        if target.features is None:
-            target.features = probe_features(
-                self._client, target.dialect, DRIVER_NAME, self._node_name, lists=self._lists
-            )
-            for gate in missing_gates(target.features, lists=self._lists):
-                log.warning("the API server drops what feature gate %s is for: it is off there", gate)
-        description = self._devices.describe(target.features)
-        writes = self._plan(target, description, stored)
+        features = self._features(target)
+        description = self._devices.describe(features)
+        writes = self._plan(target, description, features, stored)
         self.comparisons += 1
         if writes.creates and time.monotonic() - target.node_read_at > self._timing.settle:
             # Slices may be missing because their owner is: a Node that was deleted and made anew has another UID.
             target.node_uid, target.node_read_at = self._node_uid(), time.monotonic()
-            writes = self._plan(target, description, stored)
+            writes = self._plan(target, description, features, stored)
         if writes and not self._stopped.is_set():
             self._attempt(writes, target)
         self._published = True
         report = Report(
             description.gpus,
             description.left_out,
-            missing_gates(target.features, lists=self._lists),
+            missing_gates(target.features or features, target.wanted),
             writes=len(writes.deletes) + len(writes.updates) + len(writes.creates),
         )
         if writes or report != self._last:
             self._say_what_is_left_out(report)
             self._tell(report)
 
-    def _plan(self, target: _Target, description: Description, stored: dict[str, ResourceSlice]) -> Writes:
-        assert target.features is not None
-        desired = node_slices(self._node_name, target.node_uid, description.gpus, target.features)
+    def _features(self, target: _Target) -> SliceFeatures:
+        """What the server keeps; asked again when other optional features are wanted than before."""
+        wanted = self._wanted()
+        if target.features is None or target.wanted != wanted:
+            lists = "list_attributes" in wanted
+            target.features = probe_features(self._client, target.dialect, DRIVER_NAME, self._node_name, lists=lists)
+            target.wanted = wanted
+            for gate in missing_gates(target.features, wanted):
+                log.warning("the API server drops what feature gate %s is for: it is off there", gate)
+        return target.features
+
+    def _plan(
+        self, target: _Target, description: Description, features: SliceFeatures, stored: dict[str, ResourceSlice]
+    ) -> Writes:
+        desired = node_slices(self._node_name, target.node_uid, description.gpus, features)
         return plan_writes(keep_times(desired, stored.values()), stored)
 
     def _attempt(self, writes: Writes, target: _Target) -> None:
@@ -293,11 +301,12 @@ class Publisher:
         if same_content(sent, stored):
             return
         gone = dropped(sent, stored)
-        if not gone or target.features is None:
+        if not gone:
             raise ApiError(f"the API server stored slice {sent.metadata.name} differently from what was sent")
         for flag in sorted(gone):
             log.error("the API server drops what feature gate %s is for: publishing without it", GATES[flag])
-        target.features = without(target.features, gone)
+        if target.features is not None:  # else it is asked anyway
+            target.features = without(target.features, gone)
         self._stored.changed.set()
 
     def _say_what_is_left_out(self, report: Report) -> None:

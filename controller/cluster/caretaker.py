@@ -7,7 +7,6 @@ both believe to lead do no harm.
 """
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from dra_driver.cluster import (
 from dra_driver.cluster.events import EventRecorder, ObjectReference
 from dra_driver.resource.codec import Dialect
 
+from ..backoff import Backoff
 from .facts import ClaimFacts, SliceFacts, slice_facts
 from .leftovers import Leftover, advice, plan_cleanup
 from .metrics import Metrics
@@ -78,7 +78,7 @@ class Caretaker:
             self._trouble = None
 
     def _tidy_on_change(self, term: "_Term", changed: threading.Event, stop: threading.Event) -> None:
-        retry = self._timing.first_retry
+        backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
         pause: float | None = None
         while not stop.is_set():
             if changed.wait(pause):
@@ -86,26 +86,27 @@ class Caretaker:
             changed.clear()
             try:
                 pause = term.tidy(stop)
-                self._trouble, retry = None, self._timing.first_retry
+                self._trouble = None
+                backoff.reset()
             except ApiError as error:
-                pause, retry = self._after(error, retry)
+                pause = self._after(error, backoff)
 
     def _dialect(self, stop: threading.Event) -> Dialect | None:
         """The version of resource.k8s.io to speak, asked for until there is an answer."""
-        retry = self._timing.first_retry
+        backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
         while not stop.is_set():
             try:
                 return newest_dialect(self._client)
             except ApiError as error:
-                pause, retry = self._after(error, retry)
-                stop.wait(pause)
+                stop.wait(self._after(error, backoff))
         return None
 
-    def _after(self, error: ApiError, retry: float) -> tuple[float, float]:
-        """(pause, the next retry) after something that did not work."""
+    def _after(self, error: ApiError, backoff: Backoff) -> float:
+        """How long to wait after something that did not work."""
+        pause = backoff.pause()
         self._trouble = str(error)
-        log.warning("leftovers are not removed yet: %s", error, extra={"retry_seconds": round(retry, 1)})
-        return retry * random.uniform(0.5, 1.0), min(retry * 2, self._timing.longest_retry)  # noqa: S311 - not a secret
+        log.warning("leftovers are not removed yet: %s", error, extra={"retry_seconds": round(pause, 1)})
+        return pause
 
     @contextmanager
     def _watching(self, dialect: Dialect, stop: threading.Event) -> Iterator[tuple[View, threading.Event]]:
@@ -213,17 +214,16 @@ class _Term:
 
     def _still_left(self, leftover: Leftover) -> bool:
         """Whether slice and node are what the plan took them for, by the API server's own word."""
+        one = leftover.slice
         try:
-            value = self._client.get(self._slices, leftover.slice.name)
+            value = self._client.get(self._slices, one.name)
         except NotFoundError:
             return False
         found = slice_facts(value)
-        if found.resource_version != leftover.slice.resource_version or value["spec"].get("nodeName") != (
-            leftover.slice.node
-        ):
+        if (found.resource_version, value["spec"].get("nodeName")) != (one.resource_version, one.node):
             return False
         try:
-            node = self._client.get(NODES, leftover.slice.node or "")
+            node = self._client.get(NODES, one.node or "")
         except NotFoundError:
             return True
         return found.owner_uid is not None and found.owner_uid != node["metadata"]["uid"]

@@ -6,11 +6,9 @@ their Node, by name and UID. Only for one without such an owner has the slice it
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from dra_driver import DRIVER_NAME
-
-JSON = dict[str, Any]
+from dra_driver.cluster.client import JSON
 
 
 @dataclass(frozen=True, slots=True)

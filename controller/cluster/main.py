@@ -30,7 +30,7 @@ from .metrics import Metrics
 log = logging.getLogger(__name__)
 
 
-@click.command()
+@click.command("dra-cluster-controller")
 @kubeconfig_option
 @leader_election_options
 @click.option(

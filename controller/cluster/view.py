@@ -8,9 +8,10 @@ from typing import Generic, Protocol, TypeVar
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster import NODES, ApiClient, Kind, Watcher, claims_of, slices_of
+from dra_driver.cluster.client import JSON
 from dra_driver.resource.codec import Dialect
 
-from .facts import JSON, claim_facts, node_facts, only_allocation, only_metadata, slice_facts
+from .facts import claim_facts, node_facts, only_allocation, only_metadata, slice_facts
 
 
 class Facts(Protocol):

@@ -34,7 +34,8 @@ class Gpu:
 
     `nvlink_group` is the same for all GPUs of the node that reach each other over NVLink, None for one that reaches no
     other. `mig_switchable` says that MIG mode can be switched without a reset (Hopper and later); the profiles of
-    such a GPU are known in both modes, those of others only while the mode is on.
+    such a GPU are known in both modes, those of others only while the mode is on. `is_vgpu`: it is a vGPU that a host
+    gave to this virtual machine, and how it is split is the host's to say.
     """
 
     index: int
@@ -52,6 +53,7 @@ class Gpu:
     module_id: int | None = None
     nvlink_group: str | None = None
     fabric: Fabric | None = None
+    is_vgpu: bool = False
     mig_mode: MigMode | None = None
     mig_switchable: bool = False
     mig_profiles: tuple[MigProfile, ...] = ()

@@ -8,14 +8,14 @@ devices that exist), then what can be made: MIG devices from the first GPU on, w
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
 from .. import DRIVER_NAME
-from ..resource import CounterSet, Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice, TaintEffect
+from ..resource import CounterSet, Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
 from ..resource.features import SliceFeatures
 from ..resource.limits import COUNTER_SETS_PER_SLICE, DEVICES_PER_SLICE_WITH_EXTRAS
+from ..resource.names import object_name
 from .devices import MIG_TYPE, GpuDevices
 
 T = TypeVar("T")
@@ -25,7 +25,6 @@ Contents = tuple[tuple[CounterSet, ...], tuple[Device, ...]]
 
 _DEVICES = DEVICES_PER_SLICE_WITH_EXTRAS  # also where nothing has taints yet: one must not make a slice too large
 _EVERY_FEATURE = SliceFeatures()
-_WORST_FIRST = (TaintEffect.NO_EXECUTE, TaintEffect.NO_SCHEDULE)
 
 
 def node_slices(
@@ -33,15 +32,14 @@ def node_slices(
 ) -> tuple[ResourceSlice, ...]:
     """The slices that the node should have; at least one, so that "no devices" can be told from "no driver".
 
-    Their generation is left at 0: it depends on what was published before. Taints are cut to what the API server takes;
-    where it keeps none, call `without_tainted` before.
+    Their generation is left at 0: it depends on what was published before. What the API server takes of devices and
+    taints is for `describe`, `taint` and `without_tainted` to heed before.
     """
-    fitted = [replace(gpu, devices=tuple(_fitted(device, features) for device in gpu.devices)) for gpu in gpus]
-    contents = _beside(fitted) if features.counters_beside_devices else _apart(fitted)
+    contents = _beside(gpus) if features.counters_beside_devices else _apart(gpus)
     owner = OwnerReference("v1", "Node", node_name, node_uid, controller=True)
     return tuple(
         ResourceSlice(
-            metadata=ObjectMeta(name=f"{index:05x}-{DRIVER_NAME}-{node_name}", owner_references=(owner,)),
+            metadata=ObjectMeta(name=object_name(f"{index:05x}-{DRIVER_NAME}-{node_name}"), owner_references=(owner,)),
             driver=DRIVER_NAME,
             pool=ResourcePool(node_name, generation=0, resource_slice_count=len(contents)),
             node_name=node_name,
@@ -87,16 +85,6 @@ def _beside(gpus: Sequence[GpuDevices]) -> list[Contents]:
         if gpu.counter_set is not None
     ]
     return [*(((), chunk) for chunk in _chunks(free, _DEVICES)), *sharing] or [((), ())]
-
-
-def _fitted(device: Device, features: SliceFeatures) -> Device:
-    """The device with as many of its taints as the API server takes, the worst ones."""
-    if not device.taints:
-        return device
-    allowed = [one for one in device.taints if features.taints_without_effect or one.effect in _WORST_FIRST]
-    worst = sorted(allowed, key=lambda one: _WORST_FIRST.index(one.effect) if one.effect in _WORST_FIRST else 2)
-    kept = set(worst[: features.taints_per_device])
-    return replace(device, taints=tuple(one for one in device.taints if one in kept))
 
 
 def _chunks(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:

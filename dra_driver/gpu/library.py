@@ -105,8 +105,19 @@ class NvmlLibrary(Nvml):
         mode = self._call(pynvml.nvmlDeviceGetAddressingMode, device)
         return _ADDRESSING_MODES.get(int(mode), str(mode))
 
-    def nvlink_active(self, device: DeviceHandle, link: int) -> bool:
-        return bool(self._call(pynvml.nvmlDeviceGetNvLinkState, device, link))
+    def virtualization_mode(self, device: DeviceHandle) -> int:
+        return int(self._call(pynvml.nvmlDeviceGetVirtualizationMode, device))
+
+    def nvlinks(self, device: DeviceHandle) -> tuple[bool, ...]:
+        states: list[bool] = []
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                states.append(bool(self._call(pynvml.nvmlDeviceGetNvLinkState, device, link)))
+            except NvmlError as error:
+                if error.code not in (Return.NOT_SUPPORTED, Return.INVALID_ARGUMENT):
+                    raise
+                break  # there are no more
+        return tuple(states)
 
     def nvlink_peers(self, first: DeviceHandle, second: DeviceHandle) -> bool:
         status = self._call(pynvml.nvmlDeviceGetP2PStatus, first, second, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)

@@ -177,6 +177,18 @@ class ComputeInstance:
     device: DeviceHandle
 
 
+class VirtualizationMode(enum.IntEnum):
+    """nvmlGpuVirtualizationMode_t: VGPU is a share of a GPU that a host gives to this virtual machine, PASSTHROUGH a
+    whole one; the others are those of hosts.
+    """
+
+    NONE = 0
+    PASSTHROUGH = 1
+    VGPU = 2
+    HOST_VGPU = 3
+    HOST_VSGA = 4
+
+
 class FabricState(enum.IntEnum):
     """nvmlGpuFabricState_t."""
 
@@ -334,8 +346,12 @@ class Nvml(abc.ABC):
         """nvmlDeviceGetAddressingMode: `None`, `HMM` or `ATS`."""
 
     @abc.abstractmethod
-    def nvlink_active(self, device: DeviceHandle, link: int) -> bool:
-        """nvmlDeviceGetNvLinkState."""
+    def virtualization_mode(self, device: DeviceHandle) -> int:
+        """nvmlDeviceGetVirtualizationMode; see VirtualizationMode, a newer driver may know more."""
+
+    @abc.abstractmethod
+    def nvlinks(self, device: DeviceHandle) -> tuple[bool, ...]:
+        """nvmlDeviceGetNvLinkState of each NVLink: whether it is up. Empty for a GPU without."""
 
     @abc.abstractmethod
     def nvlink_peers(self, first: DeviceHandle, second: DeviceHandle) -> bool:

@@ -39,6 +39,10 @@ class MigMarks:
         """What is there, if anything, is not the driver's any more."""
         self._file(place).unlink(missing_ok=True)
 
+    def has(self, place: MigPlace) -> bool:
+        """Whether what is there, if anything, is the driver's. Costs one look at a file."""
+        return self._file(place).exists()
+
     def all(self) -> frozenset[MigPlace]:
         """Every marked place. A name that is no mark is passed over."""
         try:

@@ -6,6 +6,7 @@ alone. What counts as a GPU, and what as addressable memory, is as in NVIDIA's g
 """
 
 import logging
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ _NVIDIA = 0x10DE
 _GPU_CLASSES = (0x0300, 0x0302)  # VGA and 3D controllers; the lowest byte of a class is its interface
 _BARS = 6  # the lines behind these are the expansion ROM and the windows of bridges and virtual functions
 _ADDRESS_BITS, _BITS_64 = 0x06, 0x04  # of a BAR's flags
+_PAGE = 1 << 12  # sysfs has no longer texts
 _PCI_IDS = (
     "usr/share/misc/pci.ids",
     "usr/share/hwdata/pci.ids",
@@ -32,9 +34,22 @@ _PCI_IDS = (
 )
 
 
-def bound_gpus(sys_root: Path) -> tuple[tuple[str, str | None], ...]:
-    """The address and bound kernel driver of every GPU, in the order of addresses; little enough to ask often."""
-    return tuple((folder.name, _link_name(folder / "driver")) for folder in _gpu_folders(sys_root))
+class PciBus:
+    """The bus for who asks often. A node has hundreds of devices: what one of them is is read once, for as long as its
+    link in sysfs is the same, as told by the link's inode.
+    """
+
+    def __init__(self) -> None:
+        self._gpus: dict[tuple[str, int], bool] = {}
+
+    def bound_gpus(self, sys_root: Path) -> tuple[tuple[str, str | None], ...]:
+        """The address and bound kernel driver of every GPU, in the order of addresses."""
+        devices = f"{sys_root}/bus/pci/devices"
+        links = _links(devices)
+        kinds = {link: self._gpus[link] if link in self._gpus else _is_gpu(Path(devices, link[0])) for link in links}
+        self._gpus = {link: kind for link, kind in kinds.items() if kind is not None}
+        addresses = sorted((address for (address, _), kind in kinds.items() if kind), key=_place)
+        return tuple((address, _link_name(f"{devices}/{address}/driver")) for address in addresses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +58,20 @@ class KernelDriver:
     every time that it is bound; `module` is the inode of the module's folder, another one for every load.
     """
 
-    gpus: tuple[tuple[str, int | None], ...]
+    gpus: tuple[tuple[str, int], ...]
     module: int | None
     version: str | None
 
 
 def read_driver(sys_root: Path) -> KernelDriver:
     """The NVIDIA driver as it is loaded now. Takes no more than a few system calls."""
-    module, bound = sys_root / "module" / NVIDIA_DRIVER, sys_root / "bus/pci/drivers" / NVIDIA_DRIVER
-    addresses = sorted(filter(_ADDRESS.fullmatch, _names(bound)))
+    root = str(sys_root)
+    links = _links(f"{root}/bus/pci/drivers/{NVIDIA_DRIVER}")
+    module = f"{root}/module/{NVIDIA_DRIVER}"
     return KernelDriver(
-        gpus=tuple((address, _inode(bound / address)) for address in addresses),
+        gpus=tuple(sorted(link for link in links if _ADDRESS.fullmatch(link[0]))),
         module=_inode(module),
-        version=_text(module / "version"),
+        version=_text(f"{module}/version"),
     )
 
 
@@ -93,11 +109,12 @@ def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[Pci
 def _gpu_folders(sys_root: Path) -> list[Path]:
     """Where sysfs describes the GPUs, in the order of addresses, without the virtual functions of SR-IOV."""
     devices = sys_root / "bus/pci/devices"
-    folders = (devices / name for name in _names(devices))
+    folders = (devices / name for name, _ in _links(devices))
     return sorted((folder for folder in folders if _is_gpu(folder)), key=lambda folder: _place(folder.name))
 
 
-def _is_gpu(folder: Path) -> bool:
+def _is_gpu(folder: Path) -> bool | None:
+    """None when that cannot be read."""
     try:
         return (
             _number(folder / "vendor") == _NVIDIA
@@ -105,7 +122,7 @@ def _is_gpu(folder: Path) -> bool:
             and not (folder / "physfn").is_symlink()
         )
     except (OSError, ValueError):
-        return False  # unplugged while it was looked at
+        return None  # unplugged while it was looked at
 
 
 def _place(address: str) -> tuple[int, ...]:
@@ -117,31 +134,40 @@ def _number(file: Path) -> int:
     return int(file.read_text(encoding="ascii"), 0)
 
 
-def _names(folder: Path) -> list[str]:
+# What is read often is read without pathlib, which would take longer than the kernel does.
+
+
+def _links(folder: Path | str) -> list[tuple[str, int]]:
+    """(name, inode) of what is in a folder; nothing when there is none."""
     try:
-        return [path.name for path in folder.iterdir()]
+        with os.scandir(folder) as entries:
+            return [(entry.name, entry.inode()) for entry in entries]
     except OSError:
         return []
 
 
-def _inode(path: Path) -> int | None:
+def _inode(path: str) -> int | None:
     try:
-        return path.lstat().st_ino
+        return os.lstat(path).st_ino
     except OSError:
         return None
 
 
-def _text(file: Path) -> str | None:
+def _text(file: str) -> str | None:
     try:
-        return file.read_text(encoding="ascii").strip()
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _PAGE).decode("ascii").strip()
+        finally:
+            os.close(descriptor)
     except OSError:
         return None
 
 
-def _link_name(link: Path) -> str | None:
+def _link_name(link: Path | str) -> str | None:
     """The last part of what a link points to; None when there is no link."""
     try:
-        return link.readlink().name
+        return os.readlink(link).rpartition("/")[2]  # noqa: PTH115
     except OSError:
         return None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .nvml import DeviceHandle, MigMode, Nvml, NvmlError, Placement, Return
-from .pci import bound_gpus
+from .pci import PciBus
 from .profiles import supported_profiles
 from .reading import ABSENT
 
@@ -40,6 +40,7 @@ class PulseTaker:
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
+        self._bus = PciBus()
         self._handles: dict[int, DeviceHandle] = {}
         self._profiles: dict[int, tuple[int, ...]] = {}
 
@@ -47,7 +48,7 @@ class PulseTaker:
         """How it is now. Raises NvmlError when the driver as a whole fails."""
         self._nvml.driver_version()
         gpus = tuple(self._gpu(index) for index in range(self._nvml.device_count()))
-        return Pulse(generation, gpus, bound_gpus(sys_root))
+        return Pulse(generation, gpus, self._bus.bound_gpus(sys_root))
 
     def _gpu(self, index: int) -> GpuPulse:
         nvml, pulse = self._nvml, GpuPulse(index)

@@ -22,6 +22,7 @@ from .nvml import (
     Nvml,
     NvmlError,
     Return,
+    VirtualizationMode,
 )
 from .profiles import PROFILE_CONSTANTS, profile_name, whole_compute_profile
 from .topology import pci_location
@@ -100,7 +101,9 @@ class _Reader:
         location = None if address is None else pci_location(sys_root, address)
         memory, architecture = self._fact(nvml.memory_total), self._fact(nvml.architecture)
         brand = self._fact(nvml.brand)
-        switchable = mig_mode is not None and architecture is not None and _switches_without_reset(architecture)
+        is_vgpu = self._fact(nvml.virtualization_mode) == VirtualizationMode.VGPU
+        switches = architecture is not None and _switches_without_reset(architecture)
+        switchable = mig_mode is not None and switches and not is_vgpu
         split = mig_mode is not None and mig_mode.current
         infos = self._profile_infos() if split or switchable else []
         return Gpu(
@@ -118,6 +121,7 @@ class _Reader:
             addressing_mode=self._fact(nvml.addressing_mode),
             module_id=self._fact(nvml.module_id) or None,
             fabric=self._fabric(),
+            is_vgpu=is_vgpu,
             mig_mode=mig_mode,
             mig_switchable=switchable,
             mig_profiles=self._profiles(infos, memory or 0),

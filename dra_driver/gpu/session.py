@@ -8,8 +8,7 @@ when sysfs or an error says that it has become out of date. Each initialization 
 the generation; handles and event sets are void with the gateway that they came from.
 
 A process should have one session: the library of an upgraded driver is loaded only when no gateway of the process is
-left (see `loading`). While NVML is initialized, the kernel module cannot be unloaded nor a GPU be reset; `close` is
-for that.
+left (see `loading`).
 """
 
 import contextlib
@@ -32,6 +31,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_PATIENCE = 5.0
 _OUT_OF_DATE = NO_DRIVER | {Return.LIB_RM_VERSION_MISMATCH, Return.UNKNOWN}
 """What a call that concerns no GPU fails with when the driver went away or was loaded anew."""
 
@@ -55,7 +55,9 @@ class Session:
     """Keeps NVML initialized. Everything here may be called from several threads, and raises NvmlError while there is
     no driver; the next call tries again.
 
-    `make_nvml` makes a gateway, not initialized; for the roots see `read_inventory`.
+    `make_nvml` makes a gateway, not initialized; for the roots see `read_inventory`. An initialization that is out of
+    date lets nobody in any more and ends when those inside have left. A call may hang for ever, so they are given
+    `patience` (seconds), and its shutdown as long again; then the next one begins all the same.
     """
 
     def __init__(
@@ -65,13 +67,16 @@ class Session:
         *,
         dev_root: Path | None = None,
         driver_root: Path | None = None,
+        patience: float = _PATIENCE,
     ) -> None:
         self._make_nvml = make_nvml
         self._sys_root = sys_root
         self._dev_root = dev_root
         self._driver_root = driver_root
-        self._lock = threading.Lock()
+        self._patience = patience
+        self._state = threading.Condition()  # never held during a call to NVML
         self._current: _Initialization | None = None
+        self._renewing = False
         self._generation = 0
         self._uuids: dict[str, str] = {}
 
@@ -80,20 +85,23 @@ class Session:
         """How often NVML was initialized: with another number, handles and event sets of before are void."""
         return self._generation
 
-    @property
-    def nvml(self) -> Nvml:
-        """The gateway of now. It ends with the next initialization, in the midst of whatever; then it answers
-        UNINITIALIZED. What must not be interrupted goes into `use`.
-        """
-        with self.use() as nvml:
-            return nvml
+    def is_current(self, generation: int) -> bool:
+        """Whether this initialization is up to date, as far as errors and sysfs tell. Never waits for the driver."""
+        current = self._current
+        return current is not None and current.generation == generation and self._is_up_to_date(current)
+
+    def distrust(self, generation: int) -> None:
+        """A call failed in a way that says that this initialization is out of date. Never waits for the driver."""
+        with self._state:
+            if self._current is not None and self._current.generation == generation:
+                self._current.stale = True
 
     @contextlib.contextmanager
-    def use(self) -> Iterator[Nvml]:
-        """The gateway, which stays as long as anybody is inside. To be left soon: the inventory is out of date until
-        then when the set of GPUs changes.
+    def use(self, generation: int | None = None) -> Iterator[Nvml]:
+        """The gateway, which stays as long as anybody is inside. To be left soon, and not to be nested: another
+        initialization waits for it. With `generation` it is the gateway of that one or none: then NvmlError, at once.
         """
-        with self._using() as current:
+        with self._using(generation) as current:
             yield current.nvml
 
     def pulse(self) -> Pulse:
@@ -109,17 +117,12 @@ class Session:
                 current.nvml, self._sys_root, dev_root=self._dev_root, driver_root=self._driver_root
             )
         )
-        with self._lock:
+        with self._state:
             seen = {gpu.pci_address: gpu.uuid for gpu in inventory.gpus if gpu.pci_address is not None}
             there = {gpu.address for gpu in inventory.pci_gpus}
             self._uuids = {at: uuid for at, uuid in (self._uuids | seen).items() if at in there}
             failures = (self._named(failure) for failure in inventory.failures)
             return replace(inventory, failures=tuple(failures))
-
-    def close(self) -> None:
-        """Shut NVML down, also under those who use it. The next use initializes it again."""
-        with self._lock:
-            self._end()
 
     def _named(self, failure: Failure) -> Failure:
         if failure.uuid is not None or failure.pci_address is None:
@@ -148,34 +151,67 @@ class Session:
         with self._using() as current:
             return read(current)
 
+    # Who is inside
+
     @contextlib.contextmanager
-    def _using(self) -> Iterator[_Initialization]:
-        with self._lock:
-            driver = read_driver(self._sys_root)
-            current = self._current
-            if current is not None:
-                current.stale |= current.driver != driver
-                if current.stale and not current.users:
-                    self._end()
-            current = self._current or self._begin(driver)
-            current.users += 1
+    def _using(self, generation: int | None = None) -> Iterator[_Initialization]:
+        current = self._enter() if generation is None else self._enter_only(generation)
         try:
             yield current
         finally:
-            with self._lock:
+            with self._state:
                 current.users -= 1
+                self._state.notify_all()
 
-    def _begin(self, driver: KernelDriver) -> _Initialization:
+    def _enter_only(self, generation: int) -> _Initialization:
+        with self._state:
+            current = self._current
+            if current is None or current.stale or current.generation != generation:
+                raise NvmlError(Return.UNINITIALIZED, "nvmlInitWithFlags", "NVML is initialized anew")
+            current.users += 1
+            return current
+
+    def _enter(self) -> _Initialization:
+        with self._state:
+            self._state.wait_for(lambda: not self._renewing)
+            current = self._current
+            if current is not None and self._is_up_to_date(current):
+                current.users += 1
+                return current
+            self._renewing = True
+        try:
+            if current is not None:
+                self._end(current)
+            return self._begin()
+        finally:
+            with self._state:
+                self._renewing = False
+                self._state.notify_all()
+
+    def _is_up_to_date(self, current: _Initialization) -> bool:
+        return not current.stale and current.driver == read_driver(self._sys_root)
+
+    # One initialization after another, on the thread that found the last one out of date
+
+    def _end(self, current: _Initialization) -> None:
+        with self._state:
+            self._current = None
+            self._state.wait_for(lambda: not current.users, timeout=self._patience)
+        thread = threading.Thread(target=_shut_down, args=(current.nvml,), name="nvml-shutdown", daemon=True)
+        thread.start()
+        thread.join(self._patience)
+
+    def _begin(self) -> _Initialization:
+        driver = read_driver(self._sys_root)
         nvml = self._make_nvml()
         nvml.initialize()
         self._generation += 1
-        self._current = _Initialization(nvml, driver, self._generation, PulseTaker(nvml))
+        self._current = _Initialization(nvml, driver, self._generation, PulseTaker(nvml), users=1)
         return self._current
 
-    def _end(self) -> None:
-        current, self._current = self._current, None
-        if current is not None:
-            try:
-                current.nvml.shutdown()
-            except NvmlError as error:
-                log.info("NVML was shut down after its driver: %s", error)
+
+def _shut_down(nvml: Nvml) -> None:
+    try:
+        nvml.shutdown()
+    except NvmlError as error:
+        log.info("NVML was shut down after its driver: %s", error)

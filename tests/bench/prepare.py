@@ -28,7 +28,7 @@ import grpc
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster import NODES, ApiClient, ApiError, Connection, Kind, load_credentials
-from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulation import SimulatedNode, load_description
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.resource.codec import V1
 from kubeletplugin.protocol import dra_v1_pb2 as messages
@@ -68,7 +68,10 @@ class Bench:
             return subprocess.Popen(command, stdout=log, stderr=log)
 
     def start_controller(self) -> None:
-        """From exec to the first slice, and what the process holds two seconds later."""
+        """From exec to the first slice, and what the process holds two seconds later. As on a real node, the hardware
+        is there before.
+        """
+        SimulatedNode.create(self.folder / "node", load_description(self.hardware), NODE)
         began = time.perf_counter()
         process = self.start("controller.main")
         with ended(process):

@@ -2,6 +2,7 @@
 """What the node has is known again within a few looks, whatever happens to its hardware."""
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.resource import Device
+from dra_driver.resource import Device, TaintEffect
 from dra_driver.resource.features import SliceFeatures
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
@@ -45,6 +46,15 @@ class Node:
 
     def devices(self, features: SliceFeatures = EVERYTHING) -> dict[str, Device]:
         return {device.name: device for gpu in self.describe(features).gpus for device in gpu.devices}
+
+    def uuid(self, name: str) -> str:
+        """The UUID of a MIG device, once it exists; as long as it is half made there is none of that name."""
+
+        def uuid() -> str:
+            device = self.devices().get(name)
+            return "" if device is None else str(device.attributes.get("uuid", ""))
+
+        return wait_for(uuid, f"{name} to exist")
 
     def taints(self, features: SliceFeatures = EVERYTHING) -> dict[str, list[tuple[str, str]]]:
         """(key, value) of the taints of each tainted device."""
@@ -74,11 +84,12 @@ class Node:
 
     def create(self, index: int, profile: str, start: int) -> MigPlace:
         """Make a MIG instance by hand."""
-        nvml, gpu = self.session.nvml, self.gpu(index)
+        gpu = self.gpu(index)
         info = next(one for one in gpu.mig_profiles if one.name == profile)
         placement = next(one for one in info.placements if one.start == start)
-        instance = nvml.create_gpu_instance(nvml.device_by_uuid(gpu.uuid), info.info.id, placement)
-        nvml.create_compute_instance(instance, whole_compute_profile(nvml, instance, info.info.slice_count))
+        with self.session.use() as nvml:
+            instance = nvml.create_gpu_instance(nvml.device_by_uuid(gpu.uuid), info.info.id, placement)
+            nvml.create_compute_instance(instance, whole_compute_profile(nvml, instance, info.info.slice_count))
         return MigPlace(gpu.uuid, info.info.id, placement)
 
 
@@ -106,6 +117,7 @@ def looked_at(folder: Path, name: str, policy: str = "", patience: float = 0.1) 
     health.start()
     try:
         wait_for(lambda: discovery.problem is None, "the first look")
+        node.describe()  # as the publisher does: only what was published can be missed
         yield node
     finally:
         discovery.stop()
@@ -165,22 +177,47 @@ def test_a_gpu_that_is_plugged_in_is_published(node: Node) -> None:
 
 def test_a_gpu_that_vanished_is_withdrawn_after_a_while(tmp_path: Path) -> None:
     with looked_at(tmp_path, "h100x8-mixed", "health: {withdrawAfterSeconds: 0.5}") as node:
-        node.simulated.lose_gpu(SPLIT)
-        wait_for(lambda: len(of(SPLIT, set(node.taints()))) == 25, "its taints")
-        seen = node.changes
+        seen, tainted = node.changes, set[int]()
 
         def told_and_gone() -> bool:
+            """As the publisher does, which describes only when it is told to."""
             nonlocal seen
-            told, seen = node.changes > seen, node.changes
-            return told and not of(SPLIT, set(node.devices()))
+            if node.changes == seen:
+                return False
+            seen = node.changes
+            tainted.add(len(of(SPLIT, set(node.taints()))))
+            return not of(SPLIT, set(node.devices()))
 
+        node.simulated.lose_gpu(SPLIT)
         wait_for(told_and_gone, "word that its devices are to go")
+        assert 25 in tainted, "they said why before they went"
         assert len(node.devices()) == 4 + 3 * 25
 
 
+@pytest.mark.parametrize("effect", [TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE])
+def test_a_gpu_that_is_gone_has_one_taint_which_gets_no_weaker_until_it_goes(
+    tmp_path: Path, effect: TaintEffect
+) -> None:
+    """Health and the memory of what was published both know of it, each in its own time."""
+    policy = f"health: {{withdrawAfterSeconds: 0.7, effect: {effect}}}"
+    with looked_at(tmp_path, "h100x8-mixed", policy) as node:
+        node.simulated.unplug(WHOLE)
+        seen: list[list[str]] = []
+
+        def gone() -> bool:
+            device = node.devices().get(f"gpu-{WHOLE}")
+            if device is not None:
+                seen.append([taint.effect for taint in device.taints if taint.key == LOST])
+            return device is None
+
+        wait_for(gone, "the GPU to be withdrawn")
+    steps = [effects for effects, _ in itertools.groupby(seen) if effects]
+    assert steps in ([[effect]], [[TaintEffect.NO_SCHEDULE], [effect]])
+
+
 def test_mig_mode_switched_by_hand_changes_what_is_published(node: Node) -> None:
-    nvml = node.session.nvml
-    assert nvml.set_mig_mode(nvml.device_by_index(WHOLE), True) is None
+    with node.session.use() as nvml:
+        assert nvml.set_mig_mode(nvml.device_by_index(WHOLE), True) is None
     wait_for(lambda: len(of(WHOLE, set(node.devices()))) == 25, "the placements")
     assert f"gpu-{WHOLE}" not in node.devices()
     assert not node.taints()
@@ -189,7 +226,7 @@ def test_mig_mode_switched_by_hand_changes_what_is_published(node: Node) -> None
 def test_a_mig_instance_made_by_hand_becomes_a_static_device(node: Node) -> None:
     node.create(SPLIT, "3g.40gb", 4)
     name = f"gpu-{SPLIT}-mig-3g40gb-9-4"
-    wait_for(lambda: "uuid" in node.devices()[name].attributes, "the device to exist")
+    node.uuid(name)
     assert not node.devices()[name].consumes_counters
     assert f"gpu-{SPLIT}-mig-7g80gb-0-0" not in node.devices(), "what overlaps is withheld"
     assert f"gpu-{SPLIT}-mig-3g40gb-9-0" in node.devices()
@@ -252,8 +289,7 @@ def test_the_policy_is_read_anew_when_it_changes(node: Node) -> None:
 def test_an_xid_taints_the_instance_that_it_is_about_and_what_overlaps(node: Node) -> None:
     node.create(SPLIT, "1g.10gb", 6)
     name = f"gpu-{SPLIT}-mig-1g10gb-19-6"
-    uuid = str(wait_for(lambda: node.devices()[name].attributes.get("uuid"), "the device to exist"))
-    taints = node.tainted_by_xid(uuid, 94)
+    taints = node.tainted_by_xid(node.uuid(name), 94)
     assert taints == {name: [("gpu.nvidia.com/xid", "94")]}
 
 

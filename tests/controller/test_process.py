@@ -131,6 +131,20 @@ def test_changes_of_the_hardware_and_the_policy_are_published_and_counted(
         assert urllib3.request("GET", f"http://127.0.0.1:{port[1]}/readyz").status == 200
 
 
+def test_no_text_in_the_policy_file_ends_it(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
+    name, policy = node_with_slices(client), tmp_path / "policy.yaml"
+    policy.touch()
+    arguments = ("--node-name", name, "--kubeconfig", str(kubeconfig), "--simulated-node", "h100x8")
+    texts = ["mig: !!int foo", "x: 2024-99-01", "[" * 30_000, "health: {withdrawAfterSeconds: " + "9" * 400 + "}"]
+    with running(tmp_path, *arguments, f"--policy-file={policy}", "--poll-interval=1") as process:
+        wait_for(lambda: client.list(SLICES, field_selector=f"spec.nodeName={name}").items, "slices")
+        for number, text in enumerate(texts, start=1):
+            policy.write_text(text)
+            wait_for(lambda: log_of(tmp_path).count("the policy stays as it was") == number, "a complaint")  # noqa: B023
+        assert process.poll() is None
+    assert "Traceback" not in log_of(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -2,6 +2,7 @@
 """A node's slices in a real API, kept as they should be whatever others do to them."""
 
 import contextlib
+import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from controller.publisher import Report
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster import NODES, ApiClient, Connection, load_credentials
+from dra_driver.cluster.features import GATES
 from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Return
@@ -33,6 +36,7 @@ class Hardware:
         self.inventory = inventory
         self.error: NvmlError | None = None
         self.looks = 0
+        self.features = SliceFeatures()
         self.adopted: list[str] = []
 
     def adopt(self, slices: Iterable[ResourceSlice]) -> None:
@@ -40,6 +44,7 @@ class Hardware:
 
     def describe(self, features: SliceFeatures) -> Description:
         self.looks += 1
+        self.features = features
         if self.error is not None:
             raise self.error
         return describe(self.inventory, features=features)
@@ -137,6 +142,18 @@ def test_a_restart_writes_nothing(client: ApiClient, node: str, hardware: Hardwa
     looks = hardware.looks
     with publishing(client, node, hardware):
         wait_for(lambda: hardware.looks >= looks + 3, "the second publisher to look at the hardware repeatedly")
+    assert versions(slices_of_node(client, node)) == before
+
+
+def test_slices_of_a_node_with_the_longest_name_are_known_again(client: ApiClient, hardware: Hardware) -> None:
+    name = ".".join((*(letter * 60 for letter in "abc"), uuid.uuid4().hex, "d" * 37))
+    assert len(name) == 253
+    node = make_cluster_node(client, name)
+    with publishing(client, node, hardware):
+        before = versions(published(client, node))
+    hardware.looks = 0
+    with publishing(client, node, hardware):
+        wait_for(lambda: hardware.looks >= 3, "the second publisher to look at the hardware repeatedly")
     assert versions(slices_of_node(client, node)) == before
 
 
@@ -317,6 +334,34 @@ def test_a_server_that_drops_counters_gets_no_mig_devices(tmp_path: Path, hardwa
                 lambda: device_names(complete_pool(client, node)) == {f"gpu-{index}" for index in range(4)},
                 "the whole GPUs alone",
             )
+
+
+@pytest.mark.parametrize(
+    ("flag", "kept"), [("list_attributes", True), ("list_attributes", False), ("binding_conditions", False)]
+)
+def test_a_server_is_asked_about_an_optional_feature_while_it_is_wanted(
+    tmp_path: Path, hardware: Hardware, flag: str, kept: bool
+) -> None:
+    wanted = threading.Event()
+    reports: list[Report] = []
+
+    def optional() -> frozenset[str]:
+        return frozenset((flag,)) if wanted.is_set() else frozenset()
+
+    with (
+        ApiServer(ApiServerOptions(minor=37, gates={GATES[flag]: kept})) as server,
+        client_of(server, tmp_path) as client,
+        publishing(client, make_cluster_node(client), hardware, reports.append, optional),
+    ):
+        wait_for(lambda: reports, "slices")
+        assert (getattr(hardware.features, flag), reports[-1].missing_gates) == (False, ())
+        wanted.set()
+        if kept:
+            wait_for(lambda: getattr(hardware.features, flag), "the feature")
+        else:
+            wait_for(lambda: reports[-1].missing_gates == (GATES[flag],), "word of the gate")
+        wanted.clear()
+        wait_for(lambda: not (getattr(hardware.features, flag) or reports[-1].missing_gates), "it to be forgotten")
 
 
 @pytest.mark.parametrize(("minor", "version"), [(32, "v1beta1"), (33, "v1beta2")])

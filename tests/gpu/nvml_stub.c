@@ -232,9 +232,16 @@ int nvmlDeviceGetAddressingMode(gpu_t *gpu, addressing_mode_t *mode) {
 }
 #endif
 
+int nvmlDeviceGetVirtualizationMode(gpu_t *gpu, u32 *mode) {
+    REQUIRE_GPU(gpu);
+    *mode = gpu->index == 2 ? 9 : 1;
+    return SUCCESS;
+}
+
 int nvmlDeviceGetNvLinkState(gpu_t *gpu, u32 link, u32 *active) {
     REQUIRE_GPU(gpu);
-    if (link >= 18) return INVALID_ARGUMENT;
+    if (gpu->index == 2) return NOT_SUPPORTED;
+    if (link >= 12) return INVALID_ARGUMENT;
     *active = link != 3;
     return SUCCESS;
 }

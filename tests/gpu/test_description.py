@@ -22,6 +22,7 @@ from dra_driver.gpu.simulation.description import (
 )
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.gpu.simulation.models import boards
+from tests.support.hostile import HOSTILE
 
 VERSIONS = 'driverVersion: 570.158.01\ncudaVersion: "12.8"\n'
 H100 = "model: H100-SXM5-80GB"
@@ -29,14 +30,13 @@ H100 = "model: H100-SXM5-80GB"
 MISTAKES = {
     "": "driverVersion: is required",
     "- a": "must be an object, not a list",
-    "{": "while parsing a flow",
     "driverVersion: 570.158.01\ncudaVersion: 12.8": "cudaVersion: must be a string, not a number",
     'driverVersion: 570.158.01\ncudaVersion: "12"': "cudaVersion: '12' is not a dotted number such as 12.8",
     'driverVersion: ../570.1\ncudaVersion: "12.8"': "driverVersion: '../570.1' is not a dotted number",
     VERSIONS + "gpu: []": "gpu: unknown field; did you mean 'gpus'?",
     VERSIONS + "gpus: [{}]": "gpus[0].model: is required",
     VERSIONS + "gpus: [{model: V100}]": "gpus[0].model: 'V100' is not simulated (there are A100-SXM4-40GB, ",
-    VERSIONS + f"gpus: [{{{H100}, count: 0}}]": "gpus[0].count: must be at least 1, not 0",
+    VERSIONS + f"gpus: [{{{H100}, count: 0}}]": "gpus[0].count: must be from 1 to 240, not 0",
     VERSIONS + f"gpus: [{{{H100}, numaNodes: [0, 1]}}]": "gpus[0].numaNodes: must have one entry a GPU (1), has 2",
     VERSIONS + f"gpus: [{{{H100}, numaNodes: ['0']}}]": "gpus[0].numaNodes: must be a list of int",
     VERSIONS + f"gpus: [{{{H100}, pciAddresses: ['1b:00.0']}}]": "gpus[0].pciAddresses: '1b:00.0' is not of the form",
@@ -65,7 +65,7 @@ MISTAKES = {
     VERSIONS + "faults: [{code: IN_USE}]": "faults[0].call: is required",
     VERSIONS + "faults: [{call: nvmlShutdown, code: BUSY}]": "faults[0].code: 'BUSY' is no NVML return code (they are ",
     VERSIONS + "faults: [{call: nvmlShutdown, seconds: -1}]": "faults[0].seconds: must be a number of seconds up to",
-    VERSIONS + "faults: [{call: nvmlShutdown, seconds: .inf}]": "faults[0].seconds: must be a number of seconds up to",
+    VERSIONS + f"gpus: [{{{H100}, count: 200}}, {{{H100}, count: 41}}]": "gpus: a node has at most 240, not 241",
     VERSIONS + "faults: [{call: nvmlShutdown, times: -1}]": "faults[0].times: must not be negative: -1",
 }
 
@@ -75,6 +75,16 @@ def test_a_mistake_is_answered_with_its_place(text: str, error: str) -> None:
     with pytest.raises(DescriptionError) as raised:
         parse_description(text, "my-node.yaml")
     assert str(raised.value).startswith(f"simulated node my-node.yaml: {error}")
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_a_text_that_is_no_description_is_answered_with_its_place(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_bytes(content)
+    with pytest.raises(DescriptionError) as raised:
+        load_description(str(path))
+    assert str(raised.value).startswith(f"simulated node {path}:")
+    assert "\n" not in str(raised.value)
 
 
 def test_an_unknown_name_is_answered_with_those_there_are() -> None:
@@ -157,8 +167,9 @@ def nodes(draw: st.DrawFn) -> NodeDescription:
         if mig and draw(st.booleans()):
             profile = draw(st.sampled_from(board.profiles))
             instances = (InstanceDescription(profile.info.name, draw(st.sampled_from(profile.placements)).start),)
+        vgpu = draw(st.booleans())
         address = f"{domains[index]:04x}:{index:02x}:00.0"
-        gpus.append(GpuDescription(board, address, draw(st.integers(-1, 3)), "pci0000:15", minor, mig, instances))
+        gpus.append(GpuDescription(board, address, draw(st.integers(-1, 3)), "pci0000:15", minor, mig, instances, vgpu))
     fabric = draw(st.none() | st.builds(FabricDescription, st.uuids().map(str), st.integers(0, 9)))
     return NodeDescription("570.158.01", "12.8", tuple(gpus), fabric, tuple(draw(st.lists(faults, max_size=2))))
 

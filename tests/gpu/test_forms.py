@@ -5,7 +5,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from dra_driver.gpu.devices import Description, Reason, describe, device_targets, without_tainted
+from dra_driver.gpu.devices import (
+    AVAILABLE,
+    UNAVAILABLE,
+    Description,
+    Reason,
+    describe,
+    device_targets,
+    without_tainted,
+)
 from dra_driver.gpu.inventory import Failure, Gpu, Inventory, MigInstance, MigProfile, PciGpu
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import GpuInstanceProfile, MigMode, Placement
@@ -14,6 +22,7 @@ from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, Shares
 from dra_driver.gpu.simulation.models import boards
 from dra_driver.resource import AttributeList, DeviceTaint, Quantity, TaintEffect
 from dra_driver.resource.features import SliceFeatures
+from dra_driver.resource.validation import slice_problems
 from tests.support.allocating import NodeClaims
 from tests.support.nodes import board_gpu, on_bus
 
@@ -162,6 +171,20 @@ CASES = {
     "passthrough, static, a claim's instance is left": Case(
         holding(ON, SMALL), [], STATIC, passthrough=True, owned=claimed(SMALL), left_out=[Reason.FOREIGN_INSTANCE]
     ),
+    "a vGPU, off": Case(replace(OFF, is_vgpu=True, mig_switchable=False), ["whole"]),
+    "a vGPU, off, dynamic": Case(
+        replace(OFF, is_vgpu=True, mig_switchable=False), ["whole"], DYNAMIC, left_out=[Reason.VGPU]
+    ),
+    "a vGPU that its host did not split": Case(replace(ON, is_vgpu=True), [], left_out=[Reason.VGPU]),
+    "a vGPU that its host split": Case(
+        holding(replace(ON, is_vgpu=True), SMALL), ["existing 1g.40gb at 0"], DYNAMIC, left_out=[Reason.VGPU]
+    ),
+    "a vGPU that its host split, static": Case(
+        holding(replace(ON, is_vgpu=True), SMALL), ["existing 1g.40gb at 0"], STATIC
+    ),
+    "a vGPU of a kind without MIG, dynamic": Case(
+        replace(OFF, is_vgpu=True, mig_switchable=False, mig_mode=None), ["whole"], DYNAMIC
+    ),
     "no counters, off": Case(OFF, ["whole"], features=NO_COUNTERS),
     "no counters, on": Case(ON, [], features=NO_COUNTERS, left_out=[Reason.NO_PARTITIONABLE_DEVICES]),
     "no counters, dynamic, off": Case(
@@ -269,6 +292,41 @@ def test_a_gpu_that_nvml_does_not_see_is_at_most_a_vfio_device(
     if offers:
         (gpu,) = description.gpus
         assert (gpu.key, gpu.gpu, gpu.counter_set) == (pci.address, None, None)
+
+
+WAITING = NodePolicy((GpuRule(mig=MigPolicy.DYNAMIC, passthrough=True, binding_conditions=True),))
+EVERY_FORM = Inventory(
+    "570.158.01",
+    12080,
+    (OFF, replace(holding(ON, SMALL), uuid="GPU-1", index=1, minor=1, pci_address="0000:11:00.0")),
+    pci_gpus=(on_bus(OFF), replace(on_bus(OFF, "vfio-pci"), address="0000:18:00.0", position=2)),
+)
+
+
+def test_the_scheduler_waits_for_the_plugin_with_every_form_where_that_is_wanted() -> None:
+    description = describe(EVERY_FORM, WAITING)
+    assert {"whole", "vfio", "1g.40gb at 0", "existing 1g.40gb at 0"} <= set(offered(description))
+    assert [gpu.gpu is None for gpu in description.gpus] == [False, False, True]
+    found = {
+        (one.binding_conditions, one.binding_failure_conditions) for gpu in description.gpus for one in gpu.devices
+    }
+    assert found == {((AVAILABLE,), (UNAVAILABLE,))}
+    slices = node_slices("node-a", "uid", description.gpus)
+    assert [str(problem) for one in slices for problem in slice_problems(one)] == []
+
+
+def test_it_waits_for_nothing_where_that_is_not_wanted() -> None:
+    policy = replace(WAITING, rules=(*WAITING.rules, GpuRule(indexes=(0,), binding_conditions=False)))
+    whole, *others = describe(EVERY_FORM, policy).gpus
+    assert [any(one.binding_conditions for one in gpu.devices) for gpu in (whole, *others)] == [False, True, True]
+
+
+def test_a_server_without_binding_conditions_gets_none_and_it_is_said_for_each_gpu() -> None:
+    description = describe(EVERY_FORM, WAITING, features=SliceFeatures(binding_conditions=False))
+    without = describe(EVERY_FORM, replace(WAITING, rules=(replace(WAITING.rules[0], binding_conditions=None),)))
+    assert description.gpus == without.gpus
+    said = [one.subject for one in description.left_out if one.reason is Reason.NO_BINDING_CONDITIONS]
+    assert said == [gpu.key for gpu in description.gpus]
 
 
 def test_a_failed_gpu_is_reported_once_although_the_bus_shows_it() -> None:

@@ -77,14 +77,13 @@ def test_a_gpu_tells_what_it_is(tmp_path: Path) -> None:
     assert nvml.addressing_mode(gpu) == "HMM"
     assert nvml.mig_mode(gpu) == MigMode(False, False)
     assert nvml.compute_processes(gpu) == ()
-    assert nvml.nvlink_active(gpu, 17)
+    assert nvml.nvlinks(gpu) == (True,) * 18
     assert nvml.fabric(gpu) == Fabric(FabricState.NOT_SUPPORTED)
 
 
-def test_links_that_are_not_there(tmp_path: Path) -> None:
-    hopper, pcie = make_node(tmp_path / "a", "h100x8").nvml, make_node(tmp_path / "b", "a30x4").nvml
-    assert refusal(hopper.nvlink_active, hopper.device_by_index(0), 18) is Return.INVALID_ARGUMENT
-    assert refusal(pcie.nvlink_active, pcie.device_by_index(0), 0) is Return.NOT_SUPPORTED
+def test_a_gpu_on_a_card_of_its_own_has_no_links(tmp_path: Path) -> None:
+    nvml = make_node(tmp_path, "a30x4").nvml
+    assert nvml.nvlinks(nvml.device_by_index(0)) == ()
 
 
 def test_gpus_of_a_fabric_have_registered(tmp_path: Path) -> None:

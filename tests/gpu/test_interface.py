@@ -7,7 +7,16 @@ import pynvml
 import pytest
 
 from dra_driver.gpu.library import NvmlLibrary
-from dra_driver.gpu.nvml import Architecture, EventType, FabricState, Nvml, Pci, RecoveryAction, Return
+from dra_driver.gpu.nvml import (
+    Architecture,
+    EventType,
+    FabricState,
+    Nvml,
+    Pci,
+    RecoveryAction,
+    Return,
+    VirtualizationMode,
+)
 from dra_driver.gpu.profiles import COMPUTE_PROFILE_CONSTANTS, PROFILE_CONSTANTS
 from dra_driver.gpu.simulation import SimulatedNvml
 
@@ -57,6 +66,11 @@ def test_architectures_are_nvmls(architecture: Architecture) -> None:
 @pytest.mark.parametrize("state", FabricState)
 def test_fabric_states_are_nvmls(state: FabricState) -> None:
     assert getattr(pynvml, f"NVML_GPU_FABRIC_STATE_{state.name}") == state
+
+
+@pytest.mark.parametrize("mode", VirtualizationMode)
+def test_virtualization_modes_are_nvmls(mode: VirtualizationMode) -> None:
+    assert getattr(pynvml, f"NVML_GPU_VIRTUALIZATION_MODE_{mode.name}") == mode
 
 
 @pytest.mark.parametrize("action", RecoveryAction)

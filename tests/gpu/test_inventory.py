@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver.gpu.devices import describe
 from dra_driver.gpu.inventory import (
     Failure,
     Gpu,
@@ -24,12 +25,14 @@ from dra_driver.gpu.nvml import (
     NvmlError,
     Placement,
     Return,
+    VirtualizationMode,
 )
+from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
 from dra_driver.gpu.reading import architecture_name, brand_name
 from dra_driver.gpu.simulation import SimulatedNvml
 from dra_driver.gpu.simulation.board import COMPUTE_PROFILES
 from dra_driver.gpu.simulation.faults import Fault
-from tests.gpu.calls import make_instance
+from tests.gpu.calls import make_instance, refusal
 from tests.support.nodes import TestNode, make_node
 
 VERSIONS = 'driverVersion: 570.158.01\ncudaVersion: "12.8"\n'
@@ -293,6 +296,53 @@ def test_a_fact_that_the_gpu_or_driver_does_not_know_is_no_problem(
 ) -> None:
     gpu = read(faulty(tmp_path, "a30x4", Fault(call, gpu=1, code=code))).gpus[1]
     assert (getattr(gpu, fact), gpu.problems) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("code", "problems"),
+    [(Return.NOT_SUPPORTED, 0), (Return.FUNCTION_NOT_FOUND, 0), (Return.UNKNOWN, 1)],
+)
+def test_a_gpu_whose_virtualization_mode_cannot_be_had_is_taken_for_a_real_one(
+    tmp_path: Path, code: Return, problems: int
+) -> None:
+    gpu = read(faulty(tmp_path, "h100x8", Fault("nvmlDeviceGetVirtualizationMode", gpu=1, code=code))).gpus[1]
+    assert (gpu.is_vgpu, gpu.mig_switchable, len(gpu.problems)) == (False, True, problems)
+
+
+VGPUS = """
+driverVersion: 570.158.01
+cudaVersion: "12.8"
+gpus:
+- {model: H100-SXM5-80GB}
+- {model: H100-SXM5-80GB, vgpu: true}
+- {model: H100-SXM5-80GB, vgpu: true, mig: true, instances: [{profile: 1g.10gb, start: 2}]}
+"""
+
+
+def test_a_vgpu_is_published_as_its_host_made_it(tmp_path: Path) -> None:
+    (tmp_path / "node.yaml").write_text(VGPUS, encoding="utf-8")
+    node = make_node(tmp_path / "node", str(tmp_path / "node.yaml"))
+    inventory = read(node)
+    assert [(gpu.is_vgpu, gpu.mig_switchable) for gpu in inventory.gpus] == [
+        (False, True),
+        (True, False),
+        (True, False),
+    ]
+    real, whole, split = describe(inventory, NodePolicy((GpuRule(mig=MigPolicy.DYNAMIC),))).gpus
+    assert len(real.devices) > 2
+    assert [one.name for one in (*whole.devices, *split.devices)] == ["gpu-1", "gpu-2-mig-1g10gb-19-2"]
+
+
+@pytest.mark.parametrize("index", [1, 2])
+def test_a_virtual_machine_cannot_split_its_vgpu(tmp_path: Path, index: int) -> None:
+    (tmp_path / "node.yaml").write_text(VGPUS, encoding="utf-8")
+    nvml = make_node(tmp_path / "node", str(tmp_path / "node.yaml")).nvml
+    gpu = nvml.device_by_index(index)
+    assert nvml.virtualization_mode(gpu) == VirtualizationMode.VGPU
+    assert refusal(nvml.set_mig_mode, gpu, True) is Return.NOT_SUPPORTED
+    assert refusal(nvml.create_gpu_instance, gpu, 19, Placement(0, 1)) is Return.NOT_SUPPORTED
+    for instance in nvml.gpu_instances(gpu, 19) if nvml.mig_mode(gpu).current else ():
+        assert refusal(nvml.destroy_gpu_instance, instance) is Return.NOT_SUPPORTED
 
 
 def test_a_gpu_that_cannot_be_split_has_no_mode(tmp_path: Path) -> None:

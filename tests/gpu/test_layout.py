@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a node's devices are laid out in slices."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
 from dra_driver.gpu.simulation import shipped_nodes
 from dra_driver.gpu.simulation.models import BoardModel, boards
-from dra_driver.resource import DeviceTaint, ResourceSlice, TaintEffect
+from dra_driver.resource import ResourceSlice
 from dra_driver.resource.codec import V1, decode_slice, encode_slice
 from dra_driver.resource.features import SliceFeatures
+from dra_driver.resource.names import is_subdomain
 from dra_driver.resource.validation import slice_problems
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.apiserver import SLICES, connect
@@ -92,6 +93,28 @@ def test_names_keep_the_order_and_belong_to_the_node(tmp_path: Path) -> None:
     assert {one.pool.resource_slice_count for one in slices} == {len(slices)}
 
 
+LONG = [
+    "a" * 232,
+    "a" * 233,
+    "a" * 232 + "b",
+    *(f"{'a' * 200}{'.' * dot}{'b' * (52 - dot)}" for dot in (0, 1)),
+    *(f"{'a' * length}.{'b' * 30}" for length in range(212, 220)),
+]
+
+
+@pytest.mark.parametrize("node", LONG, ids=range(len(LONG)))
+def test_whatever_the_node_is_called_names_are_those_of_objects_in_order(node: str) -> None:
+    made = [one.metadata.name for one in node_slices(node, "uid", one_of_each())]
+    assert all(is_subdomain(name) for name in made)
+    assert made == sorted(set(made))
+    assert made == [one.metadata.name for one in node_slices(node, "another", one_of_each())]
+
+
+def test_nodes_have_slices_of_their_own_however_alike_their_names_are() -> None:
+    made = [one.metadata.name for node in LONG for one in node_slices(node, "uid", one_of_each())]
+    assert len(made) == len(set(made))
+
+
 def test_more_than_eight_counter_sets_go_into_two_slices(tmp_path: Path) -> None:
     description = tmp_path / "sixteen.yaml"
     description.write_text(SIXTEEN_GPUS)
@@ -129,21 +152,3 @@ def test_api_servers_old_and_new_keep_all_of_it(model: BoardModel, release: Rele
         sent = replace(one, pool=replace(one.pool, generation=1))
         answer = decode_slice(client.create(SLICES, encode_slice(sent, V1), dry_run=True), V1, strict=False)
         assert (answer.devices, answer.shared_counters) == (sent.devices, sent.shared_counters)
-
-
-def test_taints_are_cut_to_what_the_api_server_takes() -> None:
-    taints = (
-        DeviceTaint("gpu.nvidia.com/unmonitored", TaintEffect.NONE),
-        *(DeviceTaint(f"gpu.nvidia.com/{index}", TaintEffect.NO_SCHEDULE) for index in range(4)),
-        DeviceTaint("gpu.nvidia.com/lost", TaintEffect.NO_EXECUTE),
-    )
-    (gpu,) = describe(board_inventory(H100, 1)).gpus
-    tainted = replace(gpu, devices=tuple(replace(device, taints=taints) for device in gpu.devices))
-
-    def kept(features: SliceFeatures) -> Sequence[str]:
-        (one,) = node_slices("node-a", "uid", (tainted,), features)
-        return [taint.key.removeprefix("gpu.nvidia.com/") for taint in one.devices[0].taints]
-
-    assert kept(SliceFeatures()) == ["unmonitored", "0", "1", "2", "3", "lost"]
-    assert kept(OLD) == ["0", "1", "2", "lost"]
-    assert kept(SliceFeatures(device_taints=False)) == []

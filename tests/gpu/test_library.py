@@ -22,6 +22,7 @@ from dra_driver.gpu.nvml import (
     RecoveryAction,
     RemappedRows,
     Return,
+    VirtualizationMode,
 )
 from dra_driver.gpu.profiles import supported_profiles
 from tests.gpu.stub import Session, build, failure, needs_compiler, process
@@ -76,7 +77,8 @@ def facts(nvml: NvmlLibrary) -> dict[str, object]:
         "pci": nvml.pci(gpu),
         "module": nvml.module_id(gpu),
         "addressing": nvml.addressing_mode(gpu),
-        "links": [nvml.nvlink_active(gpu, link) for link in (0, 3)],
+        "virtualization": [nvml.virtualization_mode(nvml.device_by_index(index)) for index in (0, 2)],
+        "links": [nvml.nvlinks(nvml.device_by_index(index)) for index in (0, 2)],
         "fabric": nvml.fabric(gpu),
         "processes": nvml.compute_processes(gpu),
     }
@@ -96,7 +98,8 @@ def test_facts_of_a_gpu(driver: Session) -> None:
         "pci": Pci(0x10, 0x3B, 0x1C, 0x233010DE, 0x16C110DE),
         "module": 7,
         "addressing": "ATS",
-        "links": [True, False],
+        "virtualization": [VirtualizationMode.PASSTHROUGH, 9],
+        "links": [(True, True, True, False, *[True] * 8), ()],
         "fabric": Fabric(FabricState.COMPLETED, "10111213-1415-1617-1819-1a1b1c1d1e1f", 5, 0, 1),
         "processes": (41, 42),
     }
@@ -127,7 +130,7 @@ def errors(nvml: NvmlLibrary) -> list[object]:
         failure(nvml.mig_mode, new),
         failure(nvml.fabric, new),
         failure(nvml.device_by_index, 3),
-        failure(nvml.nvlink_active, new, 18),
+        failure(nvml.nvlinks, lost),
         failure(nvml.gpu_instance_profile, nvml.device_by_index(0), 2),
         failure(nvml.gpu_instance_profile, nvml.device_by_index(0), 18),
     ]
@@ -143,7 +146,7 @@ def test_errors_have_their_code_and_the_name_of_the_call(driver: Session) -> Non
         (Return.NOT_SUPPORTED, "nvmlDeviceGetMigMode: NOT_SUPPORTED"),
         (Return.UNKNOWN, "nvmlDeviceGetGpuFabricInfoV: UNKNOWN (state 9)"),
         (Return.INVALID_ARGUMENT, "nvmlDeviceGetHandleByIndex: INVALID_ARGUMENT"),
-        (Return.INVALID_ARGUMENT, "nvmlDeviceGetNvLinkState: INVALID_ARGUMENT"),
+        (Return.GPU_IS_LOST, "nvmlDeviceGetNvLinkState: GPU_IS_LOST"),
         (Return.NOT_SUPPORTED, "nvmlDeviceGetGpuInstanceProfileInfo: NOT_SUPPORTED"),
         (Return.INVALID_ARGUMENT, "nvmlDeviceGetGpuInstanceProfileInfo: INVALID_ARGUMENT"),
     ]

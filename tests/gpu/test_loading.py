@@ -123,8 +123,7 @@ def renewed(root: Path, new: str) -> list[object]:
     held = NvmlSession(lambda: NvmlLibrary(root), root / "no-sysfs")
     seen: list[object] = [held.inventory().driver_version]
     _replace_library(root, Path(new))
-    seen += [held.inventory().driver_version, held.generation, held.nvml.device_count()]
-    held.close()
+    seen += [held.inventory().driver_version, held.generation, len(held.pulse().gpus)]
     return seen
 
 

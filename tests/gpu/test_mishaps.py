@@ -275,7 +275,7 @@ def test_nvlinks_that_are_down_reach_nobody(tmp_path: Path) -> None:
     nvml = node.nvml
     gpus = [nvml.device_by_index(index) for index in range(3)]
     node.node.set_nvlinks(0, up=False)
-    assert [nvml.nvlink_active(gpus[0], link) for link in range(18)] == [False] * 18
+    assert nvml.nvlinks(gpus[0]) == (False,) * 18
     assert [nvml.nvlink_peers(*pair) for pair in ((gpus[0], gpus[1]), (gpus[1], gpus[2]))] == [False, True]
     node.node.set_nvlinks(0, up=True)
     assert nvml.nvlink_peers(gpus[1], gpus[0])
@@ -285,7 +285,7 @@ def test_split_gpus_have_no_peers(split: TestNode) -> None:
     nvml = split.nvml
     assert nvml.set_mig_mode(nvml.device_by_index(0), False) is None
     assert not nvml.nvlink_peers(nvml.device_by_index(0), nvml.device_by_index(1))
-    assert nvml.nvlink_active(nvml.device_by_index(0), 0)
+    assert all(nvml.nvlinks(nvml.device_by_index(0)))
 
 
 FABRIC_NODE = FAULTY_NODE + "fabric: {clusterUUID: 5a1f6c1e, clique: 3}\n"
@@ -326,7 +326,7 @@ def test_a_reset_repairs_what_a_reset_can(tmp_path: Path, action: RecoveryAction
     assert nvml.remapped_rows(gpu) == RemappedRows(3, 2, pending=False, failed=True)
     resets = (RecoveryAction.GPU_RESET, RecoveryAction.DRAIN_P2P, RecoveryAction.DRAIN_AND_RESET)
     assert nvml.recovery_action(gpu) is (RecoveryAction.NONE if action in resets else action)
-    assert nvml.nvlink_active(gpu, 0)
+    assert all(nvml.nvlinks(gpu))
     assert nvml.fabric(gpu).state is FabricState.NOT_SUPPORTED
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.facts import PciGpu
-from dra_driver.gpu.pci import KernelDriver, bound_gpus, read_driver, read_pci_gpus
+from dra_driver.gpu.pci import KernelDriver, PciBus, read_driver, read_pci_gpus
 from tests.support.nodes import make_node
 
 GIB = 1 << 30
@@ -132,11 +132,26 @@ def test_gpus_are_in_the_order_of_their_addresses(tmp_path: Path) -> None:
     for address in reversed(addresses):
         device(tmp_path, address, driver="vfio-pci")
     assert [(gpu.position, gpu.address) for gpu in read_pci_gpus(tmp_path)] == list(enumerate(addresses))
-    assert bound_gpus(tmp_path) == tuple((address, "vfio-pci") for address in addresses)
+    assert PciBus().bound_gpus(tmp_path) == tuple((address, "vfio-pci") for address in addresses)
+
+
+def test_who_asks_again_hears_of_what_came_and_went(tmp_path: Path) -> None:
+    """Only what a device is, which cannot change while it is there, is remembered."""
+    bus = PciBus()
+    first = device(tmp_path, driver="nvidia")
+    half = device(tmp_path, "0000:3c:00.0", vendor=None)
+    device(tmp_path, "0000:3d:00.0", vendor="0x8086\n")
+    assert bus.bound_gpus(tmp_path) == ((ONE, "nvidia"),)
+    (first / "driver").unlink()
+    (half / "vendor").write_text(FILES["vendor"])
+    assert bus.bound_gpus(tmp_path) == ((ONE, None), ("0000:3c:00.0", None))
+    (tmp_path / "bus/pci/devices" / ONE).unlink()
+    device(tmp_path, "0000:3e:00.0", driver="vfio-pci")
+    assert bus.bound_gpus(tmp_path) == (("0000:3c:00.0", None), ("0000:3e:00.0", "vfio-pci"))
 
 
 def test_without_a_pci_bus_there_are_none(tmp_path: Path) -> None:
-    assert (read_pci_gpus(tmp_path), bound_gpus(tmp_path)) == ((), ())
+    assert (read_pci_gpus(tmp_path), PciBus().bound_gpus(tmp_path)) == ((), ())
 
 
 def lines(*regions: tuple[int, int]) -> str:
@@ -204,7 +219,7 @@ def test_simulated_gpus_are_on_the_bus(tmp_path: Path, name: str, product: str, 
     assert {(gpu.product_name, gpu.addressable_memory, gpu.driver) for gpu in found} == {(product, memory, "nvidia")}
     assert {gpu.device_id << 16 | gpu.vendor_id for gpu in found} == {node.nvml.pci(gpu).device_id for gpu in handles}
     assert len({gpu.iommu_group for gpu in found} - {None}) == len(found)
-    assert bound_gpus(node.sys_root) == tuple((gpu.address, "nvidia") for gpu in found)
+    assert PciBus().bound_gpus(node.sys_root) == tuple((gpu.address, "nvidia") for gpu in found)
 
 
 def test_the_driver_and_what_it_has(tmp_path: Path) -> None:

@@ -3,22 +3,39 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.nvml import EventType, MigMode, NvmlError, Placement, Return
+from dra_driver.gpu.nvml import EventType, MigMode, Nvml, NvmlError, Placement, Return
 from dra_driver.gpu.pulse import GpuPulse
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.faults import Fault
 from tests.gpu.calls import destroy_instance, make_instance, refusal
 from tests.support.nodes import TestNode, make_node
+from tests.support.waiting import wait_for
 
 
-def session(node: TestNode) -> Session:
+def session(node: TestNode, patience: float = 30.0) -> Session:
     """A session with this node."""
     root = node.node.driver_root
-    return Session(node.node.nvml, node.sys_root, dev_root=root, driver_root=root)
+    return Session(node.node.nvml, node.sys_root, dev_root=root, driver_root=root, patience=patience)
+
+
+def gateway(held: Session) -> Nvml:
+    """The gateway of now, which a test may keep for longer than it is good for."""
+    with held.use() as nvml:
+        return nvml
+
+
+def admits(held: Session, generation: int) -> bool:
+    """Whether this initialization can be used."""
+    try:
+        with held.use(generation):
+            return True
+    except NvmlError:
+        return False
 
 
 def indexes(of: Session) -> list[tuple[int, str]]:
@@ -41,7 +58,7 @@ def test_a_session_initializes_once_and_reads_everything(node: TestNode) -> None
     inventory = held.inventory()
     assert (len(inventory.gpus), len(inventory.pci_gpus), inventory.iommufd) == (4, 4, True)
     assert inventory.pci_gpus[0].product_name == "GA100GL [A30 PCIe]"
-    assert held.nvml is held.nvml
+    assert gateway(held) is gateway(held)
     assert held.pulse() == held.pulse()
     assert held.generation == held.pulse().generation == 1
 
@@ -49,7 +66,7 @@ def test_a_session_initializes_once_and_reads_everything(node: TestNode) -> None
 def test_without_a_driver_every_use_says_so_until_there_is_one(node: TestNode) -> None:
     node.node.unload_driver(Return.LIBRARY_NOT_FOUND)
     held = session(node)
-    uses: list[Callable[[], object]] = [held.inventory, held.pulse, lambda: held.nvml]
+    uses: list[Callable[[], object]] = [held.inventory, held.pulse, lambda: gateway(held)]
     assert [refusal(use) for use in uses * 2] == [Return.LIBRARY_NOT_FOUND] * 6
     assert held.generation == 0
     node.node.load_driver()
@@ -60,10 +77,10 @@ def test_without_a_driver_every_use_says_so_until_there_is_one(node: TestNode) -
 @pytest.mark.parametrize("version", [None, "580.95.05"])
 def test_a_driver_that_is_loaded_anew_is_initialized_anew(node: TestNode, version: str | None) -> None:
     held = session(node)
-    before, nvml = held.pulse(), held.nvml
+    before, nvml = held.pulse(), gateway(held)
     node.node.load_driver(version)
     assert held.inventory().driver_version == (version or "570.158.01")
-    assert held.nvml is not nvml
+    assert gateway(held) is not nvml
     assert refusal(nvml.device_count) is Return.UNINITIALIZED
     assert (held.generation, held.pulse() == before) == (2, False)
 
@@ -114,7 +131,7 @@ def test_a_gpu_that_is_plugged_in_is_enumerated(node: TestNode) -> None:
     node.node.unplug(1)
     held = session(node)
     assert indexes(held) == [(0, FIRST), (1, THIRD), (2, FOURTH)]
-    nvml = held.nvml
+    nvml = gateway(held)
     node.node.plug(1)
     assert nvml.device_count() == 3
     assert indexes(held) == [(0, FIRST), (1, SECOND), (2, THIRD), (3, FOURTH)]
@@ -134,33 +151,49 @@ def test_a_gpu_that_another_driver_takes_is_left_to_it(node: TestNode) -> None:
     assert held.generation == 3
 
 
-def test_nothing_is_initialized_anew_under_those_who_are_in_the_midst_of_something(node: TestNode) -> None:
+def test_the_next_initialization_waits_for_those_who_are_in_the_midst_of_something(node: TestNode) -> None:
     held = session(node)
-    with held.use() as nvml:
-        gpu = nvml.device_by_index(0)
-        node.node.bind_driver(2, "vfio-pci")
-        pulse = held.pulse()
-        assert [one.problem for one in pulse.gpus] == [None, None, Return.GPU_IS_LOST, None]
-        make_instance(nvml, gpu, 0, 0)
-    assert [one.problem for one in held.pulse().gpus] == [None, None, None]
+    with ThreadPoolExecutor() as pool:
+        with held.use() as nvml:
+            gpu = nvml.device_by_index(0)
+            node.node.bind_driver(2, "vfio-pci")
+            pulse = pool.submit(held.pulse)
+            wait_for(lambda: not admits(held, 1), "the change to be noticed")
+            make_instance(nvml, gpu, 0, 0)
+        assert [one.problem for one in pulse.result(timeout=30).gpus] == [None, None, None]
     assert refusal(nvml.device_count) is Return.UNINITIALIZED
-
-
-def test_a_closed_session_lets_go_and_begins_again(node: TestNode) -> None:
-    held = session(node)
-    nvml = held.nvml
-    held.close()
-    held.close()
-    assert refusal(nvml.device_count) is Return.UNINITIALIZED
-    assert held.nvml.device_count() == 4
     assert held.generation == 2
 
 
-def test_closing_after_the_driver_went_is_no_error(node: TestNode) -> None:
+def test_it_does_not_wait_for_ever(node: TestNode) -> None:
+    held = session(node, patience=0.05)
+    with held.use() as hung:
+        node.node.unplug(1)
+        assert len(held.pulse().gpus) == 3
+        assert refusal(hung.device_count) is Return.UNINITIALIZED
+    node.node.inject(Fault("nvmlShutdown", seconds=1000.0, times=1))
+    node.node.plug(1)
+    assert len(held.pulse().gpus) == 4
+    assert held.generation == 3
+
+
+def test_an_initialization_is_used_as_long_as_it_is_trusted(node: TestNode) -> None:
     held = session(node)
-    nvml = held.nvml
+    assert (held.is_current(1), admits(held, 1)) == (False, False)
+    held.pulse()
+    held.distrust(0)
+    assert (held.is_current(1), admits(held, 1)) == (True, True)
+    held.distrust(1)
+    assert (held.is_current(1), admits(held, 1)) == (False, False)
+    held.pulse()
+    assert (admits(held, 1), admits(held, 2)) == (False, True)
+
+
+def test_letting_go_after_the_driver_went_is_no_error(node: TestNode) -> None:
+    held = session(node)
+    nvml = gateway(held)
     node.node.unload_driver()
-    held.close()
+    assert refusal(held.pulse) is Return.DRIVER_NOT_LOADED
     assert refusal(nvml.device_count) is Return.UNINITIALIZED
 
 
@@ -239,7 +272,7 @@ def test_a_gpu_that_was_lost_before_it_was_known_has_none(node: TestNode) -> Non
 
 def test_a_pulse_has_what_tells_one_node_from_another(node: TestNode) -> None:
     held = session(node)
-    nvml = held.nvml
+    nvml = gateway(held)
     gpu = nvml.device_by_index(0)
     make_instance(nvml, gpu, 1, 2)
     nvml.create_gpu_instance(gpu, 14, Placement(0, 1))
@@ -316,7 +349,7 @@ def test_a_gpu_without_mig_has_a_pulse(tmp_path: Path) -> None:
 
 def test_event_sets_end_with_their_initialization(node: TestNode) -> None:
     held = session(node)
-    nvml = held.nvml
+    nvml = gateway(held)
     events = nvml.event_set()
     nvml.register_events(nvml.device_by_index(0), EventType.XID, events)
     node.node.unplug(1)

@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 from cryptography.hazmat.primitives import serialization
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from dra_driver.cluster import ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials
 from dra_driver.resource.codec import V1
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
 from dra_driver.sandbox.apiserver.certificates import make_certificates
 from dra_driver.sandbox.apiserver.kubeconfig import kubeconfig
 
@@ -42,6 +42,17 @@ def api_server(folder: Path) -> Iterator[Path]:
     with _real_server(Path(ASSETS), folder) as document:
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
         yield path
+
+
+@contextlib.contextmanager
+def embedded(folder: Path, **options: Any) -> Iterator[tuple[RunningServer, Path, ApiClient]]:
+    """The embedded server with these options, for a test that does something to it; its administrator's kubeconfig and
+    client.
+    """
+    with ApiServer(ApiServerOptions(**options)) as server:
+        kubeconfig_file = server.write_kubeconfig(folder / "config")
+        with connect(kubeconfig_file) as client:
+            yield server, kubeconfig_file, client
 
 
 @contextlib.contextmanager
@@ -81,6 +92,7 @@ def _real_server(assets: Path, folder: Path) -> Iterator[dict[str, object]]:
         f"--tls-cert-file={folder / 'tls.crt'}",
         f"--tls-private-key-file={folder / 'tls.key'}",
         f"--token-auth-file={folder / 'tokens.csv'}",
+        "--allow-privileged",  # the pods on nodes are
         "--authorization-mode=RBAC",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--service-account-issuer=https://localhost/",

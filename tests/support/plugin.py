@@ -94,10 +94,10 @@ class Plugin:
             "simulated-root": self.folder / "node",
         }
 
-    def command(self, name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run a subcommand about this node."""
+    def command(self, name: str, *arguments: str, within: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
+        """Run a subcommand about this node, as the last arguments of the command `within` if there is one."""
         where = [f"--{flag}={value}" for flag, value in self.where.items()]
-        command = [sys.executable, "-m", "kubeletplugin.main", name, *where, *arguments]
+        command = [*within, sys.executable, "-m", "kubeletplugin.main", name, *where, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
     @property

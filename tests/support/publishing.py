@@ -13,10 +13,14 @@ _QUICK = Timing(settle=0.01, resync=0.05, first_retry=0.05, longest_retry=0.2)
 
 @contextlib.contextmanager
 def publishing(
-    client: ApiClient, node: str, devices: NodeDevices, observe: Callable[[Report], None] = lambda _report: None
+    client: ApiClient,
+    node: str,
+    devices: NodeDevices,
+    observe: Callable[[Report], None] = lambda _report: None,
+    wanted: Callable[[], frozenset[str]] = frozenset,
 ) -> Iterator[Publisher]:
     """A publisher at work."""
-    publisher = Publisher(client, node, devices, _QUICK, observe)
+    publisher = Publisher(client, node, devices, _QUICK, observe, wanted=wanted)
     thread = threading.Thread(target=publisher.run)
     thread.start()
     try:

@@ -23,6 +23,7 @@ from .attributes import (
     vfio_attributes,
     whole_attributes,
 )
+from .binding import waiting_for_plugin
 from .capacity import bytes_of, largest_capacity, profile_capacity, shared, slice_capacity
 from .counters import consumption, drawn, set_name
 from .forms import Complaint, Forms, forms, passthrough_problem
@@ -128,18 +129,19 @@ class _Node:
         return GpuDevices(
             key=gpu.uuid,
             gpu=gpu,
-            devices=(*divisible, *exclusive),
+            devices=self._bound(gpu.uuid, wanted, (*divisible, *exclusive)),
             counter_set=counter_set,
             placements={_name(mig): mig.placement for mig in (*static, *placements)},
         )
 
     def unseen(self, pci: PciGpu) -> GpuDevices | None:
         """What NVML does not see: at most a vfio device."""
-        problem = _unseen_problem(pci, self._policy.for_gpu(None, pci))
+        wanted = self._policy.for_gpu(None, pci)
+        problem = _unseen_problem(pci, wanted)
         if problem is not None:
             self._leave_out(pci.address, *problem)
             return None
-        return GpuDevices(pci.address, None, (self._vfio(pci, None, None),))
+        return GpuDevices(pci.address, None, self._bound(pci.address, wanted, (self._vfio(pci, None, None),)))
 
     def _whole(self, gpu: Gpu, found: Forms, counter_set: CounterSet | None) -> Device:
         """Where it draws on counters of MIG devices, its capacities are the most that any of these has."""
@@ -176,6 +178,15 @@ class _Node:
             self._leave_out(gpu.uuid, Reason.NO_CONSUMABLE_CAPACITY, text)
             return Shares.DISABLED
         return wanted.shares
+
+    def _bound(self, key: str, wanted: GpuPolicy, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """The devices, with binding conditions if these are wanted and kept."""
+        if wanted.binding_conditions and not self._features.binding_conditions:
+            text = "binding conditions: the API server keeps none, pods are bound at once"
+            self._leave_out(key, Reason.NO_BINDING_CONDITIONS, text)
+        elif wanted.binding_conditions:
+            return tuple(map(waiting_for_plugin, devices))
+        return devices
 
     def _leave_out(self, subject: str, reason: Reason, text: str) -> None:
         self.left_out.append(LeftOut(subject, reason, text))

@@ -48,6 +48,9 @@ def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[MigPlace],
     switching = wanted.mig is MigPolicy.DYNAMIC and gpu.mig_switchable and bool(gpu.mig_profiles)
     making = switching or (gpu.in_mig_mode and wanted.mig is not MigPolicy.STATIC)
     complaints: list[Complaint] = []
+    if gpu.is_vgpu and (making or (gpu.mig_mode is not None and wanted.mig is MigPolicy.DYNAMIC)):
+        complaints.append((Reason.VGPU, "its MIG placements: it is a vGPU, and only its host can split it"))
+        switching = making = False
     if making and not partitionable:
         complaints.append((Reason.NO_PARTITIONABLE_DEVICES, "its MIG placements: the API server keeps no counters"))
         switching = making = False

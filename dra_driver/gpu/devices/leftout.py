@@ -21,11 +21,14 @@ class Reason(enum.StrEnum):
     """A MIG instance is in the way that was not made for a claim, or for one whose placement is not published."""
     PARTIAL_INSTANCE = "partial-instance"
     """A GPU instance without the one compute instance that fills it."""
+    VGPU = "vgpu"
+    """A vGPU: its host splits it, and nobody else."""
     TAINTED = "tainted"
     """It should have a taint, and the API server keeps none."""
     NO_PARTITIONABLE_DEVICES = "no-partitionable-devices"
     NO_CONSUMABLE_CAPACITY = "no-consumable-capacity"
     NO_LIST_ATTRIBUTES = "no-list-attributes"
+    NO_BINDING_CONDITIONS = "no-binding-conditions"
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,11 @@ class Ledger:
 
     def _change_one(self, uuid: str, change: Callable[[GpuRecord], GpuRecord]) -> None:
         gpu = self._gpus.get(uuid)
-        if gpu is not None:
-            self._gpus[uuid] = replace(gpu, record=change(gpu.record))
+        if gpu is None:
+            return
+        record = change(gpu.record)
+        if record is not gpu.record:
+            self._gpus[uuid] = replace(gpu, record=record)
 
 
 def _published_driver(slices: Sequence[ResourceSlice]) -> Version | None:

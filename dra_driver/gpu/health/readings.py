@@ -27,8 +27,6 @@ _LOST: Final = frozenset({Return.GPU_IS_LOST, Return.GPU_NOT_FOUND})
 _GENERAL: Final = _LOST | NO_DRIVER | DRIVER_GONE | {Return.RESET_REQUIRED}
 """Codes that concern the whole GPU or driver, whatever was asked."""
 
-_MOST_LINKS: Final = 18  # NVML_NVLINK_MAX_LINKS
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -87,15 +85,8 @@ def _optional(query: Callable[[], T]) -> T | None:
 
 
 def _links_up(nvml: Nvml, gpu: DeviceHandle) -> int | None:
-    states = []
-    for link in range(_MOST_LINKS):
-        try:
-            states.append(nvml.nvlink_active(gpu, link))
-        except NvmlError as error:
-            if error.code not in (Return.NOT_SUPPORTED, Return.INVALID_ARGUMENT):
-                raise
-            break  # there are no more
-    return sum(states) if states else None
+    links = nvml.nvlinks(gpu)
+    return sum(links) if links else None
 
 
 def _instances(nvml: Nvml, gpu: DeviceHandle) -> Iterator[Placement]:

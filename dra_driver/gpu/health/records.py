@@ -134,7 +134,9 @@ def _entry(finding: Finding, last_seen: float, policy: HealthPolicy) -> Entry:
 
 
 def _without(record: GpuRecord, gone: Callable[[Entry], bool]) -> GpuRecord:
-    return replace(record, entries=tuple(entry for entry in record.entries if not gone(entry)))
+    """The same record when nothing is gone: time passes for every GPU once a second."""
+    entries = tuple(entry for entry in record.entries if not gone(entry))
+    return record if len(entries) == len(record.entries) else replace(record, entries=entries)
 
 
 def _condition(entry: Entry) -> Condition:

@@ -44,17 +44,17 @@ def taint(
     tell which to withdraw.
     """
     most = features.taints_per_device or TAINTS_PER_DEVICE
-    worst_first = sorted(findings, key=_worst_first)
+    ordered = sorted(findings, key=worst_first)
     if not features.taints_without_effect:
-        worst_first = [finding for finding in worst_first if finding.effect is not TaintEffect.NONE]
+        ordered = [finding for finding in ordered if finding.effect is not TaintEffect.NONE]
 
     def tainted(gpu: GpuDevices, device: Device) -> Device:
         taints = {one.key: one for one in device.taints}
-        for finding in worst_first:
+        for finding in ordered:
             if concerns(finding, gpu, device.name) and len(taints) < most:
                 taints.setdefault(finding.key, _taint(finding))
-        ordered = tuple(taints[key] for key in sorted(taints))
-        return device if ordered == device.taints else replace(device, taints=ordered)
+        by_key = tuple(taints[key] for key in sorted(taints))
+        return device if by_key == device.taints else replace(device, taints=by_key)
 
     return tuple(replace(gpu, devices=tuple(tainted(gpu, device) for device in gpu.devices)) for gpu in gpus)
 
@@ -114,7 +114,7 @@ def _gpu_findings(uuid: str, devices: Sequence[Device], policy: HealthPolicy) ->
     ]
     for key in sorted({finding.key for finding in general}):
         # In this order they hide each other: a device shows the first of those that concern it.
-        shown_first = sorted((finding for finding in general if finding.key == key), key=_worst_first)
+        shown_first = sorted((finding for finding in general if finding.key == key), key=worst_first)
         values = [finding.value for finding in shown_first]
         for rank, finding in enumerate(shown_first):
             for place in _places(devices, key, finding.value, values[:rank]):
@@ -160,7 +160,8 @@ def _gpu_of(device: Device) -> str | None:
     return uuid if isinstance(uuid, str) else None
 
 
-def _worst_first(finding: Finding) -> tuple[int, float, str, str]:
+def worst_first(finding: Finding) -> tuple[int, float, str, str]:
+    """The order in which findings are bad: the strongest effect first, of equal ones the oldest."""
     return -_STRENGTH[finding.effect], finding.since, finding.key, finding.value
 
 

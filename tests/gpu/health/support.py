@@ -78,4 +78,3 @@ def watched(
         yield one
     finally:
         monitor.stop()
-        session.close()

@@ -212,7 +212,6 @@ def test_a_driver_that_goes_and_comes_back_is_survived_and_ends_what_events_brou
 def test_a_monitor_may_begin_before_the_driver(node: TestNode) -> None:
     with watched(node, start=False) as one:
         uuid = one.uuid(0)
-        one.session.close()
         node.node.unload_driver()
         one.monitor.start()
         wait_for(one.monitor.findings, "unmonitored GPUs")
@@ -238,7 +237,7 @@ def test_events_are_heard_after_nvml_was_initialized_anew(node: TestNode) -> Non
         node.node.raise_event(uuid, XID, 79)
         one.wait({uuid: ["xid=79"]})
         before = one.session.generation
-        one.session.close()
+        one.session.distrust(before)
         wait_for(lambda: one.session.generation > before, "another initialization")
         one.looked()
         node.node.raise_event(uuid, XID, 48)

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller.lost import LOST, LostGpus, published_gpus
 from dra_driver.gpu.devices import GpuDevices, describe
+from dra_driver.gpu.health import Finding, LostGpus
+from dra_driver.gpu.health.lost import published_gpus
+from dra_driver.gpu.health.meanings import GPU_LOST as LOST
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.resource import DeviceTaint, TaintEffect
@@ -29,7 +31,7 @@ def without(inventory: Inventory, *indexes: int) -> Inventory:
 
 def update(lost: LostGpus, inventory: Inventory, now: float) -> tuple[list[str], list[tuple[str, float]]]:
     """(names of the first device of each GPU that is kept, (key, since) of the findings)."""
-    gpus, findings = lost.update(describe(inventory).gpus, inventory, now, WITHDRAW_AFTER)
+    gpus, findings = lost.update(describe(inventory).gpus, inventory, (), now, WITHDRAW_AFTER)
     assert {finding.gpu_uuid for finding in findings} == {gpu.key for gpu in gpus}
     assert {finding.effect for finding in findings} <= {TaintEffect.NO_SCHEDULE}
     return [gpu.devices[0].name for gpu in gpus], [(finding.key, finding.since) for finding in findings]
@@ -62,7 +64,7 @@ def test_a_gpu_that_is_there_and_not_to_be_published_is_not_missed(inventory: In
     lost = LostGpus()
     update(lost, inventory, 0)
     published: Sequence[GpuDevices] = describe(inventory).gpus[1:]
-    assert lost.update(published, inventory, 10, WITHDRAW_AFTER) == ((), ())
+    assert lost.update(published, inventory, (), 10, WITHDRAW_AFTER) == ((), ())
 
 
 def test_a_gpu_that_another_driver_has_is_not_missed(inventory: Inventory) -> None:
@@ -71,6 +73,26 @@ def test_a_gpu_that_another_driver_has_is_not_missed(inventory: Inventory) -> No
     address = inventory.gpus[2].pci_address
     pci = tuple(replace(one, driver="vfio-pci") if one.address == address else one for one in inventory.pci_gpus)
     assert update(lost, replace(without(inventory, 2), pci_gpus=pci), 10)[1] == []
+
+
+def test_what_health_said_of_it_is_said_until_it_goes(inventory: Inventory) -> None:
+    lost = LostGpus()
+    update(lost, inventory, 0)
+    rest = without(inventory, 2)
+    uuid = inventory.gpus[2].uuid
+    heard = Finding(uuid, LOST, "", TaintEffect.NO_EXECUTE, 12, "")
+    other = Finding(uuid, "gpu.nvidia.com/xid", "79", TaintEffect.NO_EXECUTE, 12, "")
+
+    def effects(findings: Sequence[Finding], now: float) -> list[TaintEffect]:
+        _, said = lost.update(describe(rest).gpus, rest, findings, now, WITHDRAW_AFTER)
+        return [finding.effect for finding in said]
+
+    assert effects([], 10) == [TaintEffect.NO_SCHEDULE]
+    assert effects([other], 11) == [TaintEffect.NO_SCHEDULE], "all else is said by health as long as it holds"
+    assert effects([heard], 12) == effects([], 13) == [TaintEffect.NO_EXECUTE, TaintEffect.NO_SCHEDULE]
+    assert effects([], 310) == []
+    update(lost, inventory, 320)
+    assert effects([], 330) == [TaintEffect.NO_SCHEDULE], "it is another loss"
 
 
 def test_a_gpu_of_which_an_earlier_process_told_is_missed_too(inventory: Inventory) -> None:
@@ -83,7 +105,8 @@ def test_a_gpu_of_which_an_earlier_process_told_is_missed_too(inventory: Invento
     ]
     lost = LostGpus()
     lost.adopt(tainted)
-    gpus, findings = lost.update(describe(without(inventory, 0, 5)).gpus, without(inventory, 0, 5), 10, WITHDRAW_AFTER)
+    rest = without(inventory, 0, 5)
+    gpus, findings = lost.update(describe(rest).gpus, rest, (), 10, WITHDRAW_AFTER)
     assert [(len(gpu.devices), gpu.counter_set is not None) for gpu in gpus] == [(1, False), (25, True)]
     assert not any(device.taints for gpu in gpus for device in gpu.devices), "taints are put on by those who know why"
     assert [finding.since for finding in findings] == [10, 10]

@@ -3,19 +3,20 @@
 
 A device that disappears at once says nothing to whoever uses it. A taint does: pods that don't tolerate it are kept
 away, or evicted, and what happened can be read from the slice.
+
+The monitor finds the same of a GPU that NVML calls lost, with the effect that the policy wants. That is not enough
+here: it knows nothing of GPUs that it does not watch, nor of any while there is no driver. Of both, the worse is
+published; what the monitor has said stays said, so that the taint does not get weaker before the GPU is withdrawn.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from dra_driver import DRIVER_NAME
-from dra_driver.gpu.devices import GPU_TYPE, MIG_TYPE, GpuDevices
-from dra_driver.gpu.health import Finding
-from dra_driver.gpu.inventory import Inventory
-from dra_driver.resource import CounterSet, Device, ResourceSlice, TaintEffect
-
-LOST = f"{DRIVER_NAME}/gpu-lost"
-"""The key of the taint on every device of a GPU that is gone."""
+from ...resource import CounterSet, Device, ResourceSlice, TaintEffect
+from ..devices import GPU_TYPE, MIG_TYPE, GpuDevices
+from ..inventory import Inventory
+from .findings import Finding
+from .meanings import GPU_LOST
 
 
 class LostGpus:
@@ -24,15 +25,23 @@ class LostGpus:
     def __init__(self) -> None:
         self._known: dict[str, GpuDevices] = {}
         self._since: dict[str, float] = {}
+        self._heard: dict[str, tuple[Finding, ...]] = {}
 
     def adopt(self, slices: Iterable[ResourceSlice]) -> None:
         """Miss the GPUs of these slices, too, which an earlier process published."""
         self._known = {gpu.key: gpu for gpu in published_gpus(slices)} | self._known
 
     def update(
-        self, described: Sequence[GpuDevices], inventory: Inventory, now: float, withdraw_after: float
+        self,
+        described: Sequence[GpuDevices],
+        inventory: Inventory,
+        findings: Sequence[Finding],
+        now: float,
+        withdraw_after: float,
     ) -> tuple[tuple[GpuDevices, ...], tuple[Finding, ...]]:
-        """The GPUs to publish although they are gone, and what to say about them. Times are in seconds."""
+        """The GPUs to publish although they are gone, and what to say about them beside the monitor's `findings`.
+        Times are in seconds.
+        """
         self._known |= {gpu.key: _untainted(gpu) for gpu in described}
         there = {gpu.uuid for gpu in inventory.gpus}
         elsewhere = {gpu.address for gpu in inventory.pci_gpus if gpu.driver not in (None, "nvidia")}
@@ -44,7 +53,8 @@ class LostGpus:
             elif not_wanted or now - self._since.setdefault(key, now) >= withdraw_after:
                 self._forget(key)
         lost = tuple(gpu for key, gpu in self._known.items() if key not in current)
-        return lost, tuple(self._finding(gpu.key) for gpu in lost)
+        self._heard = {gpu.key: _about(gpu.key, findings) or self._heard.get(gpu.key, ()) for gpu in lost}
+        return lost, tuple(one for gpu in lost for one in (*self._heard[gpu.key], self._finding(gpu.key)))
 
     @property
     def since(self) -> tuple[float, ...]:
@@ -58,12 +68,16 @@ class LostGpus:
     def _finding(self, key: str) -> Finding:
         return Finding(
             gpu_uuid=key,
-            key=LOST,
+            key=GPU_LOST,
             value="",
             effect=TaintEffect.NO_SCHEDULE,
             since=self._since[key],
             message=f"GPU {key} does not answer any more: it fell off the bus, was removed, or its driver is gone",
         )
+
+
+def _about(key: str, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(one for one in findings if (one.gpu_uuid, one.key) == (key, GPU_LOST))
 
 
 def published_gpus(slices: Iterable[ResourceSlice]) -> tuple[GpuDevices, ...]:
