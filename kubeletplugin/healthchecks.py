@@ -2,7 +2,8 @@
 """What /healthz and /readyz mean for this process.
 
 Healthy: its own sockets answer as kubelet would find them; when they do not for long, a restart helps. Ready: it can do
-its work, that is, kubelet has registered it, there are GPUs, and the API server answers.
+its work, that is, kubelet has registered it, there are GPUs that are looked at, the CDI spec that every container needs
+is right, and the API server answers. A driver that hangs is no reason to restart: it would hang the next process too.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,9 @@ from typing import Final
 import grpc
 
 from .contact import ApiContact
+from .containers.common import CommonSpec
 from .hardware.gpus import GpuAccess, NoDriverError
+from .kubelet.healthsource import HealthWatch
 from .kubelet.registration import RegistrationService
 from .kubelet.sockets import SocketServer
 from .protocol import dra_v1_pb2, registration_pb2
@@ -38,9 +41,17 @@ def live_checks(service: SocketServer, registration: SocketServer) -> dict[str, 
     return {"sockets": answers}
 
 
-def ready_checks(registration: RegistrationService, access: GpuAccess, contact: ApiContact) -> dict[str, Check]:
+def ready_checks(
+    registration: RegistrationService, access: GpuAccess, common: CommonSpec, health: HealthWatch, contact: ApiContact
+) -> dict[str, Check]:
     """Whether the process can do its work."""
-    return {"kubelet": registration.problem, "gpus": lambda: _gpus(access), "api-server": contact.problem}
+    return {
+        "kubelet": registration.problem,
+        "gpus": lambda: _gpus(access),
+        "cdi": common.problem,
+        "health": health.problem,
+        "api-server": contact.problem,
+    }
 
 
 def _gpus(access: GpuAccess) -> str | None:

@@ -31,7 +31,7 @@ class _Loaded(Mapping[str, click.Command]):
         return len(_COMMANDS)
 
 
-@click.group(commands=_Loaded(), invoke_without_command=True)
+@click.group("dra-kubeletplugin", commands=_Loaded(), invoke_without_command=True)
 @plugin_options
 @logging_options
 @version_option

@@ -13,6 +13,8 @@ from dra_driver import DRIVER_NAME, cdi
 from dra_driver.command import kubeconfig_option
 from dra_driver.endpoints import Endpoint, endpoint_options
 from dra_driver.gpu.options import Hardware, hardware_options
+from dra_driver.gpu.policy.options import PolicyOptions, policy_options
+from dra_driver.gpu.session import Session
 
 from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
 
@@ -40,6 +42,11 @@ class Node:
         """The folder of the claims' metadata files."""
         return self.folder / "metadata"
 
+    def session(self) -> Session:
+        """A session with NVML. A process is to have one."""
+        hardware = self.hardware
+        return Session(hardware.nvml, hardware.sys_root, dev_root=hardware.dev_root, driver_root=hardware.driver_root)
+
     @property
     def driver_root(self) -> cdi.DriverRoot:
         """Where CDI specs find the driver's files."""
@@ -64,8 +71,7 @@ class Options:
     instance_uid: str
     device_metadata: bool
     claim_status: bool
-    binding_conditions: tuple[str, ...]
-    policy_file: Path | None
+    policy: PolicyOptions
     endpoint: Endpoint
 
     @property
@@ -121,6 +127,17 @@ def node_options(command: F) -> F:
     return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
 
 
+def hook_option(command: F) -> F:
+    """Adds --nvidia-cdi-hook-path."""
+    return click.option(
+        "--nvidia-cdi-hook-path",
+        metavar="PATH",
+        envvar="NVIDIA_CDI_HOOK_PATH",
+        show_envvar=True,
+        help="Host path of nvidia-cdi-hook or nvidia-ctk; found below the driver root when not given.",
+    )(command)
+
+
 def plugin_options(command: F) -> F:
     """Adds all flags of the plugin itself, and passes them as `options`."""
 
@@ -129,20 +146,8 @@ def plugin_options(command: F) -> F:
     )
     @kubeconfig_option
     @node_options
-    @click.option(
-        "--nvidia-cdi-hook-path",
-        metavar="PATH",
-        envvar="NVIDIA_CDI_HOOK_PATH",
-        show_envvar=True,
-        help="Host path of nvidia-cdi-hook or nvidia-ctk; found below the driver root when not given.",
-    )
-    @click.option(
-        "--policy-file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        envvar="POLICY_FILE",
-        show_envvar=True,
-        help="What is wanted of which GPU: published or not, MIG, health (YAML); read anew when it changes.",
-    )
+    @policy_options
+    @hook_option
     @click.option(
         "--instance-uid",
         default="",
@@ -167,16 +172,6 @@ def plugin_options(command: F) -> F:
         show_envvar=True,
         help="Write conditions and UUIDs of prepared devices to status.devices of ResourceClaims.",
     )
-    @click.option(
-        "--binding-condition",
-        "binding_conditions",
-        multiple=True,
-        metavar="NAME",
-        envvar="BINDING_CONDITIONS",
-        show_envvar=True,
-        help="A binding (failure) condition that devices are published with and this plugin is to set, once it has seen"
-        " whether they can be prepared; it then watches all ResourceClaims. May be given more than once.",
-    )
     @endpoint_options
     @functools.wraps(command)
     def wrapped(
@@ -185,11 +180,10 @@ def plugin_options(command: F) -> F:
         kubeconfig: str | None,
         node: Node,
         nvidia_cdi_hook_path: str | None,
-        policy_file: Path | None,
+        policy: PolicyOptions,
         instance_uid: str,
         device_metadata: bool,
         claim_status: bool,
-        binding_conditions: tuple[str, ...],
         endpoint: Endpoint,
         **others: object,
     ) -> object:
@@ -201,8 +195,7 @@ def plugin_options(command: F) -> F:
             instance_uid=instance_uid,
             device_metadata=device_metadata,
             claim_status=claim_status,
-            binding_conditions=binding_conditions,
-            policy_file=policy_file,
+            policy=policy,
             endpoint=endpoint,
         )
         return command(*arguments, options=options, **others)

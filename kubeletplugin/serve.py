@@ -6,19 +6,19 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 
-from dra_driver import __version__, cdi
+from dra_driver import __version__
 from dra_driver.boot import boot_id
 from dra_driver.cluster import ApiClient, ConfigError, Connection, UnreachableError, load_credentials
 from dra_driver.cluster.events import EventRecorder, ObjectReference
-from dra_driver.command import InputError, UserError, end_when_a_thread_fails, on_termination
+from dra_driver.command import UserError, end_when_a_thread_fails, on_termination
 from dra_driver.endpoints import serving
-from dra_driver.gpu.inventory import Gpu
-from dra_driver.gpu.policy import MigPolicy, NodePolicy, PolicyError, PolicyFile
+from dra_driver.gpu.policy import MigPolicy, NodePolicy
 from dra_driver.metrics import new_registry
 from dra_driver.resource.codec import V1
 
 from .claims.lifecycle import Lifecycle
 from .contact import ApiContact, ContactKeeper, ObservedConnection
+from .containers.common import CommonSpec
 from .containers.metadata import MetadataFiles, SpecMetadata
 from .containers.specs import ClaimSpecs
 from .hardware.gpus import GpuAccess, Gpus, NoDriverError
@@ -57,11 +57,11 @@ def serve(options: Options) -> None:
     except (ConfigError, UnreachableError) as error:
         raise UserError(str(error)) from None
     end_when_a_thread_fails()
-    policy = policy_source(options)
+    policy = options.policy.on_node(options.node_name)
     try:
         with running(options.node.folder, options.instance_uid):
             plugin = _Plugin(options, connection, metrics, policy)
-            ready = ready_checks(plugin.registration, plugin.access, contact)
+            ready = ready_checks(plugin.registration, plugin.access, plugin.common, plugin.health, contact)
             with serving(options.endpoint, registry, live=live_checks(plugin.service, plugin.registry), ready=ready):
                 ContactKeeper(ApiClient(connection), contact).start()
                 plugin.run()
@@ -69,18 +69,6 @@ def serve(options: Options) -> None:
         raise UserError(str(error)) from None
     except OSError as error:
         raise UserError(f"cannot start: {error}") from None
-
-
-def policy_source(options: Options) -> Callable[[], NodePolicy]:
-    """What gives the policy as it is at the moment. Raises InputError when it cannot be used to begin with."""
-    if options.policy_file is None:
-        return NodePolicy
-    file = PolicyFile(options.policy_file, options.node_name)
-    try:
-        file.current()
-    except PolicyError as error:
-        raise InputError(str(error)) from None
-    return file.current
 
 
 class _Plugin:
@@ -96,23 +84,20 @@ class _Plugin:
         self._records = Records(node.records)
         root = node.driver_root
         files = MetadataFiles(node.metadata)
-        metadata = SpecMetadata(files, lambda name: self._health.attributes(name), enabled=options.device_metadata)
+        metadata = SpecMetadata(files, lambda name: self.health.attributes(name), enabled=options.device_metadata)
         reader = ClaimReader(connection)
-        hook = options.hook or cdi.find_hook_tool(root.files)
-        self._specs = ClaimSpecs(node.cdi_root, root, hook, metadata)
-        self.access = GpuAccess(node.hardware.nvml, node.hardware.sys_root, self._ready)
-
-        def may_switch(gpu: Gpu) -> bool:
-            return gpu.mig_switchable and policy().for_gpu(gpu).mig is MigPolicy.DYNAMIC
-
+        self.common = CommonSpec(node.cdi_root, root, options.hook, [root.files])
+        session = node.session()
+        self.access = GpuAccess(session, self._ready)
+        self.access.attend(lambda _: self.common.keep())
         self._lifecycle = Lifecycle(
             pool=options.node_name,
             boot_id=boot_id(),
             fetch=lambda ref: metadata.remember(reader(ref)),
             records=self._records,
-            specs=self._specs,
+            specs=ClaimSpecs(self.common, metadata),
             access=self.access,
-            may_switch=may_switch,
+            may_switch=lambda gpu: policy().for_gpu(gpu).mig is MigPolicy.DYNAMIC,
             on_event=self._claim_event,
             on_step=metrics.step,
         )
@@ -126,10 +111,12 @@ class _Plugin:
             wrote=metrics.status_write,
         )
         self._dra = DraService(self._lifecycle, metrics, self._reports, files)
-        self._health = HealthWatch(options, client, self.access, policy)
-        self._binding = BindingWatch(connection, options.node_name, options.binding_conditions, self._health.fitness)
+        self.health = HealthWatch(options, client, session, policy)
+        self._binding = BindingWatch(
+            connection, options.node_name, lambda: policy().binding_conditions, self.health.fitness
+        )
         self.service = SocketServer(
-            sockets.service, [self._dra, self._health.service], threads=_CALL_THREADS + health.STREAMS
+            sockets.service, [self._dra, self.health.service], threads=_CALL_THREADS + health.STREAMS
         )
         versions = [
             *(f"{version}.DRAPlugin" for version in VERSIONS),
@@ -139,7 +126,7 @@ class _Plugin:
         self.registry = SocketServer(sockets.registration, [self.registration], threads=1)
         self._keeper = SocketKeeper([self.service, self.registry])
         metrics.prepared_devices(self._prepared_types)
-        metrics.gauge("health_streams", "Health streams that kubelet follows.", self._health.service.streams)
+        metrics.gauge("health_streams", "Health streams that kubelet follows.", self.health.service.streams)
         metrics.gauge("claim_reports_waiting", "Claims whose status is to be written.", self._reports.waiting)
 
     def run(self) -> None:
@@ -152,9 +139,8 @@ class _Plugin:
         self.service.start()
         self._reports.start()
         self.access.start()
-        self._health.start()
-        if options.binding_conditions:
-            self._binding.start()
+        self.health.start()
+        self._binding.start()
         while not (stopped.is_set() or self._is_better_than_others()):
             stopped.wait(_LOOK_SECONDS)
         if not stopped.is_set():
@@ -180,7 +166,7 @@ class _Plugin:
     def _stop(self) -> None:
         self.access.stop()
         self.registry.stop()  # with another instance there, kubelet goes on with that one
-        self._health.stop()
+        self.health.stop()
         self._binding.stop()
         answered = self._dra.drain(_STOP_SECONDS)
         self._reports.stop(_REPORT_SECONDS)
@@ -198,11 +184,11 @@ class _Plugin:
     # What the parts tell each other
 
     def _ready(self, gpus: Gpus) -> None:
-        self._specs.write_common(gpus.inventory.driver_version)
+        self.common.write(gpus.inventory.driver_version)
         self._lifecycle.recover(gpus)
         for record in self._prepared():
             self._reports.prepared(record.plan.claim, known=True)
-        self._health.look(gpus)
+        self.health.look_soon()
 
     def _device_data(self, uid: str) -> Mapping[DeviceKey, JSON]:
         try:

@@ -4,7 +4,9 @@
 Each question stands alone; one that is refused leaves the others.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dra_driver import DRIVER_NAME, __version__
@@ -19,10 +21,10 @@ from dra_driver.cluster import (
     load_credentials,
 )
 from dra_driver.cluster.features import GATES as GATES_BY_FLAG
-from dra_driver.cluster.features import probe_features
+from dra_driver.cluster.features import OPTIONAL, probe_features
 from dra_driver.resource.codec import DIALECTS, GROUP
 
-from .cluster import API, GATES, NODE, PERMISSIONS, PERMITTED, WANTED, ClusterFacts, NodeFacts
+from .cluster import API, GATES, NODE, PERMISSIONS, PERMITTED, WANTED, ClusterFacts, NodeFacts, Permission
 
 _REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
 _SECONDS = 10.0
@@ -33,7 +35,7 @@ def ask_cluster(kubeconfig: str | None, node_name: str, in_pod: bool) -> Cluster
     try:
         connection = Connection(load_credentials(kubeconfig), f"dra-check/{__version__}", read_seconds=_SECONDS)
     except (ApiError, ConfigError) as error:
-        return ClusterFacts(error=str(error), configured=bool(kubeconfig) or in_pod)
+        return ClusterFacts(error=str(error), configured=bool(kubeconfig) or in_pod, has_credentials=False)
     with connection:
         client = ApiClient(connection)
         try:
@@ -58,7 +60,7 @@ def _ask(client: ApiClient, server: str, version: str, node_name: str) -> Cluste
     if dialect is not None:
         try:
             features = probe_features(client, dialect, DRIVER_NAME, node_name or "probe")
-            gates = {gate: getattr(features, flag) for flag, gate in GATES_BY_FLAG.items() if flag != "list_attributes"}
+            gates = {gate: getattr(features, flag) for flag, gate in GATES_BY_FLAG.items() if flag not in OPTIONAL}
         except ApiError as error:
             untold[GATES] = str(error)
     try:
@@ -85,23 +87,23 @@ def _served(client: ApiClient) -> tuple[str, ...]:
     return tuple(str(version["version"]) for version in group.get("versions") or [])
 
 
-def _denied(client: ApiClient, permissions: Iterable[tuple[str, str, Sequence[str]]]) -> tuple[str, ...]:
+def _denied(client: ApiClient, permissions: Iterable[Permission]) -> tuple[str, ...]:
     """`verb resource` of each that an access review of this identity does not allow."""
     denied = []
-    for group, path, verbs in permissions:
-        resource, _, subresource = path.partition("/")
-        for verb in verbs:
-            attributes = {"group": group, "resource": resource, "subresource": subresource, "verb": verb}
+    for one in permissions:
+        resource, _, subresource = one.resource.partition("/")
+        place = {"group": one.group, "resource": resource, "subresource": subresource, "name": one.name}
+        for verb in one.verbs:
             answer = client.create(
                 _REVIEWS,
                 {
                     "apiVersion": _REVIEWS.api_version,
                     "kind": "SelfSubjectAccessReview",
-                    "spec": {"resourceAttributes": attributes},
+                    "spec": {"resourceAttributes": {**place, "verb": verb}},
                 },
             )
             if not (answer.get("status") or {}).get("allowed"):
-                denied.append(f"{verb} {path}")
+                denied.append(f"{verb} {one.resource}")
     return tuple(denied)
 
 
@@ -112,4 +114,14 @@ def _node(value: Mapping[str, Any]) -> NodeFacts:
         runtime=str(info.get("containerRuntimeVersion") or ""),
         kernel=str(info.get("kernelVersion") or ""),
         image=str(info.get("osImage") or ""),
+        arguments=dict(_arguments((value.get("metadata") or {}).get("annotations") or {})),
     )
+
+
+def _arguments(annotations: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What k3s and rke2 were started with, as they write it to the Node: a list as JSON."""
+    for distribution in ("k3s", "rke2"):
+        with contextlib.suppress(ValueError):  # somebody else's annotation
+            found = json.loads(annotations.get(f"{distribution}.io/node-args", ""))
+            if isinstance(found, list):
+                yield distribution, tuple(map(str, found))

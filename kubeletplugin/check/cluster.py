@@ -1,30 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API server and this node's kubelet offer, and what this identity may do there."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from dra_driver import DRIVER_NAME
 from dra_driver.resource.codec import DIALECTS, GROUP
 
 from .finding import Finding, failed, passed, warned
+from .versions import ON_BY_DEFAULT, release_finding
 
 SERVER, API, GATES, PERMISSIONS, NODE = "api server", "resource.k8s.io", "feature gates", "permissions", "node"
 
-OLDEST_MINOR = 32
-_ON_BY_DEFAULT = 34
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Verbs on a resource (`resourceclaims/status` is a subresource), or on the object `name` only."""
+
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    name: str = ""
+
 
 PERMITTED = (
-    # group, resource, verbs: what the pod of the DaemonSet does
-    (GROUP, "resourceslices", ("list", "watch", "create", "update", "delete")),
-    (GROUP, "resourceclaims", ("get",)),
-    ("", "nodes", ("get",)),
+    Permission(GROUP, "resourceslices", ("list", "watch", "create", "update", "delete")),
+    Permission(GROUP, "resourceclaims", ("get",)),
+    Permission("", "nodes", ("get",)),
 )
-"""Cluster-wide permissions without which a node's pod does not work."""
+"""Cluster-wide permissions without which the pod of the DaemonSet does not work."""
 
 WANTED = (
-    ("", "events", ("create", "patch")),
-    (GROUP, "resourceclaims/status", ("patch",)),
+    Permission("", "events", ("create", "patch")),
+    Permission(GROUP, "resourceclaims/status", ("patch",)),
+    Permission(GROUP, "resourceclaims/driver", ("associated-node:patch",), DRIVER_NAME),
 )
 """Those without which only less is told, and which the chart gives where they are configured."""
 
@@ -38,20 +47,23 @@ GATE_LOSSES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the Node object says. `kubelet` and `runtime` as `v1.36.2` and `containerd://2.1.4`."""
+    """What the Node object says. `kubelet` and `runtime` as `v1.36.2` and `containerd://2.1.4`; `arguments` are those
+    of the distributions that tell them, by its name: k3s or rke2.
+    """
 
     kubelet: str = ""
     runtime: str = ""
     kernel: str = ""
     image: str = ""
+    arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """Each fact, or in `untold` (by the name of the check) why it could not be had.
 
-
-    `error` says why nothing could be asked, `configured` whether there is a cluster to ask. `served` are versions of
+    `error` says why nothing could be asked, `configured` whether there is a cluster to ask, `has_credentials` whether
+    the way to it was understood. `served` are versions of
     resource.k8s.io, `gates` whether a gate is on, `denied` what this identity may not do (`create resourceslices`),
     `reduced` the same for what is wanted only.
     """
@@ -59,6 +71,7 @@ class ClusterFacts:
     server: str = ""
     error: str = ""
     configured: bool = True
+    has_credentials: bool = True
     version: str = ""
     served: tuple[str, ...] = ()
     gates: Mapping[str, bool] = field(default_factory=dict)
@@ -68,36 +81,25 @@ class ClusterFacts:
     untold: Mapping[str, str] = field(default_factory=dict)
 
 
-def minor_of(version: str) -> int | None:
-    """36 of `v1.36.2-gke.100`; None when it is not told."""
-    found = re.match(r"v?1\.(\d+)", version)
-    return int(found[1]) if found else None
-
-
 def cluster_findings(facts: ClusterFacts, node_name: str) -> Iterator[Finding]:
     """The server, the API, its feature gates, permissions and the Node."""
     if facts.error:
-        if facts.configured:
+        if facts.configured and not facts.has_credentials:
+            yield failed(
+                SERVER,
+                facts.error,
+                "name a kubeconfig with --kubeconfig; in a pod, automountServiceAccountToken must be on",
+            )
+        elif facts.configured:
             yield failed(SERVER, facts.error, "see that this node reaches the API server, and that the token is valid")
         else:
             yield warned(SERVER, f"not asked: {facts.error}", "give --kubeconfig to have the cluster checked too")
         return
-    yield _server(facts)
+    yield release_finding(SERVER, "Kubernetes", facts.version, f" at {facts.server}")
     yield _api(facts)
     yield from _gates(facts)
     yield from _permissions(facts)
     yield from _node(facts, node_name)
-
-
-def _server(facts: ClusterFacts) -> Finding:
-    minor = minor_of(facts.version)
-    if minor is None:
-        return warned(SERVER, f"{facts.server} does not tell its version ({facts.version!r})", "see docs/install.md")
-    if minor < OLDEST_MINOR:
-        return failed(
-            SERVER, f"Kubernetes {facts.version} is older than 1.{OLDEST_MINOR}", f"upgrade to 1.{_ON_BY_DEFAULT}"
-        )
-    return passed(SERVER, f"Kubernetes {facts.version} at {facts.server}")
 
 
 def _api(facts: ClusterFacts) -> Finding:
@@ -110,7 +112,7 @@ def _api(facts: ClusterFacts) -> Finding:
     return failed(
         API,
         served,
-        f"v1 is on by default from Kubernetes 1.{_ON_BY_DEFAULT}; before, start kube-apiserver with"
+        f"v1 is on by default from Kubernetes 1.{ON_BY_DEFAULT}; before, start kube-apiserver with"
         f" --feature-gates=DynamicResourceAllocation=true --runtime-config={GROUP}/v1beta1=true, and give the gate to"
         " kube-scheduler, kube-controller-manager and kubelet too",
     )
@@ -157,9 +159,4 @@ def _node(facts: ClusterFacts, node_name: str) -> Iterator[Finding]:
         yield warned(NODE, facts.untold[NODE], "give the name of this Node with --node-name")
     if facts.node is None:
         return
-    minor = minor_of(facts.node.kubelet)
-    if minor is not None and minor < OLDEST_MINOR:
-        yield failed(NODE, f"{node_name} has kubelet {facts.node.kubelet}", f"upgrade kubelet to 1.{_ON_BY_DEFAULT}")
-        return
-    told = (facts.node.kubelet and f"kubelet {facts.node.kubelet}", facts.node.runtime, facts.node.kernel)
-    yield passed(NODE, f"{node_name}: " + ", ".join(filter(None, (*told, facts.node.image))))
+    yield passed(NODE, f"{node_name}: " + (", ".join(filter(None, (facts.node.kernel, facts.node.image))) or "there"))

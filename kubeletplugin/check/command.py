@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from dra_driver.command import UserError, kubeconfig_option, logging_options, version_option
+from dra_driver.command import UserError, kubeconfig_option, logging_options, output_option, version_option
 
 from ..kubelet.instance import socket_paths
-from ..options import Node, node_options
+from ..options import Node, hook_option, node_options
 from . import report
 from .dropin import FixError, write
 from .finding import any_failed, warned
@@ -29,9 +29,10 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 @click.option("--node-name", envvar="NODE_NAME", show_envvar=True, default="", help="The Node that this is about.")
 @kubeconfig_option
 @node_options
+@hook_option
 @click.option(
     "--host-root",
-    type=_FOLDER,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     envvar="HOST_ROOT",
     show_envvar=True,
     help=f"Where this process sees the host's /; {_HOST_ROOT} when there is such a folder, else /.",
@@ -74,16 +75,7 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
     show_envvar=True,
     help="Seconds between looks of --wait.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    envvar="CHECK_OUTPUT",
-    show_envvar=True,
-    help="How findings are printed.",
-)
+@output_option(("text", "json"), "CHECK_OUTPUT", "How findings are printed.")
 @logging_options
 @version_option
 @click.pass_context
@@ -92,6 +84,7 @@ def check(
     node_name: str,
     kubeconfig: str | None,
     node: Node,
+    nvidia_cdi_hook_path: str | None,
     host_root: Path | None,
     instance_uid: str,
     runtime_config: str | None,
@@ -111,6 +104,7 @@ def check(
         node=node,
         sockets=socket_paths(node.folder, node.registry, instance_uid),
         host=host,
+        hook=nvidia_cdi_hook_path,
         kubeconfig=kubeconfig,
         runtime_config=runtime_config,
         host_is_visible=host_root is not None or not host.is_own or not in_container(os.environ),

@@ -10,6 +10,10 @@ pkg/cri/config):
   later one *whole*, while 2.x merges them key by key. So for 1.7 a drop-in cannot add a key to a table that exists:
   it would take away everything else in it.
 - A drop-in must not have a higher config version than the main file.
+
+k3s, rke2 and MicroK8s make the main file anew from a template at each start. With containerd 2, k3s and rke2 import
+config-v3.toml.d beside it, where a drop-in does what it does elsewhere. To a template one cannot append a table that it
+has already.
 """
 
 import posixpath
@@ -35,8 +39,28 @@ DEFAULT_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 _OLD, _NEW, _OLDEST = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "cri"
 _IMPORT = "/etc/containerd/conf.d/*.toml"
 _DROP_IN = "99-dra-driver-gpu-cdi.toml"
+_CRI_PLUGINS = (_OLDEST, _OLD, _NEW, "io.containerd.cri.v1.images")
 _MOST_FILES = 200
-_GENERATED = ("/var/lib/rancher/",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Distribution:
+    """One that makes main files in `folder` anew from `template`, where {} is -v3 from config version 3 on. `units` are
+    restarted; `may_copy` tells whether what was made can take the template's place.
+    """
+
+    folder: str
+    template: str
+    units: str
+    may_copy: bool
+
+
+_DISTRIBUTIONS = (
+    _Distribution("/var/lib/rancher/k3s/", "config{}.toml.tmpl", "'k3s*'", may_copy=True),
+    _Distribution("/var/lib/rancher/rke2/", "config{}.toml.tmpl", "'rke2*'", may_copy=True),
+    # What is made names the folders of one revision of the snap.
+    _Distribution("/var/snap/microk8s/", "containerd-template.toml", "snap.microk8s.daemon-containerd", may_copy=False),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +89,16 @@ class ContainerdFacts:
             return 2
         version = self.files[0].value.get("version", 1)
         return version if isinstance(version, int) else 1
+
+    @property
+    def distribution(self) -> _Distribution | None:
+        """Whose work the main file is; None where it is a person's."""
+        return next((one for one in _DISTRIBUTIONS if self.main.startswith(one.folder)), None)
+
+    @property
+    def service(self) -> str:
+        """What systemctl is to restart."""
+        return self.distribution.units if self.distribution else "containerd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +134,7 @@ def read_containerd(host: Host, main: str, version: tuple[int, ...], wanted: str
         elif isinstance(file, Unreadable):
             problems.append(file)
         elif path != main:
-            problems.append(Unreadable(path, "imported, and missing"))
+            problems.append(Unreadable(path, "it is missing, and is imported"))
     facts = ContainerdFacts(main, tuple(files), tuple(problems), version, wanted)
     folders = {wanted, *DEFAULT_FOLDERS, *(_settings(facts)[1].value or ())}
     return ContainerdFacts(
@@ -112,11 +146,11 @@ def containerd_findings(facts: ContainerdFacts) -> Iterator[Finding]:
     """Whether CDI is on and reads our folder; what to write where if not."""
     if facts.problems:
         for problem in facts.problems:
-            yield warned(CHECK, str(problem), "mend the file; containerd itself may not start with it")
+            yield warned(CHECK, str(problem), "mend the file, or make it; containerd itself may not start as it is")
         return
-    hidden = _hidden(facts)
-    if hidden:
-        yield hidden
+    obstacle = _disabled(facts) or _hidden(facts)
+    if obstacle:
+        yield obstacle
         return
     enabled, folders = _settings(facts)
     remedy = _remedy(facts, enabled.value is not True)
@@ -133,7 +167,11 @@ def containerd_findings(facts: ContainerdFacts) -> Iterator[Finding]:
         return
     if folders.value is None:
         place = folders.place("cdi_spec_dirs")
-        yield failed(CHECK, f"cdi_spec_dirs is not a list of folders ({place})", "mend that line")
+        yield failed(
+            CHECK,
+            f"cdi_spec_dirs is not a list of folders ({place})",
+            f"write `cdi_spec_dirs = {array(DEFAULT_FOLDERS)}` there",
+        )
     elif not _reads(facts, folders.value):
         listed = ", ".join(folders.value) or "none"
         text = f"specs are written to {facts.wanted}, and containerd reads {listed} ({folders.place('cdi_spec_dirs')})"
@@ -147,15 +185,13 @@ def containerd_drop_in(facts: ContainerdFacts) -> DropIn | None:
     enabled, folders = _settings(facts)
     if facts.problems or folders.value is None or (enabled.value is True and _reads(facts, folders.value)):
         return None
-    if any(facts.main.startswith(folder) for folder in _GENERATED):
-        return None
     if not facts.files:
-        return DropIn(facts.main, _body(facts, folders.value), "containerd")
+        return None if facts.distribution else DropIn(facts.main, _body(facts, folders.value), facts.service)
     folder = _imported_folder(facts)
     replaces = not facts.merges and any(_table(file) is not None for file in _others(facts))
     if folder is None or replaces:
         return None
-    return DropIn(posixpath.join(folder, _DROP_IN), _body(facts, folders.value), "containerd")
+    return DropIn(posixpath.join(folder, _DROP_IN), _body(facts, folders.value), facts.service)
 
 
 def _settings(facts: ContainerdFacts) -> tuple[_Setting, _Setting]:
@@ -211,6 +247,16 @@ def _others(facts: ContainerdFacts) -> list[TomlFile]:
     return [file for file in facts.files if posixpath.basename(file.path) != _DROP_IN]
 
 
+def _disabled(facts: ContainerdFacts) -> Finding | None:
+    """What docker's packages install has kubelet's part of containerd switched off."""
+    for file in facts.files:
+        names = [name for name in strings(file.value.get("disabled_plugins")) or () if name in _CRI_PLUGINS]
+        if names:
+            text = f"kubelet cannot use this containerd: disabled_plugins in {file.path} has {', '.join(names)}"
+            return failed(CHECK, text, f"take {', '.join(names)} out of it and restart containerd")
+    return None
+
+
 def _hidden(facts: ContainerdFacts) -> Finding | None:
     """Our own drop-in must not take the place of a table that was written since."""
     ours = [file for file in facts.files if file not in _others(facts)]
@@ -235,30 +281,44 @@ def _imported_folder(facts: ContainerdFacts) -> str | None:
 
 def _remedy(facts: ContainerdFacts, switch: bool) -> str:
     """What to write, and where."""
+    restart = f"`systemctl restart {facts.service}`" if facts.distribution else "restart containerd"
     drop_in = containerd_drop_in(facts)
     if drop_in is not None:
         lines = "; ".join(line.strip() for line in drop_in.body.splitlines() if line.strip())
-        return f"run this with --fix, which writes {drop_in.path} ({lines}), and restart containerd"
+        return f"run this with --fix, which writes {drop_in.path} ({lines}), and {restart}"
     if not facts.files:
-        return "restart containerd"
+        return restart
     folders = _settings(facts)[1]
     listed = folders.value or DEFAULT_FOLDERS
     keys = ["enable_cdi = true"] if switch else []
     keys += [] if _reads(facts, listed) else [f"cdi_spec_dirs = {array((*listed, facts.wanted))}"]
     present = [(file, found[0]) for file in facts.files if (found := _table(file))]
-    if not present:
-        where = f'append to {facts.main} [plugins."{_name(facts)}"] with'
-    else:
+    path = present[-1][0].path if present else facts.main
+    copy, edited = _template(facts) if path == facts.main else ("", path)
+    if present:
         file, name = present[-1]
         line = file.line(("plugins", name))
-        where = f'in {file.path}, in table [plugins."{name}"]' + (f" (line {line})" if line else "") + ", set"
-    if not facts.merges and present:
-        why = "; --fix leaves this to you, because containerd 1.7 would take a drop-in's table in place of yours"
+        where = f'in {edited}, in table [plugins."{name}"]' + (f" (line {line})" if line else "") + ", set"
     else:
-        why = f"; --fix leaves this to you, because {facts.main} imports no folder (imports = [{_IMPORT!r}])"
-    if any(facts.main.startswith(folder) for folder in _GENERATED):
-        why = f"; {facts.main} is made anew at each start: write this to the template (config-v3.toml.tmpl) beside it"
-    return f"{where} {' and '.join(f'`{key}`' for key in keys)}, and restart containerd{why}"
+        where = f'append to {edited} [plugins."{_name(facts)}"] with'
+    if edited != path:
+        why = f"{facts.main} is made anew from that at each start"
+    elif not facts.merges and present:
+        why = "containerd 1.7 would take a drop-in's table in place of yours"
+    else:
+        why = f"{facts.main} imports no folder (imports = [{_IMPORT!r}])"
+    text = f"{copy}{where} {' and '.join(f'`{key}`' for key in keys)}, and {restart}"
+    return f"{text}; --fix leaves this to you, because {why}"
+
+
+def _template(facts: ContainerdFacts) -> tuple[str, str]:
+    """What to do first, and the file to change in place of the main one."""
+    distribution = facts.distribution
+    if distribution is None:
+        return "", facts.main
+    name = distribution.template.format("-v3" if facts.config_version >= 3 else "")
+    template = posixpath.join(posixpath.dirname(facts.main), name)
+    return f"copy {facts.main} to {template}; " if distribution.may_copy else "", template
 
 
 def _version(facts: ContainerdFacts) -> str:

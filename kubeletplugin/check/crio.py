@@ -56,7 +56,9 @@ def crio_findings(facts: CrioFacts) -> Iterator[Finding]:
         return
     folders, place = _folders(facts)
     if folders is None:
-        yield failed(CHECK, f"{_KEY} is not a list of folders ({place})", "mend that line")
+        yield failed(
+            CHECK, f"{_KEY} is not a list of folders ({place})", f"write `{_KEY} = {array(DEFAULT_FOLDERS)}` there"
+        )
     elif not _reads(facts, folders):
         text = f"specs are written to {facts.wanted}, and CRI-O reads {', '.join(folders) or 'none'} ({place})"
         lines = f"[crio.runtime]; {_line(facts, folders)}"

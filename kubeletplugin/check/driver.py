@@ -25,9 +25,17 @@ _LIBRARY_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 
 
 @dataclass(frozen=True, slots=True)
+class NamedHook:
+    """The program that --nvidia-cdi-hook-path names on the host. `exists` is None when the host is not to be seen."""
+
+    path: str
+    exists: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class DriverFacts:
     """`module` is the text of `module_path`. `library` is the file that libnvidia-ml.so.1 leads to below
-    `driver_root`, `hook` the program that finishes containers, both None when missing.
+    `driver_root`, `hook` the program that finishes containers, both None when missing; a hook may be named as well.
     """
 
     module: str | Unreadable | None
@@ -35,6 +43,7 @@ class DriverFacts:
     library: str | None
     hook: str | None
     driver_root: str
+    named_hook: NamedHook | None = None
 
     @property
     def module_version(self) -> str:
@@ -49,7 +58,7 @@ class DriverFacts:
         return found[1] if found else ""
 
 
-def read_driver(hardware: Hardware) -> DriverFacts:
+def read_driver(hardware: Hardware, named_hook: NamedHook | None = None) -> DriverFacts:
     """Look below the driver root and in /proc."""
     files = Root(hardware.driver_root, str(hardware.host_driver_root))
     module_path = hardware.proc_root / "driver/nvidia/version"
@@ -61,6 +70,7 @@ def read_driver(hardware: Hardware) -> DriverFacts:
         library=next(filter(None, libraries), None),
         hook=hook.path if hook else None,
         driver_root=str(hardware.host_driver_root),
+        named_hook=named_hook,
     )
 
 
@@ -78,15 +88,28 @@ def driver_findings(facts: DriverFacts) -> Iterator[Finding]:
         )
     elif module and library:
         yield passed(VERSIONS, f"module and library are both {module}")
+    yield _hook(facts)
+
+
+def _hook(facts: DriverFacts) -> Finding:
+    if facts.named_hook is not None:
+        path, exists = facts.named_hook.path, facts.named_hook.exists
+        if exists is False:
+            return failed(
+                HOOK,
+                f"{path} is not on the host, and no container starts whose runtime is to run it",
+                "install it there, or leave --nvidia-cdi-hook-path (chart: nvidiaCDIHookPath) out to have it found",
+            )
+        return passed(HOOK, path if exists else f"{path} (not seen from here)")
     if facts.hook is None:
-        yield warned(
+        return warned(
             HOOK,
             f"no nvidia-cdi-hook or nvidia-ctk below {facts.driver_root}; libraries will be mounted under each of"
             " their names instead",
-            "install nvidia-container-toolkit-base, or name the program with --nvidia-cdi-hook-path",
+            "install nvidia-container-toolkit-base, or name the program with --nvidia-cdi-hook-path"
+            " (chart: nvidiaCDIHookPath)",
         )
-    else:
-        yield passed(HOOK, facts.hook)
+    return passed(HOOK, facts.hook)
 
 
 def _module(facts: DriverFacts) -> Finding:

@@ -59,7 +59,8 @@ def write(host: Host, drop_in: DropIn) -> bool:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise FixError(f"{drop_in.path} cannot be written: {error.strerror or error}") from None
+        reason = f"{error.strerror or error} (a container needs the folder mounted read-write)"
+        raise FixError(f"{drop_in.path} cannot be written: {reason}") from None
     return True
 
 

@@ -1,33 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folders that kubelet, the container runtime and this plugin meet in, and the lengths of socket paths."""
+"""The folders that kubelet, the container runtime and this plugin meet in, and the lengths of socket paths.
+
+kubelet watches plugins_registry below its --root-dir. A plugin's own socket may be anywhere, and belongs to a folder of
+its own in plugins, which may be all of plugins that a container has.
+"""
 
 import os
+import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..kubelet.sockets import LONGEST_PATH
-from .finding import Finding, failed, passed
+from .finding import Finding, failed, passed, warned
 from .host import Folder, Host
 
 REGISTRY, PLUGINS, SOCKETS, CDI = "kubelet plugin registry", "kubelet plugins", "socket paths", "cdi folder"
+REGISTRAR_VALUE = "kubeletPlugin.kubeletRegistrarDirectoryPath"
+PLUGINS_VALUE = "kubeletPlugin.kubeletPluginsDirectoryPath"
+"""The chart's values for both."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """The three folders, and the paths that sockets will have."""
+    """The three folders, and the paths that sockets will have. `plugins` is the driver's own folder there once it is
+    made, `root` kubelet's folder, empty when unknown, and `elsewhere` are those that are not where they belong below
+    it, by the name of their check.
+    """
 
     registry: Folder
     plugins: Folder
     cdi: Folder
     sockets: tuple[str, ...]
+    root: str = ""
+    elsewhere: frozenset[str] = frozenset()
 
 
-def read_folders(host: Host, registry: Path, plugins: Path, cdi: Path, sockets: Iterable[Path]) -> FolderFacts:
-    """Look at each."""
+def read_folders(host: Host, registry: Path, own: Path, cdi: Path, sockets: Iterable[Path], root: str) -> FolderFacts:
+    """Look at each, and compare where they are with kubelet's `root`. `own` is the driver's folder in plugins."""
+    plugins = own.parent
+    belongs = {
+        REGISTRY: (registry, posixpath.join(root, "plugins_registry")),
+        PLUGINS: (plugins, posixpath.join(root, "plugins")),
+    }
+    elsewhere = {check for check, (is_, ought) in belongs.items() if host.canonical(str(is_)) != host.canonical(ought)}
     return FolderFacts(
+        root=root,
+        elsewhere=frozenset(elsewhere) if root else frozenset(),
         registry=host.folder(str(registry)),
-        plugins=host.folder(str(plugins)),
+        plugins=host.folder(str(own if host.exists(str(own)) else plugins)),
         cdi=host.folder(str(cdi)),
         sockets=tuple(map(str, sockets)),
     )
@@ -35,14 +56,43 @@ def read_folders(host: Host, registry: Path, plugins: Path, cdi: Path, sockets: 
 
 def folder_findings(facts: FolderFacts) -> Iterator[Finding]:
     """Whether each is there and can be written to, and whether sockets fit."""
-    kubelet = "start kubelet, or name its folder: kubelet's --root-dir is not /var/lib/kubelet everywhere"
-    yield _folder(REGISTRY, facts.registry, f"{kubelet} (--kubelet-registrar-directory-path)")
-    yield _folder(PLUGINS, facts.plugins, f"{kubelet} (--kubelet-plugins-directory-path)")
+    if REGISTRY in facts.elsewhere:
+        text = (
+            f"kubelet looks for plugins in {facts.root}/plugins_registry, and this driver registers in"
+            f" {facts.registry.path}"
+        )
+        yield failed(REGISTRY, text, _move(facts.root))
+    else:
+        yield _folder(REGISTRY, facts.registry, _look_for("--kubelet-registrar-directory-path", REGISTRAR_VALUE))
+    if PLUGINS in facts.elsewhere:
+        text = f"plugins belong to {facts.root}/plugins, and this driver keeps its files in {facts.plugins.path}"
+        yield warned(PLUGINS, text, _move(facts.root))
+    else:
+        yield _folder(PLUGINS, facts.plugins, _look_for("--kubelet-plugins-directory-path", PLUGINS_VALUE))
     if facts.cdi.exists or facts.cdi.problem:
-        yield _folder(CDI, facts.cdi, "name the folder that the container runtime reads with --cdi-root")
+        yield _folder(
+            CDI,
+            facts.cdi,
+            "name the folder that the container runtime reads with --cdi-root (chart: kubeletPlugin.cdiRoot)",
+        )
     else:
         yield passed(CDI, f"{facts.cdi.path} is not there yet and will be made")
     yield _sockets(facts.sockets)
+
+
+def _move(root: str) -> str:
+    registry, plugins = f"{root}/plugins_registry", f"{root}/plugins"
+    return (
+        f"helm upgrade --reuse-values --set {REGISTRAR_VALUE}={registry},{PLUGINS_VALUE}={plugins}; else"
+        f" --kubelet-registrar-directory-path={registry} --kubelet-plugins-directory-path={plugins}"
+    )
+
+
+def _look_for(flag: str, value: str) -> str:
+    return (
+        "start kubelet; in a container, mount the host's folder at the same path; where kubelet's --root-dir is another"
+        f" one, name its folder with {flag} (chart: {value})"
+    )
 
 
 def _folder(check: str, folder: Folder, remedy: str) -> Finding:

@@ -86,8 +86,8 @@ def gpu_findings(facts: GpuFacts) -> Iterator[Finding]:
     yield from _nodes(facts)
     capable = [gpu for gpu in inventory.gpus if gpu.mig_mode is not None]
     yield from _mig(capable, len(inventory.gpus))
-    if capable and not facts.capabilities:
-        yield _capabilities(any(gpu.in_mig_mode for gpu in capable))
+    if capable:
+        yield _capabilities(facts.capabilities, any(gpu.in_mig_mode for gpu in capable))
 
 
 def _gpus(inventory: Inventory) -> Iterator[Finding]:
@@ -153,7 +153,9 @@ def _mig(capable: Sequence[Gpu], total: int) -> Iterator[Finding]:
     yield passed(MIG, f"{len(capable)} of {total} GPUs can be split, {on} in MIG mode")
 
 
-def _capabilities(in_use: bool) -> Finding:
+def _capabilities(offered: bool, in_use: bool) -> Finding:
+    if offered:
+        return passed(CAPABILITIES, "the driver offers them")
     text = "the driver offers no MIG capabilities (nvidia-caps in /proc/devices, /proc/driver/nvidia/capabilities)"
     remedy = "load the nvidia module of a driver that knows MIG, and let this process see the host's /proc"
     return failed(CAPABILITIES, text, remedy) if in_use else warned(CAPABILITIES, text, remedy)

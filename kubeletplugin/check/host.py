@@ -100,6 +100,12 @@ class Host:
         """Whether there is anything at `path`."""
         return os.path.lexists(self.here(path))
 
+    def is_folder(self, path: str) -> bool:
+        """Whether there is a folder at `path`, and no link to one."""
+        parent, name = posixpath.split(path)
+        here = self.here(parent) / name
+        return here.is_dir() and not here.is_symlink()
+
     def folder(self, path: str) -> Folder:
         """What is known of a folder."""
         here = self.here(path)

@@ -1,63 +1,180 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kubelet's own configuration file, as far as it decides whether DRA works: the feature gate."""
+"""kubelet's configuration, as far as it decides whether DRA works: the feature gate, and the Node that it is.
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+As kubelet puts it together (cmd/kubelet/app/server.go, KEP-3983): the file of --config; over it each *.conf below
+--config-dir in lexical order, as a JSON merge patch; over these the flags, feature gates one by one.
+"""
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from .cluster import minor_of
 from .finding import Finding, failed, passed, warned
 from .host import Host, Unreadable
+from .process import Started, Unseen, find_kubelet
+from .versions import ON_BY_DEFAULT, minor_of
 
-CHECK = "kubelet configuration"
+CHECK, NAME = "kubelet configuration", "node name"
 
-_GATE = "DynamicResourceAllocation"
-_ON_BY_DEFAULT = 34
+_GATE, _ALL_BETA = "DynamicResourceAllocation", "AllBeta"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A feature gate that is set, and the file, or which kubelet's flags, that say so."""
+
+    is_on: bool
+    place: str
+    is_flag: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletFacts:
-    """`gates` as the file at `path` has them; None when there is no such file, which many distributions do without."""
+    """`files` were read in this order, `problems` say what could not be."""
 
-    path: str
-    gates: Mapping[str, object] | None = None
-    problem: str = ""
+    started: Started | Unseen
+    files: tuple[str, ...] = ()
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def root(self) -> str:
+        """kubelet's root folder, empty when unknown."""
+        started = self.started
+        return posixpath.join(started.folder, started.flags.root_dir) if isinstance(started, Started) else ""
 
 
-def read_kubelet(host: Host, path: str) -> KubeletFacts:
-    """Read the file (`/var/lib/kubelet/config.yaml` by kubeadm)."""
-    text = host.read(path)
-    if text is None:
-        return KubeletFacts(path)
-    if isinstance(text, Unreadable):
-        return KubeletFacts(path, problem=str(text))
+def read_kubelet(
+    host: Host, usual: str, node_name: str, arguments: Mapping[str, Sequence[str]], *, visible: bool
+) -> KubeletFacts:
+    """Find kubelet and read its files; `usual` (`/var/lib/kubelet/config.yaml` by kubeadm) when it is not to be found,
+    `arguments` as find_kubelet takes them.
+    """
+    if not visible:
+        unseen = Unseen(
+            "not to be seen from this container", "mount the host's / read-only and name it with --host-root"
+        )
+        return KubeletFacts(unseen)
+    started = find_kubelet(host, node_name, arguments)
+    gates: dict[str, Gate] = {}
+    files: list[str] = []
+    problems: list[str] = []
+    for path, must_be in _paths(host, started, usual, problems):
+        text = host.read(path)
+        if text is None:
+            if must_be:
+                problems.append(f"{path}, which kubelet's --config names, is missing")
+        elif isinstance(text, Unreadable):
+            problems.append(str(text))
+        else:
+            files.append(path)
+            problems += _merge(gates, path, text)
+    if isinstance(started, Started):
+        gates |= {
+            name: Gate(on, f"--feature-gates, {started.by}", is_flag=True) for name, on in started.flags.gates.items()
+        }
+    return KubeletFacts(started, tuple(files), gates, tuple(problems))
+
+
+def kubelet_findings(facts: KubeletFacts, kubelet_version: str, node_name: str) -> Iterator[Finding]:
+    """Whether kubelet of that release (`v1.33.1`, empty when unknown) has DRA on, and whether it is that Node's."""
+    path = f"/api/v1/nodes/{node_name or 'NODE'}/proxy/configz"
+    ask = f"`kubectl get --raw {path}` shows what kubelet uses (featureGates)"
+    yield from _configuration(facts, minor_of(kubelet_version), ask)
+    named = facts.started.flags.hostname_override if isinstance(facts.started, Started) else ""
+    if named and node_name and named != node_name:
+        yield failed(
+            NAME,
+            f"kubelet is Node {named} (--hostname-override), and this is for Node {node_name}",
+            f"set --node-name (NODE_NAME) to {named}",
+        )
+
+
+def _configuration(facts: KubeletFacts, minor: int | None, ask: str) -> Iterator[Finding]:
+    for problem in facts.problems:
+        yield warned(CHECK, problem, f"see that the file is kubelet's and mend it; {ask}")
+    gate = facts.gates.get(_GATE)
+    if gate is None and minor is not None and minor < ON_BY_DEFAULT:
+        gate = facts.gates.get(_ALL_BETA)  # the gate is beta there
+    if gate is not None and not gate.is_on:
+        yield _off(facts.started, f"off ({gate.place})", "" if gate.is_flag else gate.place)
+    elif facts.problems:
+        return
+    elif isinstance(facts.started, Unseen):
+        yield warned(CHECK, f"kubelet's flags are not known: {facts.started.reason}", f"{facts.started.remedy}; {ask}")
+    elif gate is not None:
+        yield passed(CHECK, f"{_GATE} is on ({gate.place})")
+    elif minor is None:
+        yield warned(
+            CHECK,
+            f"{_GATE} is not set: on by default from 1.{ON_BY_DEFAULT}, and kubelet's version is not known",
+            f"with --kubeconfig and --node-name the Node tells it; {ask}",
+        )
+    elif minor < ON_BY_DEFAULT:
+        config = facts.started.flags.config
+        yield _off(facts.started, f"not set, and off by default before 1.{ON_BY_DEFAULT}", config)
+    else:
+        yield passed(CHECK, f"{_GATE} is on (the default; {', '.join(('flags', *facts.files))} leave it so)")
+
+
+def _off(started: Started | Unseen, why: str, file: str) -> Finding:
+    """`file` is the one to change, empty when it must be a flag."""
+    if file:
+        remedy = f"set `featureGates: {{{_GATE}: true}}` in {file}"
+    else:
+        assert isinstance(started, Started)  # nobody else has flags
+        remedy = f"give kubelet `--feature-gates={_GATE}=true` {started.change}"
+    restart = started.restart if isinstance(started, Started) else "restart kubelet"
+    return failed(CHECK, f"feature gate {_GATE} is {why}", f"{remedy}, and {restart}")
+
+
+def _paths(host: Host, started: Started | Unseen, usual: str, problems: list[str]) -> Iterator[tuple[str, bool]]:
+    """kubelet's files in the order of reading, and whether one must be there."""
+    if isinstance(started, Unseen):
+        yield usual, False
+        return
+    flags = started.flags
+    if flags.config:
+        yield posixpath.join(started.folder, flags.config), True
+    if flags.config_dir:
+        for path in _below(host, posixpath.join(started.folder, flags.config_dir), problems):
+            if path.endswith(".conf"):
+                yield path, False
+
+
+def _below(host: Host, folder: str, problems: list[str]) -> Iterator[str]:
+    """The files in `folder` and in folders in it."""
+    entries = host.entries(folder)
+    if isinstance(entries, Unreadable):
+        problems.append(str(entries))
+        return
+    for path in entries:
+        if host.is_folder(path):
+            yield from _below(host, path, problems)
+        else:
+            yield path
+
+
+def _merge(gates: dict[str, Gate], path: str, text: str) -> Iterator[str]:
+    """Put the gates of one file over those before it; gives what is wrong with the file."""
     try:
         value: Any = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        return KubeletFacts(path, problem=f"{path} is not YAML: {' '.join(str(error).split())}")
-    gates = value.get("featureGates") or {} if isinstance(value, Mapping) else None
-    if not isinstance(gates, Mapping):
-        return KubeletFacts(path, problem=f"{path} has no mapping of feature gates in featureGates")
-    return KubeletFacts(path, dict(gates))
-
-
-def kubelet_findings(facts: KubeletFacts, kubelet_version: str) -> Iterator[Finding]:
-    """Whether kubelet of that release (`v1.33.1`, empty when unknown) has DRA on."""
-    if facts.problem:
-        yield warned(CHECK, facts.problem, "see that the file is kubelet's, and mend it")
+        yield f"{path} is not YAML: {' '.join(str(error).split())}"
         return
-    if facts.gates is None:
+    if not isinstance(value, Mapping):
+        yield f"{path} is no KubeletConfiguration"
         return
-    minor = minor_of(kubelet_version)
-    is_on = facts.gates.get(_GATE)
-    if is_on is False or (is_on is None and minor is not None and minor < _ON_BY_DEFAULT):
-        why = "off" if is_on is False else f"not set, and off by default before 1.{_ON_BY_DEFAULT}"
-        yield failed(
-            CHECK,
-            f"feature gate {_GATE} is {why} ({facts.path})",
-            f"set `featureGates: {{{_GATE}: true}}` there, and restart kubelet",
-        )
+    patch = value.get("featureGates", {})
+    if patch is None:  # removes all, in a merge patch
+        gates.clear()
+    elif not isinstance(patch, Mapping):
+        yield f"{path} has no mapping of feature gates in featureGates"
     else:
-        yield passed(CHECK, f"{facts.path} leaves {_GATE} on")
+        for name, is_on in patch.items():
+            gates.pop(name, None)
+            if is_on is not None:
+                gates[str(name)] = Gate(is_on is True, path)

@@ -12,14 +12,16 @@ from ..kubelet.instance import SocketPaths
 from ..options import Node
 from .asking import ask_cluster
 from .cluster import NodeFacts, cluster_findings
-from .driver import driver_findings, read_driver
+from .driver import NamedHook, driver_findings, read_driver
 from .dropin import DropIn
 from .finding import Finding, any_failed, passed
 from .folders import folder_findings, read_folders
+from .foreign import foreign_findings, read_foreign
 from .gpus import gpu_findings, read_gpus
 from .host import Host
 from .kubelet import kubelet_findings, read_kubelet
 from .runtime import drop_in, read_runtime, runtime_findings
+from .versions import version_findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Place:
     node: Node
     sockets: SocketPaths
     host: Host
+    hook: str | None = None
     kubeconfig: str | None = None
     runtime_config: str | None = None
     host_is_visible: bool = True
@@ -49,7 +52,7 @@ class Look:
 
 def look_at_hardware(place: Place) -> tuple[Finding, ...]:
     """The driver and the GPUs only."""
-    driver = read_driver(place.node.hardware)
+    driver = read_driver(place.node.hardware, _named_hook(place))
     gpus = read_gpus(place.node.hardware, _device_root(place))
     return (*driver_findings(driver), *gpu_findings(gpus))
 
@@ -62,14 +65,22 @@ def look(place: Place) -> Look:
     runtime = read_runtime(
         host, reported.runtime, str(node.cdi_root), visible=place.host_is_visible, config=place.runtime_config
     )
-    plugins = node.folder.parent
+    kubelet = read_kubelet(
+        host,
+        str(node.folder.parent.parent / "config.yaml"),
+        place.node_name,
+        reported.arguments,
+        visible=place.host_is_visible,
+    )
     sockets = (place.sockets.registration, place.sockets.service)
     findings = (
         *look_at_hardware(place),
-        *folder_findings(read_folders(host, node.registry, plugins, node.cdi_root, sockets)),
+        *folder_findings(read_folders(host, node.registry, node.folder, node.cdi_root, sockets, kubelet.root)),
+        *foreign_findings(read_foreign(host, node.cdi_root)),
         *runtime_findings(runtime),
-        *kubelet_findings(read_kubelet(host, str(plugins.parent / "config.yaml")), reported.kubelet),
+        *kubelet_findings(kubelet, reported.kubelet, place.node_name),
         *cluster_findings(cluster, place.node_name),
+        *version_findings(reported.kubelet, reported.runtime),
         passed("this program", f"dra-driver-gpu {__version__}, Python {platform.python_version()}"),
     )
     return Look(findings, drop_in(runtime))
@@ -89,6 +100,12 @@ def wait_for_hardware(
         if not any_failed(findings):
             return
         pause()
+
+
+def _named_hook(place: Place) -> NamedHook | None:
+    if place.hook is None:
+        return None
+    return NamedHook(place.hook, place.host.exists(place.hook) if place.host_is_visible else None)
 
 
 def _device_root(place: Place) -> DriverRoot:

@@ -2,7 +2,6 @@
 """Which container runtime the node has, and what is to be said about it."""
 
 import enum
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +10,8 @@ from .crio import CONFIG, CrioFacts, crio_drop_in, crio_findings, read_crio
 from .dropin import DropIn
 from .finding import Finding, warned
 from .host import Host
+from .toml_file import TomlFile, read_toml
+from .versions import version_of
 
 CHECK = "container runtime"
 
@@ -30,12 +31,15 @@ _TRACES = {
 
 @dataclass(frozen=True, slots=True)
 class RuntimeFacts:
-    """The configuration of the runtime that is there, None when none was found. `visible` is whether this process sees
-    the host's files at all.
+    """The configuration of the runtime that is there, None when none was found. `other` is what the Node reports when
+    it is neither, `missing` the file that was named and is not there, `visible` whether this process sees the host's
+    files at all.
     """
 
     configuration: ContainerdFacts | CrioFacts | None = None
     visible: bool = True
+    other: str = ""
+    missing: str = ""
 
 
 def read_runtime(host: Host, reported: str, cdi_root: str, *, visible: bool, config: str | None) -> RuntimeFacts:
@@ -44,7 +48,12 @@ def read_runtime(host: Host, reported: str, cdi_root: str, *, visible: bool, con
     """
     if not visible:
         return RuntimeFacts(visible=False)
-    kind = runtime_of(reported) or _found(host)
+    if config and not host.exists(config):
+        return RuntimeFacts(missing=config)
+    kind = runtime_of(reported)
+    if reported and kind is None:
+        return RuntimeFacts(other=reported)
+    kind = kind or (_of_file(host, config) if config else _found(host))
     if kind is Runtime.CONTAINERD:
         main = config or next((path for path in CONFIGS if host.exists(path)), CONFIGS[0])
         return RuntimeFacts(read_containerd(host, main, version_of(reported), cdi_root))
@@ -59,12 +68,6 @@ def runtime_of(reported: str) -> Runtime | None:
     return Runtime(name) if name in tuple(Runtime) else None
 
 
-def version_of(reported: str) -> tuple[int, ...]:
-    """(2, 1, 4) of `containerd://v2.1.4-k3s1`; () when it is not told."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)", reported.partition("://")[2])
-    return tuple(map(int, found[1].split("."))) if found else ()
-
-
 def runtime_findings(facts: RuntimeFacts) -> Iterator[Finding]:
     """Whether the runtime will find our CDI specs."""
     if not facts.visible:
@@ -77,6 +80,16 @@ def runtime_findings(facts: RuntimeFacts) -> Iterator[Finding]:
         yield from containerd_findings(facts.configuration)
     elif isinstance(facts.configuration, CrioFacts):
         yield from crio_findings(facts.configuration)
+    elif facts.missing:
+        yield warned(
+            CHECK, f"{facts.missing}, which --runtime-config names, is not on the host", "name it as the host does"
+        )
+    elif facts.other:
+        yield warned(
+            CHECK,
+            f"the Node has {facts.other}, whose configuration this does not read",
+            "see that it reads CDI specs from --cdi-root, or use containerd or CRI-O",
+        )
     else:
         yield warned(
             CHECK,
@@ -91,6 +104,12 @@ def drop_in(facts: RuntimeFacts) -> DropIn | None:
     if isinstance(facts.configuration, ContainerdFacts):
         return containerd_drop_in(facts.configuration)
     return crio_drop_in(facts.configuration) if facts.configuration else None
+
+
+def _of_file(host: Host, config: str) -> Runtime:
+    """Whose main file it is; one that cannot be read is told so in either case."""
+    file = read_toml(host, config)
+    return Runtime.CRI_O if isinstance(file, TomlFile) and "crio" in file.value else Runtime.CONTAINERD
 
 
 def _found(host: Host) -> Runtime | None:

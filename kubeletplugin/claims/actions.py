@@ -108,7 +108,7 @@ class Actions:
         """
         instances: dict[str, MigInstanceIds] = {}
         for gpu_uuid, steps in _by_gpu(record.plan.steps):
-            instances |= self._on_gpu(gpu_uuid, partial(self._do, record, steps, gpus, check), held)
+            instances |= self._on_gpu(gpu_uuid, gpus, partial(self._do, record, steps), held, check)
         prepared = replace(record, state=State.PREPARED, instances=instances)
         self.specs.write(prepared)
         return record if prepared == record else self.ledger.update(prepared)
@@ -116,8 +116,7 @@ class Actions:
     def all_done(self, plan: Plan, gpus: Gpus, held: Held) -> bool:
         """Whether the hardware is as the claim's steps want it."""
         return all(
-            self._on_gpu(gpu_uuid, partial(self._are_done, steps, gpus), held)
-            for gpu_uuid, steps in _by_gpu(plan.steps)
+            self._on_gpu(gpu_uuid, gpus, partial(_are_done, steps), held) for gpu_uuid, steps in _by_gpu(plan.steps)
         )
 
     def adopt(self, record: Record, gpus: Gpus, held: Held) -> None:
@@ -126,7 +125,7 @@ class Actions:
             if isinstance(step, InstanceStep) and not step.left_something(self.marks):
                 noted = record.instances.get(step.device)
                 if (noted is None and record.version < MARKED_SINCE) or (noted is not None and noted.made):
-                    self._on_gpu(step.gpu_uuid, partial(self._adopt, step, noted, gpus), held)
+                    self._on_gpu(step.gpu_uuid, gpus, partial(_adopt, step, noted), held)
 
     def undo(self, record: Record, current: Callable[[], Gpus], check: Check = wait_on) -> None:
         """Remove everything that was done for a claim, and then its record. `current` is called only if there is
@@ -145,13 +144,13 @@ class Actions:
         needed = self.ledger.needed_by_others(record.plan.claim.uid)
         ours = [step for step in record.plan.steps if step not in needed and step.left_something(self.marks)]
         for gpu_uuid, steps in _by_gpu(ours[::-1]):
-            self._on_gpu(gpu_uuid, partial(self._undo, record, steps, gpus, check), held)
+            self._on_gpu(gpu_uuid, gpus, partial(self._undo, record, steps), held, check)
         self._close(record)
 
     def undo_stray(self, step: Step, gpus: Gpus, held: Held) -> None:
         """Undo a step that no claim has."""
         log.warning("undoing what no claim on this node has: %s", step, extra={"gpu": step.gpu_uuid})
-        self._on_gpu(step.gpu_uuid, lambda beat: step.undo(self._tools(gpus, wait_on, beat)), held)
+        self._on_gpu(step.gpu_uuid, gpus, step.undo, held)
 
     def leaves_something(self, record: Record) -> bool:
         """Whether undoing the claim needs a driver."""
@@ -159,10 +158,18 @@ class Actions:
 
     # On a GPU's thread
 
-    def _do(
-        self, record: Record, steps: Sequence[Step], gpus: Gpus, check: Check, beat: Beat
-    ) -> dict[str, MigInstanceIds]:
-        tools = self._tools(gpus, check, beat)
+    def _on_gpu(self, gpu_uuid: str, gpus: Gpus, work: Callable[[Tools], T], held: Held, check: Check = wait_on) -> T:
+        def run(beat: Beat) -> T:
+            def going_on() -> None:
+                beat()
+                check()
+
+            with gpus.in_use():
+                return work(Tools(gpus.mig, self.marks, self.busy_seconds, going_on))
+
+        return self.workers.run(gpu_uuid, run, lambda: held.hand_over(gpu_uuid))
+
+    def _do(self, record: Record, steps: Sequence[Step], tools: Tools) -> dict[str, MigInstanceIds]:
         instances: dict[str, MigInstanceIds] = {}
         for step in steps:
             tools.going_on()
@@ -172,33 +179,13 @@ class Actions:
                 instances[step.device] = ids
         return instances
 
-    def _undo(self, record: Record, steps: Sequence[Step], gpus: Gpus, check: Check, beat: Beat) -> None:
-        tools = self._tools(gpus, check, beat)
+    def _undo(self, record: Record, steps: Sequence[Step], tools: Tools) -> None:
         for step in steps:
             tools.going_on()
             with self._told("undo", record, step):
                 step.undo(tools)
 
-    def _are_done(self, steps: Sequence[Step], gpus: Gpus, beat: Beat) -> bool:
-        tools = self._tools(gpus, wait_on, beat)
-        return all(step.is_done(tools) for step in steps)
-
-    def _adopt(self, step: InstanceStep, noted: MigInstanceIds | None, gpus: Gpus, _: Beat) -> None:
-        there = gpus.mig.gpu_instance(step.slot) is not None if noted is None else gpus.mig.find(step.slot) == noted
-        if there:
-            self.marks.instances.set(step.slot.place)
-
-    def _tools(self, gpus: Gpus, check: Check, beat: Beat) -> Tools:
-        def going_on() -> None:
-            beat()
-            check()
-
-        return Tools(gpus.mig, self.marks, self.busy_seconds, going_on)
-
     # Parts
-
-    def _on_gpu(self, gpu_uuid: str, work: Callable[[Beat], T], held: Held) -> T:
-        return self.workers.run(gpu_uuid, work, lambda: held.hand_over(gpu_uuid))
 
     def _close(self, record: Record) -> None:
         self.ledger.close(record.plan.claim.uid)
@@ -216,6 +203,16 @@ class Actions:
             extra = {**fields_of(record), "gpu": step.gpu_uuid, "seconds": round(seconds, 4), "failed": failed}
             log.info("step: %s %s", verb, step, extra=extra)
             self.on_step(verb, step, seconds)
+
+
+def _are_done(steps: Sequence[Step], tools: Tools) -> bool:
+    return all(step.is_done(tools) for step in steps)
+
+
+def _adopt(step: InstanceStep, noted: MigInstanceIds | None, tools: Tools) -> None:
+    there = tools.mig.gpu_instance(step.slot) is not None if noted is None else tools.mig.find(step.slot) == noted
+    if there:
+        tools.marks.instances.set(step.slot.place)
 
 
 def _by_gpu(steps: Iterable[Step]) -> list[tuple[str, list[Step]]]:

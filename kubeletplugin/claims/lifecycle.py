@@ -34,8 +34,6 @@ from .errors import EXPECTED_ERRORS, StoppedError
 from .leftovers import Leftovers
 from .recovery import EventHook, Recovery
 
-__all__ = ["EXPECTED_ERRORS", "FetchClaim", "Lifecycle", "Settings", "StoppedError"]
-
 log = logging.getLogger(__name__)
 
 _OUT_OF_REACH = frozenset({Return.GPU_IS_LOST, Return.DRIVER_NOT_LOADED, Return.UNINITIALIZED})
@@ -84,6 +82,7 @@ class Lifecycle:
     ) -> None:
         folder = records.folder.parent
         files = FileRanges(folder / "locks")
+        marks = Marks(folder)
         workers = Workers(settings.step, on_return=lambda _: access.wake())
         self._boot_id = boot_id
         self._records = records
@@ -92,9 +91,7 @@ class Lifecycle:
         self._settings = settings
         self._ledger = Ledger(records, lambda claim, text: on_event(claim, "RecordDamaged", text))
         self._claims = KeyedLocks(files, "claim ")
-        self._actions = Actions(
-            self._ledger, specs, Marks(folder), KeyedLocks(files, "gpu "), workers, settings.busy, on_step
-        )
+        self._actions = Actions(self._ledger, specs, marks, KeyedLocks(files, "gpu "), workers, settings.busy, on_step)
         self._planner = Planner(pool, fetch, workers, may_switch)
         self._recovery = Recovery(self._actions, self._claims, self._planner, boot_id, on_event)
         self._leftovers = Leftovers(
@@ -105,6 +102,8 @@ class Lifecycle:
         self._next_sweep = 0.0
         if files.join():
             specs.remove_half_written()
+            if not marks.are_of(boot_id):
+                records.drop_unreadable()
         access.attend(self._attend)
 
     # kubelet's calls
@@ -195,8 +194,8 @@ class Lifecycle:
             with self._reporting():
                 self._recovery.complete(record, self._access.current())
             self._recovery.settled(uid)
-        elif not self._specs.exists(uid):
-            self._specs.write(record)
+        else:
+            self._specs.ensure(record)
         return record.plan
 
     def _prepare(self, plan: Plan, earlier: Record | None, gpus: Gpus, check: Check) -> Plan:

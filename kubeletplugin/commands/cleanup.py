@@ -6,6 +6,7 @@ files go. What it did not make stays. It can be repeated, and what it could not 
 """
 
 import contextlib
+import errno
 import shutil
 import threading
 from collections.abc import Iterator
@@ -22,7 +23,9 @@ from dra_driver.command import UserError, logging_options, version_option
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.resource import ResourceClaim
 
-from ..claims.lifecycle import EXPECTED_ERRORS, Lifecycle
+from ..claims.errors import EXPECTED_ERRORS
+from ..claims.lifecycle import Lifecycle
+from ..containers.common import CommonSpec
 from ..containers.specs import ClaimSpecs
 from ..hardware.gpus import GpuAccess, NoDriverError
 from ..hardware.marks import Marks
@@ -62,8 +65,10 @@ def cleanup(node: Node, dry_run: bool, force: bool) -> None:
             if dry_run:
                 for line in found.lines():
                     click.echo(f"would remove {line}")
-                return
-            remove(node, found, force)
+            else:
+                remove(node, found, force)
+            for path in found.foreign:
+                click.echo(f"left {path}, which is of NVIDIA's own DRA driver")
     except AnotherInstanceError as error:
         raise UserError(f"{error}: delete its DaemonSet first") from None
     except OSError as error:
@@ -73,7 +78,7 @@ def cleanup(node: Node, dry_run: bool, force: bool) -> None:
 @dataclass(frozen=True, slots=True)
 class Found:
     """What is there: `claims` with a record, the names of those that pods may use, record files that cannot be read,
-    what was made on GPUs in words, and files.
+    what was made on GPUs in words, files; and `foreign` ones, which are not this driver's and stay.
     """
 
     claims: tuple[ClaimRef, ...]
@@ -81,6 +86,7 @@ class Found:
     unreadable: tuple[str, ...]
     made: tuple[str, ...]
     files: tuple[Path, ...]
+    foreign: tuple[Path, ...]
 
     def lines(self) -> Iterator[str]:
         """Each thing in words."""
@@ -107,6 +113,7 @@ def find(node: Node) -> Found:
         files=tuple(
             path for path in (*specs, *sockets_of_all(node.folder, node.registry), node.folder) if path.exists()
         ),
+        foreign=tuple(claims.foreign_files()),
     )
 
 
@@ -128,8 +135,24 @@ def remove(node: Node, found: Found, force: bool) -> None:
     for problem in problems:
         click.echo(f"left as it is: {problem}")
     for path in left.files:
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        click.echo(f"removed {path}")
+        if path == node.folder:
+            click.echo(_remove_folder(path))
+        else:
+            path.unlink(missing_ok=True)
+            click.echo(f"removed {path}")
+
+
+def _remove_folder(folder: Path) -> str:
+    """Remove all that is in it, and the folder itself where it can be; says what was done."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.EBUSY, errno.EROFS):
+            raise
+        return f"emptied {folder}, and left the folder, which is a mount point here ({error.strerror})"
+    return f"removed {folder}"
 
 
 def _undo(node: Node, found: Found) -> list[str]:
@@ -137,14 +160,13 @@ def _undo(node: Node, found: Found) -> list[str]:
     if not (found.claims or found.made):
         return []
     there = threading.Event()
-    access = GpuAccess(node.hardware.nvml, node.hardware.sys_root, lambda _: there.set())
-    root = node.driver_root
+    access = GpuAccess(node.session(), lambda _: there.set())
     lifecycle = Lifecycle(
         pool="",
         boot_id=boot_id(),
         fetch=_unasked,
         records=Records(node.records),
-        specs=ClaimSpecs(node.cdi_root, root, None),
+        specs=ClaimSpecs(CommonSpec(node.cdi_root, node.driver_root)),
         access=access,
     )
     access.start()

@@ -122,9 +122,7 @@ def _ask_nvml(node: Node, ask: Callable[[Gpus], T]) -> tuple[T | None, str]:
 
     def run() -> None:
         try:
-            nvml = node.hardware.nvml()
-            nvml.initialize()
-            gpus = Gpus(nvml, node.hardware.sys_root)
+            gpus = Gpus(node.session())
             answers.append((ask(gpus), gpus.inventory.driver_version))
         except (NvmlError, OSError) as error:
             answers.append((None, str(error)))

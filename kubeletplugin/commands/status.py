@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dra_driver.boot import boot_id
-from dra_driver.command import UserError, logging_options, version_option
+from dra_driver.command import UserError, logging_options, output_option, version_option
 
 from ..options import Node, node_options
 from ..reports.devicestatus import device_data
@@ -25,16 +25,7 @@ _STEP_MARKS: Final = {True: "done", False: "not done", None: ""}
 
 @click.command()
 @node_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    envvar="STATUS_OUTPUT",
-    show_envvar=True,
-    help="How it is printed.",
-)
+@output_option(("text", "json"), "STATUS_OUTPUT", "How it is printed.")
 @logging_options
 @version_option
 def status(node: Node, output: str) -> None:

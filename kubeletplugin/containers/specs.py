@@ -1,57 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CDI specs that this plugin writes: one with what every container needs, and one a claim with its devices.
+"""The CDI specs of claims, one a claim with its devices.
 
-The common one (libraries, control nodes, hooks) depends on the driver alone and is written when a driver is found; a
-container asks for both by name, so a claim's own spec stays small.
+A container asks for the node's common spec (see common) beside its claims', so these stay small.
 """
 
 import logging
-from pathlib import Path
 
 from dra_driver import cdi
 
 from ..hardware.targets import MigSlot, PrepareError
 from ..records.store import Record
+from .common import CommonSpec
 from .metadata import SpecMetadata
 
 log = logging.getLogger(__name__)
 
 
 class ClaimSpecs:
-    """CDI specs in `directory`, describing the driver at `root`."""
+    """CDI specs beside the `common` one, describing the same driver."""
 
-    def __init__(
-        self,
-        directory: Path,
-        root: cdi.DriverRoot,
-        hook: cdi.HookTool | None,
-        metadata: SpecMetadata | None = None,
-    ) -> None:
-        self._root = root
-        self._hook = hook
+    def __init__(self, common: CommonSpec, metadata: SpecMetadata | None = None) -> None:
+        self._common = common
         self._metadata = metadata
-        self._common = cdi.SpecDirectory(directory, cdi.BASE_KIND)
         # A claim's spec needs no sync: it goes with a reboot, as everything it speaks of does.
-        self._claims = cdi.SpecDirectory(directory, cdi.CLAIM_KIND, sync=False)
+        self._claims = cdi.SpecDirectory(common.directory, cdi.CLAIM_KIND, sync=False)
 
     def remove_half_written(self) -> None:
         """Remove what somebody who was killed left half written. Nobody may be writing specs meanwhile."""
         self._claims.remove_leftovers()
-        self._common.remove_leftovers()
+        self._common.remove_half_written()
 
-    def write_common(self, driver_version: str) -> None:
-        """Describe what every container needs. Raises PrepareError without the driver's files, or OSError."""
-        try:
-            found = cdi.common_edits(self._root, driver_version, self._hook)
-        except cdi.DriverFilesError as error:
-            raise PrepareError(str(error)) from None
-        for warning in found.warnings:
-            log.warning("%s", warning)
-        file = self._common.write(cdi.base_spec(found.edits))
-        log.info("wrote the common CDI spec", extra={"file": str(file), "mounts": len(found.edits.mounts)})
+    def ensure(self, record: Record) -> None:
+        """Write what is missing of the claim's spec and the common one. Raises as `write` does."""
+        if self.exists(record.plan.claim.uid):
+            self._common.restore()
+        else:
+            self.write(record)
 
     def write(self, record: Record) -> None:
-        """Describe the claim's devices. Raises PrepareError when one cannot be described."""
+        """Describe the claim's devices. Raises PrepareError when one cannot be described, or OSError."""
+        self._common.restore()
         uid = record.plan.claim.uid
         edits: dict[str, cdi.ContainerEdits] = {}
         for device in record.plan.devices:
@@ -90,11 +78,14 @@ class ClaimSpecs:
         return sorted({*self._claims.identifiers(), *files})
 
     def _edits(self, name: str, record: Record) -> cdi.ContainerEdits:
+        root, hook = self._common.root, self._common.hook
         target = next(one.target for one in record.plan.devices if one.name == name)
         if isinstance(target, MigSlot):
             ids = record.instances[name]
-            return cdi.mig_edits(self._root, target.minor, ids.gpu_instance, ids.compute_instance).edits
-        return cdi.gpu_edits(self._root, target.minor, target.pci_address, self._hook).edits
+            found = cdi.mig_edits(root, target.minor, ids.gpu_instance, ids.compute_instance, target.pci_address, hook)
+        else:
+            found = cdi.gpu_edits(root, target.minor, target.pci_address, hook)
+        return found.edits
 
 
 def cdi_names(uid: str, device: str) -> list[str]:

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The way to the hardware, which may come late or go away.
 
-kubelet's calls are answered from the first moment, so NVML is initialized on a thread of its own, again and again
-until a driver is there. Then what depends on it is made ready (`on_ready`), and only after that can claims be prepared.
-The same thread looks after the node for as long as the driver is there. When sysfs shows another load of the driver, or
-other GPUs with it, NVML is initialized anew: it knows no others than those of its initialization.
+kubelet's calls are answered from the first moment, so the driver is looked for on a thread of its own, again and again
+until one is there. Then what depends on it is made ready (`on_ready`), and only after that can claims be prepared. The
+same thread looks after the node for as long as the driver is there. How NVML is kept initialized is `gpu.session`'s
+matter; with every initialization all of this begins anew.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import AbstractContextManager
 
 from dra_driver.gpu.devices import device_targets
-from dra_driver.gpu.inventory import Inventory, read_inventory
+from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NO_DRIVER, Nvml, NvmlError
-from dra_driver.gpu.pci import read_driver
+from dra_driver.gpu.session import Session
 
 from .mig import MigInstances
 from .targets import Found, PrepareError
@@ -33,14 +33,27 @@ class NoDriverError(Exception):
 
 
 class Gpus:
-    """The GPUs while a driver is there: what device names stand for, and how to change MIG instances."""
+    """The GPUs of one initialization of NVML: what device names stand for, and how to change MIG instances."""
 
-    def __init__(self, nvml: Nvml, sys_root: Path) -> None:
-        self._nvml = nvml
-        self._sys_root = sys_root
-        self._lock = threading.Lock()
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        with session.use() as nvml:
+            self._generation = session.generation
+            self.mig = MigInstances(nvml)
         self.refresh()
-        self.mig = MigInstances(nvml)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it still is the driver's, as far as can be told at once."""
+        return self._session.is_current(self._generation)
+
+    def distrust(self) -> None:
+        """NVML said that its driver is gone."""
+        self._session.distrust(self._generation)
+
+    def in_use(self) -> AbstractContextManager[Nvml]:
+        """For as long as a GPU is changed: nothing is initialized anew meanwhile. Raises NvmlError when it was."""
+        return self._session.use(self._generation)
 
     @property
     def inventory(self) -> Inventory:
@@ -52,42 +65,32 @@ class Gpus:
         return self._devices.get(device)
 
     def refresh(self) -> None:
-        """Look at the hardware anew."""
-        with self._lock:
-            self._inventory = read_inventory(self._nvml, self._sys_root)
-            self._devices = device_targets(self._inventory)
+        """Look at the hardware anew. For one thread at a time; raises NvmlError."""
+        self._inventory = self._session.inventory()
+        self._devices = device_targets(self._inventory)
 
 
 class GpuAccess:
     """Finds the driver and keeps to it. `current` gives the GPUs or says why there are none.
 
-    `on_ready` may raise PrepareError, OSError or NvmlError: then everything is tried again. An earlier initialization
-    of NVML is given `shutdown_seconds` to end.
+    `on_ready` may raise PrepareError, OSError or NvmlError: then everything is tried again.
     """
 
-    def __init__(
-        self,
-        nvml: Callable[[], Nvml],
-        sys_root: Path,
-        on_ready: Callable[[Gpus], None],
-        shutdown_seconds: float = 5.0,
-    ) -> None:
-        self._make_nvml = nvml
-        self._sys_root = sys_root
+    def __init__(self, session: Session, on_ready: Callable[[Gpus], None]) -> None:
+        self._session = session
         self._on_ready = on_ready
-        self._shutdown_seconds = shutdown_seconds
-        self._attend: Callable[[Gpus], float] | None = None
+        self._attendants: list[Callable[[Gpus], float]] = []
         self._gpus: Gpus | None = None
-        self._nvml: Nvml | None = None
-        self._driver = read_driver(sys_root)
         self._problem = "the NVIDIA driver is not ready: it is being looked for"
         self._woken = threading.Event()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="gpu-access", daemon=True)
 
     def attend(self, attend: Callable[[Gpus], float]) -> None:
-        """While there is a driver, call `attend` now and then: it says in how many seconds again."""
-        self._attend = attend
+        """While there is a driver, call `attend` now and then: it says in how many seconds again. To be said before
+        `start`; there may be several.
+        """
+        self._attendants.append(attend)
 
     def start(self) -> None:
         """Begin to look for a driver."""
@@ -112,30 +115,31 @@ class GpuAccess:
 
     def report(self, error: NvmlError) -> None:
         """An NVML call failed: when that says that the driver is gone, start to look for one again."""
-        if error.code in NO_DRIVER:
-            self._lose(str(error))
+        gpus = self._gpus
+        if gpus is not None and error.code in NO_DRIVER:
+            self._lose(gpus, str(error))
         else:
             self._look()
 
     def _look(self) -> None:
-        """Notice a driver that NVML was not initialized with."""
-        if self._gpus is not None and read_driver(self._sys_root) != self._driver:
-            self._lose("it was unloaded or loaded anew, or has other GPUs now")
+        """Notice that NVML was, or has to be, initialized anew."""
+        gpus = self._gpus
+        if gpus is not None and not gpus.is_current:
+            self._lose(gpus, "it was unloaded or loaded anew, or has other GPUs now")
 
-    def _lose(self, why: str) -> None:
-        if self._gpus is not None:
-            log.warning("the NVIDIA driver went away: %s", why)
-            self._problem = f"the NVIDIA driver is not ready: {why}"
-            self._gpus = None
-            self._woken.set()
+    def _lose(self, gpus: Gpus, why: str) -> None:
+        log.warning("the NVIDIA driver went away: %s", why)
+        self._problem = f"the NVIDIA driver is not ready: {why}"
+        self._gpus = None
+        gpus.distrust()
+        self._woken.set()
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE
         while not self._stopped:
             self._woken.clear()
             try:
-                gpus = self._connect()
-                self._on_ready(gpus)
+                gpus = self._connected()
             except (NvmlError, PrepareError, OSError) as error:
                 self._explain(error)
                 self._woken.wait(pause)
@@ -148,13 +152,24 @@ class GpuAccess:
             )
             self._stay(gpus)
 
+    def _connected(self) -> Gpus:
+        gpus = Gpus(self._session)
+        try:
+            self._on_ready(gpus)
+        except NvmlError:
+            gpus.distrust()
+            raise
+        return gpus
+
     def _stay(self, gpus: Gpus) -> None:
         """Attend to the node until the driver is gone, or somebody stops it."""
-        due, woken = 0.0, True
+        due, woken = [0.0] * len(self._attendants), True
         while self._gpus is gpus and not self._stopped:
-            if self._attend is not None and (woken or time.monotonic() >= due):
-                due = time.monotonic() + self._attend(gpus)
-            woken = self._woken.wait(max(0.0, min(due - time.monotonic(), _LOOK_SECONDS)) if due else _LOOK_SECONDS)
+            for index, attend in enumerate(self._attendants):
+                if woken or time.monotonic() >= due[index]:
+                    due[index] = time.monotonic() + attend(gpus)
+            pause = min((moment - time.monotonic() for moment in due), default=_LOOK_SECONDS)
+            woken = self._woken.wait(max(0.0, min(pause, _LOOK_SECONDS)))
             if woken:  # else a wake of this moment would be lost
                 self._woken.clear()
             self._look()
@@ -165,26 +180,3 @@ class GpuAccess:
         if problem != self._problem:
             log.warning("%s; trying again", problem)
         self._problem = problem
-
-    def _connect(self) -> Gpus:
-        self._shut_down()
-        self._driver = read_driver(self._sys_root)
-        nvml = self._make_nvml()
-        nvml.initialize()
-        self._nvml = nvml
-        return Gpus(nvml, self._sys_root)
-
-    def _shut_down(self) -> None:
-        """Let go of an earlier initialization. That waits for calls under way, and one of them may hang for ever."""
-        nvml, self._nvml = self._nvml, None
-        if nvml is not None:
-            thread = threading.Thread(target=_end, args=(nvml,), name="nvml-shutdown", daemon=True)
-            thread.start()
-            thread.join(self._shutdown_seconds)
-
-
-def _end(nvml: Nvml) -> None:
-    try:
-        nvml.shutdown()
-    except NvmlError as error:
-        log.info("NVML was shut down after its driver: %s", error)

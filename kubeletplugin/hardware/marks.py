@@ -60,15 +60,18 @@ class Marks:
 
     def made(self, place: MigPlace) -> bool:
         """Whether what stands there, if anything, was made for a claim."""
-        return place in self.instances.all()
+        return self.instances.has(place)
+
+    def are_of(self, boot_id: str) -> bool:
+        """Whether the plugin was ready before in this boot of the machine."""
+        try:
+            return self._boot.read_text(encoding="ascii", errors="replace") == boot_id
+        except FileNotFoundError:
+            return False
 
     def forget_other_boots(self, boot_id: str) -> None:
         """Drop the marks of before the machine was last started: what stands there now is somebody else's."""
-        try:
-            known = self._boot.read_text(encoding="ascii", errors="replace")
-        except FileNotFoundError:
-            known = ""
-        if known == boot_id:
+        if self.are_of(boot_id):
             return
         for place in self.instances.all():
             self.instances.clear(place)

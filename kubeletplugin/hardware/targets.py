@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an allocated device is on the hardware, and how kubelet names the claim that it is for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu, PciGpu
@@ -45,7 +45,10 @@ class WholeGpu:
 
 @dataclass(frozen=True, slots=True)
 class MigSlot:
-    """A MIG device: where on which GPU its GPU instance is to be. One compute instance of `slices` fills it."""
+    """A MIG device: where on which GPU its GPU instance is to be. One compute instance of `slices` fills it.
+
+    `pci_address` is the GPU's if the device does graphics, else empty. It says nothing of which slot this is.
+    """
 
     gpu_uuid: str
     minor: int
@@ -53,6 +56,7 @@ class MigSlot:
     profile_id: int
     slices: int
     placement: Placement
+    pci_address: str = field(default="", compare=False)
 
     @property
     def place(self) -> MigPlace:

@@ -1,40 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the health service says of each device: the findings behind the taints, in kubelet's three words.
 
-A device with a finding that keeps pods away is unhealthy; one that cannot be watched, or is on a node without a driver,
-is unknown; a finding that is only worth noting (an error of an application) goes along as a message.
+A device with a finding that keeps pods away is unhealthy, also when its GPU vanished or the driver has been away for
+long; one that cannot be watched, or not at the moment, is unknown; a finding that is only worth noting (an error of an
+application) goes along as a message.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from dra_driver import DRIVER_NAME
 from dra_driver.boot import boot_time
 from dra_driver.cluster import ApiClient, ApiError, newest_dialect, slices_of
-from dra_driver.gpu.devices import GpuDevices, describe
-from dra_driver.gpu.health import Finding, HealthMonitor, concerns
+from dra_driver.gpu.devices import GpuDevices
+from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
 from dra_driver.gpu.health.meanings import UNMONITORED
-from dra_driver.gpu.inventory import Inventory
-from dra_driver.gpu.ownership import MigPlace
+from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
-from dra_driver.resource import AttributeValue, Device, TaintEffect
+from dra_driver.resource import AttributeValue, Device, DeviceTaint, DeviceToleration, TaintEffect
 from dra_driver.resource.codec import DecodeError, decode_slice
+from dra_driver.resource.tolerations import tolerates
 
-from ..hardware.gpus import GpuAccess, Gpus, NoDriverError
 from ..hardware.marks import Marks
 from ..options import Options
 from .health import DeviceHealth, HealthService, HealthStatus
+from .nodedevices import NodeDevices, Published
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 10.0
-
-Described = Callable[[], Sequence[GpuDevices]]
-"""The devices of this node as they are published; none while there is no driver."""
+_LONGEST_SILENCE = 60.0  # several times as long as from one look at the GPUs to the next
 
 
 def device_healths(
@@ -43,52 +42,36 @@ def device_healths(
     """The health of every device; `since` is from when on a device without findings has been well."""
     for gpu in gpus:
         for device in gpu.devices:
-            found = [one for one in findings if concerns(one, gpu, device.name)]
+            found = _about(device.name, gpu, findings)
             status = _status(found)
             telling = [one for one in found if _status([one]) is status]
             began = min((one.since for one in telling), default=since)
             yield DeviceHealth(pool, device.name, status, began, "; ".join(_text(one) for one in found))
 
 
-class NodeHealth:
-    """The health source of one node. Devices that were there and are not described now are unknown."""
+def silence(seconds: float) -> str | None:
+    """What it means that the GPUs were not looked at for so long; None when it is nothing unusual."""
+    if seconds < _LONGEST_SILENCE:
+        return None
+    return f"the GPUs could not be looked at for {seconds:.0f} s: the NVIDIA driver hangs or is away"
 
-    def __init__(self, pool: str, described: Described, findings: Callable[[], Sequence[Finding]]) -> None:
+
+class NodeHealth:
+    """The health source of one node. Healthy devices are unknown while nobody looks, for which `problem` has the
+    reason.
+    """
+
+    def __init__(self, pool: str, published: Callable[[], Published], problem: Callable[[], str | None]) -> None:
         self._pool = pool
-        self._described = described
-        self._findings = findings
+        self._published = published
+        self._problem = problem
         self._since = time.time()
-        self._known: Sequence[GpuDevices] = ()
 
     def devices(self) -> list[DeviceHealth]:
         """As of HealthSource."""
-        gpus = self._described()
-        if gpus:
-            self._known = gpus
-            return list(device_healths(self._pool, gpus, self._findings(), self._since))
-        now = time.time()
-        text = "the NVIDIA driver of the node does not answer"
-        return [
-            DeviceHealth(self._pool, device.name, HealthStatus.UNKNOWN, now, text)
-            for gpu in self._known
-            for device in gpu.devices
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Description:
-    """Devices as they were described last, and of what: that takes long enough to do it once."""
-
-    inventory: Inventory | None = None
-    policy: NodePolicy | None = None
-    owned: Set[MigPlace] = frozenset()
-    gpus: tuple[GpuDevices, ...] = ()
-
-    def of(self, inventory: Inventory, policy: NodePolicy, owned: Set[MigPlace]) -> "_Description":
-        """The description of these: this one if it is."""
-        if inventory is self.inventory and (policy, owned) == (self.policy, self.owned):
-            return self
-        return _Description(inventory, policy, owned, describe(inventory, policy, owned).gpus)
+        (gpus, findings), problem, now = self._published(), self._problem(), time.time()
+        healths = device_healths(self._pool, gpus, findings, self._since)
+        return [one if problem is None else _doubted(one, problem, now) for one in healths]
 
 
 class HealthWatch:
@@ -97,65 +80,77 @@ class HealthWatch:
     Like the controller it begins with what is published: an earlier process may have found more than can be seen now.
     """
 
-    def __init__(
-        self, options: Options, client: ApiClient, access: GpuAccess, policy: Callable[[], NodePolicy]
-    ) -> None:
-        hardware = options.node.hardware
-        session = Session(
-            hardware.nvml, hardware.sys_root, dev_root=hardware.dev_root, driver_root=hardware.driver_root
-        )
+    def __init__(self, options: Options, client: ApiClient, session: Session, policy: Callable[[], NodePolicy]) -> None:
         self._node_name = options.node_name
         self._client = client
-        self._access = access
-        self._policy = policy
-        self._marks = Marks(options.node.folder)
-        self._monitor = HealthMonitor(session, booted_at=boot_time())
-        self.service = HealthService(NodeHealth(options.node_name, self._describe, self._monitor.findings))
-        self._monitor.on_change = self.service.changed
-        self._description = _Description()
+        sys_root = options.node.hardware.sys_root
+        self._monitor = HealthMonitor(session, driver_load=lambda: read_driver(sys_root).module, booted_at=boot_time())
+        self._devices = NodeDevices(session, Marks(options.node.folder).instances, policy, self._monitor)
+        self.service = HealthService(NodeHealth(options.node_name, self._devices.published, self._doubt))
+        self._monitor.on_change = self._devices.on_change = self.service.changed
         self._stopped = threading.Event()
         self._restoring = threading.Thread(target=self._restore, name="health-restore", daemon=True)
 
     def start(self) -> None:
         """Begin to watch."""
+        self._devices.start()
         self._monitor.start()
         self._restoring.start()
 
-    def look(self, gpus: Gpus) -> None:
-        """These are the GPUs now."""
-        self._description = _Description()
-        self._monitor.watch(gpus.inventory, self._policy())
-        self.service.changed()
+    def look_soon(self) -> None:
+        """There is a driver now."""
+        self._devices.look_soon()
 
     def stop(self) -> None:
         """Watch no more, and end all streams."""
         self._stopped.set()
         self.service.stop()
+        self._devices.stop()
         self._monitor.stop(wait=False)
 
-    def fitness(self, device: str) -> str | None:
-        """Why a device should not be used, None when nothing is held against it. LookupError without a driver."""
-        gpus = self._describe()
-        if not gpus:
-            raise LookupError("the NVIDIA driver is not ready")
-        known = _find(gpus, device)
+    def problem(self) -> str | None:
+        """Why nothing new is known of the GPUs; None when they were looked at lately."""
+        return silence(self._monitor.seconds_since_look)
+
+    def fitness(self, device: str, tolerations: Sequence[DeviceToleration]) -> str | None:
+        """Why a device should not be used by whom it was allocated to, None when nothing is held against it. Raises
+        LookupError without a driver, and with one that hangs.
+        """
+        known, findings = self._look_up(device)
+        problem = self._doubt()
+        if problem is not None:
+            raise LookupError(problem)
         if known is None:
             return f"there is no device {device} on this node any more"
-        found = [one for one in self._monitor.findings() if concerns(one, known[0], device)]
-        return "; ".join(_text(one) for one in found if one.effect is not TaintEffect.NONE) or None
+        found = _about(device, known[0], findings)
+        return "; ".join(_text(one) for one in found if _keeps_away(one, tolerations)) or None
 
     def attributes(self, device: str) -> Mapping[str, AttributeValue]:
         """The attributes that a device is published with; none when it is not published."""
-        known = _find(self._description.gpus, device) or _find(self._describe(), device)
+        known = _find(self._devices.described, device)
+        if known is None:
+            try:
+                known, _ = self._look_up(device)
+            except LookupError as error:
+                log.warning("the attributes of device %s are not known: %s", device, error)
         return {} if known is None else known[1].attributes
 
-    def _describe(self) -> Sequence[GpuDevices]:
-        try:
-            inventory = self._access.current().inventory
-        except NoDriverError:
-            return ()
-        self._description = self._description.of(inventory, self._policy(), self._marks.instances.all())
-        return self._description.gpus
+    def _look_up(self, device: str) -> tuple[tuple[GpuDevices, Device] | None, Sequence[Finding]]:
+        """A published device with its GPU, and all findings. One that is not known is looked for again: the controller
+        may have looked, and published it, a moment ago. Raises LookupError when that is not possible now.
+        """
+        gpus, findings = self._devices.published()
+        known = _find(gpus, device)
+        if known is None:
+            if not self._devices.look_now():
+                raise LookupError("the NVIDIA driver does not answer")
+            gpus, findings = self._devices.published()
+            known = _find(gpus, device)
+        return known, findings
+
+    def _doubt(self) -> str | None:
+        """Why devices that are well as far as is known may not be."""
+        return self.problem() or self._devices.problem
 
     def _restore(self) -> None:
         """Read the published taints, once the API server answers."""
@@ -164,12 +159,36 @@ class HealthWatch:
                 dialect = newest_dialect(self._client)
                 selector = f"spec.driver={DRIVER_NAME},spec.nodeName={self._node_name}"
                 page = self._client.list(slices_of(dialect), field_selector=selector)
-                self._monitor.restore([decode_slice(one, dialect, strict=False) for one in page.items])
+                slices = [decode_slice(one, dialect, strict=False) for one in page.items]
+                self._devices.adopt(slices)
+                self._monitor.restore(slices)
             except (ApiError, DecodeError) as error:
                 log.info("what is known of the GPUs' health cannot be read yet: %s", error)
                 self._stopped.wait(_RETRY_SECONDS)
             else:
                 return
+
+
+def _about(device: str, gpu: GpuDevices, findings: Iterable[Finding]) -> list[Finding]:
+    """What is held against a device; where several findings say the same, the worst, as in its taint."""
+    found = [one for one in findings if concerns(one, gpu, device)]
+    worst: dict[tuple[str, str], Finding] = {}
+    for one in sorted(found, key=worst_first):
+        worst.setdefault((one.key, one.value), one)
+    return [one for one in dict.fromkeys(found) if worst[one.key, one.value] == one]
+
+
+def _doubted(health: DeviceHealth, problem: str, now: float) -> DeviceHealth:
+    """The health of a device while nobody looks: what was wrong with it still is."""
+    if health.status is HealthStatus.UNHEALTHY:
+        return health
+    return replace(health, status=HealthStatus.UNKNOWN, since=now, message=problem)
+
+
+def _keeps_away(finding: Finding, tolerations: Iterable[DeviceToleration]) -> bool:
+    """Whether it keeps pods with these tolerations from the device, as its taint does."""
+    taint = DeviceTaint(finding.key, finding.effect, finding.value)
+    return finding.effect is not TaintEffect.NONE and not any(tolerates(one, taint) for one in tolerations)
 
 
 def _find(gpus: Iterable[GpuDevices], name: str) -> tuple[GpuDevices, Device] | None:

@@ -41,12 +41,15 @@ class Service(Protocol):
 
 
 class SocketServer:
-    """Serves services on the socket `path`, replacing what is there. The folder must exist or be made.
+    """Serves services on the socket `path`, replacing what is there. The folder must exist or be made. Raises
+    SocketError for a path that no socket can have.
 
     `start`, `restore` and `stop` are for one thread at a time.
     """
 
     def __init__(self, path: Path, services: Sequence[Service], threads: int) -> None:
+        if len(os.fsencode(path)) > LONGEST_PATH:
+            raise SocketError(f"socket path {path} is longer than {LONGEST_PATH} bytes: choose a shorter folder")
         self.path = path
         self._services = services
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=path.name)
@@ -55,8 +58,6 @@ class SocketServer:
 
     def start(self) -> None:
         """Listen. Raises SocketError."""
-        if len(os.fsencode(self.path)) > LONGEST_PATH:
-            raise SocketError(f"socket path {self.path} is longer than {LONGEST_PATH} bytes: choose a shorter folder")
         temporary = self.path.with_name(f".{os.urandom(3).hex()}")  # no longer than any name it stands for
         server = grpc.server(self._pool)
         for service in self._services:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dra_driver import DRIVER_NAME
-from dra_driver.config import ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, config_for
+from dra_driver.config import ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, config_for, unsupported
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.resource import AllocatedConfiguration, AllocatedDevice, ResourceClaim
@@ -137,13 +137,13 @@ def _target(found: Gpu | MigPlacement) -> tuple[Target, type[DeviceConfig]]:
     if isinstance(found, Gpu):
         return WholeGpu(found.uuid, found.minor, found.pci_address or ""), GpuConfig
     gpu, info = found.gpu, found.profile.info
-    slot = MigSlot(gpu.uuid, gpu.minor, found.profile.name, info.id, info.slice_count, found.placement)
+    name = found.profile.name
+    pci_address = (gpu.pci_address or "") if "gfx" in name.partition("+")[2] else ""
+    slot = MigSlot(gpu.uuid, gpu.minor, name, info.id, info.slice_count, found.placement, pci_address)
     return slot, MigDeviceConfig
 
 
 def _require_supported(result: AllocatedDevice, config: DeviceConfig) -> None:
-    if config.sharing is not None:
-        raise PrepareError(
-            f"request {result.request} asks for sharing strategy {config.sharing.strategy}, which this version of the"
-            " driver cannot apply; containers of one pod, or pods with one claim, share a device without it"
-        )
+    problem = unsupported(config, f"request {result.request}")
+    if problem is not None:
+        raise PrepareError(problem)

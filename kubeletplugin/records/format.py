@@ -130,6 +130,8 @@ def _encode_device(device: PlannedDevice) -> dict[str, Any]:
                 "start": slot.placement.start,
                 "size": slot.placement.size,
             }
+            if slot.pci_address:
+                value["mig"]["pciAddress"] = slot.pci_address
     if device.admin:
         value["admin"] = True
     if device.share_id is not None:
@@ -152,6 +154,7 @@ def _decode_device(fields: Fields) -> PlannedDevice:
             profile_id=mig.required_integer("profileID"),
             slices=mig.required_integer("slices"),
             placement=Placement(mig.required_integer("start"), mig.required_integer("size")),
+            pci_address=mig.text("pciAddress"),
         )
         mig.finish()
     else:

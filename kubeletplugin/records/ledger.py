@@ -79,13 +79,13 @@ class Ledger:
             what = f"device {mine}" if mine == theirs else f"device {mine} cannot be had beside {theirs}, which"
             raise PrepareError(
                 f"{what} {'is still being taken from' if taken else 'is in use by'} claim {other.claim}"
-                f" (UID {other.claim.uid}); kubelet will try again once that one is unprepared"
+                f" (UID {other.claim.uid}); kubelet tries again within 90 s of that one's end"
             )
-        self._save(record, first=True)
+        self._save(record)
 
     def update(self, record: Record) -> Record:
         """Record how far a claim is now; returns the record."""
-        self._save(record, first=False)
+        self._save(record)
         return record
 
     def remember(self, record: Record) -> Record:
@@ -112,8 +112,8 @@ class Ledger:
             for step in record.plan.steps
         )
 
-    def _save(self, record: Record, *, first: bool) -> None:
-        self._records.save(record, first=first)
+    def _save(self, record: Record) -> None:
+        self._records.save(record)
         self.remember(record)
 
     def _look(self, uid: str, stamp: Stamp | None) -> Record | str | None:

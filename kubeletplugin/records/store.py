@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the plugin remembers of each claim, in one small file a claim that outlives the process.
 
-A record is on the disk before anything it speaks of is done, and is removed after all of it is undone. The file of
-one claim is never touched for another's sake. A file that cannot be read is set aside; one that a newer plugin wrote
-stays as it is, and this plugin leaves its claim alone. Two plugins, an old one and its successor, may use one folder:
-whoever writes or removes a file holds its claim's lock (see locks), and `stamps` tells when the other one did.
+A record is there before anything it speaks of is done, and is removed after all of it is undone. The file of one claim
+is never touched for another's sake. A file that cannot be read is set aside; one that a newer plugin wrote stays as it
+is, and this plugin leaves its claim alone. Two plugins, an old one and its successor, may use one folder: whoever
+writes or removes a file holds its claim's lock (see locks), and `stamps` tells when the other one did.
+
+Nothing is synced. When a process is killed the kernel keeps what it wrote; when power is lost, so is everything that
+records speak of, and those of another boot are forgotten in whatever state they are.
 """
 
+import contextlib
 import logging
 import os
 import re
@@ -14,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..hardware.targets import ClaimRef
-from .format import VERSION, NewerVersionError, Record, State, decode, encode, guess_claim
+from .format import NewerVersionError, Record, State, decode, encode, guess_claim
 
-__all__ = ["VERSION", "NewerVersionError", "Record", "RecordError", "Records", "Stamp", "State"]
+__all__ = ["NewerVersionError", "Record", "RecordError", "Records", "Stamp", "State"]
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +52,6 @@ class Records:
 
     # All of them
 
-    def load(self) -> dict[str, Record]:
-        """Every record that can be read, by claim UID. Changes nothing."""
-        records: dict[str, Record] = {}
-        for uid in self.stamps():
-            try:
-                records[uid] = self.read(uid)
-            except FileNotFoundError:
-                continue
-            except (OSError, ValueError, NewerVersionError) as error:
-                log.warning("record %s cannot be read: %s", self.path(uid), error)
-        return records
-
     def stamps(self) -> dict[str, Stamp]:
         """The stamp of every record, by claim UID."""
         found: dict[str, Stamp] = {}
@@ -67,9 +59,8 @@ class Records:
             for entry in entries:
                 uid = entry.name.removesuffix(_SUFFIX)
                 if uid != entry.name and _UID.fullmatch(uid):
-                    stamp = _stamp(Path(entry.path))
-                    if stamp is not None:
-                        found[uid] = stamp
+                    with contextlib.suppress(FileNotFoundError):
+                        found[uid] = _stamp(entry.stat())
         return found
 
     def damaged(self) -> dict[str, ClaimRef]:
@@ -86,11 +77,25 @@ class Records:
         """The UIDs of claims whose record somebody writes, or was killed while writing it."""
         return [path.stem for path in self.folder.glob(f"*{_TEMPORARY}")]
 
+    def drop_unreadable(self) -> None:
+        """Remove the records that nobody can read: after a boot, what a loss of power left of some."""
+        for uid in self.stamps():
+            try:
+                self.read(uid)
+            except ValueError as error:
+                log.warning("removing what the last boot left of record %s: %s", self.path(uid), error)
+                self.remove(uid)
+            except (OSError, NewerVersionError) as error:
+                log.debug("record %s: %s", self.path(uid), error)
+
     # One
 
     def stamp(self, uid: str) -> Stamp | None:
         """The stamp of a claim's record; None when there is none."""
-        return _stamp(self.path(uid))
+        try:
+            return _stamp(self.path(uid).stat())
+        except FileNotFoundError:
+            return None
 
     def read(self, uid: str) -> Record:
         """A claim's record. Raises FileNotFoundError, NewerVersionError, or ValueError for a damaged one."""
@@ -99,22 +104,16 @@ class Records:
             raise ValueError(f"it is of claim {record.plan.claim.uid}")
         return record
 
-    def save(self, record: Record, *, first: bool = True) -> None:
-        """Write or replace a claim's record; it is on the disk when this returns. When it is not the `first` of its
-        claim, a loss of power may leave the one before in its place.
-        """
+    def save(self, record: Record) -> None:
+        """Write or replace a claim's record."""
         path = self.path(record.plan.claim.uid)
         temporary = path.with_suffix(_TEMPORARY)
         try:
-            with temporary.open("wb", buffering=0) as file:
-                file.write(encode(record))
-                os.fsync(file.fileno())
+            temporary.write_bytes(encode(record))
             temporary.replace(path)
         except OSError as error:
             self._discard(temporary)
             raise OSError(error.errno, error.strerror, str(path)) from None
-        if first:
-            self._sync_folder()
 
     def remove(self, uid: str) -> None:
         """Forget a claim."""
@@ -151,13 +150,6 @@ class Records:
         except OSError as error:  # the caller has a better reason to complain
             log.debug("%s stays: %s", temporary, error)
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
 
 def read_records(folder: Path) -> tuple[list[Record], dict[str, str]]:
     """The records that can be read, by claim, and why others cannot. Nothing is made, moved or removed."""
@@ -171,16 +163,12 @@ def read_records(folder: Path) -> tuple[list[Record], dict[str, str]]:
             found.append(records.read(uid))
         except FileNotFoundError:
             continue  # unprepared meanwhile
-        except (OSError, ValueError, NewerVersionError, RecordError) as error:
+        except (OSError, ValueError, NewerVersionError) as error:
             unreadable[f"{uid}.json"] = str(error)
     for uid, claim in records.damaged().items():
         unreadable[f"{uid}.damaged"] = f"set aside as damaged, of claim {claim}"
     return sorted(found, key=lambda one: (str(one.plan.claim), one.plan.claim.uid)), unreadable
 
 
-def _stamp(path: Path) -> Stamp | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
+def _stamp(status: os.stat_result) -> Stamp:
     return Stamp(status.st_ino, status.st_mtime_ns, status.st_size)

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Binding conditions: a pod is bound to this node only once the plugin found its devices fit (KEP-5007).
 
-Devices can be published with conditions that the scheduler waits for before it binds a pod. For a GPU the useful moment
-is this: the device still exists on the node, the driver answers, and nothing is held against it. If so, the condition
-is set True, once; if not, a failure condition is, and the scheduler takes another device instead of leaving the pod
-where it cannot start. Claims have no node to select by, so this watches those of the whole cluster, and runs only when
-conditions are named for it.
+Devices are published with conditions that the scheduler waits for before it binds a pod, where the policy wants that.
+For a GPU the useful moment is this: the device still exists on the node, the driver answers, and nothing is held
+against it that the claim does not tolerate. If so, the condition is set True, once; if not, the failure condition is,
+and the scheduler takes another device instead of leaving the pod where it cannot start. Claims have no node to select
+by, so this watches those of the whole cluster, and only while the policy wants it.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from dra_driver.cluster import ApiClient, ApiError, Connection, NotFoundError, Watcher, claims_of, newest_dialect
+from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
+from dra_driver.resource import DeviceToleration
 
 from .claimstatus import ClaimStatusApi
 from .devicestatus import JSON, condition, entries, entry, results
@@ -25,44 +27,57 @@ MANAGER: Final = "dra-kubeletplugin-binding"
 """Not that of device statuses: each manager's entries are replaced as a whole."""
 
 _RETRY_SECONDS: Final = 2.0
+_POLICY_SECONDS: Final = 5.0
 
-Fitness = Callable[[str], str | None]
-"""Why a device cannot be prepared, None when it can. Raises LookupError when that cannot be told now."""
+Fitness = Callable[[str, Sequence[DeviceToleration]], str | None]
+"""Why a device cannot be used by a claim with these tolerations, None when it can. Raises LookupError when that cannot
+be told now."""
 
 
-def binding_entries(
-    claim: Mapping[str, Any], pool: str, names: Collection[str], fitness: Fitness, now: str
-) -> list[JSON] | None:
-    """Entries of `status.devices` with those conditions in `names` that the scheduler waits for; None when there are
-    none, or it was told already. Raises LookupError as `fitness` does.
+def binding_entries(claim: Mapping[str, Any], pool: str, fitness: Fitness, now: str) -> list[JSON] | None:
+    """Entries of `status.devices` with the conditions that the scheduler waits for; None when it waits for none of
+    them, or was told already. Raises LookupError as `fitness` does.
     """
     told = {each.get("type") for one in entries(claim, pool) for each in one.get("conditions") or ()}
-    if not told.isdisjoint(names):
+    if not told.isdisjoint((AVAILABLE, UNAVAILABLE)):
         return None  # everything about a claim is told at once
     wanted: list[JSON] = []
     for result in results(claim, pool):
-        asked = [one for one in result.get("bindingConditions") or () if one in names]
-        if not asked:
-            continue
-        problem = fitness(result["device"])
-        if problem is not None:
-            asked = [one for one in result.get("bindingFailureConditions") or () if one in names]
-        reason = "DeviceFit" if problem is None else "DeviceUnfit"
-        message = problem or "the device is there and nothing is held against it"
-        wanted.append(entry(result, [condition(one, True, reason, message, now) for one in asked]))
-    return wanted if any(one["conditions"] for one in wanted) else None
+        if _waits(result):
+            problem = fitness(result["device"], _tolerations(result))
+            wanted.append(entry(result, [_verdict(problem, now)]))
+    return wanted or None
+
+
+def _waits(result: Mapping[str, Any]) -> bool:
+    return AVAILABLE in (result.get("bindingConditions") or ())
+
+
+def _verdict(problem: str | None, now: str) -> JSON:
+    if problem is not None:
+        return condition(UNAVAILABLE, True, "DeviceUnavailable", problem, now)
+    return condition(AVAILABLE, True, "DeviceAvailable", "the device is there and nothing is held against it", now)
+
+
+def _tolerations(result: Mapping[str, Any]) -> list[DeviceToleration]:
+    fields = ("key", "operator", "value", "effect")
+    return [
+        DeviceToleration(**{name: one[name] for name in fields if one.get(name)})
+        for one in result.get("tolerations") or ()
+    ]
 
 
 class BindingWatch:
-    """Watches claims and sets the conditions `names` of those with devices in `pool`."""
+    """While they are `wanted`, watches claims and sets the conditions of those with devices in `pool`."""
 
-    def __init__(self, connection: Connection, pool: str, names: Collection[str], fitness: Fitness) -> None:
+    def __init__(self, connection: Connection, pool: str, wanted: Callable[[], bool], fitness: Fitness) -> None:
         self._client = ApiClient(connection)
         self._api = ClaimStatusApi(self._client, connection)
         self._pool = pool
-        self._names = frozenset(names)
+        self._wanted = wanted
         self._fitness = fitness
         self._changed = threading.Condition()
+        self._fresh = False
         self._waiting: dict[str, JSON] = {}
         self._stopped = threading.Event()
         self._watcher: Watcher | None = None
@@ -75,22 +90,32 @@ class BindingWatch:
     def stop(self) -> None:
         """Watch no more; the threads are daemons and need not be waited for."""
         self._stopped.set()
-        if self._watcher is not None:
-            self._watcher.stop()
+        watcher = self._watcher
+        if watcher is not None:
+            watcher.stop()
         with self._changed:
             self._changed.notify_all()
 
     # The watcher's thread
 
+    def _kept(self, claim: JSON) -> JSON:
+        """What is kept of a claim: all, or of one that is no concern of this node only which it was."""
+        if any(map(_waits, results(claim, self._pool))):
+            return claim
+        return {"metadata": {"uid": claim["metadata"]["uid"]}}
+
     def _listed(self, claims: list[JSON]) -> None:
+        with self._changed:
+            self._waiting.clear()
         for claim in claims:
             self._seen("ADDED", claim)
 
     def _seen(self, event: str, claim: JSON) -> None:
         uid = claim["metadata"]["uid"]
         with self._changed:
-            if event != "DELETED" and any(one.get("bindingConditions") for one in results(claim, self._pool)):
+            if event != "DELETED" and "status" in claim:
                 self._waiting[uid] = claim
+                self._fresh = True
                 self._changed.notify_all()
             else:
                 self._waiting.pop(uid, None)
@@ -98,34 +123,42 @@ class BindingWatch:
     # Its own
 
     def _run(self) -> None:
-        while self._watcher is None and not self._stopped.is_set():
+        while not self._stopped.is_set():
             try:
-                kind = claims_of(newest_dialect(self._client))
+                self._watch()
             except ApiError as error:
                 log.info("claims cannot be watched yet: %s", error)
-                self._stopped.wait(_RETRY_SECONDS)
-            else:
-                self._watcher = Watcher(self._client, kind, on_list=self._listed, on_event=self._seen)
-                self._watcher.start()
-        while not self._stopped.is_set():
             with self._changed:
+                self._fresh = False
                 claims = list(self._waiting.items())
-                if not claims:
-                    self._changed.wait()
             for uid, claim in claims:
                 if self._say(claim):
                     with self._changed:
                         if self._waiting.get(uid) is claim:
                             del self._waiting[uid]
-            if self._waiting:
-                self._stopped.wait(_RETRY_SECONDS)
+            with self._changed:
+                pause = _RETRY_SECONDS if self._waiting else _POLICY_SECONDS
+                self._changed.wait_for(lambda: self._fresh or self._stopped.is_set(), pause)
+
+    def _watch(self) -> None:
+        """Begin to watch or end it, as is wanted. Raises ApiError."""
+        wanted = self._wanted()
+        if self._watcher is not None and (not wanted or self._watcher.missing.is_set()):
+            self._watcher.stop()
+            self._watcher = None
+            with self._changed:
+                self._waiting.clear()
+        if wanted and self._watcher is None:
+            kind = claims_of(newest_dialect(self._client))
+            self._watcher = Watcher(self._client, kind, keep=self._kept, on_list=self._listed, on_event=self._seen)
+            self._watcher.start()
 
     def _say(self, claim: JSON) -> bool:
         """Set what is to be set; gives whether that is done, or pointless."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         fields = {"claim_uid": claim["metadata"]["uid"]}
         try:
-            found = binding_entries(claim, self._pool, self._names, self._fitness, now)
+            found = binding_entries(claim, self._pool, self._fitness, now)
             if found is not None:
                 self._api.apply(claim, found, MANAGER)
                 log.info("binding conditions are set", extra={**fields, "entries": len(found)})

@@ -14,8 +14,8 @@ from .base import Tools
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceStep:
-    """There is a MIG device at the slot."""
+class _SlotStep:
+    """A step that provides `device`, which is what stands at `slot`."""
 
     device: str
     slot: MigSlot
@@ -25,12 +25,17 @@ class InstanceStep:
         """The GPU of the slot."""
         return self.slot.gpu_uuid
 
+    def is_done(self, tools: Tools) -> bool:
+        """Whether there is a MIG device, whoever made it."""
+        return tools.mig.find(self.slot) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceStep(_SlotStep):
+    """There is a MIG device at the slot."""
+
     def __str__(self) -> str:
         return f"MIG device {self.slot.profile} at {self.slot.placement}"
-
-    def is_done(self, tools: Tools) -> bool:
-        """Whether it is there, whoever made it."""
-        return tools.mig.find(self.slot) is not None
 
     def do(self, tools: Tools) -> MigInstanceIds:
         """Make what is missing: the GPU instance, and the compute instance that fills it."""
@@ -70,23 +75,11 @@ class InstanceStep:
 
 
 @dataclass(frozen=True, slots=True)
-class LookStep:
+class LookStep(_SlotStep):
     """An administrator looks at the MIG device at the slot, if there is one. Nothing is ever changed for that."""
-
-    device: str
-    slot: MigSlot
-
-    @property
-    def gpu_uuid(self) -> str:
-        """The GPU of the slot."""
-        return self.slot.gpu_uuid
 
     def __str__(self) -> str:
         return f"look at MIG device {self.slot.profile} at {self.slot.placement}"
-
-    def is_done(self, tools: Tools) -> bool:
-        """Whether there is something to look at."""
-        return tools.mig.find(self.slot) is not None
 
     def do(self, tools: Tools) -> MigInstanceIds:
         """Find it."""

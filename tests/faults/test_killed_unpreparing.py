@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same for unprepare (see test_killed_preparing); and the next process is killed at every point of its start, while
-it brings together what the first one left: at every third point of some 140, at all with FAULTS_EVERY=1.
+it brings together what the first one left: at every sixth point of some 140, at all with FAULTS_EVERY=1.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from .killed import OPPOSITE, KilledClaim
 from .processes import DoomedPlugin
 from .scenarios import SCENARIOS, Scenario
 
-EVERY = int(os.environ.get("FAULTS_EVERY", "3"))
+EVERY = int(os.environ.get("FAULTS_EVERY", "6"))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
@@ -29,7 +29,7 @@ def test_killed_anywhere_in_an_unprepare(plugin: DoomedPlugin, client: ApiClient
     claim.end()
 
 
-@pytest.mark.parametrize(("verb", "point"), [("Prepare", 60), ("Unprepare", 20)])
+@pytest.mark.parametrize(("verb", "point"), [("Prepare", 50), ("Unprepare", 20)])
 def test_killed_once_more_anywhere_in_the_recovery(
     plugin: DoomedPlugin, client: ApiClient, verb: str, point: int
 ) -> None:

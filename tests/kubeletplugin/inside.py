@@ -13,9 +13,11 @@ from dra_driver.cluster import UnreachableError
 from dra_driver.gpu.inventory import Gpu, read_inventory
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.profiles import whole_compute_profile
+from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.resource import ResourceClaim
 from kubeletplugin.claims.lifecycle import Lifecycle, Settings
+from kubeletplugin.containers.common import CommonSpec
 from kubeletplugin.containers.specs import ClaimSpecs
 from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
 from kubeletplugin.hardware.targets import ClaimGoneError, ClaimRef
@@ -98,13 +100,13 @@ class Plugin:
         self.ready = threading.Event()
         self.events: list[tuple[str, str, str]] = []
         self.steps: list[str] = []
-        self.access = GpuAccess(lambda: gateway(self.node.nvml()), self.sys_root, self._on_ready)
+        self.access = GpuAccess(Session(lambda: gateway(self.node.nvml()), self.sys_root), self._on_ready)
         self.lifecycle = Lifecycle(
             pool="node-a",
             boot_id=boot_id,
             fetch=api.fetch,
             records=self.records,
-            specs=specs(self.cdi, DriverRoot.of_node(self.node.driver_root, "/"), None),
+            specs=specs(CommonSpec(self.cdi, DriverRoot.of_node(self.node.driver_root, "/"))),
             access=self.access,
             may_switch=lambda _: dynamic,
             on_event=lambda ref, reason, message: self.events.append((ref.uid, reason, message)),
@@ -177,16 +179,7 @@ class Plugin:
 
     def make_by_hand(self, device: str, compute: bool = True) -> str:
         """An administrator makes a MIG device; gives its UUID."""
-        nvml = self.nvml
-        gpu = nvml.device_by_index(int(device.split("-")[1]))
-        profile, start = (int(text) for text in device.split("-")[-2:])
-        placement = next(one for one in nvml.gpu_instance_placements(gpu, profile) if one.start == start)
-        instance = nvml.create_gpu_instance(gpu, profile, placement)
-        if not compute:
-            return ""
-        slices = next(one.info.slice_count for one in self.gpus()[0].mig_profiles if one.info.id == profile)
-        made = nvml.create_compute_instance(instance, whole_compute_profile(nvml, instance, slices))
-        return nvml.uuid(nvml.compute_instance_info(made).device)
+        return make_by_hand(self.node.nvml(), self.sys_root, device, compute)
 
     def mig_uuid(self, index: int = 4) -> str:
         """The UUID of the only MIG device of a GPU."""
@@ -218,6 +211,23 @@ class Plugin:
     def reasons(self) -> list[str]:
         """The reasons of all events so far."""
         return [reason for _, reason, _ in self.events]
+
+
+def make_by_hand(nvml: Nvml, sys_root: Path, device: str, compute: bool = True) -> str:
+    """Make the MIG device of this name as an administrator does, through a gateway that is not initialized yet; gives
+    its UUID.
+    """
+    nvml.initialize()
+    gpu = nvml.device_by_index(int(device.split("-")[1]))
+    profile, start = (int(text) for text in device.split("-")[-2:])
+    placement = next(one for one in nvml.gpu_instance_placements(gpu, profile) if one.start == start)
+    instance = nvml.create_gpu_instance(gpu, profile, placement)
+    if not compute:
+        return ""
+    profiles = read_inventory(nvml, sys_root).gpus[0].mig_profiles
+    slices = next(one.info.slice_count for one in profiles if one.info.id == profile)
+    made = nvml.create_compute_instance(instance, whole_compute_profile(nvml, instance, slices))
+    return nvml.uuid(nvml.compute_instance_info(made).device)
 
 
 class Call:

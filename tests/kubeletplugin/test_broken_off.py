@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
-from kubeletplugin.claims.lifecycle import EXPECTED_ERRORS
+from kubeletplugin.claims.errors import EXPECTED_ERRORS
 from kubeletplugin.containers.specs import ClaimSpecs
 from kubeletplugin.hardware.targets import ClaimRef
 from kubeletplugin.records.store import Record, Records
@@ -71,8 +71,8 @@ class Doomed:
         self.api = api
 
         class DoomedRecords(Records):
-            def save(self, record: Record, *, first: bool = True) -> None:
-                fate.touch("save", lambda: super(DoomedRecords, self).save(record, first=first), failure=disk_failure)
+            def save(self, record: Record) -> None:
+                fate.touch("save", lambda: super(DoomedRecords, self).save(record), failure=disk_failure)
 
             def remove(self, uid: str) -> None:
                 fate.touch("remove", lambda: super(DoomedRecords, self).remove(uid), failure=disk_failure)

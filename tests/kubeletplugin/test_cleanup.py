@@ -3,6 +3,7 @@
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,39 @@ def test_what_an_administrator_made_stays(plugin: Plugin) -> None:
     plugin.terminate()
     assert plugin.command("cleanup").returncode == 0
     assert everything(plugin) == {"instances": ["5/3:1"], "files": sorted(map(str, (foreign, strange)))}
+
+
+@pytest.mark.parametrize("flags", [[], ["--dry-run"]])
+def test_specs_of_another_driver_with_names_like_ours_are_named_and_stay(plugin: Plugin, flags: list[str]) -> None:
+    plugin.terminate()
+    foreign = plugin.cdi / "k8s.gpu.nvidia.com-claim_0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e00.yaml"
+    foreign.write_text("cdiVersion: 0.5.0\n")
+    done = plugin.command("cleanup", *flags)
+    assert done.returncode == 0
+    assert f"left {foreign}, which is of NVIDIA's own DRA driver" in done.stdout.splitlines()
+    assert foreign.exists()
+
+
+@pytest.mark.parametrize(
+    ("remount", "why"),
+    [("true", "Device or resource busy"), ('mount -o remount,bind,ro "$1/.."', "Read-only file system")],
+    ids=["its parent can be written", "its parent cannot"],
+)
+def test_a_folder_that_is_a_mount_point_is_emptied_and_stays(
+    plugin: Plugin, claims: list[Any], remount: str, why: str
+) -> None:
+    plugin.terminate()
+    in_a_pod = f'mount --bind "$1/.." "$1/.."; mount --bind "$1" "$1"; {remount}; shift; exec "$@"'
+    container = ("unshare", "--mount", "sh", "-euc", in_a_pod, "sh", str(plugin.state))
+    if subprocess.run([*container, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this process may not mount")
+    for _ in range(2):
+        done = plugin.command("cleanup", "--force", within=container)
+        assert done.returncode == 0, done.stderr
+        emptied = f"emptied {plugin.state}, and left the folder, which is a mount point here ({why})"
+        assert done.stdout.splitlines()[-1] == emptied
+        assert everything(plugin) == CLEAN
+    assert plugin.state.is_dir()
 
 
 def test_what_cannot_be_undone_is_said_and_kept_until_it_can(plugin: Plugin, claims: list[Any]) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.simulation.faults import Fault
-from kubeletplugin.claims.lifecycle import Settings, StoppedError
+from kubeletplugin.claims.errors import StoppedError
+from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.hardware.workers import HungError
 from kubeletplugin.records.store import State

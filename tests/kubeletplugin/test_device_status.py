@@ -12,12 +12,12 @@ import pytest
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster import ApiClient, Connection, Kind, load_credentials
 from dra_driver.cluster.events import EventRecorder
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
+from dra_driver.sandbox.apiserver import Fault, RunningServer
 from kubeletplugin.hardware.targets import ClaimRef
 from kubeletplugin.reports.claimstatus import ClaimStatusApi
 from kubeletplugin.reports.devicestatus import JSON, DeviceKey, Outcome, condition, wanted_entries
 from kubeletplugin.reports.reporter import ClaimReports
-from tests.support.apiserver import CLAIMS, connect
+from tests.support.apiserver import CLAIMS, embedded
 from tests.support.plugin import POOL, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
@@ -158,15 +158,6 @@ def telling(kubeconfig: Path, client: ApiClient, **options: Any) -> Iterator[Tol
 def told(kubeconfig: Path, client: ApiClient) -> Iterator[Told]:
     with telling(kubeconfig, client) as made:
         yield made
-
-
-@contextmanager
-def embedded(folder: Path, **options: Any) -> Iterator[tuple[RunningServer, Path, ApiClient]]:
-    """An API server of a test's own."""
-    with ApiServer(ApiServerOptions(**options)) as server:
-        kubeconfig = server.write_kubeconfig(folder / "config")
-        with connect(kubeconfig) as client:
-            yield server, kubeconfig, client
 
 
 def stored(client: ApiClient, *devices: str, **options: Any) -> ClaimRef:

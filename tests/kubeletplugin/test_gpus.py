@@ -10,6 +10,7 @@ import pytest
 
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
+from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
@@ -40,7 +41,7 @@ def test_a_driver_that_went_away_is_looked_for_with_pauses(node: TestNode) -> No
         looked.append(time.monotonic())
         return node.node.nvml()
 
-    access = GpuAccess(look, node.sys_root, lambda _: None)
+    access = GpuAccess(Session(look, node.sys_root), lambda _: None)
     access.start()
     wait_for(lambda: has_gpus(access), "the driver")
     node.node.unload_driver()
@@ -59,7 +60,7 @@ def test_what_cannot_be_made_ready_is_tried_again(node: TestNode, error: Excepti
         if failures:
             raise failures.pop()
 
-    access = GpuAccess(node.node.nvml, node.sys_root, ready)
+    access = GpuAccess(Session(node.node.nvml, node.sys_root), ready)
     access.start()
     wait_for(lambda: not failures, "the first attempt")
     wait_for(lambda: has_gpus(access), "the second one")
@@ -77,7 +78,7 @@ def test_meanwhile_it_says_what_is_missing(node: TestNode, error: Exception, sai
     def ready(_: Gpus) -> None:
         raise error
 
-    access = GpuAccess(node.node.nvml, node.sys_root, ready)
+    access = GpuAccess(Session(node.node.nvml, node.sys_root), ready)
     with pytest.raises(NoDriverError, match="it is being looked for"):
         access.current()
     access.start()
@@ -98,7 +99,7 @@ def test_another_driver_or_other_gpus_are_noticed_without_an_error(
     node: TestNode, change: Callable[[SimulatedNode], None]
 ) -> None:
     seen: list[Inventory] = []
-    access = GpuAccess(node.node.nvml, node.sys_root, lambda gpus: seen.append(gpus.inventory))
+    access = GpuAccess(Session(node.node.nvml, node.sys_root), lambda gpus: seen.append(gpus.inventory))
     access.start()
     wait_for(lambda: has_gpus(access), "the driver")
     change(node.node)
@@ -112,7 +113,7 @@ def test_another_driver_or_other_gpus_are_noticed_without_an_error(
 def test_the_node_is_looked_after_when_it_is_time_and_when_somebody_asks(node: TestNode) -> None:
     pauses = [0.01, 3600.0, 3600.0]
     left = list(pauses)
-    access = GpuAccess(node.node.nvml, node.sys_root, lambda _: None)
+    access = GpuAccess(Session(node.node.nvml, node.sys_root), lambda _: None)
     access.attend(lambda _: left.pop(0))
     access.start()
     wait_for(lambda: len(left) == 1, "the second time")
@@ -121,8 +122,28 @@ def test_the_node_is_looked_after_when_it_is_time_and_when_somebody_asks(node: T
     access.stop()
 
 
+def test_several_look_after_the_node_each_at_its_own_times(node: TestNode) -> None:
+    calls: list[str] = []
+
+    def attendant(name: str, pause: float) -> Callable[[Gpus], float]:
+        def attend(_: Gpus) -> float:
+            calls.append(name)
+            return pause
+
+        return attend
+
+    access = GpuAccess(Session(node.node.nvml, node.sys_root), lambda _: None)
+    access.attend(attendant("seldom", 3600.0))
+    access.attend(attendant("often", 0.01))
+    access.start()
+    wait_for(lambda: calls.count("often") >= 3, "the one that is called often")
+    access.stop()
+    assert calls[:2] == ["seldom", "often"]
+    assert calls.count("seldom") == 1
+
+
 def test_a_shutdown_that_hangs_holds_up_no_new_start(node: TestNode) -> None:
-    access = GpuAccess(node.node.nvml, node.sys_root, lambda _: None, shutdown_seconds=0.1)
+    access = GpuAccess(Session(node.node.nvml, node.sys_root, patience=0.1), lambda _: None)
     access.start()
     wait_for(lambda: has_gpus(access), "the driver")
     node.node.inject(Fault("nvmlShutdown", seconds=1000.0, times=1))

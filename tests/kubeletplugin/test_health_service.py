@@ -19,7 +19,7 @@ from dra_driver.gpu.nvml import Placement, RecoveryAction
 from dra_driver.resource import TaintEffect
 from dra_driver.sandbox.kubelet import Health, Kubelet, Options
 from kubeletplugin.kubelet.health import STREAMS, VERSIONS, DeviceHealth, HealthService, HealthStatus
-from kubeletplugin.kubelet.healthsource import NodeHealth, device_healths
+from kubeletplugin.kubelet.healthsource import NodeHealth, device_healths, silence
 from kubeletplugin.kubelet.sockets import SocketServer
 from kubeletplugin.protocol import health_v1_pb2, health_v1alpha1_pb2
 from tests.sandbox.kubelet.memory_cluster import MemoryCluster
@@ -218,17 +218,29 @@ class TestFindings:
         assert {"gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-7g80gb-0-0"} <= sick
         assert not {name for name in sick if name.endswith(("-2", "-4")) or not name.startswith("gpu-4")}
 
-    def test_devices_of_a_driver_that_went_away_are_unknown(self, gpus: tuple[GpuDevices, ...]) -> None:
-        now = [gpus]
-        health = NodeHealth("node-a", lambda: now[0], lambda: ())
-        before = health.devices()
-        assert {one.status for one in before} == {HealthStatus.HEALTHY}
-        now[0] = ()
-        assert [(one.device, one.status) for one in health.devices()] == [
-            (one.device, HealthStatus.UNKNOWN) for one in before
+    def test_what_two_findings_say_alike_is_said_once_and_as_the_worse_of_them(
+        self, gpus: tuple[GpuDevices, ...]
+    ) -> None:
+        findings = [
+            Finding(gpus[0].key, "gpu.nvidia.com/gpu-lost", "", effect, 5.0, str(effect))
+            for effect in (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE, TaintEffect.NO_EXECUTE)
         ]
-        now[0] = gpus
-        assert health.devices() == before
+        (health,) = device_healths("node-a", gpus[:1], findings, 1.0)
+        assert (health.status, health.message) == (HealthStatus.UNHEALTHY, "gpu-lost: NoExecute")
+
+    def test_only_a_long_silence_means_something(self) -> None:
+        assert silence(15.0) is None
+        assert silence(75.4) == "the GPUs could not be looked at for 75 s: the NVIDIA driver hangs or is away"
+
+    def test_while_nobody_looks_none_is_healthy(self, gpus: tuple[GpuDevices, ...]) -> None:
+        sick = Finding(gpus[1].key, "gpu.nvidia.com/xid", "79", TaintEffect.NO_SCHEDULE, 5.0, "text")
+        problem: list[str | None] = ["the driver hangs"]
+        health = NodeHealth("node-a", lambda: (gpus, (sick,)), lambda: problem[0])
+        now = {one.device: (one.status, one.message) for one in health.devices()}
+        assert now.pop("gpu-1") == (HealthStatus.UNHEALTHY, "xid 79: text")
+        assert set(now.values()) == {(HealthStatus.UNKNOWN, "the driver hangs")}
+        problem[0] = None
+        assert {one.status for one in health.devices() if one.device != "gpu-1"} == {HealthStatus.HEALTHY}
 
 
 class TestPlugin:
@@ -249,3 +261,26 @@ class TestPlugin:
             wait_health(f"gpu-{gpu}", Health.UNHEALTHY)
             assert "recovery-action" in kubelet.health(DRIVER_NAME, POOL, f"gpu-{gpu}").message
             assert kubelet.health(DRIVER_NAME, POOL, "gpu-1").health is Health.HEALTHY
+
+    def test_kubelet_hears_of_a_gpu_that_vanishes_and_of_what_the_policy_leaves_alone(
+        self, kubeconfig: Path, tmp_path: Path
+    ) -> None:
+        policy = tmp_path / "policy.yaml"
+        policy.write_text("", encoding="utf-8")
+        with plugin_on(kubeconfig, f"--policy-file={policy}") as plugin:
+            plugin.start()
+            options = Options(POOL, plugin.folder, cdi_dirs=(plugin.cdi,))
+            with Kubelet(options, MemoryCluster()) as kubelet:
+                kubelet.wait_registered(DRIVER_NAME)
+
+                def wait_health(device: str, health: Health) -> str:
+                    kubelet.wait(lambda: kubelet.health(DRIVER_NAME, POOL, device).health is health, what=device)
+                    return kubelet.health(DRIVER_NAME, POOL, device).message
+
+                wait_health("gpu-1", Health.HEALTHY)
+                plugin.node.set_recovery_action(1, RecoveryAction.GPU_RESET)
+                assert "recovery-action" in wait_health("gpu-1", Health.UNHEALTHY)
+                policy.write_text("gpus: [{match: {indexes: [1]}, health: false}]", encoding="utf-8")
+                wait_health("gpu-1", Health.HEALTHY)
+                plugin.node.unplug(0)
+                assert "gpu-lost" in wait_health("gpu-0", Health.UNHEALTHY)

@@ -83,7 +83,7 @@ def test_an_instance_that_is_still_used_stays_until_it_is_free(plugin: Plugin) -
     plugin.node.occupy(plugin.mig_uuid(), os.getpid())
     plugin.api.delete(ref)
     after = restarted(plugin, AT_ONCE)
-    wait_for(lambda: after.records.load()[ref.uid].state is State.UNPREPARING, "the first attempt")
+    wait_for(lambda: after.record(ref).state is State.UNPREPARING, "the first attempt")
     assert after.instances() == ["0:1"]
     plugin.node.vacate(os.getpid())
     wait_for(lambda: after.left() == NOTHING, "the instance to go")

@@ -227,7 +227,7 @@ def test_a_driver_that_goes_away_is_found_again(plugin: Plugin) -> None:
 def test_a_restart_undoes_what_was_broken_off(plugin: Plugin) -> None:
     ref = plugin.api.add(FOUR)
     plugin.lifecycle.prepare(ref)
-    record = plugin.records.load()[ref.uid]
+    record = plugin.record(ref)
     plugin.records.save(type(record)(State.PREPARING, record.boot_id, record.plan, {}))
     assert Plugin(plugin.root, plugin.api).left() == NOTHING
 

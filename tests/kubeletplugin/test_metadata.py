@@ -18,6 +18,8 @@ from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles, con
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
+from .inside import make_by_hand
+
 UID = "9d3c6f2e-46a8-4a63-9fd2-b8c2f1d0a111"
 FILE = f"{DRIVER_NAME}-metadata.json"
 ATTRIBUTES: Mapping[str, Mapping[str, AttributeValue]] = {
@@ -203,3 +205,19 @@ class TestPlugin:
         plugin.kill()
         plugin.start()
         wait_for(lambda: not stray.exists(), "the files to go")
+
+
+def test_an_instance_that_was_made_by_hand_a_moment_ago_is_described_in_full(
+    kubeconfig: Path, client: ApiClient, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("gpus: [{mig: static}]", encoding="utf-8")
+    with plugin_on(kubeconfig, "--device-metadata", f"--policy-file={policy}") as plugin:
+        plugin.start()
+        made = make_by_hand(plugin.node.nvml(), plugin.hardware.sys_root, "gpu-5-mig-3g40gb-9-4")
+        prepared = stored_claim(client, "gpu-5-mig-3g40gb-9-4")
+        assert plugin.prepare(prepared)[prepared.uid].error == ""
+        (file,) = (path for path in (plugin.state / "metadata").rglob("*") if path.is_file())
+        (device,) = objects(file.read_bytes())[0]["requests"][0]["devices"]
+        assert device["attributes"]["uuid"] == {"string": made}
+        assert device["attributes"]["profile"] == {"string": "3g.40gb"}

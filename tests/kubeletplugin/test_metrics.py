@@ -129,6 +129,16 @@ class TestReadiness:
             assert get(plugin, "/healthz") == (200, "ok\n")
             assert "LIBRARY_NOT_FOUND" in get(plugin, "/readyz")[1]
 
+    def test_a_spec_of_all_containers_that_cannot_be_written_is_named(self, kubeconfig: Path) -> None:
+        with plugin_on(kubeconfig, "--http-endpoint=127.0.0.1:0") as plugin:
+            plugin.start()
+            aside = plugin.cdi.rename(plugin.cdi.with_name("aside"))
+            plugin.cdi.write_text("in the way")
+            wait_for(lambda: "cdi: the common CDI spec is out of date" in get(plugin, "/readyz")[1], "it to be told")
+            plugin.cdi.unlink()
+            aside.rename(plugin.cdi)
+            wait_for(lambda: "cdi: " not in get(plugin, "/readyz")[1], "it to be right again")
+
     def test_an_api_server_that_never_answered_is_named(self, tmp_path: Path) -> None:
         with ApiServer(ApiServerOptions()) as server:
             kubeconfig = server.write_kubeconfig(tmp_path / "config")

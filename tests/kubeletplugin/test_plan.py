@@ -2,6 +2,8 @@
 """From a claim to what has to be done for it."""
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import pytest
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import Placement
+from dra_driver.gpu.session import Session
 from dra_driver.resource.codec import V1, decode_claim
 from kubeletplugin.hardware.gpus import Gpus
-from kubeletplugin.hardware.targets import ClaimRef, MigSlot, PrepareError, WholeGpu
+from kubeletplugin.hardware.targets import ClaimRef, Found, MigSlot, PrepareError, WholeGpu
 from kubeletplugin.plans.plan import Plan, make_plan
 from tests.support.nodes import make_node
 
@@ -24,16 +27,20 @@ MIG = {**GPU, "request": "mig", "device": "gpu-4-mig-2g20gb-14-2"}
 @pytest.fixture(scope="module")
 def gpus(tmp_path_factory: pytest.TempPathFactory) -> Gpus:
     node = make_node(Path(tmp_path_factory.mktemp("node")), "h100x8-mixed")
-    return Gpus(node.nvml, node.sys_root)
+    return Gpus(Session(node.node.nvml, node.sys_root))
 
 
 def plan(
-    gpus: Gpus, results: list[dict[str, Any]] | None, config: list[dict[str, Any]] | None = None, uid: str = "uid-1"
+    gpus: Gpus,
+    results: list[dict[str, Any]] | None,
+    config: list[dict[str, Any]] | None = None,
+    uid: str = "uid-1",
+    find: Callable[[str], Found | None] | None = None,
 ) -> Plan:
     """The plan for a claim with this allocation; None for a claim without one."""
     status = {} if results is None else {"allocation": {"devices": {"results": results, "config": config or []}}}
     value = {"metadata": {"name": "claim", "namespace": "team", "uid": uid}, "spec": {}, "status": status}
-    return make_plan(REF, decode_claim(value, V1), "node-a", gpus.find)
+    return make_plan(REF, decode_claim(value, V1), "node-a", find or gpus.find)
 
 
 def opaque(kind: str, **fields: object) -> dict[str, Any]:
@@ -52,6 +59,18 @@ def test_a_whole_gpu_and_a_mig_device_become_targets(gpus: Gpus) -> None:
     assert whole.target.minor == 0
     assert isinstance(mig.target, MigSlot)
     assert (mig.target.profile, mig.target.slices, mig.target.placement) == ("2g.20gb", 2, Placement(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "known"), [("", False), ("+me", False), ("+me.all", False), ("-me", False), ("+gfx", True)]
+)
+def test_a_mig_device_that_does_graphics_knows_where_its_gpu_is(gpus: Gpus, suffix: str, known: bool) -> None:
+    found = gpus.find(MIG["device"])
+    assert isinstance(found, MigPlacement)
+    assert found.gpu.pci_address
+    variant = replace(found, profile=replace(found.profile, name=found.profile.name + suffix))
+    (device,) = plan(gpus, [MIG], find=lambda _: variant).devices
+    assert device.target.pci_address == (found.gpu.pci_address if known else "")
 
 
 def test_results_of_other_drivers_are_theirs(gpus: Gpus) -> None:

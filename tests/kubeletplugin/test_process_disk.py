@@ -15,7 +15,7 @@ import pytest
 
 from dra_driver.cdi import BASE_KIND, SpecDirectory
 from dra_driver.cluster import ApiClient
-from kubeletplugin.records.store import VERSION
+from kubeletplugin.records.format import VERSION
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
@@ -66,6 +66,18 @@ def test_a_cdi_folder_that_cannot_be_written(plugin: Plugin, client: ApiClient, 
     assert plugin.left() == NOTHING
     unblock(plugin.cdi)
     assert plugin.prepare(claim)[claim.uid].error == ""
+
+
+def test_the_common_spec_comes_back_when_somebody_deletes_it(plugin: Plugin, client: ApiClient) -> None:
+    plugin.start()
+    common = SpecDirectory(plugin.cdi, BASE_KIND).file()
+    first, second = (stored_claim(client, device) for device in ("gpu-0", "gpu-1"))
+    for claim in (first, second, first):
+        common.unlink()
+        assert plugin.prepare(claim)[claim.uid].error == ""
+        assert common.exists(), "at once for whoever needs it"
+    common.unlink()
+    wait_for(common.exists, "it without a call")
 
 
 def test_one_that_cannot_be_written_at_the_start_is_waited_for(plugin: Plugin, client: ApiClient) -> None:
@@ -143,6 +155,23 @@ def test_a_damaged_record_is_set_aside(plugin: Plugin, client: ApiClient, damage
     assert plugin.prepare(claim, other) == answers
     plugin.unprepare(claim, other)
     assert plugin.left() == {**NOTHING, "records": [f"{claim.uid}.damaged"]}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_a_loss_of_power_left_of_a_record_is_forgotten(plugin: Plugin, client: ApiClient, damage: str) -> None:
+    plugin.start()
+    claim = stored_claim(client, *FOUR)
+    plugin.prepare(claim)
+    plugin.kill()
+    plugin.node.reset_gpu(4)
+    file = plugin.records / f"{claim.uid}.json"
+    file.write_text(DAMAGES[damage](file.read_text()))
+    (plugin.records.parent / "boot-id").write_text("the boot before")
+    plugin.start()
+    assert plugin.left() == NOTHING
+    assert plugin.prepare(claim)[claim.uid].error == ""
+    assert plugin.unprepare(claim) == {claim.uid: ""}
+    assert plugin.left() == NOTHING
 
 
 def test_a_record_of_a_newer_version_is_left_for_it(plugin: Plugin, client: ApiClient) -> None:

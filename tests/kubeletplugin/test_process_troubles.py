@@ -3,7 +3,6 @@
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from dra_driver import DRIVER_NAME
 from dra_driver.cluster import ApiClient
 from dra_driver.gpu.nvml import Return
 from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
 from dra_driver.sandbox.apiserver import Fault as ApiFault
 from kubeletplugin.protocol import dra_v1_pb2
-from tests.support.apiserver import connect
+from tests.support.apiserver import embedded
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
@@ -28,15 +26,6 @@ READY = "GPUs are ready"
 def plugin(kubeconfig: Path) -> Iterator[Plugin]:
     with plugin_on(kubeconfig) as made:
         yield made
-
-
-@contextmanager
-def embedded(folder: Path, **options: Any) -> Iterator[tuple[RunningServer, Path, ApiClient]]:
-    """An API server of a test's own."""
-    with ApiServer(ApiServerOptions(**options)) as server:
-        kubeconfig = server.write_kubeconfig(folder / "config")
-        with connect(kubeconfig) as client:
-            yield server, kubeconfig, client
 
 
 def unknown() -> Any:
@@ -56,8 +45,7 @@ class TestWithoutDriver:
 
     def test_an_initialization_that_hangs_holds_up_no_unprepare(self, plugin: Plugin, client: ApiClient) -> None:
         whole, mig = self.prepared(plugin, client)
-        for _ in ("claims", "health"):
-            plugin.hold("nvmlInitWithFlags")
+        plugin.hold("nvmlInitWithFlags")  # there is one, for claims and for health
         plugin.start("started")
         plugin.wait_held()
         assert plugin.get_info().name == DRIVER_NAME

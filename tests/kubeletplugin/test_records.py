@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,19 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path, state: State, admin: bool
     assert json.loads((tmp_path / "u1.json").read_text())["version"] == VERSION
 
 
+@pytest.mark.parametrize("address", ["", "0000:1b:00.0"])
+def test_where_a_graphics_device_is_comes_back_and_is_written_only_if_it_is_known(tmp_path: Path, address: str) -> None:
+    slot = replace(SLOT, profile="1g.10gb+gfx", pci_address=address)
+    device = PlannedDevice(MIG, "mig", slot)
+    plan = Plan(ClaimRef("team", "claim", "u1"), "node-a", (device,), (InstanceStep(MIG, slot),))
+    Records(tmp_path).save(Record(State.PREPARING, "boot", plan))
+    assert ("pciAddress" in (tmp_path / "u1.json").read_text()) is bool(address)
+    read = Records(tmp_path).read("u1").plan
+    targets = [read.devices[0].target, *(step.slot for step in read.steps if isinstance(step, InstanceStep))]
+    assert [one.pci_address for one in targets] == [address] * 2
+    assert read == replace(plan, devices=(PlannedDevice(MIG, "mig", replace(slot, pci_address="")),)), "the same slot"
+
+
 def test_what_may_be_switched_comes_back_too(tmp_path: Path) -> None:
     Records(tmp_path).save(record())
     mode = Records(tmp_path).read("u1").plan.steps[0]
@@ -87,7 +101,7 @@ def test_removing_twice_is_fine(tmp_path: Path) -> None:
     records.save(record())
     records.remove("u1")
     records.remove("u1")
-    assert records.load() == {}
+    assert records.stamps() == {}
 
 
 DAMAGES: list[Callable[[str], str]] = [
@@ -147,6 +161,19 @@ def test_a_damaged_record_tells_its_claim_if_it_can(
     assert (tmp_path / "u1.damaged").exists()
     ledger.settle_damaged("u1", gone=True)
     assert not (tmp_path / "u1.damaged").exists()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_a_loss_of_power_left_is_dropped_and_nothing_else(tmp_path: Path, damage: Callable[[str], str]) -> None:
+    records = Records(tmp_path)
+    for uid in ("u1", "u2", "u3"):
+        records.save(record(uid))
+    torn, newer = tmp_path / "u1.json", tmp_path / "u3.json"
+    torn.write_text(damage(torn.read_text()))
+    newer.write_text(json.dumps({**json.loads(newer.read_text()), "version": VERSION + 1}))
+    records.drop_unreadable()
+    assert records.stamps().keys() == {"u2", "u3"}
+    assert records.read("u2") == record("u2")
 
 
 def test_a_newer_record_stays_and_its_claim_is_left_alone(tmp_path: Path) -> None:

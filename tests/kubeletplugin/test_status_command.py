@@ -118,17 +118,17 @@ def test_what_was_destroyed_behind_its_back_shows(plugin: Plugin, claims: list[A
 
 
 def test_records_that_cannot_be_read_are_named_and_left(plugin: Plugin) -> None:
+    plugin.terminate()  # it would set them aside as soon as it looks
     bad = {"0c7c1f0e.json": "{", "0c7c1f0f.json": '{"version": 99}', "0c7c1f10.damaged": "{"}
     for name, text in bad.items():
         (plugin.records / name).write_text(text)
-    try:
-        found = status(plugin)["unreadable"]
-        assert set(found) == set(bad)
-        assert "version 99" in found["0c7c1f0f.json"]
-        assert {path.name for path in plugin.records.iterdir()} >= set(bad)
-    finally:
-        for name in bad:
-            (plugin.records / name).unlink()
+    found = status(plugin)["unreadable"]
+    assert set(found) == set(bad)
+    assert "version 99" in found["0c7c1f0f.json"]
+    assert {path.name for path in plugin.records.iterdir()} >= set(bad)
+    for name in bad:
+        (plugin.records / name).unlink()
+    plugin.start()
 
 
 def test_on_a_node_without_anything_it_says_so(kubeconfig: Path) -> None:

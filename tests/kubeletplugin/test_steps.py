@@ -8,6 +8,7 @@ import pytest
 
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.nvml import NvmlError, Return
+from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.hardware.gpus import Gpus
 from kubeletplugin.hardware.marks import Marks
@@ -34,7 +35,7 @@ def tools(plugin: Plugin) -> Tools:
 
 @pytest.fixture
 def slot(plugin: Plugin) -> MigSlot:
-    found = Gpus(plugin.nvml, plugin.sys_root).find(MIG)
+    found = Gpus(Session(plugin.node.nvml, plugin.sys_root)).find(MIG)
     assert isinstance(found, MigPlacement)
     info = found.profile.info
     return MigSlot(found.gpu.uuid, 4, found.profile.name, info.id, info.slice_count, found.placement)

@@ -20,6 +20,15 @@ def make_host(root: Path, files: Mapping[str, str]) -> Host:
     return Host(root)
 
 
+def process(pid: int, name: str, *arguments: str, namespaces: str = "") -> dict[str, str]:
+    """What /proc has of a process; `namespaces` are its numbers in PID namespaces further in."""
+    return {
+        f"/proc/{pid}/comm": f"{name}\n",
+        f"/proc/{pid}/cmdline": "".join(f"{one}\0" for one in (f"/usr/bin/{name}", *arguments)),
+        f"/proc/{pid}/status": f"Name:\t{name}\nNSpid:\t{pid}{namespaces}\n",
+    }
+
+
 def levels(findings: Iterable[Finding]) -> list[tuple[str, str]]:
     """(check, level) of each."""
     return [(finding.check, str(finding.level)) for finding in findings]

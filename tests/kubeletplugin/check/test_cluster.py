@@ -11,7 +11,7 @@ import pytest
 from dra_driver.cluster import NODES, ApiClient, Connection, Kind, load_credentials
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
 from kubeletplugin.check.asking import ask_cluster
-from kubeletplugin.check.cluster import PERMITTED, WANTED, ClusterFacts, NodeFacts, cluster_findings, minor_of
+from kubeletplugin.check.cluster import PERMITTED, WANTED, ClusterFacts, NodeFacts, Permission, cluster_findings
 from kubeletplugin.check.finding import Level
 
 from .support import levels, of_level, only
@@ -34,14 +34,15 @@ def test_a_cluster_in_good_order_passes() -> None:
     ("change", "check", "level", "says"),
     [
         ({"error": "GET /version: refused"}, "api server", "fail", "refused"),
+        ({"error": "kubeconfig /x: missing", "has_credentials": False}, "api server", "fail", "/x"),
         ({"error": "no cluster given", "configured": False}, "api server", "warn", "not asked"),
         ({"version": "v1.31.4"}, "api server", "fail", "older than 1.32"),
+        ({"version": "v1.38.0"}, "api server", "warn", "newer than 1.37"),
         ({"version": "dev"}, "api server", "warn", "'dev'"),
         ({"served": ()}, "resource.k8s.io", "fail", "not served"),
         ({"served": ("v1alpha3",)}, "resource.k8s.io", "fail", "only v1alpha3"),
         ({"gates": {"DRAPartitionableDevices": False}}, "feature gates", "warn", "MIG devices cannot be made"),
         ({"denied": ("create resourceslices", "get nodes")}, "permissions", "fail", "create resourceslices, get nodes"),
-        ({"node": NodeFacts("v1.31.0")}, "node", "fail", "kubelet v1.31.0"),
         ({"node": None, "untold": {"node": "no Node was named"}}, "node", "warn", "no Node"),
         ({"untold": {"feature gates": "403"}}, "feature gates", "warn", "403"),
         ({"untold": {"permissions": "404"}}, "permissions", "warn", "404"),
@@ -54,18 +55,14 @@ def test_what_is_wrong_is_named_with_what_to_do(change: dict[str, object], check
     assert (str(found.level), says in found.text, bool(found.remedy)) == (level, True, True)
 
 
-@pytest.mark.parametrize(("text", "minor"), [("v1.36.2", 36), ("1.34", 34), ("v1.33.4-gke.100", 33), ("v2", None)])
-def test_minor_versions_are_read_from_what_distributions_write(text: str, minor: int | None) -> None:
-    assert minor_of(text) == minor
-
-
 @contextmanager
 def server(options: ApiServerOptions, folder: Path) -> Iterator[tuple[RunningServer, Path]]:
     """A server with the Node node-a, and its administrator's kubeconfig."""
     with ApiServer(options) as running:
         kubeconfig = running.write_kubeconfig(folder / "admin")
         with Connection(load_credentials(str(kubeconfig)), "tests") as connection:
-            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}
+            metadata = {"name": "node-a", "annotations": {"k3s.io/node-args": '["agent"]', "rke2.io/node-args": "no"}}
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
             client = ApiClient(connection)
             made = client.create(NODES, node)
             made["status"] = {
@@ -94,6 +91,7 @@ def test_gates_are_found_by_what_the_server_keeps(tmp_path: Path, options: ApiSe
     assert facts.untold == {}
     assert facts.node is not None
     assert facts.node.runtime == "containerd://2.1.4"
+    assert facts.node.arguments == {"k3s": ("agent",)}
     assert not of_level(cluster_findings(facts, "node-a"), Level.FAIL)
 
 
@@ -133,9 +131,13 @@ def grant(kubeconfig: Path, rules: list[dict[str, list[str]]]) -> None:
         )
 
 
-ALL_RULES = [
-    {"apiGroups": [group], "resources": [name], "verbs": list(verbs)} for group, name, verbs in (*PERMITTED, *WANTED)
-]
+def rule(one: Permission) -> dict[str, list[str]]:
+    """A rule of a role."""
+    names = {"resourceNames": [one.name]} if one.name else {}
+    return {"apiGroups": [one.group], "resources": [one.resource], "verbs": list(one.verbs), **names}
+
+
+ALL_RULES = [rule(one) for one in (*PERMITTED, *WANTED)]
 NO_NODES = [rule for rule in ALL_RULES if rule["resources"] != ["nodes"]]
 NO_SLICES = [rule for rule in ALL_RULES if rule["resources"] != ["resourceslices"]]
 NO_EVENTS = [rule for rule in ALL_RULES if rule["resources"] != ["events"]]
@@ -146,7 +148,7 @@ NO_EVENTS = [rule for rule in ALL_RULES if rule["resources"] != ["events"]]
     [
         (ALL_RULES, (), (), set[str]()),
         (NO_NODES, ("get nodes",), (), {"node"}),
-        (NO_SLICES, tuple(f"{verb} resourceslices" for verb in PERMITTED[0][2]), (), {"feature gates"}),
+        (NO_SLICES, tuple(f"{verb} resourceslices" for verb in PERMITTED[0].verbs), (), {"feature gates"}),
         (NO_EVENTS, (), ("create events", "patch events"), set[str]()),
     ],
     ids=["all", "no nodes", "no slices", "no events"],
@@ -183,4 +185,6 @@ def test_a_cluster_that_nobody_named_is_not_asked(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HOME", str(tmp_path))
     facts = ask_cluster(None, "", in_pod=False)
     assert (facts.configured, "no cluster given" in facts.error) == (False, True)
-    assert ask_cluster(str(tmp_path / "missing"), "", in_pod=False).configured
+    facts = ask_cluster(str(tmp_path / "missing"), "", in_pod=False)
+    assert (facts.configured, facts.has_credentials) == (True, False)
+    assert "--kubeconfig" in only(cluster_findings(facts, "")).remedy

@@ -18,7 +18,7 @@ from kubeletplugin.check.look import wait_for_hardware
 from kubeletplugin.check.report import document, line, text
 from tests.support.nodes import make_node
 
-from .support import make_host
+from .support import make_host, process
 
 RUN = "from dra_driver.command import run; from kubeletplugin.check.command import check; run(check)"
 IMPORTING = 'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n'
@@ -75,6 +75,54 @@ def test_a_node_that_is_not_ready_exits_with_1_and_says_what_to_do(node: Node) -
         in done.stdout
     )
     assert "FAIL  kubelet plugin registry: /var/lib/kubelet/plugins_registry: missing\n" in done.stdout
+
+
+def test_kubelets_own_root_decides_where_the_driver_must_be(node: Node) -> None:
+    for path, content in process(812, "kubelet", "--root-dir=/data/kubelet", "--hostname-override=node-a").items():
+        file = node.host / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content, encoding="utf-8")
+    done = node.check()
+    assert done.returncode == 1
+    assert "FAIL  kubelet plugin registry: kubelet looks for plugins in /data/kubelet/plugins_registry" in done.stdout
+    folders = ["--kubelet-registrar-directory-path=/data/kubelet/plugins_registry"]
+    folders += ["--kubelet-plugins-directory-path=/data/kubelet/plugins"]
+    assert " ".join(folders) in done.stdout
+    for name in ("plugins", "plugins_registry"):
+        (node.host / "data/kubelet" / name).mkdir(parents=True)
+    assert node.check(*folders).returncode == 0
+
+
+def test_a_host_that_is_not_there_is_refused(node: Node) -> None:
+    done = node.check("--host-root", "/does/not/exist")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'/does/not/exist' does not exist" in done.stderr
+
+
+def test_every_thing_that_is_looked_at_has_its_line(node: Node) -> None:
+    expected = "driver module,driver library,driver versions,cdi hook,nvml,gpus,device nodes,mig,mig capabilities"
+    expected += ",kubelet plugin registry,kubelet plugins,cdi folder,socket paths,cdi in containerd"
+    expected += ",kubelet configuration,api server,kubelet version,container runtime version,this program"
+    assert ",".join(findings(node.check("--output", "json").stdout)) == expected
+
+
+def test_the_hook_that_the_plugin_is_told_of_is_the_one_that_is_looked_for(node: Node) -> None:
+    assert "WARN  cdi hook: no nvidia-cdi-hook" in node.check().stdout
+    node.environment["NVIDIA_CDI_HOOK_PATH"] = "/opt/nvidia-cdi-hook"
+    assert "FAIL  cdi hook: /opt/nvidia-cdi-hook is not on the host" in node.check().stdout
+    (node.host / "opt").mkdir()
+    (node.host / "opt/nvidia-cdi-hook").touch()
+    done = node.check()
+    assert done.returncode == 0
+    assert "PASS  cdi hook: /opt/nvidia-cdi-hook\n" in done.stdout
+
+
+def test_specs_of_another_driver_are_a_warning(node: Node) -> None:
+    (node.host / "run/cdi").mkdir()
+    (node.host / "run/cdi/k8s.gpu.nvidia.com-claim_1.yaml").touch()
+    done = node.check()
+    assert done.returncode == 0
+    assert "WARN  cdi specs: /var/run/cdi has specs of NVIDIA's own DRA driver: k8s.gpu.nvidia.com-cl" in done.stdout
 
 
 def test_json_has_every_finding(node: Node) -> None:

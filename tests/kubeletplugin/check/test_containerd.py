@@ -27,6 +27,7 @@ IMPORTS = 'imports = ["/etc/containerd/conf.d/*.toml"]\n'
 OLD_TABLE = '[plugins."io.containerd.grpc.v1.cri"]\n'
 NEW_TABLE = "[plugins.'io.containerd.cri.v1.runtime']\n"
 ON, OFF = "  enable_cdi = true\n", "  enable_cdi = false\n"
+K3S = "/var/lib/rancher/k3s/agent/etc/containerd"
 SEVEN, TWO = (1, 7, 27), (2, 1, 4)
 
 
@@ -47,6 +48,10 @@ def facts_of(
         ({MAIN: OLD + OLD_TABLE}, TWO, "pass", "on (the default)"),
         ({MAIN: OLD + OLD_TABLE}, (), "warn", "does not set enable_cdi"),
         ({MAIN: NEW + NEW_TABLE}, (), "pass", "on (the default)"),  # 1.7 does not read version 3
+        # as docker's packages write it
+        ({MAIN: 'disabled_plugins = ["cri"]\n'}, (), "fail", f"disabled_plugins in {MAIN} has cri"),
+        ({MAIN: NEW + 'disabled_plugins = ["io.containerd.cri.v1.runtime"]\n'}, TWO, "fail", "disabled_plugins"),
+        ({MAIN: NEW + 'disabled_plugins = ["io.containerd.snapshotter.v1.btrfs"]\n'}, TWO, "pass", "on (the default)"),
         # it is said, with the line
         ({MAIN: OLD + OLD_TABLE + ON}, SEVEN, "pass", "on (/etc/containerd/config.toml, line 3)"),
         ({MAIN: NEW + NEW_TABLE + ON}, TWO, "pass", "on (/etc/containerd/config.toml, line 3)"),
@@ -101,7 +106,12 @@ def facts_of(
             "/etc/containerd/more.toml, line 3",
         ),
         # files that are no use
-        ({MAIN: NEW + 'imports = ["gone.toml"]\n'}, TWO, "warn", "/etc/containerd/gone.toml cannot be read: imported"),
+        (
+            {MAIN: NEW + 'imports = ["gone.toml"]\n'},
+            TWO,
+            "warn",
+            "/etc/containerd/gone.toml cannot be read: it is missing",
+        ),
         ({MAIN: NEW + 'imports = ["/a/*/b.toml"]\n'}, TWO, "warn", "folders with * are not followed"),
         ({MAIN: NEW + "imports = 3\n"}, TWO, "warn", "imports is not a list of paths"),
         ({MAIN: "version = \n"}, TWO, "warn", "/etc/containerd/config.toml cannot be read: not TOML: Invalid value"),
@@ -191,12 +201,41 @@ def test_where_a_drop_in_would_do_harm_the_line_to_change_is_named(
     assert remedy in only(containerd_findings(facts)).remedy
 
 
-def test_a_file_that_is_made_anew_at_each_start_is_left_alone(tmp_path: Path) -> None:
-    main = CONFIGS[1]
-    host = make_host(tmp_path, {main: NEW + NEW_TABLE + OFF})
-    facts = read_containerd(host, main, TWO, "/var/run/cdi")
+@pytest.mark.parametrize(
+    ("main", "text", "remedy", "restart"),
+    [
+        (CONFIGS[1], NEW + NEW_TABLE + OFF, f"copy {CONFIGS[1]} to {K3S}/config-v3.toml.tmpl; in", "'k3s*'"),
+        (CONFIGS[1], OLD + OLD_TABLE + OFF, f"copy {CONFIGS[1]} to {K3S}/config.toml.tmpl; in {K3S}/config", "'k3s*'"),
+        (CONFIGS[2], NEW + NEW_TABLE + OFF, "containerd/config-v3.toml.tmpl, in table", "'rke2*'"),
+        (
+            CONFIGS[3],
+            OLD + OLD_TABLE + OFF,
+            "in /var/snap/microk8s/current/args/containerd-template.toml, in table",
+            "snap.",
+        ),
+    ],
+)
+def test_a_file_that_is_made_anew_is_changed_in_its_template(
+    tmp_path: Path, main: str, text: str, remedy: str, restart: str
+) -> None:
+    facts = read_containerd(make_host(tmp_path, {main: text}), main, TWO, "/var/run/cdi")
     assert containerd_drop_in(facts) is None
-    assert "config-v3.toml.tmpl" in only(containerd_findings(facts)).remedy
+    found = only(containerd_findings(facts))
+    assert remedy in found.remedy
+    assert f"`systemctl restart {restart}" in found.remedy
+
+
+def test_what_a_file_that_is_made_anew_imports_may_be_added_to(tmp_path: Path) -> None:
+    main = CONFIGS[1]
+    text = f'{NEW}imports = ["{K3S}/config-v3.toml.d/*.toml"]\n{NEW_TABLE}{OFF}'
+    host = make_host(tmp_path, {main: text})
+    drop_in = containerd_drop_in(read_containerd(host, main, TWO, "/var/run/cdi"))
+    assert drop_in is not None
+    assert drop_in.path == f"{K3S}/config-v3.toml.d/99-dra-driver-gpu-cdi.toml"
+    assert "systemctl restart 'k3s*'" in drop_in.next_step
+    write(host, drop_in)
+    again = read_containerd(host, main, TWO, "/var/run/cdi")
+    assert only(containerd_findings(again)).level is Level.PASS
 
 
 def test_a_folder_that_is_missing_is_added_to_those_that_are_read(tmp_path: Path) -> None:
@@ -216,7 +255,7 @@ def test_a_drop_in_of_ours_that_hides_a_later_table_is_a_failure(tmp_path: Path)
 
 
 @pytest.mark.skipif(shutil.which("containerd") is None, reason="containerd is not installed")
-@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize("version", [OLD, NEW, "version = 4\n"])
 def test_containerd_itself_takes_the_drop_in(tmp_path: Path, version: str) -> None:
     table = OLD_TABLE if version == OLD else NEW_TABLE
     text = f'{version}imports = ["{tmp_path}/conf.d/*.toml"]\n{table}{OFF}  cdi_spec_dirs = ["/opt/cdi"]\n'

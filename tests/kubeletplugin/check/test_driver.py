@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.options import Hardware
-from kubeletplugin.check.driver import DriverFacts, driver_findings, read_driver
+from kubeletplugin.check.driver import DriverFacts, NamedHook, driver_findings, read_driver
 from kubeletplugin.check.finding import Finding, Level
 from kubeletplugin.check.host import Unreadable
 from tests.support.nodes import make_node
@@ -47,6 +47,13 @@ def test_a_driver_whose_parts_are_of_one_version_passes(text: str) -> None:
         ({"library": None}, "driver library", "fail", "no libnvidia-ml.so.1 below /run/nvidia/driver", "driver-root"),
         ({"library": "/usr/lib64/libnvidia-ml.so.575.1.2"}, "driver versions", "fail", "575.1.2", "restart the node"),
         ({"hook": None}, "cdi hook", "warn", "no nvidia-cdi-hook", "nvidia-container-toolkit-base"),
+        (
+            {"named_hook": NamedHook("/x", exists=False)},
+            "cdi hook",
+            "fail",
+            "/x is not on the host",
+            "nvidiaCDIHookPath",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_what_to_do(
@@ -56,6 +63,14 @@ def test_what_is_wrong_is_named_with_what_to_do(
     assert found.level == level
     assert says in found.text
     assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("exists", "text"), [(True, "/opt/nvidia-ctk"), (None, "/opt/nvidia-ctk (not seen from here)")]
+)
+def test_a_hook_that_is_named_need_not_be_found(exists: bool | None, text: str) -> None:
+    found = finding(replace(GOOD, hook=None, named_hook=NamedHook("/opt/nvidia-ctk", exists)), "cdi hook")
+    assert (found.level, found.text) == (Level.PASS, text)
 
 
 def test_versions_are_not_compared_when_one_is_unknown() -> None:

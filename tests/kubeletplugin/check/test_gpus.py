@@ -39,7 +39,9 @@ def named(facts: GpuFacts, check: str) -> list[Finding]:
 
 def test_a_node_in_good_order_passes(facts: GpuFacts) -> None:
     findings = list(gpu_findings(facts))
-    assert levels(findings) == [(check, "pass") for check in ("nvml", "gpus", "device nodes", "mig")]
+    assert levels(findings) == [
+        (check, "pass") for check in ("nvml", "gpus", "device nodes", "mig", "mig capabilities")
+    ]
     assert findings[0].text == "driver 570.158.01, CUDA 12.8"
     assert findings[1].text == "8 x NVIDIA H100 80GB HBM3"
     assert findings[3].text == "8 of 8 GPUs can be split, 4 in MIG mode"

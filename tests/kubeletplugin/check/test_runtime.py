@@ -8,23 +8,9 @@ import pytest
 from kubeletplugin.check.containerd import CONFIGS, ContainerdFacts
 from kubeletplugin.check.crio import CONFIG, CrioFacts
 from kubeletplugin.check.finding import Level
-from kubeletplugin.check.runtime import RuntimeFacts, drop_in, read_runtime, runtime_findings, version_of
+from kubeletplugin.check.runtime import RuntimeFacts, drop_in, read_runtime, runtime_findings
 
 from .support import make_host, only
-
-
-@pytest.mark.parametrize(
-    ("reported", "version"),
-    [
-        ("containerd://2.1.4", (2, 1, 4)),
-        ("containerd://v1.7.27-k3s1", (1, 7, 27)),
-        ("cri-o://1.34.0", (1, 34, 0)),
-        ("containerd://", ()),
-        ("", ()),
-    ],
-)
-def test_the_version_is_what_the_node_reports(reported: str, version: tuple[int, ...]) -> None:
-    assert version_of(reported) == version
 
 
 @pytest.mark.parametrize(
@@ -36,7 +22,7 @@ def test_the_version_is_what_the_node_reports(reported: str, version: tuple[int,
         ("", {CONFIG: ""}, CrioFacts),
         ("", {CONFIG: "", CONFIGS[0]: ""}, type(None)),
         ("", {}, type(None)),
-        ("docker://28", {}, type(None)),
+        ("docker://28", {CONFIGS[0]: ""}, type(None)),  # which runs containerd for itself
     ],
 )
 def test_the_runtime_is_the_nodes_word_or_the_only_one_that_left_files(
@@ -60,7 +46,29 @@ def test_a_main_file_that_was_named_is_taken(tmp_path: Path) -> None:
     assert only(runtime_findings(facts)).level is Level.PASS
 
 
-@pytest.mark.parametrize(("facts", "says"), [(RuntimeFacts(), "neither"), (RuntimeFacts(visible=False), "container")])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("version = 3\n", ContainerdFacts), ("[crio.runtime]\n", CrioFacts), ("broken [", ContainerdFacts)],
+)
+def test_a_file_that_was_named_tells_whose_it_is(tmp_path: Path, text: str, expected: type) -> None:
+    facts = read_runtime(make_host(tmp_path, {"/opt/c": text}), "", "/var/run/cdi", visible=True, config="/opt/c")
+    assert isinstance(facts.configuration, expected)
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+    facts = read_runtime(make_host(tmp_path, {}), "", "/var/run/cdi", visible=True, config="/opt/c")
+    found = only(runtime_findings(facts))
+    assert (found.level, found.text) == (Level.WARN, "/opt/c, which --runtime-config names, is not on the host")
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        (RuntimeFacts(), "neither"),
+        (RuntimeFacts(visible=False), "container"),
+        (RuntimeFacts(other="docker://28"), "docker://28"),
+    ],
+)
 def test_what_cannot_be_seen_is_a_warning(facts: RuntimeFacts, says: str) -> None:
     found = only(runtime_findings(facts))
     assert found.level is Level.WARN

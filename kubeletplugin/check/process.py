@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How this node's kubelet was started: its command line in the host's /proc, as far as it decides where this driver
+belongs.
+
+kubelet is a process of its own but for two distributions, which run it inside of another:
+
+- k3s overwrites its command line, which may hold secrets, and writes what it was given to the annotation
+  k3s.io/node-args of its Node (pkg/nodeconfig). rke2 does the same with its own name, and has a process kubelet.
+- MicroK8s' kubelite reads kubelet's flags from a file.
+
+Flags are read as spf13/pflag does: the last one counts, but feature gates add up; `_` is `-` in a name.
+"""
+
+import itertools
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .host import Host
+
+DEFAULT_ROOT = "/var/lib/kubelet"
+
+_KUBELET, _KUBELITE, _K3S = "kubelet", "kubelite", ("k3s-server", "k3s-agent")
+_GATES = "feature-gates"
+_TEXTS = ("config", "config-dir", "root-dir", "hostname-override")
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_DATA_FOLDERS = ("--data-dir", "-d")
+_NAMESPACES = re.compile(r"^NSpid:\s+\d+$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What kubelet was told; paths are empty when they were not given."""
+
+    config: str = ""
+    config_dir: str = ""
+    root_dir: str = DEFAULT_ROOT
+    hostname_override: str = ""
+    gates: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A kubelet that was started. `by` names where that was seen, `change` says where a flag is to be given and
+    `restart` how it takes effect; `folder` is what relative paths start from.
+    """
+
+    by: str
+    flags: Flags
+    change: str
+    restart: str = "restart kubelet"
+    folder: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Why it is not known how kubelet was started, and what would tell."""
+
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    pid: str
+    name: str
+    arguments: tuple[str, ...]
+
+
+def find_kubelet(host: Host, node_name: str, arguments: Mapping[str, Sequence[str]]) -> Started | Unseen:
+    """This node's kubelet. `arguments` are what its Node says of k3s or rke2, by the name of the distribution."""
+    found = list(_processes(host))
+    kubelets = [(one, parse_flags(one.arguments)) for one in found if one.name == _KUBELET]
+    named = [one for one in kubelets if node_name and one[1].hostname_override == node_name]
+    if len(kubelets) > 1 and len(named) != 1:
+        pids = ", ".join(one.pid for one, _ in kubelets)
+        return Unseen(
+            f"there are {len(kubelets)} processes kubelet ({pids})",
+            "with --node-name, the one is taken whose --hostname-override it is",
+        )
+    distribution, of_node = next(iter(arguments.items()), ("", ()))
+    if kubelets:
+        process, flags = (named or kubelets)[0]
+        place = ("where it is started (`systemctl cat kubelet`)", "restart kubelet")
+        change, restart = _rancher_place(distribution) if distribution else place
+        return Started(f"process {process.pid}", flags, change, restart, f"/proc/{process.pid}/cwd")
+    if distribution:
+        flags = parse_flags(rancher_arguments(distribution, of_node))
+        return Started(f"annotation {distribution}.io/node-args", flags, *_rancher_place(distribution))
+    for process in found:
+        if process.name in _K3S:
+            return Unseen(
+                "k3s hides its command line", "with --kubeconfig and --node-name the Node's annotation tells them"
+            )
+        if process.name == _KUBELITE and (started := _kubelite(host, process)):
+            return started
+    return Unseen(
+        "no process kubelet is to be seen",
+        "start kubelet; a container must have the host's / mounted with its /proc in it (`-v /:/host-root` does so)",
+    )
+
+
+def parse_flags(arguments: Iterable[str]) -> Flags:
+    """The flags that are of interest, each `--name=value` or `--name value`."""
+    texts: dict[str, str] = {}
+    gates: dict[str, bool] = {}
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("--"):
+            continue
+        written, equals, value = argument[2:].partition("=")
+        name = written.replace("_", "-")
+        if name not in (_GATES, *_TEXTS):
+            continue
+        if not equals:
+            value = next(rest, "")
+        if name == _GATES:
+            gates |= dict(_gates(value))
+        else:
+            texts[name] = value
+    return Flags(
+        config=texts.get("config", ""),
+        config_dir=texts.get("config-dir", ""),
+        root_dir=texts.get("root-dir") or DEFAULT_ROOT,
+        hostname_override=texts.get("hostname-override", "").strip().lower(),
+        gates=gates,
+    )
+
+
+def rancher_arguments(distribution: str, arguments: Sequence[str]) -> list[str]:
+    """kubelet's flags as k3s or rke2 makes them of its own arguments."""
+    data, given = f"/var/lib/rancher/{distribution}", []
+    for name, value in itertools.pairwise(arguments):
+        if name == "--kubelet-arg":
+            flag, equals, text = value.removeprefix("--").partition("=")
+            given.append(f"--{flag.rstrip('+-')}{equals}{text}")
+        elif name in _DATA_FOLDERS:
+            data = value
+    return [f"--config-dir={posixpath.join(data, 'agent/etc/kubelet.conf.d')}", *given]
+
+
+def _gates(text: str) -> Iterator[tuple[str, bool]]:
+    for pair in text.split(","):
+        name, equals, value = pair.partition("=")
+        if equals:
+            yield name.strip(), value.strip() in _TRUE
+
+
+def _rancher_place(distribution: str) -> tuple[str, str]:
+    return f"as `kubelet-arg` in /etc/rancher/{distribution}/config.yaml", f"`systemctl restart '{distribution}*'`"
+
+
+def _kubelite(host: Host, process: _Process) -> Started | None:
+    """MicroK8s: one flag a line, with the snap's folders as variables."""
+    path = next((one.partition("=")[2] for one in process.arguments if one.startswith("--kubelet-args-file=")), "")
+    text = host.read(path) if path else None
+    if not isinstance(text, str):
+        return None
+    data = posixpath.dirname(posixpath.dirname(path))
+    text = text.replace("${SNAP_DATA}", data).replace(
+        "${SNAP_COMMON}", posixpath.join(posixpath.dirname(data), "common")
+    )
+    lines = [line.strip().replace('"', "") for line in text.splitlines()]
+    return Started(
+        f"process {process.pid} and {path}", parse_flags(lines), f"on a line of {path}", "`snap restart microk8s`"
+    )
+
+
+def _processes(host: Host) -> Iterator[_Process]:
+    """Those that are or have a kubelet, in the host's own PID namespace: a kubelet further in is another node's, as
+    kind's are.
+    """
+    entries = host.entries("/proc")
+    for path in entries if isinstance(entries, list) else ():
+        pid = posixpath.basename(path)
+        name = host.read(f"{path}/comm") if pid.isdecimal() else None
+        if not isinstance(name, str) or name.strip() not in (_KUBELET, _KUBELITE, *_K3S):
+            continue
+        command, status = host.read(f"{path}/cmdline"), host.read(f"{path}/status")
+        if isinstance(command, str) and command and isinstance(status, str) and _NAMESPACES.search(status):
+            yield _Process(pid, name.strip(), tuple(command.rstrip("\0").split("\0")))
