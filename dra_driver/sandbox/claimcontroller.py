@@ -1,15 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for kube-controller-manager's resource claim controller.
 
-Makes claims from templates for pods that want them, and takes allocations back when no pod uses a claim any more.
+Makes claims from templates for pods that want them, takes allocations back when no pod uses a claim any more, and
+deletes claims that were made for a pod when that has ended.
 """
 
 import logging
 from collections.abc import Sequence
 
 from ..cluster import ApiClient, NotFoundError
+from ..cluster.events import EventRecorder
 from ..resource.codec import V1
-from .pods import CLAIMS, FINALIZER, JSON, PODS, TEMPLATES, is_alive, is_finished
+from .pods import (
+    CLAIMS,
+    FINALIZER,
+    JSON,
+    PODS,
+    TEMPLATES,
+    controlled_by,
+    is_alive,
+    is_finished,
+    reference,
+    without_protection,
+)
 
 log = logging.getLogger(__name__)
 
@@ -21,35 +34,58 @@ class ClaimController:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
+        self._events = EventRecorder(client, "resource_claim")
 
     def step(self) -> None:
         """Look at all pods and claims. Raises ApiError."""
         pods = self._client.list(PODS).items
-        self._release_claims(pods)
+        claims = self._client.list(CLAIMS).items
+        self._release_claims(claims, pods)
         for pod in pods:
             if is_alive(pod):
                 try:
-                    self._make_claims(pod)
+                    self._make_claims(pod, claims)
                 except NotFoundError as error:
-                    log.warning("pod %s: %s", pod["metadata"]["name"], error)
+                    log.debug("pod %s looked at again: %s", reference(pod), error)
 
-    def _make_claims(self, pod: JSON) -> None:
+    def close(self) -> None:
+        """Write the Events that wait."""
+        self._events.close()
+
+    def _make_claims(self, pod: JSON, claims: Sequence[JSON]) -> None:
         named = {one["name"]: one for one in pod.get("status", {}).get("resourceClaimStatuses") or []}
+        made = {
+            claim["metadata"].get("annotations", {}).get(POD_CLAIM_NAME): claim["metadata"]["name"]
+            for claim in claims
+            if controlled_by(claim) == pod["metadata"]["uid"]
+        }
         missing = [
             one
             for one in pod["spec"].get("resourceClaims") or []
             if one.get("resourceClaimTemplateName") and one["name"] not in named
         ]
-        if not missing:
-            return
         for one in missing:
-            named[one["name"]] = {"name": one["name"], "resourceClaimName": self._make_claim(pod, one)}
-        status = {**pod.get("status", {}), "resourceClaimStatuses": list(named.values())}
-        self._client.update(PODS, {**pod, "status": status}, subresource="status")
+            name = made.get(one["name"]) or self._make_claim(pod, one)
+            if name is None:
+                return
+            named[one["name"]] = {"name": one["name"], "resourceClaimName": name}
+        if missing:
+            status = {**pod.get("status", {}), "resourceClaimStatuses": list(named.values())}
+            self._client.update(PODS, {**pod, "status": status}, subresource="status")
 
-    def _make_claim(self, pod: JSON, pod_claim: JSON) -> str:
+    def _make_claim(self, pod: JSON, pod_claim: JSON) -> str | None:
+        """The name of a new claim; None, and an Event, when its template is not there."""
         meta = pod["metadata"]
-        template = self._client.get(TEMPLATES, pod_claim["resourceClaimTemplateName"], meta["namespace"])["spec"]
+        wanted = pod_claim["resourceClaimTemplateName"]
+        try:
+            template = self._client.get(TEMPLATES, wanted, meta["namespace"])["spec"]
+        except NotFoundError:
+            message = (
+                f'PodResourceClaim {pod_claim["name"]}: resource claim template "{wanted}": '
+                f'resourceclaimtemplate.resource.k8s.io "{wanted}" not found'
+            )
+            self._events.warning(reference(pod), "FailedResourceClaimCreation", message)
+            return None
         inner = template.get("metadata") or {}
         owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
         claim = {
@@ -67,17 +103,23 @@ class ClaimController:
         created: str = self._client.create(CLAIMS, claim, meta["namespace"])["metadata"]["name"]
         return created
 
-    def _release_claims(self, pods: Sequence[JSON]) -> None:
-        """Take reservations of pods that are gone or finished, then unreserved allocations, then the protection."""
-        alive = {pod["metadata"]["uid"] for pod in pods if is_alive(pod) or not is_finished(pod)}
-        for claim in self._client.list(CLAIMS).items:
+    def _release_claims(self, claims: Sequence[JSON], pods: Sequence[JSON]) -> None:
+        """Take reservations of pods that are gone or finished, then unreserved allocations, then the protection.
+
+        Claims that were made for finished pods go with that.
+        """
+        finished = {pod["metadata"]["uid"] for pod in pods if is_finished(pod)}
+        using = {pod["metadata"]["uid"] for pod in pods} - finished
+        for claim in claims:
             status = claim.get("status") or {}
             reserved = status.get("reservedFor") or []
-            kept = [one for one in reserved if one["uid"] in alive]
+            kept = [one for one in reserved if one["uid"] in using]
             if len(kept) != len(reserved):
                 status = {key: value for key, value in status.items() if kept or key not in ("allocation", "devices")}
                 status["reservedFor"] = kept
                 claim = self._client.update(CLAIMS, {**claim, "status": status}, subresource="status")
-            if FINALIZER in (claim["metadata"].get("finalizers") or []) and "allocation" not in claim.get("status", {}):
-                finalizers = [one for one in claim["metadata"]["finalizers"] if one != FINALIZER]
-                self._client.update(CLAIMS, {**claim, "metadata": {**claim["metadata"], "finalizers": finalizers}})
+            meta = claim["metadata"]
+            if FINALIZER in (meta.get("finalizers") or []) and "allocation" not in claim.get("status", {}):
+                self._client.update(CLAIMS, without_protection(claim))
+            if controlled_by(claim) in finished and not meta.get("deletionTimestamp"):
+                self._client.delete(CLAIMS, meta["name"], meta["namespace"], uid=meta["uid"])

@@ -7,6 +7,9 @@ with Sandbox(Path("/tmp/sandbox"), "h100x8-mixed") as sandbox:
 """
 
 import contextlib
+import logging
+import os
+import select
 import signal
 import stat
 import subprocess
@@ -19,6 +22,7 @@ from typing import Any
 import yaml
 
 from .. import DRIVER_NAME, __version__
+from ..allocation import Features
 from ..cel import COST_LIMIT, CompileError, compile_selector
 from ..cel import Environment as CelEnvironment
 from ..cluster import ApiClient, Connection, load_credentials
@@ -27,10 +31,13 @@ from ..gpu.simulation import SimulatedNode, load_description
 from ..resource.codec import V1
 from .apiserver import ApiServer, ApiServerOptions, RunningServer
 from .claimcontroller import ClaimController
+from .folder import held
 from .kubelet import Kubelet, KubernetesCluster, Options, Periods, stat_device, stat_stand_in
 from .loop import ControlLoop
 from .pods import CLAIMS, CLASSES, PODS, SLICES, TEMPLATES
 from .scheduler import Scheduler
+
+log = logging.getLogger(__name__)
 
 JSON = dict[str, Any]
 
@@ -58,18 +65,18 @@ class Sandbox:
 
     def __init__(self, folder: Path, simulated: str, *, kubernetes_minor: int = 36, port: int = 0) -> None:
         self.folder = folder.absolute()
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.kubeconfig = self.folder / "kubeconfig"
         self.cdi_root = self.folder / "cdi"
         self.kubelet_root = self.folder / "kubelet"
         self.logs = self.folder / "logs"
-        self.logs.mkdir(exist_ok=True)
-        self.cdi_root.mkdir(exist_ok=True)
-        self.node = SimulatedNode.create(self.folder / "node", load_description(simulated), NODE)
+        self._description = load_description(simulated)
         release = f"1.{kubernetes_minor}"
-        self._api_server = ApiServer(
-            ApiServerOptions(minor=kubernetes_minor, port=port, check_cel=lambda text: _selector_problem(text, release))
+        options = ApiServerOptions(
+            minor=kubernetes_minor, port=port, check_cel=lambda text: _selector_problem(text, release)
         )
+        self._api_server = ApiServer(options)
+        self._features = Features.from_gates({}, release=release)
+        self._extended_resources = options.release().enabled("DRAExtendedResource")
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._running = contextlib.ExitStack()
 
@@ -85,7 +92,14 @@ class Sandbox:
         self.stop()
 
     def start(self) -> None:
-        """Start everything; returns once the plugin is registered and the node's devices are published."""
+        """Start everything; returns once the plugin is registered and the node's devices are published.
+
+        Raises SandboxError, DescriptionError (the folder holds other hardware) or OSError (another sandbox has it).
+        """
+        for folder in (self.folder, self.logs, self.cdi_root):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._lock = self._running.enter_context(held(self.folder))
+        self.node = SimulatedNode.create(self.folder / "node", self._description, NODE)
         self.server: RunningServer = self._running.enter_context(self._api_server)
         self.server.write_kubeconfig(self.kubeconfig)
         connection = self._running.enter_context(
@@ -97,13 +111,25 @@ class Sandbox:
         self.kubelet = Kubelet(self._kubelet_options(), KubernetesCluster(self.kubeconfig, node_name=NODE))
         self._running.enter_context(self.kubelet)
         self.kubelet.wait_ready()
-        loop = ControlLoop(self.client, [ClaimController(self.client), Scheduler(self.client)])
+        scheduler = Scheduler(self.client, self._features, extended_resources=self._extended_resources)
+        loop = ControlLoop(self.client, [ClaimController(self.client), scheduler])
         loop.start()
         self._running.callback(loop.stop)
         self._running.callback(self._stop_processes)
         self.start_controller()
         self.start_plugin()
         self._wait("controller", lambda: bool(self.slices()))
+
+    def wait(self) -> str:
+        """Wait until a process ends by itself; gives which one, how, and where its log is."""
+        with contextlib.ExitStack() as opened:
+            ends: dict[int, str] = {}
+            for name in self._processes:
+                descriptor = os.pidfd_open(self.pid(name))
+                opened.callback(os.close, descriptor)
+                ends[descriptor] = name
+            (descriptor, *_), _, _ = select.select(list(ends), [], [])
+        return self._ending(ends[descriptor])
 
     def stop(self) -> None:
         """Stop everything. The files stay."""
@@ -138,15 +164,13 @@ class Sandbox:
 
     def kill(self, name: str) -> None:
         """End a process with SIGKILL, in the middle of whatever it does."""
-        process = self._processes.pop(name)
-        process.kill()
-        process.wait()
+        self._processes[name].kill()
+        self._reap(name, None)
 
     def terminate(self, name: str) -> int:
-        """End a process with SIGTERM; gives its exit code."""
-        process = self._processes.pop(name)
-        process.send_signal(signal.SIGTERM)
-        return process.wait(_STOP_SECONDS)
+        """End a process with SIGTERM; gives its exit code. TimeoutExpired when it runs on."""
+        self._processes[name].send_signal(signal.SIGTERM)
+        return self._reap(name, _STOP_SECONDS)
 
     def log(self, name: str) -> str:
         """What a process has logged, over all of its starts."""
@@ -207,25 +231,49 @@ class Sandbox:
 
     def _start(self, name: str, module: str, *arguments: str) -> None:
         command: Sequence[str] = (
-            *(sys.executable, "-m", module),
+            *(sys.executable, "-m", "dra_driver.sandbox.child", module),
             *("--node-name", NODE, "--kubeconfig", str(self.kubeconfig)),
             *("--simulated-root", str(self.node.root), *arguments),
         )
-        with (self.logs / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
+        with (self.logs / f"{name}.log").open("ab") as output:
+            self._processes[name] = subprocess.Popen(  # noqa: S603
+                command, stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=(self._lock,)
+            )
 
     def _wait(self, name: str, is_so: Callable[[], bool]) -> None:
         """Wait for what a process does. Raises SandboxError when it ends instead."""
         process = self._processes[name]
         self.kubelet.wait(lambda: is_so() or process.poll() is not None, what=f"{name} to be at work")
         if process.poll() is not None:
+            raise SandboxError(self._ending(name))
+
+    def _ending(self, name: str) -> str:
+        """How a process has ended."""
+        process = self._processes[name]
+        code = process.wait()
+        if code < 0:
+            how = f"was ended by signal {-code} ({signal.strsignal(-code)})"
+        else:
             last = self.log(name).strip().rpartition("\n")[2]
-            raise SandboxError(f"{name} ended with code {process.returncode}: {last}")
+            how = f"ended with code {code}: {last}"
+        return f"{name} (process {process.pid}) {how}; its log is {self.logs / name}.log"
+
+    def _reap(self, name: str, seconds: float | None) -> int:
+        """The exit code of a process that ends. Raises TimeoutExpired."""
+        process = self._processes[name]
+        code = process.wait(seconds)
+        if process.stdin is not None:
+            process.stdin.close()
+        del self._processes[name]
+        return code
 
     def _stop_processes(self) -> None:
         for name in list(self._processes):
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 self.terminate(name)
+            except subprocess.TimeoutExpired:
+                log.warning("%s did not end within %g s and is killed", name, _STOP_SECONDS)
+                self.kill(name)
 
     def _create(self, value: JSON) -> JSON:
         kinds = {"ResourceClaim": CLAIMS, "ResourceClaimTemplate": TEMPLATES, "Pod": PODS}

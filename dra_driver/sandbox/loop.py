@@ -20,6 +20,9 @@ class Controller(Protocol):
     def step(self) -> None:
         """Do once whatever is missing. Raises ApiError."""
 
+    def close(self) -> None:
+        """There are no more steps."""
+
 
 class ControlLoop:
     """Steps the controllers, in order, on a thread of its own, after every change of pods, claims, slices or nodes."""
@@ -47,6 +50,8 @@ class ControlLoop:
         self._stopped.set()
         self._changed.set()
         self._thread.join(10)
+        for controller in self._controllers:
+            controller.close()
 
     def _run(self) -> None:
         while not self._stopped.is_set():

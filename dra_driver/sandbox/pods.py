@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds that the sandbox's controllers work on, and what they ask of pods."""
+"""The kinds that the sandbox's controllers work on, and what they ask of pods and claims."""
 
 from typing import Any
 
 from ..cluster import Kind
+from ..cluster.events import ObjectReference
 from ..resource.codec import V1
 
 JSON = dict[str, Any]
@@ -40,3 +41,22 @@ def claim_names(pod: JSON) -> list[str] | None:
             return None
         names.append(name)
     return names
+
+
+def controlled_by(claim: JSON) -> str:
+    """The UID of the pod that a claim was made for; empty when it was made by a user."""
+    owners = claim["metadata"].get("ownerReferences") or []
+    return next((one["uid"] for one in owners if one["kind"] == "Pod" and one.get("controller")), "")
+
+
+def without_protection(claim: JSON) -> JSON:
+    """The claim without the scheduler's finalizer."""
+    meta = claim["metadata"]
+    finalizers = [one for one in meta.get("finalizers") or [] if one != FINALIZER]
+    return {**claim, "metadata": {**meta, "finalizers": finalizers}}
+
+
+def reference(pod: JSON) -> ObjectReference:
+    """The pod as Events name it."""
+    meta = pod["metadata"]
+    return ObjectReference("v1", "Pod", meta["name"], meta["namespace"], meta["uid"])

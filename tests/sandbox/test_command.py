@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """dra-sandbox as a user runs it."""
 
+import contextlib
+import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
+
+import pytest
 
 from tests.support.apiserver import SLICES, connect
 from tests.support.waiting import wait_for
@@ -31,9 +38,114 @@ def test_up_serves_an_api_until_it_is_interrupted(short_path: Path) -> None:
         with connect(folder / "kubeconfig") as client:
             slices = wait_for(lambda: client.list(SLICES).items, "slices")
         assert {one["spec"]["pool"]["name"] for one in slices} == {"node-1"}
+        said = [process.stdout.readline() for _ in range(4)]
+        assert any("runs pods; Deployments, StatefulSets, DaemonSets and Jobs are stored" in line for line in said)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
     assert "stopped" in (folder / "logs/kubeletplugin.log").read_text(encoding="utf-8")
+
+
+@contextlib.contextmanager
+def up(folder: Path, errors: IO[str] | None = None) -> Iterator["subprocess.Popen[str]"]:
+    """`dra-sandbox up` in a folder, from when it says that it is up."""
+    command = [*SANDBOX, "up", "--folder", str(folder), "--node", "a30x4"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+        assert process.stdout is not None
+        assert "KUBECONFIG" in process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def refusal(*arguments: str) -> tuple[int, str]:
+    """Exit code and standard error, which must be one line after what was logged."""
+    result = subprocess.run([*SANDBOX, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    lines = [line for line in result.stderr.splitlines() if " INFO " not in line]
+    assert len(lines) == 1, result.stderr
+    return result.returncode, lines[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_up_ends_in_order_however_it_is_asked_to(short_path: Path, number: signal.Signals) -> None:
+    with up(short_path) as process:
+        process.send_signal(number)
+        assert process.wait(30) == 0
+    for name in ("controller", "kubeletplugin"):
+        assert "stopped" in (short_path / f"logs/{name}.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["controller", "kubeletplugin"])
+@pytest.mark.parametrize(
+    ("number", "how"),
+    [(signal.SIGKILL, "was ended by signal 9 (Killed)"), (signal.SIGTERM, "ended with code 0: ")],
+    ids=["killed", "ended in order"],
+)
+def test_up_ends_with_a_word_when_one_of_its_processes_ends(
+    short_path: Path, name: str, number: signal.Signals, how: str
+) -> None:
+    errors = short_path / "errors"
+    with errors.open("w") as output, up(short_path, errors=output) as process:
+        pid = child_of(process.pid, f"{name}.main")
+        os.kill(pid, number)
+        assert process.wait(30) == 1
+    last = errors.read_text(encoding="utf-8").splitlines()[-1]
+    assert last.startswith(f"dra-sandbox: the sandbox in {short_path} has ended: {name} (process {pid}) {how}")
+    assert last.endswith(f"; its log is {short_path}/logs/{name}.log")
+
+
+def child_of(parent: int, module: str) -> int:
+    """The process that runs a module for another one."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            after_name = (path / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            if int(after_name[1]) == parent and module in (path / "cmdline").read_text(encoding="utf-8").split("\0"):
+                return int(path.name)
+    raise AssertionError(f"process {parent} has no child that runs {module}")
+
+
+def test_a_folder_has_one_sandbox_at_a_time(short_path: Path) -> None:
+    with up(short_path) as first:
+        code, text = refusal("up", "--folder", str(short_path), "--node", "a30x4")
+        assert code == 1
+        assert f"in use by the sandbox of process {first.pid}" in text
+        with connect(short_path / "kubeconfig") as client:
+            assert client.list(SLICES).items, "the first one goes on"
+
+
+def test_a_killed_sandbox_leaves_no_process_and_can_be_started_again(short_path: Path) -> None:
+    with up(short_path) as first:
+        first.kill()
+        first.wait()
+        with up(short_path) as second, connect(short_path / "kubeconfig") as client:
+            assert wait_for(lambda: client.list(SLICES).items, "slices")
+            second.send_signal(signal.SIGINT)
+            assert second.wait(30) == 0
+    for name in ("controller", "kubeletplugin"):
+        text = (short_path / f"logs/{name}.log").read_text(encoding="utf-8")
+        assert text.count("stopped") == 2, "the first one's process ended by itself"
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, text = refusal("up", "--folder", str(tmp_path), "--port", str(port))
+    assert code == 1
+    assert text.endswith(f": port {port} is taken: choose another --port, or 0 for a free one")
+
+
+def test_a_folder_that_cannot_be_made_is_named() -> None:
+    code, text = refusal("up", "--folder", "/proc/sandbox")
+    assert code == 1
+    assert "the sandbox in /proc/sandbox did not start" in text
+
+
+def test_without_a_command_it_says_what_there_is() -> None:
+    result = subprocess.run(SANDBOX, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    commands = result.stderr.partition("Commands:")[2]
+    assert [line.split()[0] for line in commands.strip().splitlines()] == ["demo", "up"]
+    assert "..." not in commands, "a summary is cut off"
 
 
 def test_up_on_unknown_hardware_names_what_there_is(tmp_path: Path) -> None:

@@ -12,12 +12,36 @@ from dra_driver.cluster import StatusError
 from dra_driver.sandbox.demo import examples_folder
 from dra_driver.sandbox.environment import Sandbox, SandboxError
 from dra_driver.sandbox.kubelet import ContainerSpec
-from dra_driver.sandbox.pods import CLAIMS, PODS, SLICES
+from dra_driver.sandbox.pods import CLAIMS, CLASSES, PODS, SLICES
 from tests.support.waiting import wait_for
 
 JSON = dict[str, Any]
 EXAMPLES = examples_folder()
 CONTROL_NODES = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
+
+
+EXTENDED = {
+    "apiVersion": CLAIMS.api_version,
+    "kind": "DeviceClass",
+    "metadata": {"name": "extended"},
+    "spec": {
+        "extendedResourceName": "nvidia.com/gpu",
+        "selectors": [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].type == 'gpu'"}}],
+    },
+}
+EXTENDED_POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "extended"},
+    "spec": {
+        "initContainers": [{"name": "warm-up", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 2}}}],
+        "containers": [
+            {"name": "first", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}},
+            {"name": "none", "image": "i"},
+            {"name": "last", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}},
+        ],
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +126,25 @@ def test_four_mig_slices_of_one_gpu_go_to_four_containers(sandbox: Sandbox) -> N
         assert all(path.startswith("/dev/nvidia-caps/nvidia-cap") for path in caps)
         access += sorted(caps)
     assert len(set(access)) == 8, "each container can reach its own instances only"
+
+
+def test_an_extended_resource_is_prepared_like_a_claim(sandbox: Sandbox) -> None:
+    sandbox.client.create(CLASSES, EXTENDED)
+    try:
+        sandbox.client.create(PODS, EXTENDED_POD, "default")
+        sandbox.kubelet.wait_pod_running("default", "extended")
+        devices = results_of(sandbox, "extended")
+        minor = {request: device.removeprefix("gpu-") for request, device in devices.items()}
+        assert set(minor) == {"container-1-request-0", "container-3-request-0"}
+        assert gpu_nodes(container(sandbox, "extended", "first")) == {f"/dev/nvidia{minor['container-1-request-0']}"}
+        assert container(sandbox, "extended", "none").devices == ()
+        assert gpu_nodes(container(sandbox, "extended", "last")) == {f"/dev/nvidia{minor['container-3-request-0']}"}
+        assert gpu_nodes(container(sandbox, "extended", "warm-up")) == {f"/dev/nvidia{one}" for one in minor.values()}
+        assert len(sandbox.claim_specs()) == 1
+        sandbox.clear()
+        assert leftovers(sandbox) == []
+    finally:
+        sandbox.client.delete(CLASSES, "extended")
 
 
 def test_containers_get_libraries_and_are_not_served_by_the_legacy_hook(sandbox: Sandbox) -> None:

@@ -61,8 +61,8 @@ class Cluster(Protocol):
     def delete_pod(self, pod: Pod) -> None:
         """Remove the object at once, without a grace period; nothing to do when it is gone already."""
 
-    def create_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
-        """An Event about a pod, from kubelet. `type` is Normal or Warning."""
+    def record_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
+        """An Event about a pod, from kubelet; the same again is counted. `type` is Normal or Warning."""
 
     def apply_node(self, name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> None:
         """Make the Node, or add to the labels of the one that is there; then set its status."""

@@ -37,6 +37,8 @@ class KubernetesCluster:
         self._core = client.CoreV1Api(self._client)
         self._resource = client.ResourceV1Api(self._client)
         self._node_name = node_name
+        # uid of the pod, type, reason and message -> name of the Event and its count
+        self._events: dict[tuple[str, ...], tuple[str, int]] = {}
 
     def get_claim(self, namespace: str, name: str) -> ResourceClaim:
         claim = _call(lambda: self._resource.read_namespaced_resource_claim(name, namespace))
@@ -75,12 +77,32 @@ class KubernetesCluster:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
 
-    def create_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
+    def record_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
+        what = (pod.uid, type, reason, message)
+        name, count = self._events.get(what, ("", 0))
+        if not (name and self._count_event(pod.namespace, name, count + 1)):
+            name, count = self._create_event(pod, type, reason, message), 0
+        self._events[what] = (name, count + 1)
+
+    def _count_event(self, namespace: str, name: str, count: int) -> bool:
+        """Write that an Event happened again; False when the API server has forgotten it."""
+        change = {"count": count, "lastTimestamp": timestamp(time.time())}
+        try:
+            _call(lambda: self._core.patch_namespaced_event(name, namespace, change))
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def _create_event(self, pod: Pod, type: str, reason: str, message: str) -> str:
+        """A new Event; gives its name."""
         now = timestamp(time.time())
+        name = f"{pod.name}.{uuid.uuid4().hex[:16]}"
         event: Any = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{pod.name}.{uuid.uuid4().hex[:16]}", "namespace": pod.namespace},
+            "metadata": {"name": name, "namespace": pod.namespace},
             "involvedObject": {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -99,6 +121,7 @@ class KubernetesCluster:
             "count": 1,
         }
         _call(lambda: self._core.create_namespaced_event(pod.namespace, event))
+        return name
 
     def apply_node(self, name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> None:
         node: Any = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels)}, "spec": {}}

@@ -231,7 +231,7 @@ class PodWorker:
         if self._stopped:
             return  # what fails because kubelet itself ends is no failure of the pod
         self._services.journal.record(reason, str(pod), message)
-        self._services.cluster.create_event(pod, "Warning", reason, message)
+        self._services.cluster.record_event(pod, "Warning", reason, message)
 
 
 def _jittered(period: float) -> float:

@@ -5,10 +5,7 @@ The hardest clients there are: informers of two dozen kinds, protobuf, leader el
 Skipped where the programs are not to be had.
 """
 
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ import pytest
 
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 
+from ..controlplane import program
 from .binaries import binary
 from .conftest import SLICES, resource_slice
 from .conversation import Partner
@@ -27,18 +25,6 @@ pytestmark = pytest.mark.skipif(
     reason="no kube-scheduler and kube-controller-manager in KUBEBUILDER_ASSETS",
 )
 PATIENCE = 90.0
-
-
-@contextmanager
-def running(program: str | None, log: Path, *arguments: str) -> Iterator[None]:
-    assert program is not None
-    with log.open("wb") as output:
-        process = subprocess.Popen([program, *arguments], stdout=output, stderr=output)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(20)
 
 
 def until(api: Partner, path: str, *wanted: str) -> dict[str, Any]:
@@ -54,6 +40,8 @@ def until(api: Partner, path: str, *wanted: str) -> dict[str, Any]:
 
 
 def test_a_job_with_a_claim_template_is_scheduled_and_cleaned_up(tmp_path: Path) -> None:
+    assert SCHEDULER is not None
+    assert MANAGER is not None
     with ApiServer(ApiServerOptions(minor=36)) as server:
         ca = tmp_path / "ca.pem"
         ca.write_bytes(server.certificate_authority or b"")
@@ -62,8 +50,8 @@ def test_a_job_with_a_claim_template_is_scheduled_and_cleaned_up(tmp_path: Path)
         common = ("--kubeconfig", kubeconfig, "--secure-port=0")
         controllers = "job-controller,resourceclaim-controller,garbage-collector-controller"
         with (
-            running(SCHEDULER, tmp_path / "scheduler.log", *common, "--leader-elect-retry-period=200ms"),
-            running(MANAGER, tmp_path / "manager.log", *common, "--leader-elect=false", f"--controllers={controllers}"),
+            program(SCHEDULER, tmp_path / "scheduler.log", *common, "--leader-elect-retry-period=200ms"),
+            program(MANAGER, tmp_path / "manager.log", *common, "--leader-elect=false", f"--controllers={controllers}"),
         ):
             room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}

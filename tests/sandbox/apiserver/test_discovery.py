@@ -73,7 +73,8 @@ def test_openapi_v2_is_there_for_older_clients(api: Partner) -> None:
     _, _, document = api.ask("GET", "/openapi/v2")
     assert document["swagger"] == "2.0"
     assert "io.k8s.api.resource.v1.ResourceClaim" in document["definitions"]
-    assert api.ask("GET", "/openapi/v2", Accept="application/com.github.proto-openapi.spec.v2@v1.0+protobuf")[0] == 406
+    assert api.ask("GET", "/openapi/v2", Accept="application/com.github.proto-openapi.spec.v2@v1.0+protobuf")[0] == 200
+    assert api.ask("GET", "/openapi/v2", Accept="text/html")[0] == 406
 
 
 @pytest.mark.parametrize(

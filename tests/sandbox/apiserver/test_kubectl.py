@@ -5,12 +5,13 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.apiserver import RunningServer
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
 
 from .binaries import binary
 
@@ -68,6 +69,13 @@ def kubectl(kubeconfig: Path) -> Kubectl:
     return Kubectl(kubeconfig)
 
 
+@pytest.fixture(scope="module")
+def only_v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """For a server with the versions that Kubernetes 1.36 serves unasked."""
+    with ApiServer(ApiServerOptions(minor=36)) as server:
+        yield Kubectl(server.write_kubeconfig(tmp_path_factory.mktemp("only-v1") / "kubeconfig"))
+
+
 def test_objects_are_applied_shown_and_deleted(kubectl: Kubectl) -> None:
     assert kubectl("apply", "-f", "-", stdin=CLAIM) == "resourceclaim.resource.k8s.io/four created\n"
     # The list of requests has no merge key and the server has filled in defaults: a real server prints this too.
@@ -109,6 +117,21 @@ def test_unknown_fields_are_refused_by_the_server(kubectl: Kubectl) -> None:
     wrong = CLAIM.replace("exactly:", "basic:")
     refused = kubectl("create", "-f", "-", stdin=wrong, fails=True)
     assert 'unknown field "spec.devices.requests[0].basic"' in refused
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [("foo.bar/v1", "Baz"), ("resource.k8s.io/v1", "Baz"), ("resource.k8s.io/v1beta1", "ResourceClaim")],
+    ids=["group", "kind", "version"],
+)
+@pytest.mark.parametrize("command", ["apply", "apply --validate=strict", "apply --server-side", "create", "replace"])
+def test_what_the_server_does_not_have_is_named(only_v1: Kubectl, command: str, version: str, kind: str) -> None:
+    manifest = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n"
+    refused = only_v1(*command.split(), "-f", "-", stdin=manifest, fails=True)
+    assert refused == (
+        'error: resource mapping not found for name: "x" namespace: "" from "STDIN": '
+        f'no matches for kind "{kind}" in version "{version}"\nensure CRDs are installed first\n'
+    )
 
 
 def test_an_edited_object_is_stored(kubectl: Kubectl) -> None:

@@ -177,7 +177,7 @@ class MemoryCluster:
                 self.writes.append(("delete", pod.name))
                 self.force_delete(pod.name)
 
-    def create_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
+    def record_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
         self.events.append(EventSeen(pod.name, type, reason, message))
 
     def apply_node(self, name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> None:

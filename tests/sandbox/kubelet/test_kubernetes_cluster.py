@@ -141,7 +141,7 @@ def test_a_pod_is_deleted_at_once_and_only_that_one(
 def test_an_event_is_about_the_pod_and_from_kubelet(cluster: KubernetesCluster, api: ScriptedApi) -> None:
     path = "/api/v1/namespaces/default/events"
     api.answers["POST", path] = 201, {"metadata": {}, "involvedObject": {}}
-    cluster.create_event(POD, "Warning", "FailedPrepareDynamicResources", "Failed to …")
+    cluster.record_event(POD, "Warning", "FailedPrepareDynamicResources", "Failed to …")
     event = api.body_of("POST", path)
     assert event["involvedObject"] == {
         "apiVersion": "v1",
@@ -156,6 +156,7 @@ def test_an_event_is_about_the_pod_and_from_kubelet(cluster: KubernetesCluster, 
         "Failed to …",
     )
     assert event["source"] == {"component": "kubelet", "host": NODE}
+    assert event["count"] == 1
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -23,6 +23,15 @@ _GVK: Final = "x-kubernetes-group-version-kind"
 _WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation")
 _INFO: Final = {"title": "Kubernetes", "version": "unversioned"}
 
+V2_PROTOBUF_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""What a server calls it; clients ask for it with an @ before v1.0, which no Content-Type may hold."""
+V2_PROTOBUF: Final = b"\x0a\x032.0\x12\x19\x0a\x0aKubernetes\x12\x0bunversioned"
+"""OpenAPI v2 as protobuf: a Document with `swagger` and `info` but no definitions.
+
+kubectl, which takes OpenAPI v2 in no other form, looks here only for a kind that v3 has not. That there is none here
+either makes it go on to say that there are no matches for the kind.
+"""
+
 
 def paths_of(catalog: Catalog) -> dict[str, tuple[str, str]]:
     """The documents of OpenAPI v3: path (`apis/apps/v1`) -> group and version."""

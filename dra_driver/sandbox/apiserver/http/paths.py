@@ -36,8 +36,8 @@ class Paths:
         if self._generation != self._catalog.generation:
             self._made.clear()
             self._generation = self._catalog.generation
-        if trimmed == "/openapi/v2":
-            _check_json(accept)
+        if trimmed == "/openapi/v2" and _wants_protobuf(accept):
+            return Reply(200, openapi.V2_PROTOBUF, openapi.V2_PROTOBUF_TYPE)
         version = _aggregated_version(accept) if trimmed in ("/api", "/apis") else ""
         key = (trimmed, version)
         if key not in self._made:
@@ -112,11 +112,14 @@ def _aggregated_version(accept: str) -> str:
     return ""
 
 
-def _check_json(accept: str) -> None:
-    """Raises 406 for a client that wants OpenAPI v2 as protobuf only."""
-    kinds = {kind for kind, _ in accept_terms(accept)} if accept else {JSON}
-    if not kinds & {JSON, "*/*", "application/*"}:
-        raise status.not_acceptable([JSON])
+def _wants_protobuf(accept: str) -> bool:
+    """Whether the client takes OpenAPI v2 as protobuf only. Raises 406 for one that does not take JSON either."""
+    kinds = {kind.replace("@", ".") for kind, _ in accept_terms(accept)} if accept else {JSON}
+    if kinds & {JSON, "*/*", "application/*"}:
+        return False
+    if openapi.V2_PROTOBUF_TYPE not in kinds:
+        raise status.not_acceptable([JSON, openapi.V2_PROTOBUF_TYPE])
+    return True
 
 
 def _json(value: Object) -> Reply:
