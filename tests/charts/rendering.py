@@ -42,11 +42,17 @@ def chart() -> helm_python.Chart:
 
 
 def render_files(
-    values: JSON, minor: int = NEWEST, *, version: str = "", apis: Iterable[str] = (), namespace: str = NAMESPACE
+    values: JSON,
+    minor: int = NEWEST,
+    *,
+    version: str = "",
+    apis: Iterable[str] = (),
+    namespace: str = NAMESPACE,
+    release: str = "release",
 ) -> dict[str, str]:
     """File -> text, for Kubernetes 1.`minor` (or exactly `version`) with more `apis` than its own. Raises HelmError."""
     options = {
-        "name": "release",
+        "name": release,
         "namespace": namespace,
         "kube_version": version or f"v1.{minor}.0",
         "api_versions": list(apis),

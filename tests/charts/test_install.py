@@ -2,14 +2,17 @@
 """Install, upgrade, rollback and uninstall by Helm, on an API server (a real one with KUBEBUILDER_ASSETS)."""
 
 import contextlib
+import json
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import helm_python
 import pytest
+import yaml
 
-from dra_driver.cluster import ApiClient, Kind
+from dra_driver.cluster import ApiClient, Connection, Kind, load_credentials
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.apiserver import connect
 
@@ -18,6 +21,8 @@ from .rendering import JSON, find, merged, render
 
 CHART = str(rendering.CHART)
 VALUES: JSON = {"simulatedNode": "a30x4", "webhook": {"enabled": False}}
+NEWER = ("podMonitor", "serviceMonitor", "resourceQuota", "policy", "featureGates", "cleanup", "test", "logFormat")
+"""What a chart could be without."""
 KINDS = {
     "ConfigMap": Kind("v1", "configmaps", namespaced=True),
     "ServiceAccount": Kind("v1", "serviceaccounts", namespaced=True),
@@ -66,6 +71,71 @@ def test_an_uninstall_leaves_no_object(helm: tuple[helm_python.Config, str], cli
     assert there == {one["kind"] for one in render(VALUES)} - {"Pod", "ResourceClaimTemplate"}
     config.uninstall("release")
     assert left(client, namespace) == before
+
+
+def test_a_second_release_needs_classes_that_are_not_its_own(
+    helm: tuple[helm_python.Config, str], client: ApiClient
+) -> None:
+    """Two releases may drive different nodes; whose the DeviceClasses are is then to be said."""
+    config, namespace = helm
+    config.install(CHART, "release", VALUES, namespace=namespace)
+    with pytest.raises(helm_python.HelmError, match=r'DeviceClass "\S+nvidia.com" .* exists and cannot be imported'):
+        config.install(CHART, "second", VALUES, namespace=namespace)
+    with contextlib.suppress(helm_python.HelmNotFoundError):
+        config.uninstall("second")
+    config.install(CHART, "second", merged(VALUES, {"deviceClasses": {"create": False}}), namespace=namespace)
+    assert len(client.list(KINDS["DaemonSet"], namespace=namespace).items) == 2
+    config.uninstall("second")
+    assert len(client.list(KINDS["DeviceClass"]).items) == 3
+
+
+def test_values_of_an_older_chart_can_be_reused(
+    helm: tuple[helm_python.Config, str], client: ApiClient, tmp_path: Path
+) -> None:
+    """They have no values for what is newer."""
+    config, namespace = helm
+    older = tmp_path / "dra-driver-gpu"
+    shutil.copytree(CHART, older)
+    values = yaml.safe_load((older / "values.yaml").read_text(encoding="utf-8"))
+    for key in NEWER:
+        del values[key]
+    (older / "values.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    config.install(str(older), "release", VALUES, namespace=namespace)
+    config.upgrade(CHART, "release", {"logVerbosity": 4}, reuse_values=True)
+    (daemonset,) = client.list(KINDS["DaemonSet"], namespace=namespace).items
+    told = {one["name"]: one.get("value") for one in daemonset["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert told["LOG_VERBOSITY"] == "4"
+    assert told["SIMULATED_NODE"] == VALUES["simulatedNode"]
+
+
+def test_what_is_rendered_without_helm_can_be_applied_and_applied_again(kubeconfig: Path, client: ApiClient) -> None:
+    """As `helm template --no-hooks | kubectl apply --server-side -f -` and Argo CD do; the second changes nothing."""
+    namespace = f"gpus-{uuid.uuid4().hex[:8]}"
+    client.create(Kind("v1", "namespaces"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    objects = [one for one in render(VALUES, namespace=namespace) if not is_hook(one)]
+    places = [(KINDS[one["kind"]], one["metadata"]["name"], one["metadata"].get("namespace", "")) for one in objects]
+    with Connection(load_credentials(str(kubeconfig)), "tests") as connection:
+
+        def apply() -> list[str]:
+            versions = []
+            for one, (kind, name, where) in zip(objects, places, strict=True):
+                path = f"{kind.path(where, name)}?fieldManager=kubectl"
+                body = json.dumps(one).encode()
+                answer = connection.request("PATCH", path, body=body, content_type="application/apply-patch+yaml")
+                assert answer.status in (200, 201), answer.data
+                versions.append(json.loads(answer.data)["metadata"]["resourceVersion"])
+            return versions
+
+        try:
+            assert apply() == apply()
+        finally:
+            for kind, name, where in places:
+                client.delete(kind, name, where)
+
+
+def is_hook(value: JSON) -> bool:
+    """Whether Helm makes an object for a while only."""
+    return "helm.sh/hook" in (value["metadata"].get("annotations") or {})
 
 
 def test_upgrade_and_rollback_keep_running_pods_where_only_the_policy_changes(

@@ -132,6 +132,27 @@ def test_the_hosts_files_are_read_only_but_for_four_folders() -> None:
             assert container["name"] != "controller" or not writable
 
 
+def test_the_folder_that_is_removed_before_an_uninstall_is_below_one_that_is_mounted() -> None:
+    """The place of a mount cannot be removed, nor anything in a file system that is read-only."""
+    (cleanup,) = find(render(VALUES["cleanup"]), "DaemonSet")["spec"]["template"]["spec"]["initContainers"]
+    mounts = {one["mountPath"]: one.get("readOnly", False) for one in cleanup["volumeMounts"]}
+    told = {one["name"]: one.get("value", "") for one in cleanup["env"]}
+    plugins = told["KUBELET_PLUGINS_DIRECTORY_PATH"]
+    assert mounts[plugins] is False
+    assert not [path for path in mounts if path.startswith(f"{plugins}/")]
+
+
+def test_a_hook_that_is_named_is_told_to_who_uses_it_and_to_who_checks_it() -> None:
+    values = {"nvidiaCDIHookPath": "/opt/nvidia-cdi-hook", "kubeletPlugin": {"check": {"enabled": True}}}
+    told = {
+        container["name"]: one["value"]
+        for container in containers(render(values))
+        for one in container["env"]
+        if one["name"] == "NVIDIA_CDI_HOOK_PATH"
+    }
+    assert told == {"check": "/opt/nvidia-cdi-hook", "kubeletplugin": "/opt/nvidia-cdi-hook"}
+
+
 def test_pods_that_need_no_root_have_none() -> None:
     objects = render({"webhook": {"enabled": True}})
     for name in ("controller", "webhook"):
@@ -208,6 +229,75 @@ def test_selectors_pick_one_workload_each() -> None:
             for other in objects
             if chosen <= other["spec"]["template"]["metadata"]["labels"].items()
         ] == [one["metadata"]["name"]]
+
+
+# Where they run
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_pods_run_on_linux_and_where_else_the_values_say(name: str) -> None:
+    for one in pods(render(VALUES[name])):
+        assert one["nodeSelector"]["kubernetes.io/os"] == "linux"
+    chosen: JSON = {"nodeSelector": {"pool": "a"}}
+    for one in pods(render({"kubeletPlugin": chosen, "controller": chosen})):
+        assert one["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "a"}
+
+
+@pytest.mark.parametrize("component", ["controller", "webhook"])
+def test_replicas_would_rather_not_share_a_node_unless_the_values_say_otherwise(component: str) -> None:
+    def affinity(values: JSON) -> JSON:
+        objects = render(merged({"webhook": {"enabled": True}}, {component: {"affinity": values}}))
+        found: JSON = find(objects, "Deployment", component)["spec"]["template"]["spec"]["affinity"]
+        return found
+
+    (term,) = affinity({})["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    labels = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
+    assert labels["app.kubernetes.io/component"] == component
+    elsewhere: JSON = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    assert affinity(elsewhere)["podAntiAffinity"] == elsewhere["podAntiAffinity"]
+    nodes: JSON = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    assert set(affinity(nodes)) == {"nodeAffinity", "podAntiAffinity"}
+
+
+def test_only_several_replicas_have_a_budget_and_broken_pods_keep_no_node() -> None:
+    assert not [one for one in render({"webhook": {"enabled": True}}) if one["kind"] == "PodDisruptionBudget"]
+    budgets = [one["spec"] for one in render(VALUES["everything"]) if one["kind"] == "PodDisruptionBudget"]
+    assert [(one["maxUnavailable"], one["unhealthyPodEvictionPolicy"]) for one in budgets] == [(1, "AlwaysAllow")] * 2
+
+
+def test_what_the_values_say_of_node_pods_holds_for_those_that_clean_up() -> None:
+    labels = {"sidecar.istio.io/inject": "false"}
+    plugin = {
+        "podLabels": labels,
+        "podAnnotations": {"a": "b"},
+        "nodeSelector": {"pool": "a"},
+        "priorityClassName": "mine",
+    }
+    driver, cleanup = (
+        find(render({"kubeletPlugin": plugin, "cleanup": {"enabled": on}}), "DaemonSet")["spec"]["template"]
+        for on in (False, True)
+    )
+    assert labels.items() <= cleanup["metadata"]["labels"].items()
+    assert cleanup["metadata"]["annotations"] == {"a": "b"}
+    for key in (
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "priorityClassName",
+        "securityContext",
+        "serviceAccountName",
+    ):
+        assert cleanup["spec"][key] == driver["spec"][key]
+
+
+def test_a_pod_that_hangs_in_the_driver_is_not_restarted_for_it() -> None:
+    """A call may take 45 seconds before kubelet gives up on it, and a restart mends no driver."""
+    for container in containers(render(VALUES["everything"])):
+        if "livenessProbe" in container:
+            probe = container["livenessProbe"]
+            assert probe["httpGet"]["path"] == "/healthz"
+            assert probe["periodSeconds"] * probe["failureThreshold"] > 45
 
 
 # Classes

@@ -3,7 +3,8 @@
 
 import copy
 import functools
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,19 +13,24 @@ import pytest
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster import ApiClient, ConflictError, Kind
+from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS, SLICES
 from tests.support.waiting import wait_for
 
-from .rendering import JSON, NAMESPACE, find, merged, render
-from .workloads import NODE, Containers, installed, paths, short_folder
+from .rendering import JSON, NAMESPACE, RENDERINGS, find, merged, render
+from .rendering import VALUES as RENDERED
+from .workloads import NODE, Containers, installed, may_mount, paths, short_folder
 
 EVENTS = Kind("v1", "events", namespaced=True)
 LEASES = Kind("coordination.k8s.io/v1", "leases", namespaced=True)
 VALUES: JSON = {
     "simulatedNode": "h100x8-mixed",
+    "policy": {"gpus": [{"bindingConditions": True}]},
     "kubeletPlugin": {
         "metrics": {"enabled": False},
+        "deviceMetadata": True,
+        "check": {"enabled": True},
         "containers": {"controller": {"env": [{"name": "POLL_INTERVAL", "value": "1"}]}},
     },
     "controller": {
@@ -39,6 +45,7 @@ WRONG: JSON = {
         "parameters": {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfg"},
     }
 }
+OPENSHIFT = ("security.openshift.io/v1/SecurityContextConstraints",)
 SOME_AWAY = "gpus:\n- match: {indexes: [4, 5, 6, 7]}\n  publish: false\n"
 
 
@@ -75,6 +82,19 @@ def without(objects: list[JSON], right: Right) -> list[JSON]:
     return reduced
 
 
+def rules(objects: list[JSON]) -> set[str]:
+    """All rules, each with the component and the kind of role that it is of."""
+    return {
+        f"{one['metadata']['labels']['app.kubernetes.io/component']} {one['kind']}: {sorted(rule.items())}"
+        for one in objects
+        if one["kind"] in ("Role", "ClusterRole")
+        for rule in one["rules"]
+    }
+
+
+PROVEN = rules(render(VALUES, 36))
+"""All rules that there are, with VALUES; below, each of them is seen to be needed."""
+
 Step = Callable[[], bool]
 
 
@@ -94,10 +114,15 @@ class Work:
         """Each begins something, if need be, and says whether it is done."""
         raise NotImplementedError
 
-    def first_broken(self) -> str | None:
+    def first_broken(self, *, leave_out: Collection[str] = ()) -> str | None:
         """The first step that was refused; None when everything was done."""
         for name, step in self.steps().items():
-            wait_for(functools.partial(self._done_or_refused, step), name, 60)
+            if name in leave_out:
+                continue
+            try:
+                wait_for(functools.partial(self._done_or_refused, step), name, 60)
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self.containers.log}") from None
             if self.refused:
                 return name
         return None
@@ -111,6 +136,10 @@ class Work:
 
     def allocated(self, name: str, device: str, node: str, **config: Any) -> JSON:
         """A claim that has a device."""
+        return self.allocate(self.claim(name, **config), device, node)
+
+    def claim(self, name: str, **config: Any) -> JSON:
+        """A claim for a device."""
         requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
         value = {
             "apiVersion": CLAIMS.api_version,
@@ -118,12 +147,12 @@ class Work:
             "metadata": {"name": name},
             "spec": {"devices": {"requests": requests, **config}},
         }
-        return self.allocate(self.admin.create(CLAIMS, value, "default"), device, node)
+        return self.admin.create(CLAIMS, value, "default")
 
-    def allocate(self, claim: JSON, device: str, node: str) -> JSON:
-        """Give a claim a device."""
+    def allocate(self, claim: JSON, device: str, node: str, **result: Any) -> JSON:
+        """Give a claim a device, with more in the result than which it is."""
         terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
-        result = {"request": "gpu", "driver": DRIVER_NAME, "pool": node, "device": device}
+        result = {"request": "gpu", "driver": DRIVER_NAME, "pool": node, "device": device, **result}
         devices = {"results": [result], "config": allocated_config(claim)}
         allocation = {"devices": devices, "nodeSelector": {"nodeSelectorTerms": terms}}
         return self.admin.update(CLAIMS, {**claim, "status": {"allocation": allocation}}, subresource="status")
@@ -151,6 +180,7 @@ class NodeWork(Work):
             "publishes": self.publishes,
             "makes a deleted slice anew": self.makes_a_deleted_slice_anew,
             "undoes an edit": self.undoes_an_edit,
+            "lets a pod be bound": self.lets_a_pod_be_bound,
             "withdraws slices": self.withdraws_slices,
             "prepares a claim": self.prepares_a_claim,
             "writes the status": self.writes_the_status,
@@ -185,8 +215,16 @@ class NodeWork(Work):
             return False
         return bool(one["spec"]["devices"] == self._published[max(self._published)]["spec"]["devices"])
 
+    def lets_a_pod_be_bound(self) -> bool:
+        name = "waits"
+        if name not in self._claims:
+            waits = {"bindingConditions": [AVAILABLE], "bindingFailureConditions": [UNAVAILABLE]}
+            self._claims[name] = self.allocate(self.claim(name), "gpu-2", NODE, **waits)
+        return bool(self.admin.get(CLAIMS, name, "default")["status"].get("devices"))
+
     def withdraws_slices(self) -> bool:
-        self.containers.policy.write_text(SOME_AWAY, encoding="utf-8")
+        if self.containers.policy.read_text(encoding="utf-8") != SOME_AWAY:
+            self.containers.policy.write_text(SOME_AWAY, encoding="utf-8")
         return 0 < len(self._slices()) < len(self._published)
 
     def prepares_a_claim(self) -> bool:
@@ -303,12 +341,32 @@ RIGHTS = [
 ]
 
 
-@pytest.mark.parametrize("component", COMPONENTS)
-def test_the_rights_are_enough(component: str) -> None:
-    with short_folder() as folder, installed(render(merged(VALUES, paths(folder)), 36), folder) as containers:
-        work = COMPONENTS[component](containers)
-        broken = work.first_broken()
-        assert broken is None, containers.log
+UNASKED: JSON = {"policy": {"gpus": []}}
+
+
+@pytest.mark.parametrize(
+    ("component", "values", "undone"),
+    [
+        ("kubeletplugin", {}, ()),
+        ("-controller", {}, ()),
+        ("kubeletplugin", UNASKED, ("lets a pod be bound",)),
+        (
+            "kubeletplugin",
+            {**UNASKED, "kubeletPlugin": {"claimStatus": False}},
+            ("lets a pod be bound", "writes the status"),
+        ),
+        ("-controller", {"controller": {"leaderElection": {"enabled": False}}}, ("is elected", "stays elected")),
+    ],
+)
+def test_the_rights_are_enough(component: str, values: JSON, undone: tuple[str, ...]) -> None:
+    """Those that come with the values: what is not done needs none."""
+    with short_folder() as folder:
+        objects = render(merged(merged(VALUES, values), paths(folder)), 36)
+        assert (rules(objects) < PROVEN) == bool(undone)
+        with installed(objects, folder) as containers:
+            work = COMPONENTS[component](containers)
+            broken = work.first_broken(leave_out=undone)
+            assert broken is None, containers.log
 
 
 @pytest.mark.parametrize(("component", "right"), RIGHTS)
@@ -318,14 +376,20 @@ def test_without_any_one_of_the_rights_something_breaks(component: str, right: R
         with installed(without(objects, right), folder) as containers:
             work = COMPONENTS[component](containers)
             assert work.first_broken() is not None, f"{right} is not needed"
-            assert f"{right.verb.removeprefix('associated-node:')} resource" in containers.log.replace(
-                "associated-node:", ""
-            )
+            assert re.search(rf'cannot {right.verb} resource \\?"{right.resource}\\?"', containers.log), containers.log
 
 
-@pytest.mark.parametrize(("force", "code", "left"), [(False, 1, True), (True, 0, False)])
-def test_the_last_step_before_an_uninstall_leaves_nothing_on_the_node(force: bool, code: int, left: bool) -> None:
+@pytest.mark.parametrize(
+    ("force", "mounted", "code", "left"),
+    [(False, False, 1, True), (True, False, 0, False), (True, True, 0, False)],
+    ids=["in-use", "forced", "forced-in-a-pod"],
+)
+def test_the_last_step_before_an_uninstall_leaves_nothing_on_the_node(
+    force: bool, mounted: bool, code: int, left: bool
+) -> None:
     """Unless a pod may still use what is there, and nobody said to take it away."""
+    if mounted and not may_mount():
+        pytest.skip("this process may not mount")
     with short_folder() as folder:
         values = merged(VALUES, paths(folder))
         with installed(render(values, 36), folder) as containers:
@@ -333,10 +397,57 @@ def test_the_last_step_before_an_uninstall_leaves_nothing_on_the_node(force: boo
             wait_for(lambda: work.publishes() and work.prepares_a_claim(), "a claim that is prepared", 60)
             containers.terminate()
             containers.upgrade(render(merged(values, {"cleanup": {"enabled": True, "force": force}}), 36))
-            assert containers.start("DaemonSet", "cleanup").wait(60) == code, containers.log
+            assert containers.start("DaemonSet", "cleanup", mounted=mounted).wait(60) == code, containers.log
         files = [path for name in ("registry", "plugins", "cdi") for path in (folder / name).rglob("*")]
-        ours = [path for path in files if path.name != DRIVER_NAME and "simulated" not in path.parts]
-        assert bool(ours) == left, ours
+        assert bool(files) == left, files
+
+
+@pytest.mark.parametrize(("name", "minor"), RENDERINGS)
+def test_no_values_give_more_rights_than_are_proven_to_be_needed(name: str, minor: int) -> None:
+    found = rules(render(RENDERED[name], minor))
+    assert found <= PROVEN
+    assert found
+
+
+def test_every_account_with_rights_is_one_whose_rights_are_proven() -> None:
+    for name in RENDERED:
+        objects = render(RENDERED[name], apis=OPENSHIFT)
+        roles = {one["metadata"]["name"] for one in objects if one["kind"] in ("Role", "ClusterRole")}
+        bindings = [one for one in objects if one["kind"] in ("RoleBinding", "ClusterRoleBinding")]
+        assert {one["roleRef"]["name"] for one in bindings} == {*roles, "system:openshift:scc:privileged"}
+        subjects = {subject["name"].rpartition("-")[2] for one in bindings for subject in one["subjects"]}
+        assert subjects <= {"kubeletplugin", "controller"}
+
+
+def test_the_check_of_a_node_finds_the_rights_to_be_there_and_what_is_missing() -> None:
+    with short_folder() as folder:
+        objects = render(merged(VALUES, paths(folder)), 36)
+        for name in ("registry", "plugins", "cdi"):
+            (folder / name).mkdir()
+        lacking = without(objects, next(right for right in rights(objects, "kubeletplugin") if right.verb == "delete"))
+        for rendering, line in (
+            (objects, r"^PASS +permissions: "),
+            (lacking, r"^FAIL +permissions: .*\bdelete resourceslices$"),
+        ):
+            with installed(rendering, folder) as containers:
+                containers.start("DaemonSet", "check").wait(60)
+                assert re.search(line, containers.log, re.MULTILINE), containers.log
+
+
+def test_pods_can_wait_for_the_plugin_also_where_it_writes_no_status() -> None:
+    assert rules(render(merged(VALUES, {"kubeletPlugin": {"claimStatus": False}}), 36)) == PROVEN
+
+
+@pytest.mark.parametrize(
+    ("gpus", "sees"),
+    [([], False), ([{"bindingConditions": False}], False), ([{}, {"bindingConditions": True}], True)],
+)
+def test_claims_are_listed_only_where_the_policy_wants_pods_to_wait(gpus: list[JSON], sees: bool) -> None:
+    found = rights(render({"policy": {"gpus": gpus}}), "kubeletplugin")
+    assert {one.verb for one in found if one.resource == "resourceclaims"} == {
+        "get",
+        *(("list", "watch") if sees else ()),
+    }
 
 
 def test_no_rule_says_everything() -> None:

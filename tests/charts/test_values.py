@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values: mistyped and contradicting ones are refused with a reason, the others do what values.yaml says."""
 
+import re
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from .rendering import CHART, JSON, MINORS, VALUES, chart, find, merged, refusal
         ({"kubeletPlugin": {"cdiRoot": "/x/"}}, "cdiRoot"),
         ({"kubeletPlugin": {"containers": {"gpus": {}}}}, "gpus"),
         ({"kubeletPlugin": {"tolerations": [{"keys": "x"}]}}, "tolerations"),
+        ({"kubeletPlugin": {"podLabels": {"app.kubernetes.io/component": "x"}}}, "app.kubernetes.io/component"),
         ({"kubeletPlugin": {"updateStrategy": {"rollingUpdate": {"maxSurge": "some"}}}}, "maxSurge"),
         ({"kubeletPlugin": {"metrics": {"metricsPath": "/healthz"}}}, "metricsPath"),
         ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
@@ -33,6 +35,7 @@ from .rendering import CHART, JSON, MINORS, VALUES, chart, find, merged, refusal
         ({"policy": {"gpus": [{"mig": "always"}]}}, "mig"),
         ({"policy": {"gpus": [{"match": {"model": ["x"]}}]}}, "model"),
         ({"policy": {"gpus": [{"shares": 0}]}}, "shares"),
+        ({"policy": {"gpus": [{"bindingConditions": "Ready"}]}}, "bindingConditions"),
         ({"deviceClasses": {"migProfiles": ["big"]}}, "migProfiles"),
         ({"deviceClasses": {"gpu": {"extendedResourceName": "gpu"}}}, "extendedResourceName"),
         ({"webhook": {"failurePolicy": "Maybe"}}, "failurePolicy"),
@@ -83,11 +86,6 @@ GPU = {"deviceClasses": {"gpu": {"extendedResourceName": "nvidia.com/gpu"}}}
             {"kubeletPlugin": {"metrics": {"gpuHttpEndpoint": "127.0.0.1:8081"}}},
             37,
             "gpuHttpEndpoint=127.0.0.1:8081 and controllerHttpEndpoint=:8081 have the same port",
-        ),
-        (
-            merged(VALUES["bare"], {"podMonitor": {"create": "always"}}),
-            37,
-            "podMonitor.create=always: no metrics are served",
         ),
         ({"serviceAccount": {"create": False}}, 37, "serviceAccount.name: which accounts"),
         (
@@ -146,7 +144,11 @@ def policy(values: JSON) -> NodePolicy:
     [
         ({}, NodePolicy()),
         ({"featureGates": {"DynamicMIG": True}}, NodePolicy((GpuRule(mig=MigPolicy.DYNAMIC),))),
-        ({"featureGates": {"DynamicMIG": False}}, NodePolicy()),
+        ({"featureGates": {"DynamicMIG": False}}, NodePolicy((GpuRule(mig=MigPolicy.STATIC),))),
+        (
+            {"featureGates": {"DynamicMIG": False}, "policy": {"gpus": [{"mig": "dynamic"}]}},
+            NodePolicy((GpuRule(mig=MigPolicy.STATIC), GpuRule(mig=MigPolicy.DYNAMIC))),
+        ),
         ({"featureGates": {"NVMLDeviceHealthCheck": True}}, NodePolicy()),
         ({"featureGates": {"NVMLDeviceHealthCheck": False}}, NodePolicy((GpuRule(health=False),))),
         ({"featureGates": {"DRAListTypeAttributes": True}}, NodePolicy(list_type_attributes=True)),
@@ -219,6 +221,18 @@ def test_the_driver_root_is_that_of_the_platform(
         assert {"name": "NVIDIA_DRIVER_ROOT", "value": expected} in container["env"]
 
 
+def test_who_renders_without_a_cluster_is_told_which_kinds_the_chart_looks_for() -> None:
+    page = (values_table.PAGE.parent / "install.md").read_text(encoding="utf-8")
+    section = page.partition("\n### Manifests")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`([\w.]+/v1/\w+)`", section))
+    assert set(re.findall(r"--api-versions (\S+)", section)) <= named
+    values: JSON = {"serviceMonitor": {"create": "auto"}}
+    assert [api for api in named if render(values, apis=[api]) == render(values)] == []
+    templates = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").glob("*.tpl"))
+    asked = set(re.findall(r'APIVersions\.Has "([\w.]+/v1/\w+)"', templates)) - {"nvidia.com/v1/ClusterPolicy"}
+    assert asked <= named
+
+
 def kinds(values: JSON, **options: Any) -> set[str]:
     return {one["kind"] for one in render(values, **options)}
 
@@ -226,7 +240,6 @@ def kinds(values: JSON, **options: Any) -> set[str]:
 @pytest.mark.parametrize(
     ("kind", "present", "absent"),
     [
-        ("PodMonitor", {"apis": ["monitoring.coreos.com/v1/PodMonitor"]}, {}),
         ("ResourceQuota", {"version": "v1.33.5-gke.1080000"}, {}),
         ("ResourceQuota", {"version": "v1.33.5-gke.1080000"}, {"version": "v1.33.5-gke.1", "namespace": "kube-system"}),
     ],
@@ -237,10 +250,8 @@ def test_objects_for_one_platform_are_made_there_only(kind: str, present: JSON, 
 
 
 def test_objects_for_one_platform_may_be_forced_or_left_out() -> None:
-    for key, kind in (("podMonitor", "PodMonitor"), ("resourceQuota", "ResourceQuota")):
-        platform = {"version": "v1.33.5-gke.1", "apis": ["monitoring.coreos.com/v1/PodMonitor"]}
-        assert kind in kinds({key: {"create": "always"}})
-        assert kind not in kinds({key: {"create": "never"}}, **platform)
+    assert "ResourceQuota" in kinds({"resourceQuota": {"create": "always"}})
+    assert "ResourceQuota" not in kinds({"resourceQuota": {"create": "never"}}, version="v1.33.5-gke.1")
 
 
 def test_a_quota_is_only_for_system_priorities() -> None:

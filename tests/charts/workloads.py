@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ _RBAC: Mapping[str, Kind] = {
     "Role": Kind("rbac.authorization.k8s.io/v1", "roles", namespaced=True),
     "RoleBinding": Kind("rbac.authorization.k8s.io/v1", "rolebindings", namespaced=True),
 }
+_MOUNTED = ("unshare", "--mount", "bash", "-euc")
 _DOWNWARD: Mapping[str, str] = {
     "spec.nodeName": NODE,
     "metadata.uid": "5f6d3f4e-0d6c-4b53-9f0e-6f3c8c1a2b3d",
@@ -51,13 +53,20 @@ class Containers:
         self._running: list[subprocess.Popen[bytes]] = []
         self.policy.write_text(find(objects, "ConfigMap", "policy")["data"]["policy.yaml"], encoding="utf-8")
 
-    def start(self, kind: str, container: str) -> subprocess.Popen[bytes]:
-        """Run a container, or an init container, of the only workload of this kind."""
+    def start(self, kind: str, container: str, *, mounted: bool = False) -> subprocess.Popen[bytes]:
+        """Run a container, or an init container, of the only workload of this kind.
+
+        `mounted`: in `folder`, it can write to its volumes and nowhere else, as in a pod; `may_mount` says whether.
+        """
         pod = find(self._objects, kind)["spec"]["template"]["spec"]
         (spec,) = (one for one in [*pod.get("initContainers", ()), *pod["containers"]] if one["name"] == container)
-        account = self._kubeconfigs.get(pod.get("serviceAccountName", ""))
-        identity = {"KUBECONFIG": str(account)} if account is not None else {}
+        account = (
+            self._kubeconfigs[pod["serviceAccountName"]] if pod.get("automountServiceAccountToken", True) else None
+        )
+        identity = {"KUBECONFIG": str(account)} if account else {}
         command = [sys.executable, "-m", MODULES[spec["command"][0]], *spec["command"][1:]]
+        if mounted:
+            command = [*_MOUNTED, _mounting(self.folder, spec), "bash", *command]
         with (self.folder / "log").open("ab") as log:
             environment = {**os.environ, **self._environment(spec), **identity}
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
@@ -89,9 +98,21 @@ class Containers:
 
     def _environment(self, spec: JSON) -> dict[str, str]:
         found = {one["name"]: _value(one) for one in spec["env"]}
-        if "POLICY_FILE" in found:
-            found["POLICY_FILE"] = str(self.policy)
-        return found
+        mounted = {"POLICY_FILE": self.policy, "HOST_ROOT": self.folder}
+        return {**found, **{name: str(path) for name, path in mounted.items() if name in found}}
+
+
+def may_mount() -> bool:
+    """Whether this process may have mounts of its own."""
+    command = [*_MOUNTED, "mount -t tmpfs tmpfs /mnt"]
+    return shutil.which("unshare") is not None and subprocess.run(command, check=False).returncode == 0
+
+
+def _mounting(folder: Path, spec: JSON) -> str:
+    """A script that mounts a container's volumes, makes the rest of `folder` read-only, and runs its arguments."""
+    volumes = [one["mountPath"] for one in spec["volumeMounts"] if not one.get("readOnly")]
+    mounts = [*(f"mount --bind {path} {path}" for path in volumes), f"mount --rbind {folder} {folder}"]
+    return "\n".join([*mounts, f"mount -o remount,bind,ro {folder}", 'exec "$@"'])
 
 
 def _value(variable: JSON) -> str:

@@ -1,16 +1,10 @@
 {{- /* SPDX-License-Identifier: Apache-2.0
 Names, labels, and what the cluster is like. */ -}}
+{{- /* Services may not have the dots that releases may. */ -}}
 {{- define "dra-driver-gpu.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 45 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 45 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 45 | trimSuffix "-" -}}
-{{- end -}}
-{{- end -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- default $full .Values.fullnameOverride | replace "." "-" | trunc 45 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "dra-driver-gpu.namespace" -}}
@@ -87,7 +81,7 @@ labels: {{- include "dra-driver-gpu.labels" . | nindent 2 }}
 {{- /* The newest version of resource.k8s.io that release and API server both have. A plain `helm template` knows no
 cluster and takes every version for served, so the release decides, too. */ -}}
 {{- define "dra-driver-gpu.resourceVersion" -}}
-{{- $found := .Values.resourceApiVersion -}}
+{{- $found := default "" .Values.resourceApiVersion | trimPrefix "resource.k8s.io/" -}}
 {{- range $version, $since := dict "v1beta1" ">=1.32-0" "v1beta2" ">=1.33-0" "v1" ">=1.34-0" -}}
 {{- if and (not $.Values.resourceApiVersion) (include "dra-driver-gpu.kubernetes" (list $ $since)) ($.Capabilities.APIVersions.Has (printf "resource.k8s.io/%s" $version)) -}}
 {{- if or (not $found) (eq $version "v1") (eq $found "v1beta1") -}}{{- $found = $version -}}{{- end -}}

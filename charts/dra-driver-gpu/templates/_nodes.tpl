@@ -38,7 +38,7 @@ readOnlyRootFilesystem: true
 {{- /* Root owns the folders that kubelet and the container runtime share with plugins. */ -}}
 {{- define "dra-driver-gpu.nodePodSecurity" -}}
 {{- $context := dict "runAsUser" 0 "runAsGroup" 0 "runAsNonRoot" false "seccompProfile" (dict "type" "RuntimeDefault") -}}
-{{- toYaml (mergeOverwrite $context .Values.kubeletPlugin.podSecurityContext) -}}
+{{- toYaml (mergeOverwrite $context (default dict .Values.kubeletPlugin.podSecurityContext)) -}}
 {{- end -}}
 
 {{- define "dra-driver-gpu.nodeScheduling" -}}
@@ -50,23 +50,24 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{- /* Everything on the node that the driver reads and writes. */ -}}
+{{- /* (root, folder): everything on the node that the driver reads and writes; `folder` is its own, or one above it. */ -}}
 {{- define "dra-driver-gpu.nodeMounts" -}}
-{{- $plugin := .Values.kubeletPlugin -}}
-{{- if not .Values.simulatedNode -}}
+{{- $values := (index . 0).Values -}}
+{{- if not $values.simulatedNode -}}
 - {name: driver-root, mountPath: /driver-root, readOnly: true, mountPropagation: HostToContainer}
 {{ end -}}
-- {name: plugins-registry, mountPath: {{ $plugin.kubeletRegistrarDirectoryPath }}}
-- {name: data, mountPath: {{ $plugin.kubeletPluginsDirectoryPath }}/gpu.nvidia.com}
-- {name: cdi, mountPath: {{ $plugin.cdiRoot }}}
+- {name: plugins-registry, mountPath: {{ $values.kubeletPlugin.kubeletRegistrarDirectoryPath }}}
+- {name: data, mountPath: {{ index . 1 }}}
+- {name: cdi, mountPath: {{ $values.kubeletPlugin.cdiRoot }}}
 {{- end -}}
 
+{{- /* (root, folder) */ -}}
 {{- define "dra-driver-gpu.nodeVolumes" -}}
-{{- $plugin := .Values.kubeletPlugin -}}
-{{- if not .Values.simulatedNode -}}
-- {name: driver-root, hostPath: {path: {{ include "dra-driver-gpu.driverRoot" . }}, type: DirectoryOrCreate}}
+{{- $values := (index . 0).Values -}}
+{{- if not $values.simulatedNode -}}
+- {name: driver-root, hostPath: {path: {{ include "dra-driver-gpu.driverRoot" (index . 0) }}, type: DirectoryOrCreate}}
 {{ end -}}
-- {name: plugins-registry, hostPath: {path: {{ $plugin.kubeletRegistrarDirectoryPath }}, type: Directory}}
-- {name: data, hostPath: {path: {{ $plugin.kubeletPluginsDirectoryPath }}/gpu.nvidia.com, type: DirectoryOrCreate}}
-- {name: cdi, hostPath: {path: {{ $plugin.cdiRoot }}, type: DirectoryOrCreate}}
+- {name: plugins-registry, hostPath: {path: {{ $values.kubeletPlugin.kubeletRegistrarDirectoryPath }}, type: Directory}}
+- {name: data, hostPath: {path: {{ index . 1 }}, type: DirectoryOrCreate}}
+- {name: cdi, hostPath: {path: {{ $values.kubeletPlugin.cdiRoot }}, type: DirectoryOrCreate}}
 {{- end -}}

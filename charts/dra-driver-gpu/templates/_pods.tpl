@@ -11,12 +11,22 @@ priorityClassName: {{ . }}
 {{- with $root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 0 }}
 {{- end }}
-{{- with $values.nodeSelector }}
-nodeSelector: {{- toYaml . | nindent 2 }}
-{{- end }}
+nodeSelector: {{- toYaml (merge (dict) (default dict $values.nodeSelector) (dict "kubernetes.io/os" "linux")) | nindent 2 }}
 {{- with $values.tolerations }}
 tolerations: {{- toYaml . | nindent 0 }}
 {{- end }}
+{{- end -}}
+
+{{- /* (root, component, affinity of the values): the component's pods would rather not share a node */ -}}
+{{- define "dra-driver-gpu.apart" -}}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (include "dra-driver-gpu.selectorLabels" (list (index . 0) (index . 1)) | fromYaml)) -}}
+{{- $apart := dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" (list (dict "weight" 100 "podAffinityTerm" $term))) -}}
+{{- toYaml (mergeOverwrite $apart (default dict (index . 2))) -}}
+{{- end -}}
+
+{{- /* (root, security context of the values) */ -}}
+{{- define "dra-driver-gpu.plainPod" -}}
+{{- toYaml (mergeOverwrite (include "dra-driver-gpu.plainPodSecurity" (index . 0) | fromYaml) (default dict (index . 1))) -}}
 {{- end -}}
 
 {{- /* (root): pods that are nobody's business but the API server's. On OpenShift the namespace has a range of user IDs,
@@ -57,6 +67,6 @@ readinessProbe:
 {{- end -}}
 
 {{- define "dra-driver-gpu.loggingEnv" -}}
-- {name: LOG_VERBOSITY, value: {{ .Values.logVerbosity | toString | quote }}}
-- {name: LOG_FORMAT, value: {{ .Values.logFormat | quote }}}
+- {name: LOG_VERBOSITY, value: {{ default 0 .Values.logVerbosity | toString | quote }}}
+- {name: LOG_FORMAT, value: {{ default "text" .Values.logFormat | quote }}}
 {{- end -}}

@@ -2,23 +2,58 @@
 The policy file, from `policy` and from names of NVIDIA's chart that mean a part of it. What those say is for all GPUs
 and comes first, so that `policy` can say otherwise. */ -}}
 {{- define "dra-driver-gpu.policy" -}}
-{{- $gates := .Values.featureGates -}}
+{{- $gates := default dict .Values.featureGates -}}
 {{- $general := dict -}}
-{{- if $gates.DynamicMIG -}}{{- $_ := set $general "mig" "dynamic" -}}{{- end -}}
+{{- if kindIs "bool" $gates.DynamicMIG -}}{{- $_ := set $general "mig" (ternary "dynamic" "static" $gates.DynamicMIG) -}}{{- end -}}
 {{- if eq (dig "NVMLDeviceHealthCheck" true $gates) false -}}{{- $_ := set $general "health" false -}}{{- end -}}
-{{- with toString .Values.consumableShares -}}
+{{- with default "" .Values.consumableShares | toString -}}
 {{- if regexMatch "^[0-9]+$" . -}}
 {{- $_ := set $general "shares" (int .) -}}
 {{- else -}}
 {{- $_ := set $general "shares" . -}}
 {{- end -}}
 {{- end -}}
-{{- $policy := deepCopy .Values.policy -}}
+{{- $policy := deepCopy (default dict .Values.policy) -}}
 {{- if $general -}}{{- $_ := set $policy "gpus" (prepend (default list $policy.gpus) $general) -}}{{- end -}}
 {{- if $gates.DRAListTypeAttributes -}}{{- $_ := set $policy "listTypeAttributes" true -}}{{- end -}}
+{{- with include "dra-driver-gpu.ignoredXIDs" . | fromYamlArray -}}
+{{- $health := default dict $policy.health -}}
+{{- $_ := set $health "applicationXIDs" (concat . (default list $health.applicationXIDs) | uniq) -}}
+{{- $_ := set $policy "health" $health -}}
+{{- end -}}
 {{- toYaml $policy -}}
 {{- end -}}
 
+{{- /* YAML: the numbers in a variable of NVIDIA's containers, which both of ours have to know. */ -}}
+{{- define "dra-driver-gpu.ignoredXIDs" -}}
+{{- $found := list -}}
+{{- range $container := list "controller" "kubeletplugin" -}}
+{{- range (get $.Values.kubeletPlugin.containers $container).env -}}
+{{- if eq .name "ADDITIONAL_XIDS_TO_IGNORE" -}}
+{{- if or (hasKey . "valueFrom") (not (regexMatch "^[0-9, ]*$" (default "" .value))) -}}
+{{- fail (printf "kubeletPlugin.containers.%s.env: ADDITIONAL_XIDS_TO_IGNORE must be numbers, separated by commas: the chart puts them into the policy; see policy.health.applicationXIDs" $container) -}}
+{{- end -}}
+{{- range regexFindAll "[0-9]+" (default "" .value) -1 -}}{{- $found = append $found (int .) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $found -}}
+{{- end -}}
+
+{{- /* (variables of a container): those that the policy does not have */ -}}
+{{- define "dra-driver-gpu.moreEnv" -}}
+{{- range . -}}
+{{- if ne .name "ADDITIONAL_XIDS_TO_IGNORE" }}
+{{ toYaml (list .) }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* "true" where a rule wants pods to wait for the plugin, which then has to see all claims. */ -}}
+{{- define "dra-driver-gpu.bindingConditions" -}}
+{{- range (.Values.policy).gpus -}}{{- if .bindingConditions }}true{{ end -}}{{- end -}}
+{{- end -}}
+
 {{- define "dra-driver-gpu.deviceMetadata" -}}
-{{- if or .Values.kubeletPlugin.deviceMetadata .Values.featureGates.DeviceMetadata }}true{{ else }}false{{ end -}}
+{{- if or .Values.kubeletPlugin.deviceMetadata (.Values.featureGates).DeviceMetadata }}true{{ else }}false{{ end -}}
 {{- end -}}

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A value that is missing is refused by name, or is as if empty; no template stumbles over it.
+
+Values are missing where somebody sets them to null, and after `helm upgrade --reuse-values`, which knows only those of
+the chart that was there before: sections that are newer than the first release must not be needed.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from .custom_kinds import complaints, is_custom
+from .rendering import CHART, JSON, NEWEST, VALUES, find, merged, refusal, render, render_files
+
+NEEDED_SECTIONS = {
+    "image",
+    "serviceAccount",
+    "deviceClasses",
+    "resources",
+    "admissionPolicy",
+    "kubeletPlugin",
+    "controller",
+    "webhook",
+}
+"""Those of the first release without which there is nothing to install. Newer ones do not belong here."""
+BASE = merged(
+    VALUES["everything"],
+    {
+        "policy": {"gpus": []},
+        "cleanup": {"enabled": False},
+        "webhook": {"tls": {"secret": {"name": "x", "caBundle": "eA=="}}},
+    },
+)
+PLATFORM = ("monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/ServiceMonitor")
+
+Path = tuple[str, ...]
+
+
+def paths(node: JSON, above: Path = ()) -> Iterator[Path]:
+    """Every value, sections first; not what Kubernetes defines below affinities, strategies and resources of pods."""
+    for key, value in node.items():
+        here = (*above, key)
+        yield here
+        if isinstance(value, dict) and here[-1] not in ("affinity", "strategy") and here[1:][-1:] != ("resources",):
+            yield from paths(value, here)
+
+
+PATHS = list(paths(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))))
+
+
+def without(path: Path, base: JSON) -> JSON:
+    """`base`, with null at a path."""
+    value: Any = None
+    for key in reversed(path):
+        value = {key: value}
+    found: JSON = merged(base, value)
+    return found
+
+
+def nothing_in(value: Any) -> bool:
+    """Whether some field is there without a value."""
+    if isinstance(value, dict):
+        return any(map(nothing_in, value.values()))
+    if isinstance(value, list):
+        return any(map(nothing_in, value))
+    return value is None or (isinstance(value, str) and ("<nil>" in value or "%!" in value))
+
+
+def is_needed(path: Path) -> bool:
+    """Whether the schema refuses to go without."""
+    try:
+        text = refusal(without(path, {}))
+    except AssertionError:
+        return False
+    assert f"'{path[-1]}'" in text, text
+    assert "missing propert" in text, text
+    return True
+
+
+NEEDED = {path for path in PATHS if is_needed(path)}
+
+
+def test_the_sections_that_are_needed_are_those_of_the_first_release() -> None:
+    assert {path[0] for path in NEEDED if len(path) == 1} == NEEDED_SECTIONS
+    assert {path[0] for path in NEEDED} == NEEDED_SECTIONS
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path not in NEEDED], ids=".".join)
+def test_without_any_other_value_the_objects_are_valid(path: Path) -> None:
+    for base in ({}, BASE, VALUES["cleanup"]):
+        whole = render(base, apis=PLATFORM)
+        for one in render(without(path, base), apis=PLATFORM):
+            assert not nothing_in(one), one
+            if one in whole:
+                continue  # tests of whole renderings look at these
+            if is_custom(one):
+                assert not complaints(one)
+            else:
+                kubernetes_validate.validate(one, f"1.{NEWEST}", strict=True)
+
+
+def test_sections_that_are_missing_mean_their_defaults() -> None:
+    missing: JSON = {path[0]: None for path in PATHS if len(path) == 1 and path not in NEEDED}
+    assert render(missing, apis=PLATFORM) == render({}, apis=PLATFORM)
+    assert render_files(missing)["NOTES.txt"] == render_files({})["NOTES.txt"]
+
+
+def test_a_default_can_be_taken_away() -> None:
+    values = {
+        "kubeletPlugin": {
+            "priorityClassName": None,
+            "tolerations": None,
+            "affinity": {"nodeAffinity": None},
+            "containers": {"kubeletplugin": {"resources": {"limits": None}}},
+        }
+    }
+    pod = find(render(values), "DaemonSet")["spec"]["template"]["spec"]
+    assert not {"priorityClassName", "tolerations", "affinity"} & set(pod)
+    assert "limits" not in pod["containers"][1]["resources"]
