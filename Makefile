@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+IMAGE_TOOLS := $(VENV)/image
 
 .PHONY: demo test lint docs bench build proto grammar lock sbom scan venv clean
 
@@ -44,28 +45,32 @@ build: $(READY)
 	$(BIN)/python -m build --outdir dist .
 
 # What the image is made of, pinned by hash: requirements.in names it, pyproject.toml has the ranges.
-lock: $(VENV)/.image
+lock: $(IMAGE_TOOLS)/.ready
 	mkdir -p build
 	$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); print(*p["project"]["dependencies"], sep="\n", file=open("build/ranges.txt", "w")); print(*p["build-system"]["requires"], sep="\n", file=open("build/backend.txt", "w"))'
-	UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile -q requirements.in --constraints build/ranges.txt $(LOCKED) -o requirements.lock
-	UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile -q build/backend.txt $(LOCKED) -o requirements-build.lock
+	UV_CUSTOM_COMPILE_COMMAND='make lock' $(IMAGE_TOOLS)/bin/uv pip compile -q requirements.in --constraints build/ranges.txt $(LOCKED) -o requirements.lock
+	UV_CUSTOM_COMPILE_COMMAND='make lock' $(IMAGE_TOOLS)/bin/uv pip compile -q build/backend.txt $(LOCKED) -o requirements-build.lock
 LOCKED := --universal --python-version 3.11 --generate-hashes --no-annotate --no-strip-extras
 
-sbom: $(VENV)/.image
+sbom: $(IMAGE_TOOLS)/.ready
 	mkdir -p dist
 	$(PYTHON) -m venv --clear --without-pip build/sbom
 	$(BIN)/python -m pip --python build/sbom/bin/python install -q --require-hashes -r requirements.lock
-	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json build/sbom/bin/python
+	$(IMAGE_TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json build/sbom/bin/python
 
-$(VENV)/.image: $(READY)
-	$(BIN)/python -m pip install --quiet --group image
+$(IMAGE_TOOLS)/.ready: $(READY)
+	$(PYTHON) -m venv --without-pip $(IMAGE_TOOLS)
+	$(BIN)/python -m pip --python $(IMAGE_TOOLS)/bin/python install --quiet --group image
 	@touch $@
 
 scan: $(READY)
 	$(PYTHON) -m venv $(VENV)/scan
 	$(VENV)/scan/bin/python -m pip install -q checkov==3.3.30 pip-audit==2.10.1
 	PATH="$(CURDIR)/$(VENV)/scan/bin:$$PATH" $(BIN)/python -m pytest tests/test_scans.py tests/test_image.py
-	$(VENV)/scan/bin/pip-audit --disable-pip --require-hashes -r requirements.lock
+	@echo "pip-audit of requirements.lock"
+	@$(VENV)/scan/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock \
+	  || { echo "pip-audit found a vulnerability (a table above names it), or could not ask https://pypi.org/pypi for"; \
+	       echo "advisories (an error above): then nothing is known of the packages; run it where PyPI is reached"; exit 1; }
 
 # The lowest version that the runtime dependencies allow, so that the generated code runs with all of them.
 proto: $(READY)

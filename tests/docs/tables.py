@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/devices.md, made from what the code publishes. `python -m tests.docs.tables` writes them.
+"""The tables of docs/devices.md and docs/metrics.md, made from what the code publishes and counts.
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->`; the text around it is written by hand.
+`python -m tests.docs.tables` writes them. A table stands between `<!-- table: NAME -->` and `<!-- end -->`; the text
+around it is written by hand.
 """
 
 import re
@@ -17,7 +18,10 @@ from dra_driver.resource import Device
 from dra_driver.resource.device import attribute_kind
 from tests.support.nodes import board_inventory, mig_instances
 
-DOCUMENT = Path(__file__).parents[2] / "docs/devices.md"
+from .metrics import of_cluster_controller, of_controller, of_kubeletplugin
+
+DOCS = Path(__file__).parents[2] / "docs"
+DEVICES, METRICS = DOCUMENTS = (DOCS / "devices.md", DOCS / "metrics.md")
 
 MODEL = "H100-SXM5-80GB"
 
@@ -107,6 +111,9 @@ TABLES: Mapping[str, Callable[[], Iterator[Sequence[str]]]] = {
     "attributes": attributes,
     "capacities": capacities,
     "taints": taints,
+    "kubeletplugin": of_kubeletplugin,
+    "controller": of_controller,
+    "cluster_controller": of_cluster_controller,
 }
 
 
@@ -139,4 +146,5 @@ def _text(value: object) -> str:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(filled(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    for document in DOCUMENTS:
+        document.write_text(filled(document.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command in README.md and docs/*.md is right: what it names exists, what can run here runs and prints that.
+"""Every command in README.md and docs/*.md is right: what it names exists, what runs here does and prints what is said.
 
-A command is checked part by part (tests.docs.checks) and, where it needs no cluster or image of the reader's, run as
-it stands, by bash. kubectl and helm are used where they are on PATH, on API servers of the sandbox.
+A command is checked part by part (tests.docs.checks). Those that need no more than an API server are run as they stand,
+by bash: dry runs, the sandbox, kubectl and Helm, where these are on PATH. tests.docs.ledger names the tests of others.
 """
 
 import contextlib
 import gzip
 import json
-import os
 import re
 import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,8 +31,9 @@ from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 
 from .checks import OURS, checks_of, setting, values_of
 from .commands import COMMANDS, PAGES, ROOT, Command, blocks, commands, inline, says
+from .ledger import run_by
+from .running import BIN, environment
 
-BIN = Path(sys.executable).parent
 BENCH = ROOT / "tests/golden/bench"
 NODES = ("node-0000", "node-0001", "node-0002")
 CLAIM = """\
@@ -56,24 +55,10 @@ spec:
 """
 
 
-def runs(command: Command) -> bool:
-    """Whether it can run here: dry runs, the sandbox, and what needs an API server only, not the driver's pods."""
-    programs = [words[0].rpartition("/")[2] for words in command.parts]
-    asked = [word for words in command.parts for word in words[1:2]]
-    return set(programs) <= {"dra-dryrun", "dra-sandbox", "kubectl", "helm"} and not {"exec", "rollout"} & set(asked)
-
-
-RUNNING = [one for one in COMMANDS if runs(one)]
+RUNNING = run_by(__name__)
 UP = next(one for one in COMMANDS if "dra-sandbox up" in one.text)
 INSTALL = next(one for one in COMMANDS if one.text.startswith("helm install"))
 """What upgrades and uninstalls need to have been run."""
-
-
-def environment(kubeconfig: Path | None = None) -> dict[str, str]:
-    """Ours, with the commands of this checkout, and a cluster or none."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("KUBECONFIG", "SANDBOX_FOLDER")}
-    cluster = {"KUBECONFIG": str(kubeconfig)} if kubeconfig is not None else {}
-    return {**inherited, **cluster, "PATH": f"{BIN}:{os.environ['PATH']}"}
 
 
 def here(text: str) -> str:
@@ -156,7 +141,7 @@ def test_all_that_a_command_names_exists(command: Command) -> None:
         found = checks_of(words)
         assert len(found) == 1, (
             f"{command} shows {' '.join(words)!r}, which {len(found)} checks claim: there must be one in CHECKS of"
-            " tests/docs/checks.py; where it can run without the reader's cluster, runs() in this file has to say so"
+            " tests/docs/checks.py, and an entry of tests/docs/ledger.py for how it is run"
         )
         found[0](words)
 

@@ -21,6 +21,18 @@ def test_every_link_between_pages_leads_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_every_link_to_a_section_leads_to_a_heading() -> None:
+    for page in PAGES:
+        for target, section in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)", page.read_text(encoding="utf-8")):
+            named = (page.parent / target).read_text(encoding="utf-8") if target else page.read_text(encoding="utf-8")
+            assert section in map(anchor, re.findall(r"^#+ (.+)$", named, re.MULTILINE)), f"{page.name}: #{section}"
+
+
+def anchor(heading: str) -> str:
+    """What GitHub calls a section."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
 def test_every_page_is_linked_from_another() -> None:
     linked = {
         (page.parent / target).resolve()

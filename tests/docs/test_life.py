@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/install.md from beginning to end: install, run pods, upgrade while they run, uninstall; nothing is left.
 
-Helm's own engine puts the chart on an API server that enforces RBAC. The containers run as processes, with the
-commands, environments and accounts that the API server then has for them, beside a kubelet and a scheduler.
+What it says of a cleanup that comes too early is tried, too. Helm's own engine puts the chart on an API server that
+enforces RBAC. The containers run as processes, with the commands, environments and accounts that the API server then
+has for them, beside a kubelet and a scheduler.
 """
 
 import contextlib
@@ -44,6 +45,7 @@ RUN = {
 """What is needed of an installation to run its containers."""
 EXAMPLES = {"mig-slices": ("mig-slices",), "whole-gpu": ("whole-gpu-0", "whole-gpu-1")}
 """Example -> its pods."""
+CLEANUP = {"cleanup": {"enabled": True}}
 QUICK = Periods(pod_resync=2.0, unprepare_retry=2.0, claim_reconcile=2.0, wipe_delay=2.0)
 
 
@@ -119,11 +121,31 @@ class Cluster:
         """Those of the examples' pods."""
         return {one["status"]["phase"] for one in self.admin.list(PODS, namespace="default").items}
 
-    def clear(self) -> None:
-        """Delete what the examples made, and wait until pods and claims are gone."""
+    def start(self, stack: contextlib.ExitStack) -> Containers:
+        """The containers of what is installed now, which run until `stack` is left."""
+        containers = self.containers()
+        stack.callback(containers.kill)
+        containers.start("Deployment", "cluster-controller")
+        for name in ("controller", "kubeletplugin"):
+            containers.start("DaemonSet", name)
+        self.kubelet.wait_registered(DRIVER_NAME)
+        wait_for(lambda: self.admin.list(SLICES).items, "slices")
+        return containers
+
+    def clean_up(self, stack: contextlib.ExitStack) -> tuple[int, str]:
+        """(exit status, log) of the container that cleans the node up."""
+        containers = self.containers()
+        stack.callback(containers.kill)
+        return containers.start("DaemonSet", "cleanup").wait(60), containers.log
+
+    def delete(self) -> None:
+        """Delete what the examples made."""
         for kind in (TEMPLATES, PODS):
             for one in self.admin.list(kind, namespace="default").items:
                 self.admin.delete(kind, one["metadata"]["name"], "default")
+
+    def wait_cleared(self) -> None:
+        """Wait until pods and claims are gone."""
         self.kubelet.wait(lambda: not self.admin.list(PODS).items and not self.admin.list(CLAIMS).items, what="an end")
 
 
@@ -158,20 +180,9 @@ def cluster() -> Iterator[Cluster]:
 
 def test_an_installation_that_has_run_pods_leaves_nothing() -> None:
     with cluster() as one, contextlib.ExitStack() as stack:
-
-        def start() -> Containers:
-            containers = one.containers()
-            stack.callback(containers.kill)
-            containers.start("Deployment", "cluster-controller")
-            for name in ("controller", "kubeletplugin"):
-                containers.start("DaemonSet", name)
-            one.kubelet.wait_registered(DRIVER_NAME)
-            wait_for(lambda: one.admin.list(SLICES).items, "slices")
-            return containers
-
         before = one.objects()
         one.helm.install(str(CHART), RELEASE, one.values, namespace=NAMESPACE)
-        first = start()
+        first = one.start(stack)
         for example, pods in EXAMPLES.items():
             one.apply(example)
             for pod in pods:
@@ -181,17 +192,17 @@ def test_an_installation_that_has_run_pods_leaves_nothing() -> None:
 
         one.helm.upgrade(str(CHART), RELEASE, merged(one.values, {"logVerbosity": 4}))
         first.terminate()
-        second = start()
+        second = one.start(stack)
         assert one.phases() == {"Running"}
         assert one.mig_devices() == used
 
-        one.clear()
+        one.delete()
+        one.wait_cleared()
         assert one.mig_devices() == set()
-        one.helm.upgrade(str(CHART), RELEASE, merged(one.values, {"cleanup": {"enabled": True}}))
+        one.helm.upgrade(str(CHART), RELEASE, merged(one.values, CLEANUP))
         second.terminate()
-        last = one.containers()
-        stack.callback(last.kill)
-        assert last.start("DaemonSet", "cleanup").wait(60) == 0, last.log
+        status, log = one.clean_up(stack)
+        assert status == 0, log
         one.helm.uninstall(RELEASE)
 
         assert one.on_node() == []
@@ -199,3 +210,29 @@ def test_an_installation_that_has_run_pods_leaves_nothing() -> None:
         assert one.objects() - before == set()
         one.admin.delete(NAMESPACES, NAMESPACE)
         one.kubelet.wait(lambda: one.objects() <= before, what="the namespace to be gone with what was in it")
+
+
+def test_pods_that_cleanup_was_switched_on_too_early_for_end_when_it_is_switched_off() -> None:
+    with cluster() as one, contextlib.ExitStack() as stack:
+        one.helm.install(str(CHART), RELEASE, one.values, namespace=NAMESPACE)
+        first = one.start(stack)
+        one.apply("whole-gpu")
+        for pod in EXAMPLES["whole-gpu"]:
+            one.kubelet.wait_pod_running("default", pod)
+
+        one.helm.upgrade(str(CHART), RELEASE, merged(one.values, CLEANUP))
+        first.terminate()
+        status, log = one.clean_up(stack)
+        assert status == 1
+        assert "2 claims are prepared: default/" in log
+        one.delete()
+        one.kubelet.wait_event("FailedUnprepareDynamicResources")
+        refusals = one.kubelet.journal.entries("FailedUnprepareDynamicResources")
+        assert {entry.message for entry in refusals} == {
+            f"unprepare dynamic resources: DRA driver {DRIVER_NAME} is not registered"
+        }
+        assert one.phases() != set()
+
+        one.helm.upgrade(str(CHART), RELEASE, one.values)
+        one.start(stack)
+        one.wait_cleared()

@@ -10,5 +10,5 @@ PAGE = (ROOT / "docs/sharing.md").read_text(encoding="utf-8")
 
 def test_the_refusal_that_is_quoted_is_what_the_plugin_says() -> None:
     (quoted,) = (content.strip() for language, _, content in blocks(PAGE) if not language)
-    text = quoted.replace("request gpu", "request …").replace("TimeSlicing", "…")
+    text = quoted.replace("request gpu", "…").replace("TimeSlicing", "…")
     assert any(pattern(text).fullmatch(one) for one in templates()), text

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/devices.md says what the code does."""
+"""docs/devices.md says what the code does, and the tables of docs/metrics.md are of now."""
+
+from pathlib import Path
+
+import pytest
 
 from dra_driver.gpu.policy.reading import parse_policy
-from tests.docs.tables import ATTRIBUTES, CAPACITIES, DOCUMENT, _family, filled, published
+from tests.docs.tables import ATTRIBUTES, CAPACITIES, DEVICES, DOCUMENTS, _family, filled, published
 
 
-def test_the_tables_are_those_that_the_code_makes() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_tables_are_those_that_the_code_makes(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
     assert filled(text) == text, "run python -m tests.docs.tables"
 
 
@@ -17,7 +22,7 @@ def test_every_attribute_and_capacity_is_explained_and_no_other() -> None:
 
 
 def test_the_policy_that_is_shown_can_be_used() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
+    text = DEVICES.read_text(encoding="utf-8")
     (shown,) = (block.split("```", 1)[0] for block in text.split("```yaml\n")[1:])
     policy = parse_policy(shown)
     assert len(policy.rules) >= 3

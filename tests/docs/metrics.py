@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics of each process as rows of docs/metrics.md, from the collectors that the process registers."""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
+
+from controller.cluster.leftovers import REASONS
+from controller.cluster.metrics import Metrics
+from controller.metrics import PublisherMetrics
+from dra_driver.gpu.devices.leftout import Reason
+from dra_driver.metrics import PREFIX
+from kubeletplugin.claims.errors import EXPECTED_ERRORS
+from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type
+
+from .commands import ROOT
+from .events import event_reasons
+
+
+def _values(label: str, values: Iterable[str]) -> str:
+    return f"`{label}`: {', '.join(values)}"
+
+
+_OPERATIONS = _values("operation", (PREPARE, UNPREPARE))
+_ERROR_TYPES = _values("error_type", sorted({"internal", *(error_type(one.__new__(one)) for one in EXPECTED_ERRORS)}))
+
+MORE: Mapping[str, str] = {
+    "api_requests_total": "`code` is `unreachable` without an answer",
+    "claim_events_total": _values("reason", sorted(event_reasons("kubeletplugin/claims")))
+    + "; what they mean: [events](troubleshooting.md#events)",
+    "claim_status_writes_total": _values("result", ("written", "unchanged", "failed", "dropped")),
+    "left_out_devices": _values("reason", sorted(Reason)),
+    "leftover_slices_removed_total": _values("reason", REASONS),
+    "missing_feature_gates": "What is published then: [Kubernetes versions](devices.md#kubernetes-versions)",
+    "node_prepare_errors_total": _ERROR_TYPES,
+    "node_unprepare_errors_total": _ERROR_TYPES,
+    "registrations_total": _values("result", ("success", "failure")),
+    "request_duration_seconds": _OPERATIONS,
+    "requests_inflight": _OPERATIONS,
+    "requests_total": f"Failures are not among them. {_OPERATIONS}",
+    "step_duration_seconds": f"{_values('verb', ('do', 'undo'))}; {_values('step', ('mig_mode', 'instance'))}",
+    "tainted_devices": "Keys: [taints](devices.md#health)",
+}
+"""What to say beside the code's own text, by the metric's name without the prefix."""
+
+
+class _Collected(CollectorRegistry):
+    """A registry that keeps what is registered, in that order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.collectors: list[Collector] = []
+
+    def register(self, collector: Collector) -> None:
+        super().register(collector)
+        self.collectors.append(collector)
+
+
+def of_kubeletplugin() -> Iterator[Sequence[str]]:
+    """The table of dra-kubeletplugin."""
+    registry = _Collected()
+    metrics = PluginMetrics(registry, "")
+    metrics.prepared_devices(tuple)
+    for name, text in _gauges(ROOT / "kubeletplugin/serve.py"):
+        metrics.gauge(name, text, float)
+    yield from _rows(registry)
+
+
+def of_controller() -> Iterator[Sequence[str]]:
+    """The table of dra-controller."""
+    registry = _Collected()
+    PublisherMetrics(registry, "")
+    yield from _rows(registry)
+
+
+def of_cluster_controller() -> Iterator[Sequence[str]]:
+    """The table of dra-cluster-controller."""
+    registry = _Collected()
+    Metrics(registry)
+    yield from _rows(registry)
+
+
+def _rows(registry: _Collected) -> Iterator[Sequence[str]]:
+    """Name, type, labels, meaning."""
+    yield "metric", "type", "labels", ""
+    for collector in registry.collectors:
+        (family,) = collector.collect()
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        more = MORE.get(name.removeprefix(f"{PREFIX}_"), "")
+        yield f"`{name}`", family.type, ", ".join(_labels(collector, family)), f"{family.documentation} {more}".strip()
+
+
+def _labels(collector: Collector, family: Metric) -> Sequence[str]:
+    """Those of the library's own collectors are known before there is a series, if only to them."""
+    known: Sequence[str] | None = getattr(collector, "_labelnames", None)
+    return known if known is not None else list(family.samples[0].labels)
+
+
+def _gauges(path: Path) -> Iterator[tuple[str, str]]:
+    """(name, text) of the gauges that a file adds to the plugin's."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="gauge"),
+                args=[ast.Constant(value=str(name)), ast.Constant(value=str(text)), _],
+            ):
+                yield name, text

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What makes a file of the repository makes the file that is there; and the demo of the README runs.
+
+All of it in a copy of the checkout, which must be as it was afterwards. The copy's .venv is a view of the environment
+that the tests run in: what a target installs, from PyPI, it installs into environments of its own.
+"""
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .ledger import run_by
+from .running import copy_checkout, environment
+
+ENVIRONMENT = ("bin", "lib", "pyvenv.cfg")
+COMMANDS = sorted({" ".join(words) for step in run_by(__name__) for words in step.parts})
+"""Without their comments: some stand on two pages."""
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The copy."""
+    if sys.prefix == sys.base_prefix:
+        pytest.skip("the tests do not run in a virtual environment")
+    copy = tmp_path_factory.mktemp("copy") / "checkout"
+    copy_checkout(copy)
+    (copy / ".venv").mkdir()
+    for name in ENVIRONMENT:
+        (copy / ".venv" / name).symlink_to(Path(sys.prefix) / name)
+    (copy / ".venv/.ready").touch()
+    return copy
+
+
+def contents(checkout: Path) -> Iterator[tuple[str, str]]:
+    """(path, digest) of each file, those that git would ignore aside."""
+    for path in checkout.rglob("*"):
+        name = path.relative_to(checkout)
+        if path.is_file() and name.parts[0] not in (".venv", "build") and "__pycache__" not in name.parts:
+            yield str(name), hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_in_the_repository_is_what_the_command_makes(command: str, checkout: Path) -> None:
+    if "tests.charts" in command:
+        pytest.importorskip("helm_python", reason="Helm's engine has wheels for x86-64 only")
+    before = dict(contents(checkout))
+    done = subprocess.run(
+        ["bash", "-euc", command], cwd=checkout, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(contents(checkout)) ^ set(before.items()) == set(), f"`{command}` writes it anew"

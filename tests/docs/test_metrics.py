@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/metrics.md: running processes have the metrics of their table and no other, where the page says."""
+
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from dra_driver.cluster import NODES
+from dra_driver.metrics import PREFIX
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from tests.charts.rendering import CHART
+from tests.support.apiserver import connect
+from tests.support.waiting import wait_for
+
+from .metrics import MORE, of_cluster_controller, of_controller, of_kubeletplugin
+from .running import environment
+from .tables import METRICS
+
+PAGE = METRICS.read_text(encoding="utf-8")
+NODE = "node-a"
+PROCESSES = {
+    "kubeletplugin.main": of_kubeletplugin,
+    "controller.main": of_controller,
+    "controller.cluster.main": of_cluster_controller,
+}
+DOCUMENTED = {module: {row[0].strip("`") for row in list(table())[1:]} for module, table in PROCESSES.items()}
+EVERY = set().union(*DOCUMENTED.values())
+
+
+@pytest.fixture(scope="module")
+def settings() -> Iterator[Mapping[str, str]]:
+    """The environment of any process of a node with simulated GPUs. (Paths of sockets have to be short.)"""
+    with tempfile.TemporaryDirectory(prefix="dra-") as name, ApiServer(ApiServerOptions()) as server:
+        folder = Path(name)
+        kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
+        with connect(kubeconfig) as admin:
+            admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        yield environment(kubeconfig) | {
+            "CDI_ROOT": str(folder / "cdi"),
+            "HTTP_ENDPOINT": "127.0.0.1:0",
+            "KUBELET_PLUGINS_DIRECTORY_PATH": str(folder / "plugins"),
+            "KUBELET_REGISTRAR_DIRECTORY_PATH": str(folder / "registry"),
+            "NAMESPACE": "default",
+            "NODE_NAME": NODE,
+            "POD_NAME": "pod",
+            "SIMULATED_NODE": "a30x4",
+            "SIMULATED_ROOT": str(folder / "gpus"),
+        }
+
+
+@pytest.mark.parametrize("module", PROCESSES)
+def test_a_process_has_the_metrics_of_its_table(module: str, settings: Mapping[str, str], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as stderr,
+        subprocess.Popen([sys.executable, "-m", module], env=settings, stderr=stderr) as process,
+    ):
+        try:
+            wait_for(lambda: "serving /metrics" in log.read_text() or process.poll() is not None, "its metrics")
+            port = re.search(r"serving /metrics.* port=(\d+)", log.read_text())
+            assert port, log.read_text()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=30) as answer:
+                served = answer.read().decode()
+        finally:
+            process.kill()
+    families = text_string_to_metric_families(served)
+    names = {one.name + ("_total" if one.type == "counter" else "") for one in families}
+    assert {name for name in names if name.startswith(PREFIX)} == DOCUMENTED[module]
+    assert any(name.startswith("process_") for name in names)
+
+
+def test_what_is_added_is_about_a_metric() -> None:
+    assert {f"{PREFIX}_{name}" for name in MORE} <= EVERY
+
+
+def test_alerts_are_about_metrics() -> None:
+    assert set(re.findall(rf"{PREFIX}_\w+", PAGE)) == EVERY
+
+
+def test_the_ports_are_the_charts() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    of_plugin, of_cluster = values["kubeletPlugin"]["metrics"], values["controller"]["metrics"]
+    table = re.findall(r"^\| `(dra-[\w-]+)` \|.*\| (\d+), `([\w-]+)` \| `(.+)` \|$", PAGE, re.MULTILINE)
+    assert [(name, f":{port}", path) for name, port, _, path in table] == [
+        ("dra-kubeletplugin", of_plugin["gpuHttpEndpoint"], of_plugin["metricsPath"]),
+        ("dra-controller", of_plugin["controllerHttpEndpoint"], of_plugin["metricsPath"]),
+        ("dra-cluster-controller", of_cluster["httpEndpoint"], of_cluster["metricsPath"]),
+    ]
+    templates = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").glob("*.yaml"))
+    assert all(f"{{name: {port}, containerPort: " in templates for _, _, port, _ in table)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tables of docs/troubleshooting.md quote is said somewhere, and every Event that we write is in one of them.
+
+Kubernetes' own texts are those that the sandbox has taken over. (Headings: tests/test_troubleshooting)
+"""
+
+import re
+
+import pytest
+
+from tests.test_troubleshooting import PAGE, pattern, templates
+
+from .commands import ROOT
+from .events import event_reasons
+
+
+def first_column(heading: str, ends: str = "\n## ") -> list[str]:
+    """The quoted texts that the rows of the tables below a heading begin with."""
+    return re.findall(r"^\| `([^`]+)`.* \|", PAGE.split(f"\n{heading}\n")[1].split(ends)[0], re.MULTILINE)
+
+
+LEFT_OUT = first_column("### `left out: …: …`", "\n### ")
+PENDING = [text for text in first_column("## Pods stay Pending") if text != "invalid resource pools were encountered"]
+POLICIES = (ROOT / "charts/dra-driver-gpu/templates/admission-policy.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", LEFT_OUT)
+def test_a_reason_for_not_publishing_is_one_that_the_controller_gives(text: str) -> None:
+    assert any(pattern(text).fullmatch(one) for one in templates()), text
+
+
+def test_the_refusals_of_slices_are_those_of_the_admission_policy() -> None:
+    section = PAGE.split("\n### `not published yet: …`\n")[1].split("\n### ")[0]
+    quoted = [" ".join(text.split()) for text in re.findall(r"`([^`]{30,})`", section)]
+    assert len(quoted) == 2
+    assert [text for text in quoted if text not in POLICIES] == []
+
+
+@pytest.mark.parametrize("text", PENDING)
+def test_a_reason_for_not_scheduling_is_one_that_the_sandbox_gives_too(text: str) -> None:
+    assert any(pattern(text).search(one) for one in templates()), text
+
+
+def test_every_event_is_explained_and_of_ours_no_other() -> None:
+    ours, theirs = PAGE.split("\n## Events\n")[1].split("\n## ")[0].split("\nOf Kubernetes, ")
+    reasons = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
+    assert set(reasons.findall(ours)) == event_reasons("kubeletplugin") | event_reasons("controller")
+    assert set(reasons.findall(theirs)) >= event_reasons("dra_driver/sandbox")
