@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How this node's kubelet was started: its command line in the host's /proc, as far as it decides where this driver
-belongs.
+"""How this node's kubelet and container runtime were started: their command lines in the host's /proc, as far as these
+decide where this driver belongs.
 
 kubelet is a process of its own but for two distributions, which run it inside of another:
 
@@ -14,7 +14,7 @@ Flags are read as spf13/pflag does: the last one counts, but feature gates add u
 import itertools
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .host import Host
@@ -26,6 +26,7 @@ _GATES = "feature-gates"
 _TEXTS = ("config", "config-dir", "root-dir", "hostname-override")
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _DATA_FOLDERS = ("--data-dir", "-d")
+_CONFIG_FILE = ("--config", "-config", "-c")  # of containerd and CRI-O alike
 _NAMESPACES = re.compile(r"^NSpid:\s+\d+$", re.MULTILINE)
 
 
@@ -70,7 +71,7 @@ class _Process:
 
 def find_kubelet(host: Host, node_name: str, arguments: Mapping[str, Sequence[str]]) -> Started | Unseen:
     """This node's kubelet. `arguments` are what its Node says of k3s or rke2, by the name of the distribution."""
-    found = list(_processes(host))
+    found = list(_processes(host, (_KUBELET, _KUBELITE, *_K3S)))
     kubelets = [(one, parse_flags(one.arguments)) for one in found if one.name == _KUBELET]
     named = [one for one in kubelets if node_name and one[1].hostname_override == node_name]
     if len(kubelets) > 1 and len(named) != 1:
@@ -167,15 +168,28 @@ def _kubelite(host: Host, process: _Process) -> Started | None:
     )
 
 
-def _processes(host: Host) -> Iterator[_Process]:
-    """Those that are or have a kubelet, in the host's own PID namespace: a kubelet further in is another node's, as
-    kind's are.
+def runtime_config(host: Host, program: str) -> str:
+    """The main file that the node's container runtime was started with; empty when it was not told, or is not the only
+    process of its name, as beside Docker's own containerd.
     """
+    found = [one.arguments for one in _processes(host, (program,))]
+    if len(found) != 1:
+        return ""
+    (arguments,) = found
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        name, equals, value = argument.partition("=")
+        if name in _CONFIG_FILE:
+            return value if equals else following
+    return ""
+
+
+def _processes(host: Host, names: Collection[str]) -> Iterator[_Process]:
+    """Those of these names in the host's own PID namespace: a kubelet further in is another node's, as kind's are."""
     entries = host.entries("/proc")
     for path in entries if isinstance(entries, list) else ():
         pid = posixpath.basename(path)
         name = host.read(f"{path}/comm") if pid.isdecimal() else None
-        if not isinstance(name, str) or name.strip() not in (_KUBELET, _KUBELITE, *_K3S):
+        if not isinstance(name, str) or name.strip() not in names:
             continue
         command, status = host.read(f"{path}/cmdline"), host.read(f"{path}/status")
         if isinstance(command, str) and command and isinstance(status, str) and _NAMESPACES.search(status):

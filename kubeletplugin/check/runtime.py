@@ -10,6 +10,7 @@ from .crio import CONFIG, CrioFacts, crio_drop_in, crio_findings, read_crio
 from .dropin import DropIn
 from .finding import Finding, warned
 from .host import Host
+from .process import runtime_config
 from .toml_file import TomlFile, read_toml
 from .versions import version_of
 
@@ -22,6 +23,8 @@ class Runtime(enum.StrEnum):
     CONTAINERD = "containerd"
     CRI_O = "cri-o"
 
+
+_PROGRAMS = {Runtime.CONTAINERD: "containerd", Runtime.CRI_O: "crio"}
 
 _TRACES = {
     Runtime.CONTAINERD: ("/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", *CONFIGS),
@@ -44,7 +47,7 @@ class RuntimeFacts:
 
 def read_runtime(host: Host, reported: str, cdi_root: str, *, visible: bool, config: str | None) -> RuntimeFacts:
     """`reported` is the Node's containerRuntimeVersion (`containerd://2.1.4`), empty when unknown; `config` the
-    runtime's main file where it is not in the usual place.
+    runtime's main file where it is neither in the usual place nor named on the runtime's command line.
     """
     if not visible:
         return RuntimeFacts(visible=False)
@@ -54,6 +57,8 @@ def read_runtime(host: Host, reported: str, cdi_root: str, *, visible: bool, con
     if reported and kind is None:
         return RuntimeFacts(other=reported)
     kind = kind or (_of_file(host, config) if config else _found(host))
+    if kind is not None and config is None:
+        config = _started_with(host, kind)
     if kind is Runtime.CONTAINERD:
         main = config or next((path for path in CONFIGS if host.exists(path)), CONFIGS[0])
         return RuntimeFacts(read_containerd(host, main, version_of(reported), cdi_root))
@@ -104,6 +109,12 @@ def drop_in(facts: RuntimeFacts) -> DropIn | None:
     if isinstance(facts.configuration, ContainerdFacts):
         return containerd_drop_in(facts.configuration)
     return crio_drop_in(facts.configuration) if facts.configuration else None
+
+
+def _started_with(host: Host, kind: Runtime) -> str | None:
+    """The main file of the runtime's command line, if there is one and the host has it where this looks."""
+    config = runtime_config(host, _PROGRAMS[kind])
+    return config if config and host.exists(config) else None
 
 
 def _of_file(host: Host, config: str) -> Runtime:

@@ -10,7 +10,7 @@ from kubeletplugin.check.crio import CONFIG, CrioFacts
 from kubeletplugin.check.finding import Level
 from kubeletplugin.check.runtime import RuntimeFacts, drop_in, read_runtime, runtime_findings
 
-from .support import make_host, only
+from .support import make_host, only, process
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,24 @@ def test_a_main_file_that_was_named_is_taken(tmp_path: Path) -> None:
     host = make_host(tmp_path, {"/opt/c.toml": "version = 3\n", CONFIGS[0]: "broken"})
     facts = read_runtime(host, "containerd://2.1.4", "/var/run/cdi", visible=True, config="/opt/c.toml")
     assert only(runtime_findings(facts)).level is Level.PASS
+
+
+@pytest.mark.parametrize(
+    ("processes", "main"),
+    [
+        (process(5, "containerd", "--config", "/opt/c.toml"), "/opt/c.toml"),
+        (process(5, "containerd", "-c=/opt/c.toml", "--log-level=info"), "/opt/c.toml"),
+        (process(5, "containerd", "--config=/not/here.toml"), CONFIGS[0]),
+        (process(5, "containerd"), CONFIGS[0]),
+        (process(5, "containerd") | process(6, "containerd", "-c", "/opt/c.toml"), CONFIGS[0]),  # one is Docker's
+        (process(5, "containerd", "-c", "/opt/c.toml", namespaces="\t7"), CONFIGS[0]),
+    ],
+)
+def test_the_file_of_the_command_line_is_taken(tmp_path: Path, processes: dict[str, str], main: str) -> None:
+    host = make_host(tmp_path, {"/opt/c.toml": "version = 3\n", CONFIGS[0]: "version = 2\n", **processes})
+    facts = read_runtime(host, "containerd://2.1.4", "/var/run/cdi", visible=True, config=None)
+    assert isinstance(facts.configuration, ContainerdFacts)
+    assert facts.configuration.main == main
 
 
 @pytest.mark.parametrize(
