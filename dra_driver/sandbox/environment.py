@@ -48,6 +48,7 @@ DEVICE_TYPES = {"gpu.nvidia.com": "gpu", "mig.nvidia.com": "mig"}
 """The DeviceClasses that the chart installs, by name: the `type` of their devices."""
 
 _STOP_SECONDS = 10.0
+_LOOK_SECONDS = 0.1
 _PERIODS = Periods(pod_resync=2.0, unprepare_retry=2.0, claim_reconcile=2.0)
 """Kubelet waits 10 s or a minute until it tries again what failed."""
 
@@ -128,8 +129,10 @@ class Sandbox:
                 descriptor = os.pidfd_open(self.pid(name))
                 opened.callback(os.close, descriptor)
                 ends[descriptor] = name
-            (descriptor, *_), _, _ = select.select(list(ends), [], [])
-        return self._ending(ends[descriptor])
+            ended: list[int] = []
+            while not ended:  # Python handles signals here, and a thread that waits without end may not hear of them
+                ended = select.select(list(ends), [], [], _LOOK_SECONDS)[0]
+        return self._ending(ends[ended[0]])
 
     def stop(self) -> None:
         """Stop everything. The files stay."""
