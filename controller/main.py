@@ -21,6 +21,7 @@ from dra_driver.command import (
     version_option,
 )
 from dra_driver.endpoints import Endpoint, endpoint_options, serving
+from dra_driver.gpu.discovery import Discovery, Looks
 from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.options import Hardware, hardware_options
 from dra_driver.gpu.ownership import MigMarks
@@ -28,7 +29,6 @@ from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.policy.options import PolicyOptions, policy_options
 from dra_driver.gpu.session import Session
 
-from .discovery import Discovery, Looks
 from .publisher import Publisher, Report
 
 log = logging.getLogger(__name__)

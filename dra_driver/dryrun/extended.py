@@ -38,20 +38,20 @@ def claim_for(
 
     Raises InputError when no class serves a resource.
     """
-    served = _served(classes)
+    serving = served(classes)
     by_resource: dict[str, list[ExtendedRequest]] = {}
     for one in requests:
         by_resource.setdefault(one.resource, []).append(one)
     wanted = []
     for resource in sorted(by_resource):
-        if resource not in served:
-            known = ", ".join(sorted(name for name in served if not name.startswith(IMPLICIT_PREFIX))) or "none"
+        if resource not in serving:
+            known = ", ".join(sorted(name for name in serving if not name.startswith(IMPLICIT_PREFIX))) or "none"
             raise InputError(
                 f"{who}: no DeviceClass serves the extended resource {resource} (served are: {known});"
                 " pass a class with that extendedResourceName, or write the pod with a ResourceClaim"
             )
         for name, count in _device_requests(by_resource[resource]):
-            requirements = DeviceRequirements(served[resource].metadata.name, count=count)
+            requirements = DeviceRequirements(serving[resource].metadata.name, count=count)
             wanted.append(DeviceRequest(name, exactly=requirements))
     metadata = ObjectMeta(name=f"{pod.name}-extended-resources", namespace=pod.namespace)
     return ResourceClaim(metadata, DeviceClaim(requests=tuple(sorted(wanted, key=lambda request: request.name))))
@@ -71,9 +71,9 @@ def _device_requests(requests: Sequence[ExtendedRequest]) -> Iterator[tuple[str,
     yield from ((one.request, one.count) for one in lasting)
 
 
-def _served(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
+def served(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
     """The class that serves each resource: the newest, and of those equally old the first by name."""
     by_name = sorted(classes, key=lambda one: one.metadata.name, reverse=True)
     oldest_first = sorted(by_name, key=lambda one: one.metadata.creation_timestamp)
-    served = {f"{IMPLICIT_PREFIX}{one.metadata.name}": one for one in oldest_first}
-    return served | {one.extended_resource_name: one for one in oldest_first if one.extended_resource_name}
+    implicit = {f"{IMPLICIT_PREFIX}{one.metadata.name}": one for one in oldest_first}
+    return implicit | {one.extended_resource_name: one for one in oldest_first if one.extended_resource_name}

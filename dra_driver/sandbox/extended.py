@@ -6,10 +6,10 @@ allocatable comes from the device plugin there. All others that a DeviceClass se
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..dryrun.extended import IMPLICIT_PREFIX, ExtendedRequest, claim_for
+from ..dryrun.extended import ExtendedRequest, claim_for
 from ..resource import DeviceClass, ObjectMeta, OwnerReference, ResourceClaim
 from ..resource.quantity import Quantity
 from .pods import JSON, controlled_by
@@ -43,13 +43,7 @@ def requests_of(pod: JSON) -> list[ExtendedRequest]:
     ]
 
 
-def served(classes: Iterable[DeviceClass]) -> frozenset[str]:
-    """The resources that DeviceClasses serve, each also under its implicit name."""
-    names = ((f"{IMPLICIT_PREFIX}{one.metadata.name}", one.extended_resource_name) for one in classes)
-    return frozenset(name for pair in names for name in pair if name)
-
-
-def sources(pod: JSON, node: JSON, others: Iterable[JSON], by_classes: frozenset[str]) -> Sources:
+def sources(pod: JSON, node: JSON, others: Iterable[JSON], by_classes: Container[str]) -> Sources:
     """Where the pod would get its resources on the node.
 
     `others` are the pods bound to the node that have not ended, `by_classes` what DeviceClasses serve.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ..allocation import Cluster, Features, allocate
 from ..allocation.nodes import is_at
-from ..dryrun.extended import ExtendedRequest
+from ..dryrun.extended import ExtendedRequest, served
 from ..resource import AllocationResult, Node, ResourceClaim
-from .extended import requests_of, served, sources, special_claim
+from .extended import requests_of, sources, special_claim
 from .pods import JSON, is_finished
 
 _HELD_ELSEWHERE = "resourceclaim not available on the node"
@@ -62,7 +62,7 @@ def place(
     pending = tuple(claim for claim in claims if claim.allocation is None)
     if missing := _missing_class(pending, cluster):
         return _refused(count, missing, uses_devices=False)
-    by_classes = served(cluster.classes) if extended_resources else frozenset[str]()
+    by_classes = served(cluster.classes) if extended_resources else {}
     uses_devices = bool(claims) or any(one.resource in by_classes for one in requests_of(pod))
     reasons: Counter[str] = Counter()
     preemptable = 0

@@ -16,6 +16,7 @@ from dra_driver import DRIVER_NAME
 from dra_driver.boot import boot_time
 from dra_driver.cluster import ApiClient, ApiError, newest_dialect, slices_of
 from dra_driver.gpu.devices import GpuDevices
+from dra_driver.gpu.discovery import Discovery, Published
 from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
 from dra_driver.gpu.health.meanings import UNMONITORED
 from dra_driver.gpu.pci import read_driver
@@ -28,7 +29,6 @@ from dra_driver.resource.tolerations import tolerates
 from ..hardware.marks import Marks
 from ..options import Options
 from .health import DeviceHealth, HealthService, HealthStatus
-from .nodedevices import NodeDevices, Published
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,9 @@ class HealthWatch:
         self._client = client
         sys_root = options.node.hardware.sys_root
         self._monitor = HealthMonitor(session, driver_load=lambda: read_driver(sys_root).module, booted_at=boot_time())
-        self._devices = NodeDevices(session, Marks(options.node.folder).instances, policy, self._monitor)
+        self._devices = Discovery(
+            session, marks=Marks(options.node.folder).instances, policy=policy, health=self._monitor
+        )
         self.service = HealthService(NodeHealth(options.node_name, self._devices.published, self._doubt))
         self._monitor.on_change = self._devices.on_change = self.service.changed
         self._stopped = threading.Event()
@@ -159,9 +161,7 @@ class HealthWatch:
                 dialect = newest_dialect(self._client)
                 selector = f"spec.driver={DRIVER_NAME},spec.nodeName={self._node_name}"
                 page = self._client.list(slices_of(dialect), field_selector=selector)
-                slices = [decode_slice(one, dialect, strict=False) for one in page.items]
-                self._devices.adopt(slices)
-                self._monitor.restore(slices)
+                self._devices.adopt([decode_slice(one, dialect, strict=False) for one in page.items])
             except (ApiError, DecodeError) as error:
                 log.info("what is known of the GPUs' health cannot be read yet: %s", error)
                 self._stopped.wait(_RETRY_SECONDS)

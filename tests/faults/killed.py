@@ -49,6 +49,16 @@ class KilledClaim:
         self.plugin.dial.arm(point)
         return self.plugin.struck(verb, self.claim)
 
+    def strike_everywhere(self, verb: str) -> None:
+        """Strike at every point of a call; then kubelet repeats it, or makes the opposite one."""
+        point = 0
+        while where := self.strike(verb, point):
+            print(point, where)
+            self.recover(where)
+            self.bring(OPPOSITE[verb] if where.startswith("after ") else verb)
+            point += 1
+        self.end()
+
     def recover(self, where: str) -> None:
         """The next process starts, and brings the claim to either state."""
         self.plugin.start()

@@ -18,11 +18,4 @@ from .scenarios import SCENARIOS, Scenario
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_killed_anywhere_in_a_prepare(plugin: DoomedPlugin, client: ApiClient, scenario: Scenario) -> None:
-    claim = KilledClaim(plugin, client, scenario)
-    point = 0
-    while where := claim.strike("Prepare", point):
-        print(point, where)
-        claim.recover(where)
-        claim.bring("Unprepare" if where.startswith("after ") else "Prepare")
-        point += 1
-    claim.end()
+    KilledClaim(plugin, client, scenario).strike_everywhere("Prepare")

@@ -19,14 +19,7 @@ EVERY = int(os.environ.get("FAULTS_EVERY", "6"))
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_killed_anywhere_in_an_unprepare(plugin: DoomedPlugin, client: ApiClient, scenario: Scenario) -> None:
-    claim = KilledClaim(plugin, client, scenario)
-    point = 0
-    while where := claim.strike("Unprepare", point):
-        print(point, where)
-        claim.recover(where)
-        claim.bring("Prepare" if where.startswith("after ") else "Unprepare")
-        point += 1
-    claim.end()
+    KilledClaim(plugin, client, scenario).strike_everywhere("Unprepare")
 
 
 @pytest.mark.parametrize(("verb", "point"), [("Prepare", 50), ("Unprepare", 20)])
@@ -34,12 +27,12 @@ def test_killed_once_more_anywhere_in_the_recovery(
     plugin: DoomedPlugin, client: ApiClient, verb: str, point: int
 ) -> None:
     claim = KilledClaim(plugin, client, SCENARIOS["a bit of everything"])
-    for again in itertools.count(0, EVERY):
+    for turn, again in enumerate(itertools.count(0, EVERY)):
         assert claim.strike(verb, point)
         where = plugin.start_struck(again)
         if not where:
             break
         print(again, where)
         claim.recover(where)
-        claim.bring(verb if again % 2 else OPPOSITE[verb])
+        claim.bring(verb if turn % 2 else OPPOSITE[verb])
     claim.end()

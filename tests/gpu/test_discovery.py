@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.discovery import Discovery, Looks
 from dra_driver.gpu.devices import Description, LeftOut, Reason
+from dra_driver.gpu.discovery import Discovery, Looks
 from dra_driver.gpu.health import HealthMonitor, Timing
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import EventType, NvmlError, Placement, Return

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.devices import describe
+from dra_driver.gpu.discovery import Discovery, Looks
 from dra_driver.gpu.health import HealthMonitor, Timing
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
@@ -20,7 +21,6 @@ from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.hardware.marks import Marks
 from kubeletplugin.kubelet.health import DeviceHealth, HealthStatus
 from kubeletplugin.kubelet.healthsource import NodeHealth
-from kubeletplugin.kubelet.nodedevices import Looks, NodeDevices
 from tests.support.waiting import wait_for
 
 from .inside import ApiServer, Plugin
@@ -34,7 +34,7 @@ class Node:
 
     plugin: Plugin
     policy: Path
-    devices: NodeDevices
+    devices: Discovery
     health: NodeHealth
     changes: list[None] = field(default_factory=list)
 
@@ -70,7 +70,8 @@ def looked_at(folder: Path, policy: str = "", looks: Looks | None = None) -> Ite
     monitor = HealthMonitor(session, timing=Timing(wait=0.05, look=0.1))
     marks = Marks(folder).instances
     looks = looks or Looks(poll=0.02, everything=3600, patience=0.1)
-    devices = NodeDevices(session, marks, PolicyFile(file, "node-a").current, monitor, looks=looks)
+    policy_file = PolicyFile(file, "node-a")
+    devices = Discovery(session, marks=marks, policy=policy_file.current, health=monitor, looks=looks)
     node = Node(plugin, file, devices, NodeHealth("node-a", devices.published, lambda: devices.problem))
     devices.on_change = lambda: node.changes.append(None)
     devices.start()
@@ -165,7 +166,7 @@ def looked_at_again(node: Node) -> Iterator[Node]:
     session = Session(node.plugin.node.nvml, node.plugin.sys_root)
     monitor = HealthMonitor(session)
     marks = Marks(node.plugin.root).instances
-    devices = NodeDevices(session, marks, PolicyFile(node.policy, "node-a").current, monitor)
+    devices = Discovery(session, marks=marks, policy=PolicyFile(node.policy, "node-a").current, health=monitor)
     again = Node(node.plugin, node.policy, devices, NodeHealth("node-a", devices.published, lambda: None))
     devices.start()
     try:
