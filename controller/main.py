@@ -21,13 +21,12 @@ from dra_driver.command import (
     version_option,
 )
 from dra_driver.endpoints import Endpoint, endpoint_options, serving
-from dra_driver.gpu.discovery import Discovery, Looks
 from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.options import Hardware, hardware_options
 from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.policy.options import PolicyOptions, policy_options
-from dra_driver.gpu.session import Session
+from dra_driver.gpu.view import Looks, NodeView
 
 from .publisher import Publisher, Report
 
@@ -88,9 +87,9 @@ def controller(
         raise UserError(str(error)) from None
     end_when_a_thread_fails()
     wanted = policy.on_node(node_name)
-    session = Session(hardware.nvml, hardware.sys_root, dev_root=hardware.dev_root, driver_root=hardware.driver_root)
+    session = hardware.session()
     health = HealthMonitor(session, driver_load=lambda: read_driver(hardware.sys_root).module, booted_at=boot_time())
-    discovery = Discovery(
+    view = NodeView(
         session,
         marks=MigMarks(kubelet_plugins_directory_path / DRIVER_NAME / "mig"),
         policy=wanted,
@@ -98,17 +97,17 @@ def controller(
         looks=Looks(poll=poll_interval, everything=rediscover_interval),
     )
     with contextlib.ExitStack() as stack:
-        discovery.start()  # first, since NVML takes its time
-        stack.callback(discovery.stop)
-        observe = stack.enter_context(_observed(endpoint, node_name, discovery, lambda: publisher.problem))
+        view.start()  # first, since NVML takes its time
+        stack.callback(view.stop)
+        observe = stack.enter_context(_observed(endpoint, node_name, view, lambda: publisher.problem))
         publisher = Publisher(
             ApiClient(connection),
             node_name,
-            discovery,
+            view,
             observe=observe,
             wanted=lambda: wanted().optional_features,
         )
-        discovery.on_change = health.on_change = publisher.wake
+        view.on_change = health.on_change = publisher.wake
         on_termination(publisher.stop)
         log.info("started", extra={"version": __version__, "node": node_name, "server": connection.server})
         health.start()
@@ -119,7 +118,7 @@ def controller(
 
 @contextlib.contextmanager
 def _observed(
-    endpoint: Endpoint, node_name: str, discovery: Discovery, unpublished: Callable[[], str | None]
+    endpoint: Endpoint, node_name: str, view: NodeView, unpublished: Callable[[], str | None]
 ) -> Iterator[Callable[[Report], None]]:
     """Serve metrics and probes, if asked to; gives what is to be told of every attempt to publish."""
     if endpoint.port is None:
@@ -130,9 +129,9 @@ def _observed(
     from .metrics import PublisherMetrics
 
     registry = new_registry()
-    ready = {"hardware": lambda: discovery.problem, "slices": unpublished}
+    ready = {"hardware": view.unready, "slices": unpublished}
     with serving(endpoint, registry, ready=ready):
-        yield PublisherMetrics(registry, node_name).observe
+        yield PublisherMetrics(registry, node_name, view.hanging).observe
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,20 +2,21 @@
 """What the node's publisher counts."""
 
 from collections import Counter as Tally
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster.features import GATES
-from dra_driver.metrics import PREFIX
+from dra_driver.metrics import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX
 
 from .publisher import Report
 
 
 class PublisherMetrics:
-    """Told of every Report."""
+    """Told of every Report. `hanging` gives the number of calls to the driver that have not returned."""
 
-    def __init__(self, registry: CollectorRegistry, node_name: str) -> None:
+    def __init__(self, registry: CollectorRegistry, node_name: str, hanging: Callable[[], float]) -> None:
         self._own = {"node": node_name, "driver": DRIVER_NAME}
         labels = tuple(self._own)
 
@@ -26,6 +27,9 @@ class PublisherMetrics:
         self._tainted = gauge("tainted_devices", "Published devices with this taint.", "key")
         self._left_out = gauge("left_out_devices", "What is there and not published.", "reason")
         self._dropped = gauge("missing_feature_gates", "1 when the API server drops what the gate is for.", "gate")
+        Gauge(HANGING_CALLS, HANGING_CALLS_TEXT, labels, namespace=PREFIX, registry=registry).labels(
+            **self._own
+        ).set_function(hanging)
         self._writes = Counter(
             "slice_writes", "ResourceSlices created, updated and deleted.", labels, namespace=PREFIX, registry=registry
         )

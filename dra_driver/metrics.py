@@ -11,6 +11,9 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 PREFIX = "nvidia_dra"
 """What every metric's name begins with; prometheus_client calls it a namespace."""
 
+HANGING_CALLS = "hanging_calls"
+HANGING_CALLS_TEXT = "Calls to the NVIDIA driver that have not returned within their time limit."
+
 
 def new_registry() -> CollectorRegistry:
     """A registry with what is known of the process itself: CPU time, memory, open files, the interpreter."""

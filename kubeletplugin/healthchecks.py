@@ -55,6 +55,9 @@ def ready_checks(
 
 
 def _gpus(access: GpuAccess) -> str | None:
+    hanging = access.calls.problem()
+    if hanging is not None:
+        return hanging
     try:
         access.current()
     except NoDriverError as error:

@@ -18,13 +18,13 @@ from prometheus_client.registry import Collector
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster import ApiError
+from dra_driver.gpu.calls import HungError
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.metrics import PREFIX
+from dra_driver.metrics import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX
 
 from .claims.errors import StoppedError
 from .hardware.gpus import NoDriverError
 from .hardware.targets import PrepareError
-from .hardware.workers import HungError
 from .records.store import RecordError
 from .steps import Step
 
@@ -135,6 +135,10 @@ class PluginMetrics:
     def status_write(self, result: str) -> None:
         """A claim's device status was `written`, `unchanged`, `failed` or `dropped`."""
         self._status_writes.labels(DRIVER_NAME, result).inc()
+
+    def hanging_calls(self, count: Callable[[], float]) -> None:
+        """Count the calls to the driver that have not returned."""
+        self.gauge(HANGING_CALLS, HANGING_CALLS_TEXT, count)
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
         """A gauge whose value is asked for when it is read."""

@@ -14,7 +14,6 @@ from dra_driver.command import kubeconfig_option
 from dra_driver.endpoints import Endpoint, endpoint_options
 from dra_driver.gpu.options import Hardware, hardware_options
 from dra_driver.gpu.policy.options import PolicyOptions, policy_options
-from dra_driver.gpu.session import Session
 
 from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
 
@@ -41,11 +40,6 @@ class Node:
     def metadata(self) -> Path:
         """The folder of the claims' metadata files."""
         return self.folder / "metadata"
-
-    def session(self) -> Session:
-        """A session with NVML. A process is to have one."""
-        hardware = self.hardware
-        return Session(hardware.nvml, hardware.sys_root, dev_root=hardware.dev_root, driver_root=hardware.driver_root)
 
     @property
     def driver_root(self) -> cdi.DriverRoot:

@@ -87,7 +87,7 @@ class _Plugin:
         metadata = SpecMetadata(files, lambda name: self.health.attributes(name), enabled=options.device_metadata)
         reader = ClaimReader(connection)
         self.common = CommonSpec(node.cdi_root, root, options.hook, [root.files])
-        session = node.session()
+        session = node.hardware.session()
         self.access = GpuAccess(session, self._ready)
         self.access.attend(lambda _: self.common.keep())
         self._lifecycle = Lifecycle(
@@ -126,6 +126,7 @@ class _Plugin:
         self.registry = SocketServer(sockets.registration, [self.registration], threads=1)
         self._keeper = SocketKeeper([self.service, self.registry])
         metrics.prepared_devices(self._prepared_types)
+        metrics.hanging_calls(lambda: len(session.calls.hangs()))
         metrics.gauge("health_streams", "Health streams that kubelet follows.", self.health.service.streams)
         metrics.gauge("claim_reports_waiting", "Claims whose status is to be written.", self._reports.waiting)
 

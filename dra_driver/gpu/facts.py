@@ -87,12 +87,15 @@ class PciGpu:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A GPU that NVML counts but does not tell enough about to publish it. Its UUID and address, where known."""
+    """A GPU that NVML counts but does not tell enough about to publish it. Its UUID and address, where known; `hung`
+    says that a call for it has not returned.
+    """
 
     index: int
     reason: str
     uuid: str | None = None
     pci_address: str | None = None
+    hung: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import ctypes
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pynvml
 
@@ -55,6 +55,9 @@ class NvmlLibrary(Nvml):
 
     def shutdown(self) -> None:
         self._gate.close()
+
+    def identity(self, device: DeviceHandle) -> object:
+        return ctypes.cast(cast(Any, device), ctypes.c_void_p).value
 
     def driver_version(self) -> str:
         return str(self._call(pynvml.nvmlSystemGetDriverVersion))

@@ -281,6 +281,10 @@ class Nvml(abc.ABC):
         when this raises.
         """
 
+    def identity(self, device: DeviceHandle) -> object:
+        """What two handles of one GPU have in common; asks nothing of NVML."""
+        return device
+
     # The system
 
     @abc.abstractmethod

@@ -11,6 +11,7 @@ import click
 
 from ..command import InputError
 from .nvml import Nvml
+from .session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +30,10 @@ class Hardware:
     dev_root: Path
     proc_root: Path
     sys_root: Path
+
+    def session(self) -> Session:
+        """A session with NVML. A process is to have one at a time."""
+        return Session(self.nvml, self.sys_root, dev_root=self.dev_root, driver_root=self.driver_root)
 
 
 def hardware_options(command: F) -> F:

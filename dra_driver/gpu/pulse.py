@@ -2,8 +2,10 @@
 """A look at the hardware that costs little: just enough to tell whether everything must be read anew."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from .inventory import Threads
 from .nvml import DeviceHandle, MigMode, Nvml, NvmlError, Placement, Return
 from .pci import PciBus
 from .profiles import supported_profiles
@@ -36,24 +38,47 @@ class Pulse:
 
 
 class PulseTaker:
-    """Takes pulses through an initialized gateway. What cannot change before the next initialization is asked once."""
+    """Takes pulses of an initialized NVML. What cannot change before the next initialization is asked once."""
 
-    def __init__(self, nvml: Nvml) -> None:
+    def __init__(self, nvml: Nvml, threads: Threads) -> None:
         self._nvml = nvml
+        self._threads = threads
         self._bus = PciBus()
+        self._before: dict[int, GpuPulse] = {}
         self._handles: dict[int, DeviceHandle] = {}
         self._profiles: dict[int, tuple[int, ...]] = {}
 
     def take(self, generation: int, sys_root: Path) -> Pulse:
         """How it is now. Raises NvmlError when the driver as a whole fails."""
+        count = self._threads.library(self._count)
+        answers = self._threads.gpus({index: partial(self._gpu, index) for index in range(count)})
+        self._before = {index: self._found(index, answer) for index, answer in answers.items()}
+        return Pulse(generation, tuple(self._before.values()), self._bus.bound_gpus(sys_root))
+
+    def handle(self, index: int) -> DeviceHandle:
+        """A GPU's handle. Raises NvmlError."""
+        if index not in self._handles:
+            self._handles[index] = self._nvml.device_by_index(index)
+        return self._handles[index]
+
+    def index(self, device: DeviceHandle) -> int | None:
+        """The index of the GPU with this handle, if it was asked for."""
+        wanted = self._nvml.identity(device)
+        return next((index for index, one in self._handles.items() if self._nvml.identity(one) == wanted), None)
+
+    def _count(self) -> int:
         self._nvml.driver_version()
-        gpus = tuple(self._gpu(index) for index in range(self._nvml.device_count()))
-        return Pulse(generation, gpus, self._bus.bound_gpus(sys_root))
+        return self._nvml.device_count()
+
+    def _found(self, index: int, answer: GpuPulse | NvmlError | None) -> GpuPulse:
+        if isinstance(answer, NvmlError):
+            return GpuPulse(index, problem=answer.code)
+        return answer or self._before.get(index) or GpuPulse(index, problem=Return.NOT_READY)
 
     def _gpu(self, index: int) -> GpuPulse:
         nvml, pulse = self._nvml, GpuPulse(index)
         try:
-            handle = self._handle(index)
+            handle = self.handle(index)
             pulse = replace(pulse, uuid=nvml.uuid(handle))
             mode = self._mig_mode(handle)
             pulse = replace(pulse, mig_mode=mode)
@@ -63,11 +88,6 @@ class PulseTaker:
             return replace(pulse, computes=tuple(nvml.mig_instance_ids(mig) for mig in nvml.mig_devices(handle)))
         except NvmlError as error:
             return replace(pulse, problem=error.code)
-
-    def _handle(self, index: int) -> DeviceHandle:
-        if index not in self._handles:
-            self._handles[index] = self._nvml.device_by_index(index)
-        return self._handles[index]
 
     def _mig_mode(self, handle: DeviceHandle) -> MigMode | None:
         try:

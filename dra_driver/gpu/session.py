@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVML over the life of a process that outlives drivers and GPUs.
+"""NVML over the life of a process that outlives drivers and GPUs, and calls that do not return.
 
 NVML enumerates the GPUs when it is initialized, and never again: one that is plugged in, or given back by a virtual
 machine, is not seen before the next initialization, and one that is taken away stays in the list as lost. A driver
@@ -8,28 +8,34 @@ when sysfs or an error says that it has become out of date. Each initialization 
 the generation; handles and event sets are void with the gateway that they came from.
 
 A process should have one session: the library of an upgraded driver is loaded only when no gateway of the process is
-left (see `loading`).
+left (see `loading`). Its calls run on the threads of `calls`, so nothing here waits for a call that hangs.
 """
 
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from .facts import Failure, Inventory
+from .calls import LIBRARY, Calls, Job, Limits
+from .facts import Failure, Gpu, Inventory
 from .inventory import read_inventory
-from .nvml import NO_DRIVER, Nvml, NvmlError, Return
+from .nvml import NO_DRIVER, DeviceHandle, Nvml, NvmlError, Return
 from .pci import KernelDriver, read_driver
 from .pulse import Pulse, PulseTaker
 
-__all__ = ["Pulse", "Session"]
+__all__ = ["GpuQuestion", "Pulse", "Session"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+GpuQuestion = Callable[[Nvml, DeviceHandle], T]
+"""What is asked of one GPU, on its thread."""
 
 _PATIENCE = 5.0
 _OUT_OF_DATE = NO_DRIVER | {Return.LIB_RM_VERSION_MISMATCH, Return.UNKNOWN}
@@ -38,17 +44,71 @@ _OUT_OF_DATE = NO_DRIVER | {Return.LIB_RM_VERSION_MISMATCH, Return.UNKNOWN}
 
 @dataclass(slots=True)
 class _Initialization:
-    """A gateway that is initialized. `users` are in the midst of something, `stale` says that it is out of date, and
-    `lost` which GPUs were lost when a pulse was first taken.
+    """A gateway that is initialized. `users` are in the midst of something, `stale` says that it is out of date,
+    `lost` which GPUs were lost when a pulse was first taken, and `gpus` how they were when they were last read.
     """
 
     nvml: Nvml
     driver: KernelDriver
     generation: int
+    threads: "_Threads"
     taker: PulseTaker
     users: int = 0
     stale: bool = False
     lost: frozenset[int] | None = None
+    gpus: dict[int, Gpu] = field(default_factory=dict)
+
+
+class _Threads:
+    """The threads of one initialization's GPUs. A thread goes by the GPU's UUID as soon as that is known.
+
+    What runs there is `inside` of the initialization; whoever waits for it is not, or nobody could end it meanwhile.
+    """
+
+    def __init__(self, calls: Calls, limits: Limits, inside: Callable[[], AbstractContextManager[Nvml]]) -> None:
+        self._calls = calls
+        self._seconds = limits.look
+        self._inside = inside
+        self._keys: dict[int, str] = {}
+
+    def library(self, ask: Callable[[], T]) -> T:
+        """See inventory.Threads."""
+        return self._calls.run(LIBRARY, lambda _beat: self._ask(ask), self._seconds)
+
+    def gpus(self, asks: Mapping[int, Callable[[], T]]) -> dict[int, T | NvmlError | None]:
+        """See inventory.Threads."""
+        keys = {index: self._key(index) for index in asks}
+        work = {keys[index]: partial(self._ask, ask) for index, ask in asks.items()}
+        answers = self._calls.gather(work, self._seconds)
+        for answer in answers.values():
+            if isinstance(answer, NvmlError) and answer.code is Return.UNINITIALIZED:  # no GPU's fault
+                raise answer
+        return {index: answers[key] for index, key in keys.items()}
+
+    def _ask(self, ask: Callable[[], T]) -> T:
+        with self._inside():
+            return ask()
+
+    def name(self, index: int, uuid: str) -> None:
+        """A GPU turned out to be this one."""
+        if self._keys.get(index) != uuid:
+            self._calls.rename(self._key(index), uuid)
+            self._keys[index] = uuid
+
+    def uuid(self, index: int) -> str | None:
+        """The GPU that is known to have this index."""
+        return self._keys.get(index)
+
+    def index(self, uuid: str) -> int | None:
+        """The index that this GPU is known to have."""
+        return next((index for index, known in self._keys.copy().items() if known == uuid), None)
+
+    def keep(self, count: int) -> None:
+        """These many GPUs are there."""
+        self._calls.keep(map(self._key, range(count)))
+
+    def _key(self, index: int) -> str:
+        return self._keys.get(index, f"GPU {index}")
 
 
 class Session:
@@ -58,6 +118,8 @@ class Session:
     `make_nvml` makes a gateway, not initialized; for the roots see `read_inventory`. An initialization that is out of
     date lets nobody in any more and ends when those inside have left. A call may hang for ever, so they are given
     `patience` (seconds), and its shutdown as long again; then the next one begins all the same.
+
+    A call that hangs is given up with HungError, an NvmlError: that of one GPU costs this GPU only.
     """
 
     def __init__(
@@ -68,15 +130,17 @@ class Session:
         dev_root: Path | None = None,
         driver_root: Path | None = None,
         patience: float = _PATIENCE,
+        limits: Limits | None = None,
     ) -> None:
         self._make_nvml = make_nvml
         self._sys_root = sys_root
         self._dev_root = dev_root
         self._driver_root = driver_root
         self._patience = patience
+        self._limits = limits or Limits()
+        self.calls = Calls()
         self._state = threading.Condition()  # never held during a call to NVML
         self._current: _Initialization | None = None
-        self._renewing = False
         self._generation = 0
         self._uuids: dict[str, str] = {}
 
@@ -101,8 +165,61 @@ class Session:
         """The gateway, which stays as long as anybody is inside. To be left soon, and not to be nested: another
         initialization waits for it. With `generation` it is the gateway of that one or none: then NvmlError, at once.
         """
-        with self._using(generation) as current:
+        current = self._enter() if generation is None else self._enter_only(generation)
+        try:
             yield current.nvml
+        finally:
+            with self._state:
+                current.users -= 1
+                self._state.notify_all()
+
+    def close(self) -> None:
+        """End the initialization and the threads, as far as nothing hangs there."""
+        current = self._current
+        if current is not None:
+            self._end(current)
+        self.calls.end()
+
+    def reach(self) -> int:
+        """Initialize NVML if it is not; the generation."""
+        return self._reach().generation
+
+    def ask(self, key: str, generation: int, ask: Callable[[Nvml], T], idle: float = 0.0) -> T:
+        """The answer to a question that is asked on the thread `key`, LIBRARY or EVENTS. It may wait for `idle` seconds
+        for something to happen, which do not count.
+        """
+        return self.calls.wait(self.begin(key, generation, ask, idle))
+
+    def begin(self, key: str, generation: int, ask: Callable[[Nvml], T], idle: float = 0.0) -> Job[T]:
+        """The same for whoever does not wait for the answer."""
+        return self.calls.start(key, lambda _beat: self._ask(generation, ask), self._limits.look + idle)
+
+    def gpus(self, asks: Mapping[str, GpuQuestion[T]], generation: int) -> dict[str, T | NvmlError | None]:
+        """The answers of several GPUs, by UUID; None for one that is busy with something else."""
+
+        def question(uuid: str) -> Callable[[], T]:
+            return lambda: self._ask(generation, lambda nvml: asks[uuid](nvml, self.device(nvml, uuid)))
+
+        return self.calls.gather({uuid: question(uuid) for uuid in asks}, self._limits.look)
+
+    def device(self, nvml: Nvml, uuid: str) -> DeviceHandle:
+        """A GPU's handle, for whoever uses this gateway. Raises NvmlError.
+
+        By a UUID NVML looks for a GPU among all, also those that hang, so one whose index is known is not looked for.
+        """
+        current = self._current
+        index = current.threads.index(uuid) if current is not None and current.nvml is nvml else None
+        return nvml.device_by_uuid(uuid) if current is None or index is None else current.taker.handle(index)
+
+    def uuid(self, nvml: Nvml, device: DeviceHandle) -> str:
+        """The UUID of the GPU with this handle, for whoever uses this gateway. Raises NvmlError."""
+        current = self._current
+        if current is not None and current.nvml is nvml:
+            index = current.taker.index(device)
+            known = None if index is None else current.threads.uuid(index)
+            if known is not None:
+                return known
+        return nvml.uuid(device)
 
     def pulse(self) -> Pulse:
         """A look that costs little, to be compared with the last one."""
@@ -112,17 +229,28 @@ class Session:
 
     def inventory(self) -> Inventory:
         """Everything there is. A GPU that fails has the UUID that it had when it was last read at that address."""
-        inventory = self._read(
-            lambda current: read_inventory(
-                current.nvml, self._sys_root, dev_root=self._dev_root, driver_root=self._driver_root
-            )
-        )
+        inventory = self._read(self._inventory)
         with self._state:
             seen = {gpu.pci_address: gpu.uuid for gpu in inventory.gpus if gpu.pci_address is not None}
             there = {gpu.address for gpu in inventory.pci_gpus}
             self._uuids = {at: uuid for at, uuid in (self._uuids | seen).items() if at in there}
             failures = (self._named(failure) for failure in inventory.failures)
             return replace(inventory, failures=tuple(failures))
+
+    def _inventory(self, current: _Initialization) -> Inventory:
+        inventory = read_inventory(
+            current.nvml,
+            self._sys_root,
+            dev_root=self._dev_root,
+            driver_root=self._driver_root,
+            threads=current.threads,
+            before=current.gpus,
+        )
+        current.gpus = {gpu.index: gpu for gpu in inventory.gpus}
+        for gpu in inventory.gpus:
+            current.threads.name(gpu.index, gpu.uuid)
+        current.threads.keep(len(inventory.gpus) + len(inventory.failures))
+        return inventory
 
     def _named(self, failure: Failure) -> Failure:
         if failure.uuid is not None or failure.pci_address is None:
@@ -132,6 +260,9 @@ class Session:
     def _take(self, current: _Initialization) -> tuple[Pulse, bool]:
         """A pulse, and whether GPUs are lost that were not before."""
         pulse = current.taker.take(current.generation, self._sys_root)
+        for gpu in pulse.gpus:
+            if gpu.uuid is not None:
+                current.threads.name(gpu.index, gpu.uuid)
         lost = frozenset(gpu.index for gpu in pulse.gpus if gpu.problem is Return.GPU_IS_LOST)
         if current.lost is None:
             current.lost = lost
@@ -140,28 +271,25 @@ class Session:
         return pulse, newly_lost
 
     def _read(self, read: Callable[[_Initialization], T]) -> T:
-        with self._using() as current:
+        """What `read` gives. An initialization that proves to be out of date is replaced, once."""
+        tried = False
+        while True:
+            current = self._reach()
             try:
                 return read(current)
             except NvmlError as error:
-                if error.code not in _OUT_OF_DATE:
+                replaced = current is not self._current
+                if error.code not in _OUT_OF_DATE or (tried and not replaced):
                     raise
+                tried = tried or not replaced
                 log.info("NVML is to be initialized anew: %s", error)
                 current.stale = True
-        with self._using() as current:
-            return read(current)
+
+    def _ask(self, generation: int, ask: Callable[[Nvml], T]) -> T:
+        with self.use(generation) as nvml:
+            return ask(nvml)
 
     # Who is inside
-
-    @contextlib.contextmanager
-    def _using(self, generation: int | None = None) -> Iterator[_Initialization]:
-        current = self._enter() if generation is None else self._enter_only(generation)
-        try:
-            yield current
-        finally:
-            with self._state:
-                current.users -= 1
-                self._state.notify_all()
 
     def _enter_only(self, generation: int) -> _Initialization:
         with self._state:
@@ -172,26 +300,33 @@ class Session:
             return current
 
     def _enter(self) -> _Initialization:
-        with self._state:
-            self._state.wait_for(lambda: not self._renewing)
+        while True:
+            current = self._reach()
+            with self._state:
+                if current is self._current and not current.stale:
+                    current.users += 1
+                    return current
+
+    def _reach(self) -> _Initialization:
+        """The initialization of now, which is begun if there is none."""
+        while True:
             current = self._current
             if current is not None and self._is_up_to_date(current):
-                current.users += 1
                 return current
-            self._renewing = True
-        try:
-            if current is not None:
-                self._end(current)
-            return self._begin()
-        finally:
-            with self._state:
-                self._renewing = False
-                self._state.notify_all()
+            self.calls.run(LIBRARY, lambda _beat: self._renew(), self._limits.initialize)
 
     def _is_up_to_date(self, current: _Initialization) -> bool:
         return not current.stale and current.driver == read_driver(self._sys_root)
 
-    # One initialization after another, on the thread that found the last one out of date
+    # One initialization after another, on the library's thread
+
+    def _renew(self) -> None:
+        current = self._current
+        if current is not None:
+            if self._is_up_to_date(current):
+                return
+            self._end(current)
+        self._begin()
 
     def _end(self, current: _Initialization) -> None:
         with self._state:
@@ -201,13 +336,13 @@ class Session:
         thread.start()
         thread.join(self._patience)
 
-    def _begin(self) -> _Initialization:
+    def _begin(self) -> None:
         driver = read_driver(self._sys_root)
         nvml = self._make_nvml()
         nvml.initialize()
         self._generation += 1
-        self._current = _Initialization(nvml, driver, self._generation, PulseTaker(nvml), users=1)
-        return self._current
+        threads = _Threads(self.calls, self._limits, partial(self.use, self._generation))
+        self._current = _Initialization(nvml, driver, self._generation, threads, PulseTaker(nvml, threads))
 
 
 def _shut_down(nvml: Nvml) -> None:

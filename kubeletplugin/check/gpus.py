@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The GPUs as NVML shows them, their device nodes, and whether they can be split."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dra_driver.cdi import DriverRoot, character_majors, find_node
-from dra_driver.gpu.inventory import Gpu, Inventory, read_inventory
+from dra_driver.gpu.inventory import Gpu, Inventory
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.options import Hardware
 
@@ -49,14 +50,10 @@ class GpuFacts:
 
 
 def read_gpus(hardware: Hardware, root: DriverRoot) -> GpuFacts:
-    """Ask NVML from initialization to shutdown, and look for the nodes of what it names below `root`."""
-    nvml = hardware.nvml()
+    """Ask NVML, and look for the nodes of what it names below `root`. A call that hangs counts as one that failed."""
     try:
-        nvml.initialize()
-        try:
-            inventory = read_inventory(nvml, hardware.sys_root)
-        finally:
-            nvml.shutdown()
+        with contextlib.closing(hardware.session()) as session:
+            inventory = session.inventory()
     except NvmlError as error:
         return GpuFacts(None, error)
     majors = character_majors(root.proc)

@@ -3,7 +3,7 @@
 
 The steps of a claim are recorded together before the first of them touches the node, and what they led to after the
 last one. Everything is done under the locks of the claim's GPUs, so that two claims never change the same GPU, or look
-whether they can have it, at the same time; the steps themselves run on the GPUs' own threads (see workers).
+whether they can have it, at the same time; the steps themselves run on the GPUs' own threads (see gpu.calls).
 """
 
 import itertools
@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from dra_driver.gpu.calls import STEP_SECONDS, Beat, Calls
+
 from ..containers.specs import ClaimSpecs
 from ..hardware.gpus import Gpus
 from ..hardware.marks import Marks
 from ..hardware.targets import MigInstanceIds
-from ..hardware.workers import Beat, Workers
 from ..plans.plan import Plan
 from ..records.format import MARKED_SINCE
 from ..records.ledger import Ledger
@@ -67,7 +68,8 @@ class Actions:
     specs: ClaimSpecs
     marks: Marks
     gpu_locks: KeyedLocks
-    workers: Workers
+    calls: Calls
+    step_seconds: float = STEP_SECONDS
     busy_seconds: float = BUSY_SECONDS
     on_step: StepHook = unheard
 
@@ -79,7 +81,7 @@ class Actions:
         keys = tuple(gpu_uuids)
 
         def nothing_hangs() -> None:
-            self.workers.check(keys)
+            self.calls.check(keys)
             check()
 
         nothing_hangs()
@@ -167,7 +169,7 @@ class Actions:
             with gpus.in_use():
                 return work(Tools(gpus.mig, self.marks, self.busy_seconds, going_on))
 
-        return self.workers.run(gpu_uuid, run, lambda: held.hand_over(gpu_uuid))
+        return self.calls.run(gpu_uuid, run, self.step_seconds, lambda: held.hand_over(gpu_uuid))
 
     def _do(self, record: Record, steps: Sequence[Step], tools: Tools) -> dict[str, MigInstanceIds]:
         instances: dict[str, MigInstanceIds] = {}

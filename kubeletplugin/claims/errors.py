@@ -6,7 +6,6 @@ from dra_driver.gpu.nvml import NvmlError
 
 from ..hardware.gpus import NoDriverError
 from ..hardware.targets import PrepareError
-from ..hardware.workers import HungError
 from ..records.store import RecordError
 
 
@@ -14,4 +13,4 @@ class StoppedError(Exception):
     """A call was broken off between two steps; the text says why. What was done stays recorded."""
 
 
-EXPECTED_ERRORS = (PrepareError, RecordError, NoDriverError, HungError, StoppedError, ApiError, NvmlError, OSError)
+EXPECTED_ERRORS = (PrepareError, RecordError, NoDriverError, StoppedError, ApiError, NvmlError, OSError)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from dra_driver.gpu.calls import STEP_SECONDS, HungError
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import NvmlError, Return
 
@@ -22,7 +23,6 @@ from ..containers.specs import ClaimSpecs
 from ..hardware.gpus import GpuAccess, Gpus, NoDriverError
 from ..hardware.marks import Marks
 from ..hardware.targets import ClaimRef
-from ..hardware.workers import STEP_SECONDS, HungError, Workers
 from ..plans.plan import Plan
 from ..plans.planning import FetchClaim, Planner, never
 from ..records.ledger import Ledger
@@ -83,7 +83,7 @@ class Lifecycle:
         folder = records.folder.parent
         files = FileRanges(folder / "locks")
         marks = Marks(folder)
-        workers = Workers(settings.step, on_return=lambda _: access.wake())
+        access.calls.listen(lambda _key: access.wake())
         self._boot_id = boot_id
         self._records = records
         self._specs = specs
@@ -91,8 +91,10 @@ class Lifecycle:
         self._settings = settings
         self._ledger = Ledger(records, lambda claim, text: on_event(claim, "RecordDamaged", text))
         self._claims = KeyedLocks(files, "claim ")
-        self._actions = Actions(self._ledger, specs, marks, KeyedLocks(files, "gpu "), workers, settings.busy, on_step)
-        self._planner = Planner(pool, fetch, workers, may_switch)
+        self._actions = Actions(
+            self._ledger, specs, marks, KeyedLocks(files, "gpu "), access.calls, settings.step, settings.busy, on_step
+        )
+        self._planner = Planner(pool, fetch, may_switch)
         self._recovery = Recovery(self._actions, self._claims, self._planner, boot_id, on_event)
         self._leftovers = Leftovers(
             self._actions, self._claims, self._planner, self.unprepare, settings.grace, on_event

@@ -160,7 +160,7 @@ def _undo(node: Node, found: Found) -> list[str]:
     if not (found.claims or found.made):
         return []
     there = threading.Event()
-    access = GpuAccess(node.session(), lambda _: there.set())
+    access = GpuAccess(node.hardware.session(), lambda _: there.set())
     lifecycle = Lifecycle(
         pool="",
         boot_id=boot_id(),

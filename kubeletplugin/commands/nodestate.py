@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the driver has on a node, read without changing anything, whether the plugin runs or not.
 
-The records say what was prepared and by which steps; NVML is asked, for a few seconds at most, whether that is still
-so. Everything here is a value, which `status` prints.
+The records say what was prepared and by which steps; NVML is asked, for a limited time, whether that is still so.
+Everything here is a value, which `status` prints.
 """
 
 import logging
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
+from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import NvmlError, Placement
 from dra_driver.resource.meta import empty
@@ -27,12 +28,8 @@ from ..steps import Tools
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 MEMORY_SLICES: Final = 8
 """Of a GPU that nothing more is known of: what all but the smallest boards have."""
-
-_NVML_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,7 @@ class GpuState:
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """Everything. `unreadable` are records that cannot be read, by file name, with the reason; `driver` is its version,
-    or why it is not known.
+    or why it is not known; `hangs` are the calls to it that have not returned, in words.
     """
 
     running: tuple[Path, ...]
@@ -78,18 +75,18 @@ class NodeState:
     unreadable: Mapping[str, str] = field(default_factory=empty)
     driver: str = ""
     driver_answers: bool = False
+    hangs: tuple[str, ...] = ()
 
 
 def read_node(node: Node, boot_id: str) -> NodeState:
     """The node as it is now. Raises OSError when the driver's folder cannot be read."""
     records, unreadable = read_records(node.records)
-    gpus, driver = _ask_nvml(node, lambda gpus: _hardware(gpus, node.folder, records))
-    found, done = gpus if gpus is not None else ((), {})
+    hardware = _ask_nvml(node, records)
     claims = tuple(
         ClaimState(
             record,
             tuple(
-                StepState(str(step), step.gpu_uuid, done.get((record.plan.claim.uid, index)))
+                StepState(str(step), step.gpu_uuid, hardware.done.get((record.plan.claim.uid, index)))
                 for index, step in enumerate(record.plan.steps)
             ),
             record.boot_id == boot_id,
@@ -97,40 +94,39 @@ def read_node(node: Node, boot_id: str) -> NodeState:
         for record in records
     )
     running = tuple(path for path in sockets_of_all(node.folder, node.registry) if is_served(path))
-    return NodeState(running, claims, tuple(_gpus(records, found)), unreadable, driver, gpus is not None)
+    gpus = tuple(_gpus(records, hardware.gpus))
+    return NodeState(running, claims, gpus, unreadable, hardware.driver, hardware.answers, hardware.hangs)
 
 
-_Hardware = tuple[tuple[Gpu, ...], dict[tuple[str, int], bool]]
-"""The GPUs, and by claim UID and step number what is done."""
+@dataclass(frozen=True, slots=True)
+class _Hardware:
+    """What NVML says: the GPUs, and by claim UID and step number what is done; or why it says nothing."""
+
+    driver: str
+    answers: bool = False
+    gpus: tuple[Gpu, ...] = ()
+    done: Mapping[tuple[str, int], bool] = field(default_factory=dict)
+    hangs: tuple[str, ...] = ()
 
 
-def _hardware(gpus: Gpus, folder: Path, records: Iterable[Record]) -> _Hardware:
-    tools = Tools(gpus.mig, Marks(folder))
+def _ask_nvml(node: Node, records: Iterable[Record]) -> _Hardware:
+    session = node.hardware.session()
+    try:
+        gpus = Gpus(session)
+    except (NvmlError, OSError) as error:
+        return _Hardware(str(error), hangs=tuple(map(str, session.calls.hangs())))
+    tools = Tools(gpus.mig, Marks(node.folder))
     done: dict[tuple[str, int], bool] = {}
     for record in records:
         for index, step in enumerate(record.plan.steps):
-            try:
-                done[record.plan.claim.uid, index] = step.is_done(tools)
-            except NvmlError as error:
-                log.debug("step %s cannot be seen: %s", step, error)
-    return gpus.inventory.gpus, done
-
-
-def _ask_nvml(node: Node, ask: Callable[[Gpus], T]) -> tuple[T | None, str]:
-    """What `ask` finds, and the driver's version; None and the reason when NVML fails or takes too long."""
-    answers: list[tuple[T | None, str]] = []
-
-    def run() -> None:
-        try:
-            gpus = Gpus(node.session())
-            answers.append((ask(gpus), gpus.inventory.driver_version))
-        except (NvmlError, OSError) as error:
-            answers.append((None, str(error)))
-
-    thread = threading.Thread(target=run, name="nvml", daemon=True)  # a driver in trouble may never answer
-    thread.start()
-    thread.join(_NVML_SECONDS)
-    return answers[0] if answers else (None, f"NVML does not answer within {_NVML_SECONDS:g} s")
+            answers = session.calls.gather({step.gpu_uuid: partial(step.is_done, tools)}, Limits().look)
+            answer = answers[step.gpu_uuid]
+            if isinstance(answer, bool):
+                done[record.plan.claim.uid, index] = answer
+            else:
+                log.debug("step %s cannot be seen: %s", step, answer)
+    hangs = tuple(map(str, session.calls.hangs()))
+    return _Hardware(gpus.inventory.driver_version, True, gpus.inventory.gpus, done, hangs)
 
 
 def _gpus(records: Iterable[Record], found: Iterable[Gpu]) -> Iterable[GpuState]:

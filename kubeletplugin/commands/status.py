@@ -50,7 +50,11 @@ def document(state: NodeState) -> dict[str, Any]:
     """Everything, for programs."""
     return {
         "running": [str(path) for path in state.running],
-        "driver": {"answers": state.driver_answers, "version" if state.driver_answers else "problem": state.driver},
+        "driver": {
+            "answers": state.driver_answers,
+            "version" if state.driver_answers else "problem": state.driver,
+            "hangs": list(state.hangs),
+        },
         "claims": [_claim(claim) for claim in state.claims],
         "gpus": [_gpu(gpu) for gpu in state.gpus],
         "unreadable": dict(state.unreadable),
@@ -103,6 +107,8 @@ def show(state: NodeState, console: Console) -> None:
     running = ", ".join(path.name for path in state.running) or "no"
     console.print(f"plugin running: {running}")
     console.print(f"driver: {state.driver}")
+    for hang in state.hangs:
+        console.print(f"hangs: {hang}")
     console.print()
     console.print(_claims_table(state, letters) if state.claims else "no claims")
     if state.gpus:

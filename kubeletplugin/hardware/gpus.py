@@ -39,7 +39,7 @@ class Gpus:
         self._session = session
         with session.use() as nvml:
             self._generation = session.generation
-            self.mig = MigInstances(nvml)
+            self.mig = MigInstances(nvml, lambda uuid: session.device(nvml, uuid))
         self.refresh()
 
     @property
@@ -65,9 +65,9 @@ class Gpus:
         return self._devices.get(device)
 
     def refresh(self) -> None:
-        """Look at the hardware anew. For one thread at a time; raises NvmlError."""
-        self._inventory = self._session.inventory()
-        self._devices = device_targets(self._inventory)
+        """Look at the hardware anew. Raises NvmlError."""
+        inventory = self._session.inventory()
+        self._inventory, self._devices = inventory, device_targets(inventory)
 
 
 class GpuAccess:
@@ -77,6 +77,7 @@ class GpuAccess:
     """
 
     def __init__(self, session: Session, on_ready: Callable[[Gpus], None]) -> None:
+        self.calls = session.calls
         self._session = session
         self._on_ready = on_ready
         self._attendants: list[Callable[[Gpus], float]] = []

@@ -35,11 +35,13 @@ class NotMadeError(PrepareError):
 
 
 class MigInstances:
-    """MIG changes through one NVML gateway. One GPU must be changed by one thread at a time."""
+    """MIG changes through one NVML gateway, where `find` gives the handle of a GPU with this UUID. One GPU must be
+    changed by one thread at a time.
+    """
 
-    def __init__(self, nvml: Nvml) -> None:
+    def __init__(self, nvml: Nvml, find: Callable[[str], DeviceHandle] | None = None) -> None:
         self._nvml = nvml
-        self._gpus: dict[str, DeviceHandle] = {}
+        self._find = find or nvml.device_by_uuid
         self._compute_profiles: dict[tuple[str, int], int] = {}
 
     # Instances
@@ -55,7 +57,7 @@ class MigInstances:
     def gpu_instance(self, slot: MigSlot) -> GpuInstanceHandle | None:
         """The GPU instance at the slot's placement, None when there is none."""
         try:
-            handles = self._nvml.gpu_instances(self._gpu(slot.gpu_uuid), slot.profile_id)
+            handles = self._nvml.gpu_instances(self._find(slot.gpu_uuid), slot.profile_id)
         except NvmlError as error:
             if error.code in (Return.NOT_SUPPORTED, Return.NOT_FOUND):  # MIG mode is off, or the GPU is gone
                 return None
@@ -98,7 +100,7 @@ class MigInstances:
 
     def all_on(self, gpu: DeviceHandle | str) -> list[GpuInstance]:
         """Every GPU instance of a GPU (its handle or UUID), whoever made it."""
-        device = self._gpu(gpu) if isinstance(gpu, str) else gpu
+        device = self._find(gpu) if isinstance(gpu, str) else gpu
         instances = []
         for constant in PROFILE_CONSTANTS:
             try:
@@ -114,7 +116,7 @@ class MigInstances:
     def mode(self, gpu_uuid: str) -> MigMode | None:
         """The GPU's modes; None for one that cannot be split."""
         try:
-            return self._nvml.mig_mode(self._gpu(gpu_uuid))
+            return self._nvml.mig_mode(self._find(gpu_uuid))
         except NvmlError as error:
             if error.code is Return.NOT_SUPPORTED:
                 return None
@@ -124,7 +126,7 @@ class MigInstances:
         """Switch the mode. When that does not take effect at once, what was pending before is pending again, and
         PrepareError says why.
         """
-        gpu = self._gpu(gpu_uuid)
+        gpu = self._find(gpu_uuid)
         before = self._nvml.mig_mode(gpu)
         try:
             obstacle = self._nvml.set_mig_mode(gpu, enabled)
@@ -154,14 +156,8 @@ class MigInstances:
 
     # Parts
 
-    def _gpu(self, uuid: str) -> DeviceHandle:
-        # Looking a GPU up by UUID walks all of them, which takes seconds while instances are being made.
-        if uuid not in self._gpus:
-            self._gpus[uuid] = self._nvml.device_by_uuid(uuid)
-        return self._gpus[uuid]
-
     def _create_gpu_instance(self, slot: MigSlot) -> GpuInstanceHandle:
-        gpu = self._gpu(slot.gpu_uuid)
+        gpu = self._find(slot.gpu_uuid)
         try:
             return self._nvml.create_gpu_instance(gpu, slot.profile_id, slot.placement)
         except NvmlError as error:

@@ -16,12 +16,12 @@ from dra_driver import DRIVER_NAME
 from dra_driver.boot import boot_time
 from dra_driver.cluster import ApiClient, ApiError, newest_dialect, slices_of
 from dra_driver.gpu.devices import GpuDevices
-from dra_driver.gpu.discovery import Discovery, Published
 from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
 from dra_driver.gpu.health.meanings import UNMONITORED
 from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
+from dra_driver.gpu.view import NodeView, Published
 from dra_driver.resource import AttributeValue, Device, DeviceTaint, DeviceToleration, TaintEffect
 from dra_driver.resource.codec import DecodeError, decode_slice
 from dra_driver.resource.tolerations import tolerates
@@ -85,7 +85,7 @@ class HealthWatch:
         self._client = client
         sys_root = options.node.hardware.sys_root
         self._monitor = HealthMonitor(session, driver_load=lambda: read_driver(sys_root).module, booted_at=boot_time())
-        self._devices = Discovery(
+        self._devices = NodeView(
             session, marks=Marks(options.node.folder).instances, policy=policy, health=self._monitor
         )
         self.service = HealthService(NodeHealth(options.node_name, self._devices.published, self._doubt))

@@ -11,14 +11,10 @@ from dra_driver.resource import ResourceClaim
 
 from ..hardware.gpus import Gpus
 from ..hardware.targets import ClaimGoneError, ClaimRef, Found, PrepareError
-from ..hardware.workers import Workers
 from .plan import Plan, make_plan
 
 FetchClaim = Callable[[ClaimRef], ResourceClaim]
 """Reads a claim from the API server; may raise ApiError, PrepareError, or ClaimGoneError when there is none."""
-
-ALL_GPUS = "all GPUs"
-"""The key of the thread that looks at the whole node."""
 
 
 def never(_: Gpu) -> bool:
@@ -29,21 +25,18 @@ def never(_: Gpu) -> bool:
 class Planner:
     """Plans claims for the node's `pool`. `may_switch` tells the GPUs whose MIG mode may be switched for claims."""
 
-    def __init__(
-        self, pool: str, fetch: FetchClaim, workers: Workers, may_switch: Callable[[Gpu], bool] = never
-    ) -> None:
+    def __init__(self, pool: str, fetch: FetchClaim, may_switch: Callable[[Gpu], bool] = never) -> None:
         self._pool = pool
         self._fetch = fetch
-        self._workers = workers
         self._wanted_switchable = may_switch
 
     def plan(self, ref: ClaimRef, gpus: Gpus) -> Plan:
-        """What the claim needs. Raises ApiError, PrepareError, HungError or NvmlError."""
+        """What the claim needs. Raises ApiError, PrepareError or NvmlError."""
         claim = self._fetch(ref)
         results = claim.allocation.results if claim.allocation is not None else ()
         names = [one.device for one in results if one.driver == DRIVER_NAME and one.pool == self._pool]
         if any(self._usable(gpus, name) is None for name in names):
-            self._workers.run(ALL_GPUS, lambda _: gpus.refresh())  # the hardware may have changed
+            gpus.refresh()  # the hardware may have changed
         return make_plan(ref, claim, self._pool, lambda name: self._usable(gpus, name), self._may_switch)
 
     def is_gone(self, ref: ClaimRef) -> bool | None:

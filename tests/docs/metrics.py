@@ -64,6 +64,7 @@ def of_kubeletplugin() -> Iterator[Sequence[str]]:
     registry = _Collected()
     metrics = PluginMetrics(registry, "")
     metrics.prepared_devices(tuple)
+    metrics.hanging_calls(float)
     for name, text in _gauges(ROOT / "kubeletplugin/serve.py"):
         metrics.gauge(name, text, float)
     yield from _rows(registry)
@@ -72,7 +73,7 @@ def of_kubeletplugin() -> Iterator[Sequence[str]]:
 def of_controller() -> Iterator[Sequence[str]]:
     """The table of dra-controller."""
     registry = _Collected()
-    PublisherMetrics(registry, "")
+    PublisherMetrics(registry, "", float)
     yield from _rows(registry)
 
 

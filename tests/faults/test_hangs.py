@@ -26,7 +26,7 @@ def test_a_call_hangs(tmp_path: Path, verb: str, name: str) -> None:
         claim.ready_for(verb)
         answers = threading.Event()
         error = claim.strike(verb, index, lambda _, answers=answers: answers.wait(60))  # type: ignore[misc]
-        assert "has not returned for 0.15 s" in error, index
+        assert "has not returned within 0.15 s" in error, index
         answers.set()
         claim.bring(OPPOSITE[verb] if turn % 2 else verb, (index, error))
     print(f"{len(points)} points")

@@ -10,6 +10,7 @@ from typing import Any
 
 from dra_driver.cdi import DriverRoot
 from dra_driver.cluster import UnreachableError
+from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.inventory import Gpu, read_inventory
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.profiles import whole_compute_profile
@@ -100,7 +101,9 @@ class Plugin:
         self.ready = threading.Event()
         self.events: list[tuple[str, str, str]] = []
         self.steps: list[str] = []
-        self.access = GpuAccess(Session(lambda: gateway(self.node.nvml()), self.sys_root), self._on_ready)
+        limits = Limits(look=min(10.0, max(1.0, settings.step)))
+        session = Session(lambda: gateway(self.node.nvml()), self.sys_root, limits=limits)
+        self.access = GpuAccess(session, self._on_ready)
         self.lifecycle = Lifecycle(
             pool="node-a",
             boot_id=boot_id,

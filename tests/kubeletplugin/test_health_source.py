@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.devices import describe
-from dra_driver.gpu.discovery import Discovery, Looks
 from dra_driver.gpu.health import HealthMonitor, Timing
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
@@ -18,6 +17,7 @@ from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import PolicyFile
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.view import Looks, NodeView
 from kubeletplugin.hardware.marks import Marks
 from kubeletplugin.kubelet.health import DeviceHealth, HealthStatus
 from kubeletplugin.kubelet.healthsource import NodeHealth
@@ -34,7 +34,7 @@ class Node:
 
     plugin: Plugin
     policy: Path
-    devices: Discovery
+    devices: NodeView
     health: NodeHealth
     changes: list[None] = field(default_factory=list)
 
@@ -71,7 +71,7 @@ def looked_at(folder: Path, policy: str = "", looks: Looks | None = None) -> Ite
     marks = Marks(folder).instances
     looks = looks or Looks(poll=0.02, everything=3600, patience=0.1)
     policy_file = PolicyFile(file, "node-a")
-    devices = Discovery(session, marks=marks, policy=policy_file.current, health=monitor, looks=looks)
+    devices = NodeView(session, marks=marks, policy=policy_file.current, health=monitor, looks=looks)
     node = Node(plugin, file, devices, NodeHealth("node-a", devices.published, lambda: devices.problem))
     devices.on_change = lambda: node.changes.append(None)
     devices.start()
@@ -96,7 +96,7 @@ def test_a_gpu_that_the_policy_leaves_alone_is_unhealthy_no_more(node: Node) -> 
     before = len(node.changes)
     node.set_policy("gpus: [{match: {indexes: [1]}, health: false}]")
     node.wait_told("gpu-1", HealthStatus.HEALTHY)
-    assert len(node.changes) > before, "kubelet is told at once"
+    wait_for(lambda: len(node.changes) > before, "kubelet to be told")
     node.set_policy("")
     node.wait_told("gpu-1", HealthStatus.UNHEALTHY, "recovery-action")
 
@@ -166,7 +166,7 @@ def looked_at_again(node: Node) -> Iterator[Node]:
     session = Session(node.plugin.node.nvml, node.plugin.sys_root)
     monitor = HealthMonitor(session)
     marks = Marks(node.plugin.root).instances
-    devices = Discovery(session, marks=marks, policy=PolicyFile(node.policy, "node-a").current, health=monitor)
+    devices = NodeView(session, marks=marks, policy=PolicyFile(node.policy, "node-a").current, health=monitor)
     again = Node(node.plugin, node.policy, devices, NodeHealth("node-a", devices.published, lambda: None))
     devices.start()
     try:

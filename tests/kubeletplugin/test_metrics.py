@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dra_driver.cluster import ApiClient, ApiError, UnreachableError
+from dra_driver.gpu.calls import Hang, HungError
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.metrics import new_registry
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
@@ -18,7 +19,6 @@ from kubeletplugin.claims.errors import EXPECTED_ERRORS, StoppedError
 from kubeletplugin.contact import ApiContact
 from kubeletplugin.hardware.gpus import NoDriverError
 from kubeletplugin.hardware.targets import PrepareError
-from kubeletplugin.hardware.workers import HungError
 from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type
 from kubeletplugin.records.store import RecordError
 from tests.support.apiserver import connect
@@ -179,7 +179,7 @@ class TestContact:
         (PrepareError("x"), "claim"),
         (RecordError("x"), "record"),
         (NoDriverError("x"), "no_driver"),
-        (HungError("x"), "hung"),
+        (HungError(Hang("nvmlInit", "GPU-0", 10.0, 10.0)), "hung"),
         (StoppedError("x"), "stopped"),
         (ApiError("x"), "api_server"),
         (UnreachableError("x"), "api_server"),

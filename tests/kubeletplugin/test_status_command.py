@@ -75,7 +75,7 @@ def test_who_has_what_of_each_gpu(plugin: Plugin, claims: list[Any]) -> None:
 def test_which_plugins_run(plugin: Plugin) -> None:
     found = status(plugin)
     assert found["running"] == [str(plugin.registration), str(plugin.service)]
-    assert found["driver"] == {"answers": True, "version": "570.158.01"}
+    assert found["driver"] == {"answers": True, "version": "570.158.01", "hangs": []}
 
 
 def test_for_people_it_is_a_table_and_a_picture(plugin: Plugin, claims: list[Any]) -> None:

@@ -16,7 +16,7 @@ from ...resource import CounterSet, Device, ResourceSlice, TaintEffect
 from ..devices import GPU_TYPE, MIG_TYPE, GpuDevices
 from ..inventory import Inventory
 from .findings import Finding
-from .meanings import GPU_LOST
+from .meanings import GPU_LOST, HUNG, MEANINGS
 
 
 class LostGpus:
@@ -24,6 +24,7 @@ class LostGpus:
 
     def __init__(self) -> None:
         self._known: dict[str, GpuDevices] = {}
+        self._hung: frozenset[str] = frozenset()
         self._since: dict[str, float] = {}
         self._heard: dict[str, tuple[Finding, ...]] = {}
 
@@ -46,6 +47,7 @@ class LostGpus:
         there = {gpu.uuid for gpu in inventory.gpus}
         elsewhere = {gpu.address for gpu in inventory.pci_gpus if gpu.driver not in (None, "nvidia")}
         current = {gpu.key for gpu in described}
+        self._hung = frozenset(one.uuid for one in inventory.failures if one.hung and one.uuid is not None)
         for key, gpu in list(self._known.items()):
             not_wanted = key in there or _addresses(gpu) & elsewhere
             if key in current:
@@ -57,6 +59,11 @@ class LostGpus:
         return lost, tuple(one for gpu in lost for one in (*self._heard[gpu.key], self._finding(gpu.key)))
 
     @property
+    def knows_any(self) -> bool:
+        """Whether there is any GPU to miss."""
+        return bool(self._known)
+
+    @property
     def since(self) -> tuple[float, ...]:
         """Since when each missed GPU is missed."""
         return tuple(self._since.values())
@@ -66,13 +73,15 @@ class LostGpus:
         self._since.pop(key, None)
 
     def _finding(self, key: str) -> Finding:
+        text = f"GPU {key} does not answer any more: it fell off the bus, was removed, or its driver is gone"
+        hung = key in self._hung
         return Finding(
             gpu_uuid=key,
             key=GPU_LOST,
-            value="",
+            value=HUNG if hung else "",
             effect=TaintEffect.NO_SCHEDULE,
             since=self._since[key],
-            message=f"GPU {key} does not answer any more: it fell off the bus, was removed, or its driver is gone",
+            message=MEANINGS[GPU_LOST, HUNG].text if hung else text,
         )
 
 

@@ -26,6 +26,9 @@ NVLINK: Final = f"{DRIVER_NAME}/nvlink"
 FABRIC: Final = f"{DRIVER_NAME}/fabric"
 RECOVERY_ACTION: Final = f"{DRIVER_NAME}/recovery-action"
 
+HUNG: Final = "hung"
+"""The value of GPU_LOST for a GPU that a call has not returned from."""
+
 LINKS = "<up>-of-<expected>"
 """Stands in MEANINGS for the values of NVLINK."""
 _LINKS = re.compile(r"(\d{1,3})-of-(\d{1,3})")
@@ -69,6 +72,11 @@ MEANINGS: Final[dict[tuple[str, str], Meaning]] = {
         Lasts.STATE,
         "the GPU does not answer: it fell off the bus or is being reset; power the node off and on if it stays so",
         proves_reset=True,
+    ),
+    (GPU_LOST, HUNG): Meaning(
+        Gravity.FATAL,
+        Lasts.STATE,
+        "a call to the driver for this GPU does not return; see the kernel log, and reboot the node if it stays so",
     ),
     (GPU_LOST, "unavailable"): Meaning(
         Gravity.FATAL, Lasts.RESET, "the driver reported the GPU as unavailable; reset it, or reboot the node"

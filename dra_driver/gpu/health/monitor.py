@@ -1,43 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that watches the health of a node's GPUs.
+"""The threads that watch the health of a node's GPUs.
 
-It waits for events and looks at the state of every GPU in between; what it hears goes through the rules in `records`.
-The records change under a lock that no call to NVML is made under, so that a driver that hangs blocks nobody else.
+One waits for events, the other looks at the state of every GPU in between; what they hear goes through the rules in
+`records`. The records change under a lock that no call to NVML is made under, and every call has a time limit, so that
+a driver that hangs blocks nobody else.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 from ...resource import ResourceSlice
+from ..calls import LIBRARY, HungError
 from ..inventory import Inventory
-from ..nvml import NO_INSTANCE, Event, Nvml, NvmlError, Placement, Return
+from ..nvml import NO_INSTANCE, DeviceHandle, Event, Nvml, NvmlError, Placement, Return
 from ..policy import NodePolicy
+from ..session import Session
 from .findings import Finding
 from .ledger import Ledger
-from .readings import DRIVER_GONE, Reading, read_gpu
+from .readings import DRIVER_GONE, Reading, failed_reading, read_gpu
 from .rules import event_condition
 from .watching import EventWatch
 
 log = logging.getLogger(__name__)
-
-
-class LiveNvml(Protocol):
-    """Who keeps NVML initialized: `gpu.session.Session`."""
-
-    @property
-    def generation(self) -> int:
-        """Another number after NVML was initialized anew: handles and event sets of before are void."""
-
-    def use(self) -> AbstractContextManager[Nvml]:
-        """The gateway, which stays while it is used. Raises NvmlError while there is no driver."""
-
-    def pulse(self) -> object:
-        """Find out whether NVML answers, and initialize it anew when it does not. Raises NvmlError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +42,9 @@ class Timing:
     patience: float = 10.0
 
 
+_AGE_SECONDS = 1.0
+
+
 class HealthMonitor:
     """What is wrong with the GPUs of a node, from `start` to `stop`.
 
@@ -64,7 +55,7 @@ class HealthMonitor:
 
     def __init__(
         self,
-        session: LiveNvml,
+        session: Session,
         *,
         on_change: Callable[[], None] = lambda: None,
         timing: Timing | None = None,
@@ -80,33 +71,38 @@ class HealthMonitor:
         self._ledger = Ledger(booted_at)
         self._findings: tuple[Finding, ...] = ()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
-        # Of the thread only:
-        self._watch: EventWatch | None = None
-        self._generation: int | None = None
-        self._covered: frozenset[str] = frozenset()
-        self._next_look = self._looked_at = time.monotonic()
+        self._woken = threading.Event()  # something is to be looked at
+        self._rewatched = threading.Event()  # there are other events to wait for
+        self._looking = threading.Thread(target=self._look_on, name="health", daemon=True)
+        self._listening = threading.Thread(target=self._listen, name="health-events", daemon=True)
+        self._driver = _Trouble("the health of the GPUs cannot be watched", self._timing)
+        self._events = _Trouble("the events of the GPUs cannot be watched", self._timing)
         self._driver_load = driver_load
         self._load = driver_load()
         self._driver_gone = False
-        self._retry = self._timing.first_retry
-        self._failing_since: float | None = None
-        self._problem: str | None = None
+        self._next_look = self._looked_at = time.monotonic()
+        self._watch: EventWatch | None = None  # changed by the thread that looks
+        self._broken: EventWatch | None = None  # changed by the thread that listens
+        self._covered: frozenset[str] = frozenset()
         self._problems: dict[str, str] = {}
 
     # For callers on other threads
 
     def start(self) -> None:
         """Begin to watch."""
-        self._thread.start()
+        self._looking.start()
+        self._listening.start()
 
     def stop(self, *, wait: bool = True) -> None:
-        """Watch no more. With `wait`, until the thread has ended, but not for a call to NVML that hangs; a process that
-        ends anyway need not.
+        """Watch no more. With `wait`, until the threads have ended, but not for a call to NVML that hangs; a process
+        that ends anyway need not.
         """
         self._stopped.set()
-        if wait and self._thread.is_alive():
-            self._thread.join(2 * self._timing.wait)
+        self._woken.set()
+        self._rewatched.set()
+        for thread in (self._looking, self._listening):
+            if wait and thread.is_alive():
+                thread.join(2 * self._timing.wait)
 
     def findings(self) -> tuple[Finding, ...]:
         """Everything that is wrong now, GPU by GPU. Never waits."""
@@ -123,7 +119,10 @@ class HealthMonitor:
         """
         with self._lock:
             self._ledger.watch(inventory, policy, self._clock())
+            news = self._ledger.gpus().keys() != self._covered
         self._tell()
+        if news:
+            self._look_in(0.0)
 
     def restore(self, slices: Iterable[ResourceSlice]) -> None:
         """Remember what an earlier process found, from the taints it published."""
@@ -146,64 +145,74 @@ class HealthMonitor:
                 log.info("GPU %s: over: %s", finding.gpu_uuid, finding.message, extra=_details(finding))
         self.on_change()
 
-    # The thread
+    def _look_in(self, seconds: float) -> None:
+        """Look so soon, if not sooner."""
+        with self._lock:
+            self._next_look = min(self._next_look, time.monotonic() + seconds)
+        self._woken.set()
 
-    def _run(self) -> None:
+    # The thread that looks
+
+    def _look_on(self) -> None:
         while not self._stopped.is_set():
-            pause = 0.0
-            try:
-                self._turn()
-            except NvmlError as error:
-                pause = self._failed(error)
+            self._woken.clear()
+            if time.monotonic() >= self._next_look:
+                with self._lock:
+                    self._next_look = time.monotonic() + self._timing.look
+                try:
+                    self._look()
+                    self._driver.over()
+                except NvmlError as error:
+                    self._failed(error)
             with self._lock:
                 self._ledger.age(self._clock())
             self._tell()
-            self._stopped.wait(pause)
-        self._close()
+            self._woken.wait(max(0.0, min(self._next_look - time.monotonic(), _AGE_SECONDS)))
+        self._unwatch()
 
-    def _turn(self) -> None:
-        """Look if it is time to, else wait for one event: what a look finds is told before anything is waited for."""
-        if self._failing_since is not None:
-            self._session.pulse()
-        with self._session.use() as nvml:
-            watch = self._connected(nvml)
-            with self._lock:
-                gpus = self._ledger.gpus()
-            if time.monotonic() >= self._next_look or gpus.keys() != self._covered:
-                self._look(nvml, watch, gpus)
-                return
-            seconds = min(self._timing.wait, max(self._next_look - time.monotonic(), 0.0))
-            event = watch.wait(seconds) if watch.covers else None
-            if event is not None:
-                self._take(nvml, event)
-        if not watch.covers:
-            self._stopped.wait(seconds)
-        self._retry, self._failing_since, self._problem = self._timing.first_retry, None, None
+    def _look(self) -> None:
+        """Look at every GPU, each on its own thread."""
+        if self._driver.since is not None:
+            self._session.pulse()  # finds out whether NVML answers, and initializes it anew when it does not
+        watch = self._current_watch()
+        with self._lock:
+            gpus = self._ledger.gpus()
+        asks = {uuid: partial(read_gpu, instances=confined) for uuid, confined in gpus.items()}
+        answers = self._session.gpus(asks, watch.generation)
+        readings = {
+            uuid: failed_reading(answer) if isinstance(answer, NvmlError) else answer
+            for uuid, answer in answers.items()
+            if answer is not None
+        }
+        hung = {uuid for uuid, one in readings.items() if one.hung}
+        lost = {uuid for uuid, one in readings.items() if one.lost}
+        watch.cover(gpus.keys() - hung - lost, hung)
+        self._rewatched.set()
+        self._record(readings, watch)
+        self._covered = frozenset(gpus)
+        self._looked_at = time.monotonic()
 
-    def _connected(self, nvml: Nvml) -> EventWatch:
-        """The events registered through this gateway; what was of another generation is left behind."""
-        generation = self._session.generation
-        if self._watch is None or generation != self._generation:
-            self._close()
-            version, load = nvml.driver_version(), self._driver_load()
+    def _current_watch(self) -> EventWatch:
+        """The events of this initialization. Those of another one, or that failed, are left behind."""
+        generation = self._session.reach()
+        version = self._session.ask(LIBRARY, generation, lambda nvml: nvml.driver_version())  # fails when all would
+        watch = self._watch
+        if watch is None or watch.generation != generation:
+            load = self._driver_load()
             with self._lock:
                 self._ledger.driver_runs(version, self._driver_gone or load != self._load, self._clock())
             self._driver_gone, self._load = False, load
-            self._watch, self._generation = EventWatch(nvml), generation
-            self._next_look = time.monotonic()
-        return self._watch
+        elif watch is not self._broken:
+            return watch
+        self._unwatch()
+        watch = self._watch = EventWatch(self._session, generation)
+        return watch
 
-    def _look(self, nvml: Nvml, watch: EventWatch, gpus: dict[str, bool]) -> None:
-        nvml.driver_version()  # fails when all would: then it is not a fault of the GPUs
-        readings: dict[str, Reading] = {}
-        for uuid, confined in gpus.items():
-            readings[uuid] = read_gpu(nvml, uuid, instances=confined)
-        watch.cover(uuid for uuid, reading in readings.items() if not reading.lost)
-        failing = self._problem if self._patience_is_over else None
-        problems = {}
+    def _record(self, readings: dict[str, Reading], watch: EventWatch) -> None:
+        failing, problems = self._events.problem, {}
         with self._lock:
             for uuid, reading in readings.items():
-                problem = None if reading.lost else failing or reading.problem or watch.problem(uuid)
+                problem = None if reading.lost or reading.hung else failing or reading.problem or watch.problem(uuid)
                 self._ledger.looked(uuid, reading, self._clock(), watched=problem is None)
                 if problem is not None:
                     problems[uuid] = problem
@@ -211,67 +220,111 @@ class HealthMonitor:
             if problems[uuid] != self._problems.get(uuid):
                 log.warning("GPU %s cannot be watched: %s", uuid, problems[uuid])
         self._problems = problems
-        self._covered = frozenset(gpus)
-        self._looked_at = time.monotonic()
-        self._next_look = self._looked_at + self._timing.look
 
-    def _take(self, nvml: Nvml, event: Event) -> None:
-        self._next_look = min(self._next_look, time.monotonic() + self._timing.settle)
+    def _failed(self, error: NvmlError) -> None:
+        """The driver as a whole failed."""
+        self._driver_gone |= error.code in DRIVER_GONE
+        self._unwatch()
+        self._look_in(self._driver.begins(error))
+        if self._driver.problem is not None:
+            with self._lock:
+                self._ledger.unmonitored(self._clock())
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        self._watch, self._covered = None, frozenset()
+
+    # The thread that listens
+
+    def _listen(self) -> None:
+        while not self._stopped.is_set():
+            self._rewatched.clear()
+            watch = self._watch
+            if watch is None or not watch.covers:
+                self._rewatched.wait(self._timing.wait)
+                continue
+            try:
+                events = watch.wait(self._timing.wait)
+            except NvmlError as error:
+                if watch is self._watch:
+                    self._miss(watch, error)
+                continue
+            self._events.over()
+            for uuid, event in events:
+                self._take(watch.generation, uuid, event)
+            if events:
+                self._tell()
+
+    def _miss(self, watch: EventWatch, error: NvmlError) -> None:
+        """No events come."""
+        self._driver_gone |= error.code in DRIVER_GONE
+        if not isinstance(error, HungError):  # else all is well as soon as the call returns
+            self._broken = watch
+        pause = self._events.begins(error)
+        self._look_in(0.0)
+        self._stopped.wait(pause)
+
+    def _take(self, generation: int, uuid: str, event: Event) -> None:
+        self._look_in(self._timing.settle)
         condition = event_condition(event)
         if condition is None:
             return
         try:
-            uuid = nvml.uuid(event.device)
-        except NvmlError as error:
-            # The look that follows finds the GPU that cannot even tell its name.
-            log.warning("%s=%s of an unknown GPU: %s", condition.key, condition.value, error)
-            return
-        try:
-            where = _place(nvml, event)
+            where = self._place(generation, uuid, event)
         except NvmlError as error:
             log.info("GPU %s: %s=%s of an instance that is gone: %s", uuid, condition.key, condition.value, error)
             return
         with self._lock:
             self._ledger.noted(uuid, condition, self._clock(), where)
 
-    @property
-    def _patience_is_over(self) -> bool:
-        since = self._failing_since
-        return since is not None and time.monotonic() - since >= self._timing.patience
+    def _place(self, generation: int, uuid: str, event: Event) -> Placement | None:
+        """The memory slices of the GPU instance that an event is about; None for the whole GPU, also when the GPU does
+        not tell where the instance is. Raises NvmlError with NOT_FOUND when there is no such instance any more.
+        """
+        if event.gpu_instance == NO_INSTANCE:
+            return None
 
-    def _failed(self, error: NvmlError) -> float:
-        """Make up for a call that failed; gives the seconds to pause."""
-        self._driver_gone |= error.code in DRIVER_GONE
-        if self._failing_since is None:
-            self._failing_since = time.monotonic()
-        if self._problem != str(error):
-            self._problem = str(error)
-            log.warning("health cannot be watched: %s", error)
-        self._close()
-        if self._patience_is_over:
-            with self._lock:
-                self._ledger.unmonitored(self._clock())
-        pause, self._retry = self._retry, min(2 * self._retry, self._timing.look)
+        def placement(nvml: Nvml, gpu: DeviceHandle) -> Placement:
+            return nvml.gpu_instance_info(nvml.gpu_instance_by_id(gpu, event.gpu_instance)).placement
+
+        answer = self._session.gpus({uuid: placement}, generation)[uuid]
+        if isinstance(answer, NvmlError) and answer.code is Return.NOT_FOUND:
+            raise answer
+        return answer if isinstance(answer, Placement) else None
+
+
+class _Trouble:
+    """Something that fails again and again: since when, why, and how soon it is tried again."""
+
+    def __init__(self, what: str, timing: Timing) -> None:
+        self._what = what
+        self._timing = timing
+        self._pause = timing.first_retry
+        self._error: NvmlError | None = None
+        self.since: float | None = None
+
+    def begins(self, error: NvmlError) -> float:
+        """It failed. In how many seconds to try again."""
+        if self.since is None:
+            self.since = time.monotonic()
+        if str(error) != str(self._error) and not isinstance(error, HungError):  # which was logged
+            log.warning("%s: %s", self._what, error)
+        self._error = error
+        pause, self._pause = self._pause, min(2 * self._pause, self._timing.look)
         return pause
 
-    def _close(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
-        self._watch, self._covered = None, frozenset()
+    def over(self) -> None:
+        """It went well."""
+        self.since, self._error, self._pause = None, None, self._timing.first_retry
 
-
-def _place(nvml: Nvml, event: Event) -> Placement | None:
-    """The memory slices of the GPU instance that an event is about; None for the whole GPU, also when the GPU does not
-    tell where the instance is. Raises NvmlError with NOT_FOUND when there is no such instance any more.
-    """
-    if event.gpu_instance == NO_INSTANCE:
-        return None
-    try:
-        return nvml.gpu_instance_info(nvml.gpu_instance_by_id(event.device, event.gpu_instance)).placement
-    except NvmlError as error:
-        if error.code is Return.NOT_FOUND:
-            raise
-        return None
+    @property
+    def problem(self) -> str | None:
+        """Why it has failed for too long: at once if a call hangs, since that took its time already."""
+        if self.since is None or self._error is None:
+            return None
+        late = time.monotonic() - self.since >= self._timing.patience
+        return str(self._error) if late or isinstance(self._error, HungError) else None
 
 
 def _details(finding: Finding) -> dict[str, object]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from ..calls import HungError
 from ..nvml import (
     NO_DRIVER,
     DeviceHandle,
@@ -32,11 +33,13 @@ _GENERAL: Final = _LOST | NO_DRIVER | DRIVER_GONE | {Return.RESET_REQUIRED}
 class Reading:
     """One look at one GPU. None: not supported, or could not be read this time; then `problem` may say why.
 
-    `lost`: NVML does not reach it any more. `links_up`: how many NVLinks are; None for a GPU without. Links and fabric
-    don't serve a GPU in MIG mode and are not looked at there. `instances`: where its MIG instances are, if asked for.
+    `lost`: NVML does not reach it any more. `hung`: a call for it has not returned. `links_up`: how many NVLinks are;
+    None for a GPU without. Links and fabric don't serve a GPU in MIG mode and are not looked at there. `instances`:
+    where its MIG instances are, if asked for.
     """
 
     lost: bool = False
+    hung: bool = False
     recovery_action: RecoveryAction | None = None
     remapped_rows: RemappedRows | None = None
     retired_pages_pending: bool | None = None
@@ -47,20 +50,8 @@ class Reading:
     problem: str | None = None
 
 
-def read_gpu(nvml: Nvml, uuid: str, *, instances: bool = False) -> Reading:
-    """Look at a GPU. Raises NvmlError only when the driver as a whole is absent."""
-    try:
-        return _read(nvml, nvml.device_by_uuid(uuid), instances)
-    except NvmlError as error:
-        if error.code in NO_DRIVER | DRIVER_GONE:
-            raise
-        if error.code in _LOST or error.code is Return.NOT_FOUND:
-            return Reading(lost=True)
-        action = RecoveryAction.GPU_RESET if error.code is Return.RESET_REQUIRED else None
-        return Reading(recovery_action=action, problem=str(error))
-
-
-def _read(nvml: Nvml, gpu: DeviceHandle, instances: bool) -> Reading:
+def read_gpu(nvml: Nvml, gpu: DeviceHandle, *, instances: bool = False) -> Reading:
+    """Look at a GPU. Raises NvmlError when the GPU as a whole fails."""
     mode = _optional(lambda: nvml.mig_mode(gpu))
     split = mode is not None and mode.current
     return Reading(
@@ -72,6 +63,18 @@ def _read(nvml: Nvml, gpu: DeviceHandle, instances: bool) -> Reading:
         fabric=None if split else _optional(lambda: nvml.fabric(gpu)),
         instances=_optional(lambda: frozenset(_instances(nvml, gpu))) if instances else None,
     )
+
+
+def failed_reading(error: NvmlError) -> Reading:
+    """What it says of a GPU that it cannot be looked at. Raises the error when it concerns the driver as a whole."""
+    if error.code in NO_DRIVER | DRIVER_GONE:
+        raise error
+    if isinstance(error, HungError):
+        return Reading(hung=True)
+    if error.code in _LOST or error.code is Return.NOT_FOUND:
+        return Reading(lost=True)
+    action = RecoveryAction.GPU_RESET if error.code is Return.RESET_REQUIRED else None
+    return Reading(recovery_action=action, problem=str(error))
 
 
 def _optional(query: Callable[[], T]) -> T | None:

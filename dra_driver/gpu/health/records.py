@@ -69,7 +69,7 @@ def looked(record: GpuRecord, reading: Reading, now: float, policy: HealthPolicy
     links = max(record.links, reading.links_up or 0)
     conditions = reading_conditions(reading, links)
     found, known = set(conditions.found), {*conditions.known, UNMONITORED}
-    if not watched and not reading.lost:
+    if not (watched or reading.lost or reading.hung):
         found.add(Condition(UNMONITORED, ""))
 
     over = [

@@ -13,6 +13,7 @@ from .meanings import (
     ECC,
     FABRIC,
     GPU_LOST,
+    HUNG,
     NVLINK,
     PAGE_RETIREMENT,
     RECOVERY_ACTION,
@@ -81,6 +82,8 @@ def reading_conditions(reading: Reading, expected_links: int) -> Conditions:
 
     if reading.lost:
         tell(GPU_LOST, "")
+    elif reading.hung:
+        tell(GPU_LOST, HUNG)
     elif reading.problem is None:
         tell(GPU_LOST)
     if reading.recovery_action is not None:

@@ -2,9 +2,12 @@
 """NVML's events of many GPUs in one event set: a GPU that cannot be registered does not keep the others from it."""
 
 import logging
+import queue
 from collections.abc import Iterable
 
-from ..nvml import NO_DRIVER, Event, EventSetHandle, EventType, Nvml, NvmlError
+from ..calls import EVENTS, HungError
+from ..nvml import NO_DRIVER, DeviceHandle, Event, EventSetHandle, EventType, Nvml, NvmlError
+from ..session import Session
 from .readings import DRIVER_GONE
 from .rules import WATCHED
 
@@ -12,28 +15,38 @@ log = logging.getLogger(__name__)
 
 
 class EventWatch:
-    """The events of GPUs through one gateway. Used by one thread. Methods may raise NvmlError: then `close` it."""
+    """The events of GPUs during one initialization of NVML. One thread says which, another one waits for them."""
 
-    def __init__(self, nvml: Nvml) -> None:
-        self._nvml = nvml
+    def __init__(self, session: Session, generation: int) -> None:
+        self.generation = generation
+        self._session = session
         self._events: EventSetHandle | None = None
         self._registered: frozenset[str] = frozenset()
         self._problems: dict[str, str] = {}
+        self._seen: queue.SimpleQueue[tuple[str, Event]] = queue.SimpleQueue()
 
-    def cover(self, uuids: Iterable[str]) -> None:
-        """Watch exactly these GPUs. Those that failed before are tried again."""
+    def cover(self, uuids: Iterable[str], hung: Iterable[str]) -> None:
+        """Watch exactly these GPUs. Those that failed before are tried again; those that hang stay as they are. Raises
+        NvmlError: then `close` it.
+        """
         wanted = frozenset(uuids)
-        if self._registered - wanted:
+        if self._registered - wanted - frozenset(hung):
             self.close()  # NVML cannot take a GPU out of a set
-        if self._events is None and wanted:
-            self._events = self._nvml.event_set()
         self._problems = {}
-        for uuid in sorted(wanted - self._registered):
-            problem = self._register(uuid)
-            if problem is None:
+        if self._events is None and wanted:
+            try:
+                self._events = self._session.ask(EVENTS, self.generation, lambda nvml: nvml.event_set())
+            except HungError as error:
+                self._problems = dict.fromkeys(wanted, str(error))
+                return
+        answers = self._session.gpus(dict.fromkeys(wanted - self._registered, self._register), self.generation)
+        for uuid, answer in answers.items():
+            if isinstance(answer, NvmlError) and answer.code in NO_DRIVER | DRIVER_GONE:
+                raise answer
+            if isinstance(answer, EventType) and answer & EventType.XID:
                 self._registered |= {uuid}
-            else:
-                self._problems[uuid] = problem
+            elif answer is not None:
+                self._problems[uuid] = str(answer) if isinstance(answer, NvmlError) else "the GPU reports no XIDs"
 
     def problem(self, uuid: str) -> str | None:
         """Why the events of a GPU are not watched, None when they are."""
@@ -44,26 +57,43 @@ class EventWatch:
         """Whether there is any GPU to wait for."""
         return bool(self._registered)
 
-    def wait(self, seconds: float) -> Event | None:
-        """The next event, None when there is none within the time."""
-        assert self._events is not None
-        return self._nvml.wait_event(self._events, int(seconds * 1000))
+    def wait(self, seconds: float) -> list[tuple[str, Event]]:
+        """The events that have come, each with its GPU's UUID; none when there are none within the time. Raises
+        NvmlError. An event that comes after a wait was given up is not lost: the next wait gives it.
+        """
+        events = self._events
+
+        def wait(nvml: Nvml) -> None:
+            event = None if events is None else nvml.wait_event(events, int(seconds * 1000))
+            if event is None:
+                return
+            try:
+                self._seen.put((self._session.uuid(nvml, event.device), event))
+            except NvmlError as error:
+                # The look that follows finds the GPU that cannot even tell its name.
+                log.warning("an event of type %r is of an unknown GPU: %s", event.type, error)
+
+        self._session.ask(EVENTS, self.generation, wait, idle=seconds)
+        return [self._seen.get() for _ in range(self._seen.qsize())]
 
     def close(self) -> None:
-        """Watch nothing. Never raises."""
+        """Watch nothing. Never raises, and waits for nothing."""
         events, self._events, self._registered = self._events, None, frozenset()
-        if events is not None:
+
+        def free(nvml: Nvml) -> None:
+            assert events is not None
             try:
-                self._nvml.free_event_set(events)
+                nvml.free_event_set(events)
             except NvmlError as error:
                 log.debug("%s", error)  # the driver is gone, and the set with it
 
-    def _register(self, uuid: str) -> str | None:
-        assert self._events is not None
-        try:
-            types = self._nvml.register_events(self._nvml.device_by_uuid(uuid), WATCHED, self._events)
-        except NvmlError as error:
-            if error.code in NO_DRIVER | DRIVER_GONE:
-                raise
-            return str(error)
-        return None if types & EventType.XID else "the GPU reports no XIDs"
+        if events is not None and not self._session.calls.hangs():  # one of them may be registering a GPU in it
+            try:
+                self._session.begin(EVENTS, self.generation, free)
+            except HungError as error:
+                log.debug("an event set stays: %s", error)
+
+    def _register(self, nvml: Nvml, gpu: DeviceHandle) -> EventType:
+        events = self._events
+        assert events is not None
+        return nvml.register_events(gpu, WATCHED, events)

@@ -142,6 +142,7 @@ class SimulatedNvml(Nvml):
             if handle is not None:
                 self._access.board(call, position)
                 return DeviceHandle(handle)
+            self._access.pass_by(call, position)  # NVML asks one GPU after the other
         self._access.enter(call)
         raise NvmlError(Return.NOT_FOUND, call, uuid)
 

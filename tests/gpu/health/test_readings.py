@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.health.readings import Reading, read_gpu
-from dra_driver.gpu.nvml import Fabric, FabricState, Placement, RecoveryAction, RemappedRows, Return
+from dra_driver.gpu.health.readings import Reading, failed_reading, read_gpu
+from dra_driver.gpu.nvml import (
+    Fabric,
+    FabricState,
+    Nvml,
+    NvmlError,
+    Placement,
+    RecoveryAction,
+    RemappedRows,
+    Return,
+)
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.description import parse_description
 from dra_driver.gpu.simulation.faults import Fault
@@ -32,9 +41,12 @@ def node(tmp_path: Path) -> TestNode:
     return make_node(tmp_path, "h100x8")
 
 
-def uuid(node: TestNode, index: int) -> str:
-    """The UUID of a GPU."""
-    return node.nvml.uuid(node.nvml.device_by_index(index))
+def read(nvml: Nvml, index: int, *, instances: bool = False) -> Reading:
+    """A look at a GPU, also at one that cannot be looked at."""
+    try:
+        return read_gpu(nvml, nvml.device_by_index(index), instances=instances)
+    except NvmlError as error:
+        return failed_reading(error)
 
 
 def fails(call: str, code: Return) -> Change:
@@ -50,7 +62,7 @@ def fails(call: str, code: Return) -> Change:
         (lambda hardware: hardware.unplug(3), Reading(lost=True)),
         (lambda hardware: hardware.lose_gpu(4), FINE),
         (lambda hardware: hardware.set_nvlinks(3, False), replace(FINE, links_up=0)),
-        (fails("nvmlDeviceGetHandleByUUID", Return.NOT_FOUND), Reading(lost=True)),
+        (fails("nvmlDeviceGetHandleByIndex", Return.NOT_FOUND), Reading(lost=True)),
         (fails("nvmlDeviceGetNvLinkState", Return.GPU_IS_LOST), Reading(lost=True)),
         (fails("nvmlDeviceGetFieldValues", Return.NOT_SUPPORTED), replace(FINE, recovery_action=None)),
         (fails("nvmlDeviceGetRemappedRows", Return.UNKNOWN), replace(FINE, remapped_rows=None)),
@@ -58,8 +70,8 @@ def fails(call: str, code: Return) -> Change:
         (fails("nvmlDeviceGetNvLinkState", Return.UNKNOWN), replace(FINE, links_up=None)),
         (fails("nvmlDeviceGetMigMode", Return.NOT_SUPPORTED), FINE),
         (
-            fails("nvmlDeviceGetHandleByUUID", Return.UNKNOWN),
-            Reading(problem="nvmlDeviceGetHandleByUUID: UNKNOWN (injected fault)"),
+            fails("nvmlDeviceGetHandleByIndex", Return.UNKNOWN),
+            Reading(problem="nvmlDeviceGetHandleByIndex: UNKNOWN (injected fault)"),
         ),
         (
             fails("nvmlDeviceGetRemappedRows", Return.RESET_REQUIRED),
@@ -71,9 +83,8 @@ def fails(call: str, code: Return) -> Change:
     ],
 )
 def test_a_look_tells_what_it_can(node: TestNode, change: Change, seen: Reading) -> None:
-    third = uuid(node, 3)
     change(node.node)
-    assert read_gpu(node.nvml, third) == seen
+    assert read(node.nvml, 3) == seen
 
 
 T4_NODE = """
@@ -88,26 +99,25 @@ def test_an_older_gpu_tells_of_pages_and_of_no_rows_or_links(tmp_path: Path) -> 
     nvml = hardware.nvml()
     nvml.initialize()
     hardware.set_retired_pages_pending(3, True)
-    seen = read_gpu(nvml, nvml.uuid(nvml.device_by_index(3)))
+    seen = read(nvml, 3)
     assert (seen.retired_pages_pending, seen.remapped_rows, seen.links_up) == (True, None, None)
 
 
 def test_an_absent_driver_is_not_a_fault_of_the_gpu(node: TestNode) -> None:
-    third = uuid(node, 3)
     node.node.unload_driver()
-    assert refusal(read_gpu, node.nvml, third) is Return.DRIVER_NOT_LOADED
+    assert refusal(read, node.nvml, 3) is Return.DRIVER_NOT_LOADED
 
 
 def test_a_split_gpu_tells_where_its_instances_are_and_nothing_of_links(tmp_path: Path) -> None:
     node = make_node(tmp_path, "h100x8-mig")
     make_instance(node.nvml, node.nvml.device_by_index(3), 2, 4)
-    assert read_gpu(node.nvml, uuid(node, 3)).instances is None
-    seen = read_gpu(node.nvml, uuid(node, 3), instances=True)
+    assert read(node.nvml, 3).instances is None
+    seen = read(node.nvml, 3, instances=True)
     assert (seen.split, seen.links_up, seen.fabric) == (True, None, None)
     assert seen.instances == frozenset({Placement(4, 4)})
     node.node.inject(Fault("nvmlDeviceGetGpuInstances", code=Return.UNKNOWN))
-    assert read_gpu(node.nvml, uuid(node, 3), instances=True).instances is None
+    assert read(node.nvml, 3, instances=True).instances is None
 
 
 def test_a_gpu_that_is_not_split_has_no_instances(node: TestNode) -> None:
-    assert read_gpu(node.nvml, uuid(node, 3), instances=True).instances == frozenset()
+    assert read(node.nvml, 3, instances=True).instances == frozenset()

@@ -2,8 +2,9 @@
 """What the node has at the moment: hardware, policy, marks and health, put together.
 
 The controller publishes it, and the plugin tells kubelet how it is; each is a process of its own and looks for itself.
-The hardware is looked at on a thread of its own, so that a driver that hangs cannot keep anything from being told. A
-look is cheap; everything is read anew only when the look differs from the last one, and once in a while.
+The hardware is looked at on a thread of its own, and every call to NVML has a time limit, so that a driver that hangs
+cannot keep anything from being told. A look is cheap; everything is read anew only when the look differs from the last
+one, and once in a while.
 """
 
 import logging
@@ -14,9 +15,10 @@ from dataclasses import dataclass, replace
 
 from ..resource import ResourceSlice
 from ..resource.features import SliceFeatures
+from .calls import HungError
 from .devices import Description, GpuDevices, describe, without_tainted
 from .health import Finding, HealthMonitor, LostGpus, taint
-from .inventory import Inventory
+from .inventory import Failure, Inventory
 from .nvml import NvmlError, Return
 from .ownership import MigMarks, MigPlace
 from .policy import NodePolicy
@@ -41,6 +43,9 @@ class Looks:
     patience: float = 10.0  # for a driver that stops answering, before its GPUs are taken for lost
 
 
+_NOTHING = Inventory(driver_version="", cuda_driver_version=None, gpus=())
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """What there was, with the places of MIG instances made for claims."""
@@ -63,7 +68,7 @@ class _Described:
         return seen is self.seen and (policy, features) == (self.policy, self.features)
 
 
-class Discovery:
+class NodeView:
     """Looks from `start` to `stop`, tells the monitor which GPUs to watch, and calls `on_change` when what `describe`,
     `published` or `problem` give may have changed.
 
@@ -97,11 +102,13 @@ class Discovery:
         self._turns = threading.Condition()
         self._begun = self._ended = 0
         self._asked = self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
+        session.calls.listen(lambda _key: self.look_soon())
+        self._thread = threading.Thread(target=self._run, name="view", daemon=True)
         # Of the thread only:
         self._pulse: Pulse | None = None
         self._wanted: NodePolicy | None = None
-        self._read_at = self._answered_at = 0.0
+        self._read_at = 0.0
+        self._answered_at = time.monotonic()
         self._reported: frozenset[str] = frozenset()
 
     def start(self) -> None:
@@ -116,8 +123,16 @@ class Discovery:
 
     @property
     def problem(self) -> str | None:
-        """Why the hardware is not known at the moment."""
+        """Why nothing is known of the hardware at the moment."""
         return str(self._problem) if self._failing else None
+
+    def unready(self) -> str | None:
+        """Why the hardware, or a part of it, is not known: which call hangs for how long, or what fails."""
+        return self._session.calls.problem() or self.problem
+
+    def hanging(self) -> int:
+        """How many calls to the driver have not returned in time."""
+        return len(self._session.calls.hangs())
 
     def adopt(self, slices: Iterable[ResourceSlice]) -> None:
         """Learn from the slices of an earlier process which GPUs there were, and what was wrong with them."""
@@ -201,7 +216,7 @@ class Discovery:
 
     def look(self) -> None:
         """Look once, and say so if something is different."""
-        before = self.problem
+        failed_before = self._failing
         try:
             changed = self._read()
         except NvmlError as error:
@@ -214,7 +229,7 @@ class Discovery:
         with self._lock:
             missed = self._lost.since
         overdue = any(self._clock() - since >= policy.health.withdraw_after for since in missed)
-        if changed or overdue or self.problem != before:
+        if changed or overdue or self._failing != failed_before:
             self.on_change()
 
     def _read(self) -> bool:
@@ -238,20 +253,26 @@ class Discovery:
 
     def _failed(self, error: NvmlError) -> bool:
         """The driver does not answer. What it said last holds for a while; then its GPUs are gone."""
-        if not self._failing or str(error) != str(self._problem):
+        if not isinstance(error, HungError) and not (self._failing and str(error) == str(self._problem)):
             log.warning("%s", error)
         self._problem, self._failing, self._pulse = error, True, None
-        seen = self._seen
-        if seen is None or not (seen.inventory.gpus or seen.inventory.failures):
-            return False
         if time.monotonic() - self._answered_at < self._looks.patience:
             return False
-        self._seen = replace(seen, inventory=replace(seen.inventory, gpus=(), failures=(), pci_gpus=()))
+        known = _NOTHING if self._seen is None else self._seen.inventory
+        with self._lock:
+            missed = self._lost.knows_any
+        hung = isinstance(error, HungError)
+        if not (known.gpus or (known.failures and not hung) or (missed and self._seen is None)):
+            return False
+        failures = tuple(Failure(gpu.index, str(error), gpu.uuid, gpu.pci_address, hung=True) for gpu in known.gpus)
+        gone = replace(known, gpus=(), failures=failures if hung else (), pci_gpus=())
+        self._seen = _Seen(gone, frozenset() if self._seen is None else self._seen.owned)
         log.error("the NVIDIA driver does not answer: its GPUs are taken for lost")
         return True
 
     def _report(self, inventory: Inventory) -> None:
-        problems = [f"GPU {one.index} is left out: {one.reason}" for one in inventory.failures]
+        left_out = [one for one in inventory.failures if not one.hung]  # of calls that hang, the log tells already
+        problems = [f"GPU {one.index} is left out: {one.reason}" for one in left_out]
         problems += [f"GPU {gpu.index} ({gpu.uuid}): {problem}" for gpu in inventory.gpus for problem in gpu.problems]
         for problem in problems:
             if problem not in self._reported:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.devices import Description, LeftOut, Reason
-from dra_driver.gpu.discovery import Discovery, Looks
 from dra_driver.gpu.health import HealthMonitor, Timing
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import EventType, NvmlError, Placement, Return
@@ -20,6 +19,7 @@ from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.resource import Device, TaintEffect
 from dra_driver.resource.features import SliceFeatures
 from tests.support.nodes import make_node
@@ -37,7 +37,7 @@ class Node:
     simulated: SimulatedNode
     marks: MigMarks
     policy: Path
-    discovery: Discovery
+    discovery: NodeView
     session: Session
     changes: int = 0
 
@@ -100,7 +100,7 @@ def looked_at(folder: Path, name: str, policy: str = "", patience: float = 0.1) 
     marks, file = MigMarks(folder / "marks"), folder / "policy.yaml"
     file.write_text(policy, encoding="utf-8")
     health = HealthMonitor(session, timing=Timing(wait=0.05, look=0.1))
-    discovery = Discovery(
+    discovery = NodeView(
         session,
         marks=marks,
         policy=PolicyFile(file, "node-a").current,
@@ -145,7 +145,7 @@ def test_nothing_is_known_before_the_first_look(tmp_path: Path) -> None:
     simulated = make_node(tmp_path / "node", "h100x8").node
     simulated.unload_driver()
     session = Session(simulated.nvml, simulated.driver_root / "sys")
-    discovery = Discovery(
+    discovery = NodeView(
         session,
         marks=MigMarks(tmp_path / "marks"),
         policy=PolicyFile(_empty(tmp_path / "policy"), "node-a").current,

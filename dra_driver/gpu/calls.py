@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The threads that call NVML, with a time limit for every call.
+
+A driver in trouble can keep a thread for ever, and a thread cannot be ended. So every call of a process runs on a
+thread of its own kind: one for each GPU, one for the library (`LIBRARY`), one for events (`EVENTS`). Whoever needs an
+answer waits for it, but not longer than the time limit. After that the thread counts as hung: further work for it is
+refused at once with HungError, and the other threads do not notice. When the call returns after all, the thread is
+used again.
+
+Handing work to a thread costs some ten microseconds, so callers hand over several calls together.
+"""
+
+import contextlib
+import logging
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final, Generic, TypeVar
+
+from .nvml import Nvml, NvmlError, Return
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LIBRARY: Final = "the driver"
+"""The key of the thread for calls that concern no single GPU."""
+EVENTS: Final = "the events of all GPUs"
+"""The key of the thread that waits for events."""
+
+STEP_SECONDS: Final = 25.0
+"""How long one change of a GPU may take by default: creating a MIG instance takes seconds, and kubelet waits for 45."""
+
+_BETWEEN_JOBS: Final = 0.05
+
+Beat = Callable[[], None]
+"""Work calls this when its next step begins, and the time limit starts anew. Raises LeftError when nobody waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many seconds calls may take: to `initialize` NVML, which may have to initialize the GPUs first, and to `look`
+    at a GPU or ask the library.
+    """
+
+    initialize: float = 15.0
+    look: float = 10.0
+
+
+class LeftError(Exception):
+    """Nobody waits for the work any more: it ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """A call that has not returned: NVML's name for it, the key of its thread (a GPU's UUID, or `GPU 3` as long as that
+    is unknown), for how many seconds it has run, and how many it may.
+    """
+
+    call: str
+    key: str
+    seconds: float
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{self.call} for {self.key} has not returned for {self.seconds:.0f} s"
+
+
+class HungError(NvmlError):
+    """A call has not returned within its time limit. The text is the same for as long as the call lasts."""
+
+    def __init__(self, hang: Hang) -> None:
+        super().__init__(Return.TIMEOUT, hang.call)
+        self.hang = hang
+        self.args = (
+            f"{hang.call} for {hang.key} has not returned within {hang.limit:g} s; nothing can be done there until it"
+            " returns or the driver is restarted (see the kernel log)",
+        )
+
+
+class Job(Generic[T]):
+    """Work that was handed to a thread."""
+
+    def __init__(self, worker: "_Worker", work: Callable[[Beat], T], limit: float) -> None:
+        self.worker = worker
+        self.limit = limit
+        self.began: float | None = None  # None while other work runs
+        self.left = False  # nobody waits
+        self.over = False
+        self.told = False  # it was logged that this hangs
+        self.error: BaseException | None = None
+        self.results: list[T] = []
+        self.done = threading.Event()
+        self.afterwards = contextlib.ExitStack()
+        self._work = work
+
+    def run(self) -> None:
+        """On the thread: work, and keep what came of it."""
+        try:
+            self._beat()
+            self.results.append(self._work(self._beat))
+        except BaseException as error:  # the waiting thread raises it
+            self.error = error
+
+    def _beat(self) -> None:
+        if self.left:
+            raise LeftError
+        self.began = time.monotonic()
+
+
+class Calls:
+    """Runs work on the threads of a process. May be used from any thread but these."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._workers: dict[str, _Worker] = {}
+        self._listeners: list[Callable[[str], None]] = []
+
+    def listen(self, on_return: Callable[[str], None]) -> None:
+        """Have `on_return` called with a thread's key, on that thread, when a call that hung has returned."""
+        self._listeners.append(on_return)
+
+    # Work
+
+    def run(
+        self,
+        key: str,
+        work: Callable[[Beat], T],
+        seconds: float = STEP_SECONDS,
+        when_left: Callable[[], Callable[[], object]] | None = None,
+    ) -> T:
+        """The result of `work`, or its exception. Raises HungError when the thread is in one call for longer than that
+        call's time limit; then `when_left` is called at once, and its result when the work has ended after all.
+        """
+        return self.wait(self.start(key, work, seconds), when_left=when_left)
+
+    def start(self, key: str, work: Callable[[Beat], T], seconds: float) -> Job[T]:
+        """Hand `work` to a thread. Each of its steps may take so many seconds. Raises HungError."""
+        with self._guard:
+            worker = self._workers.get(key)
+            if worker is None:
+                worker = self._workers[key] = _Worker(key, self._ended)
+            hung = worker.hung()
+            if hung is None:
+                job = Job(worker, work, seconds)
+                worker.jobs.put(job)
+                return job
+        raise HungError(self._told(hung))
+
+    def wait(
+        self, job: Job[T], seconds: float | None = None, when_left: Callable[[], Callable[[], object]] | None = None
+    ) -> T:
+        """What came of `job`; as `run`. After `seconds` TimeoutError: the thread is busy with something else."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not job.done.wait(_pause(job.worker, deadline)):
+            hung = job.worker.hung()
+            late = deadline is not None and time.monotonic() >= deadline
+            if hung is None and not late:
+                continue
+            with self._guard:
+                if job.over:
+                    continue
+                job.left = True
+                if when_left is not None:
+                    job.afterwards.callback(when_left())
+            if hung is None:
+                raise TimeoutError(f"the thread of {job.worker.key} is busy")
+            raise HungError(self._told(hung))
+        if job.error is not None:
+            raise job.error
+        return job.results[0]
+
+    def gather(self, work: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T | NvmlError | None]:
+        """What came of work on several threads, by their keys, after so many seconds at the latest: a result, why there
+        is none, or None for a thread that is busy with something else. An unexpected exception counts as a failure of
+        that one.
+        """
+        jobs: dict[str, Job[T]] = {}
+        found: dict[str, T | NvmlError | None] = {}
+        for key, one in work.items():
+            try:
+                jobs[key] = self.start(key, _without_beat(one), seconds)
+            except HungError as error:
+                found[key] = error
+        deadline = time.monotonic() + seconds + _BETWEEN_JOBS
+        for key, job in jobs.items():
+            try:
+                found[key] = self.wait(job, max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                found[key] = None
+            except NvmlError as error:
+                found[key] = error
+            except Exception as error:
+                log.exception("reading %s failed unexpectedly", key, extra={"gpu": key})
+                found[key] = NvmlError(Return.UNKNOWN, "reading", f"{type(error).__name__}: {error}")
+        return found
+
+    # What hangs
+
+    def hangs(self) -> tuple[Hang, ...]:
+        """All calls that have not returned within their time limits."""
+        with self._guard:
+            workers = list(self._workers.values())
+        return tuple(self._told(hung) for worker in workers if (hung := worker.hung()) is not None)
+
+    def problem(self) -> str | None:
+        """The same in one line; None when nothing hangs."""
+        return "; ".join(map(str, self.hangs())) or None
+
+    def check(self, keys: Iterable[str]) -> None:
+        """Raises HungError when a call on one of these threads hangs."""
+        for key in keys:
+            worker = self._workers.get(key)
+            hung = None if worker is None else worker.hung()
+            if hung is not None:
+                raise HungError(self._told(hung))
+
+    # Which threads there are
+
+    def rename(self, old: str, new: str) -> None:
+        """A thread's GPU turned out to be this one. If that one has a thread already, it keeps it."""
+        with self._guard:
+            worker = self._workers.pop(old, None)
+            if worker is None:
+                return
+            if self._workers.setdefault(new, worker) is worker:
+                worker.key = new
+            else:
+                worker.jobs.put(None)
+
+    def keep(self, keys: Iterable[str]) -> None:
+        """End the threads of GPUs that are none of these, each after its work."""
+        self._end_all_but({LIBRARY, EVENTS, *keys})
+
+    def end(self) -> None:
+        """End all threads, each after its work."""
+        self._end_all_but(set())
+
+    # Parts
+
+    def _end_all_but(self, wanted: Set[str]) -> None:
+        with self._guard:
+            for key in [key for key, worker in self._workers.items() if key not in wanted and worker.hung() is None]:
+                self._workers.pop(key).jobs.put(None)
+
+    def _told(self, job: Job[Any]) -> Hang:
+        """What this job hangs in, which is logged once."""
+        hang = job.worker.hang_of(job)
+        with self._guard:
+            news, job.told = not job.told, True
+        if news:
+            log.error("%s", HungError(hang), extra={"gpu": hang.key, "call": hang.call})
+        return hang
+
+    def _ended(self, job: Job[Any]) -> None:
+        """On the thread, after a job: tidy up if nobody waited for it any more."""
+        with self._guard:
+            job.over = True
+        job.afterwards.close()
+        if job.told:
+            key = job.worker.key
+            log.warning("the call that hung has returned", extra={"gpu": key, "error": str(job.error or "")})
+            for on_return in self._listeners:
+                on_return(key)
+
+
+class _Worker:
+    """One thread."""
+
+    def __init__(self, key: str, ended: Callable[[Job[Any]], None]) -> None:
+        self.key = key
+        self.jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self.running: Job[Any] | None = None
+        self._ended = ended
+        # A thread that hangs must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name=f"nvml-{key[-12:]}", daemon=True)
+        self._thread.start()
+
+    def hung(self) -> Job[Any] | None:
+        """The job that the thread hangs in."""
+        job = self.running
+        if job is None or job.began is None:
+            return None
+        return job if time.monotonic() - job.began >= job.limit else None
+
+    def hang_of(self, job: Job[Any]) -> Hang:
+        """What this job, which runs, hangs in."""
+        now = time.monotonic()
+        return Hang(self._call(), self.key, now - (job.began or now), job.limit)
+
+    def _call(self) -> str:
+        """The NVML call that the thread is in, as far as that can be seen from outside."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        names = [name for name in _nvml_calls(frame) if name]
+        return names[-1] if names else "a call to the driver"
+
+    def _run(self) -> None:
+        while (job := self.jobs.get()) is not None:
+            self.running = job
+            job.run()
+            self.running = None
+            self._ended(job)
+            job.done.set()
+            del job  # do not keep its result until the next one
+
+
+def _pause(worker: _Worker, deadline: float | None) -> float:
+    """How long to wait before something may have run out of time."""
+    job, now = worker.running, time.monotonic()
+    pause = _BETWEEN_JOBS if job is None or job.began is None else max(0.0, job.began + job.limit - now)
+    return pause if deadline is None else max(0.0, min(pause, deadline - now))
+
+
+def _without_beat(work: Callable[[], T]) -> Callable[[Beat], T]:
+    return lambda _beat: work()
+
+
+def _nvml_calls(frame: FrameType | None) -> Iterable[str]:
+    """The NVML functions behind the interface's methods in a call stack, the innermost first."""
+    while frame is not None:
+        name = frame.f_code.co_name
+        if isinstance(frame.f_locals.get("self"), Nvml) and name in Nvml.__abstractmethods__:
+            documented = getattr(Nvml, name).__doc__ or name
+            yield documented.split()[0].strip(".:,;")
+        frame = frame.f_back
