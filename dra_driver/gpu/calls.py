@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 LIBRARY: Final = "the driver"
 """The key of the thread for calls that concern no single GPU."""
-EVENTS: Final = "the events of all GPUs"
+EVENTS: Final = "the events"
 """The key of the thread that waits for events."""
 
 STEP_SECONDS: Final = 25.0

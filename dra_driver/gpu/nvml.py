@@ -447,7 +447,7 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def mig_devices(self, device: DeviceHandle) -> tuple[DeviceHandle, ...]:
-        """nvmlDeviceGetMaxMigDeviceCount and nvmlDeviceGetMigDeviceHandleByIndex: the MIG devices of a GPU."""
+        """nvmlDeviceGetMigDeviceHandleByIndex up to nvmlDeviceGetMaxMigDeviceCount: the MIG devices of a GPU."""
 
     @abc.abstractmethod
     def mig_instance_ids(self, mig_device: DeviceHandle) -> tuple[int, int]:

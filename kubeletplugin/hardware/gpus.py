@@ -81,6 +81,7 @@ class GpuAccess:
         self._session = session
         self._on_ready = on_ready
         self._attendants: list[Callable[[Gpus], float]] = []
+        self._guard = threading.Lock()
         self._gpus: Gpus | None = None
         self._problem = "the NVIDIA driver is not ready: it is being looked for"
         self._woken = threading.Event()
@@ -129,9 +130,12 @@ class GpuAccess:
             self._lose(gpus, "it was unloaded or loaded anew, or has other GPUs now")
 
     def _lose(self, gpus: Gpus, why: str) -> None:
+        with self._guard:
+            if self._gpus is not gpus:  # another caller noticed it first, and there may be others by now
+                return
+            self._problem = f"the NVIDIA driver is not ready: {why}"
+            self._gpus = None
         log.warning("the NVIDIA driver went away: %s", why)
-        self._problem = f"the NVIDIA driver is not ready: {why}"
-        self._gpus = None
         gpus.distrust()
         self._woken.set()
 

@@ -37,6 +37,13 @@ class Planner:
         names = [one.device for one in results if one.driver == DRIVER_NAME and one.pool == self._pool]
         if any(self._usable(gpus, name) is None for name in names):
             gpus.refresh()  # the hardware may have changed
+            missing = [name for name in names if self._usable(gpus, name) is None]
+            if missing and gpus.inventory.failures:
+                reasons = "; ".join(f"GPU {one.index}: {one.reason}" for one in gpus.inventory.failures)
+                raise PrepareError(
+                    f"there is no device {missing[0]} on node {self._pool} at the moment, where these GPUs cannot be"
+                    f" read: {reasons}"
+                )
         return make_plan(ref, claim, self._pool, lambda name: self._usable(gpus, name), self._may_switch)
 
     def is_gone(self, ref: ClaimRef) -> bool | None:
