@@ -102,7 +102,7 @@ class Watched:
         wait_for(lambda: self.taints() == wanted, f"{wanted}, not {self.taints()}", 60.0)
 
     def wait_for_lost(self, expected: set[int]) -> None:
-        """Wait until these GPUs are lost, and no other. Which GPU it is that hangs is known only if it was read before."""
+        """Wait until these GPUs are lost, and no other. That a GPU hangs is known only of one that was read before."""
 
         def lost() -> set[int]:
             return {index for index, taints in self.taints().items() if taints & {HUNG, "gpu-lost="}}
