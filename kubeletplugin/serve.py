@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 5.0
 _REPORT_SECONDS = 2.0
-_CALL_THREADS = 16
 _LOOK_SECONDS = 0.1
 
 
@@ -115,15 +114,13 @@ class _Plugin:
         self._binding = BindingWatch(
             connection, options.node_name, lambda: policy().binding_conditions, self.health.fitness
         )
-        self.service = SocketServer(
-            sockets.service, [self._dra, self.health.service], threads=_CALL_THREADS + health.STREAMS
-        )
+        self.service = SocketServer(sockets.service, [self._dra, self.health.service])
         versions = [
             *(f"{version}.DRAPlugin" for version in VERSIONS),
             *(f"{version}.DRAResourceHealth" for version in health.VERSIONS),
         ]
         self.registration = RegistrationService(sockets.service, versions, metrics.registration)
-        self.registry = SocketServer(sockets.registration, [self.registration], threads=1)
+        self.registry = SocketServer(sockets.registration, [self.registration])
         self._keeper = SocketKeeper([self.service, self.registry])
         metrics.prepared_devices(self._prepared_types)
         metrics.gauge("health_streams", "Health streams that kubelet follows.", self.health.service.streams)
