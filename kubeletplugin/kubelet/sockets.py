@@ -18,6 +18,8 @@ from typing import Protocol
 
 import grpc
 
+from dra_driver.files import put_file
+
 from .threads import CallThreads
 
 log = logging.getLogger(__name__)
@@ -68,7 +70,7 @@ class SocketServer:
             server.add_insecure_port(f"unix:{temporary}")
             server.start()
             identity = _identity(temporary)
-            temporary.replace(self.path)
+            put_file(temporary, self.path)
         except (OSError, RuntimeError) as error:
             server.stop(grace=None)
             with contextlib.suppress(OSError):
@@ -163,10 +165,14 @@ def sweep(candidates: Iterable[Path]) -> list[Path]:
     """Remove those sockets that nobody listens on, and return them: their processes were killed."""
     removed = []
     for path in candidates:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             if stat.S_ISSOCK(path.lstat().st_mode) and not is_served(path):
                 path.unlink()
                 removed.append(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("the socket of a process that was killed stays: %s", error)
     return removed
 
 
