@@ -122,7 +122,7 @@ class SpecDirectory:
     def _names(self) -> list[str]:
         try:
             return os.listdir(self.path)  # noqa: PTH208 - names are all that is needed
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def _create(self, file: Path) -> int:

@@ -106,9 +106,11 @@ class Lifecycle:
         self._guard = threading.Lock()
         self._next_sweep = 0.0
         if files.join():
-            specs.remove_half_written()
-            if not marks.are_of(boot_id):
-                records.drop_unreadable()
+            with contained("tidy up", folder, boundary.count):
+                specs.remove_half_written()
+            with contained("tidy up", records.folder, boundary.count):
+                if not marks.are_of(boot_id):
+                    records.drop_unreadable()
         access.attend(self._attend)
 
     # kubelet's calls
