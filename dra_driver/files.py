@@ -33,6 +33,16 @@ def read_file(path: Path) -> bytes:
     raise NotAFileError(f"{path} is no regular file")
 
 
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder; none when there is no such folder. Raises OSError when it cannot be looked into."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names are all that is needed
+    except OSError:
+        if folder.is_dir():
+            raise
+        return []
+
+
 def is_in_the_way(path: Path) -> bool:
     """Whether something that is no regular file stands at `path`."""
     return os.path.lexists(path) and not path.is_file()

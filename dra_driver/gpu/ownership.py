@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import make_folder, remove_file
+from ..files import make_folder, names_in, remove_file
 from .nvml import Placement
 
 _NAME = re.compile(r"(?P<gpu>GPU-[0-9a-fA-F-]+)_(?P<profile>\d+)_(?P<start>\d+)_(?P<size>\d+)")
@@ -47,11 +47,7 @@ class MigMarks:
 
     def all(self) -> frozenset[MigPlace]:
         """Every marked place. A name that is no mark is passed over."""
-        try:
-            names = [path.name for path in self._folder.iterdir()]
-        except (FileNotFoundError, NotADirectoryError):
-            return frozenset()
-        return frozenset(_place(match) for match in map(_NAME.fullmatch, names) if match)
+        return frozenset(_place(match) for match in map(_NAME.fullmatch, names_in(self._folder)) if match)
 
     def _file(self, place: MigPlace) -> Path:
         at = place.placement

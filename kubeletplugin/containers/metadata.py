@@ -9,7 +9,6 @@ more to clean up at the runtime's side.
 
 import json
 import logging
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from dra_driver import DRIVER_NAME, cdi
-from dra_driver.files import make_folder, read_file, remove_file, write_file
+from dra_driver.files import make_folder, names_in, read_file, remove_file, write_file
 from dra_driver.resource import AttributeValue, Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
 from dra_driver.resource.codec import V1, encode_slice
 from dra_driver.resource.names import is_label
@@ -125,11 +124,7 @@ class MetadataFiles:
         return [(name.removeprefix(prefix).removesuffix(_SUFFIX), self._folder / name) for name in names]
 
     def _names(self, *suffixes: str) -> list[str]:
-        try:
-            found = os.listdir(self._folder)  # noqa: PTH208 - names are all that is needed
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return [name for name in found if _SEPARATOR in name and name.endswith(suffixes)]
+        return [name for name in names_in(self._folder) if _SEPARATOR in name and name.endswith(suffixes)]
 
 
 class SpecMetadata:

@@ -10,7 +10,7 @@ import logging
 import os
 from pathlib import Path
 
-from dra_driver.files import NotAFileError, make_folder, read_file, remove_file, write_file
+from dra_driver.files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
 from dra_driver.gpu.ownership import MigMarks, MigPlace, set_mark
 
 log = logging.getLogger(__name__)
@@ -43,12 +43,8 @@ class ModeMarks:
 
     def all(self) -> frozenset[str]:
         """The GPUs whose mode was switched. A name that is no mark is passed over."""
-        try:
-            names = [path.name for path in self._folder.iterdir()]
-        except (FileNotFoundError, NotADirectoryError):
-            return frozenset()
         suffixes = tuple(_SUFFIXES.values())
-        return frozenset(name.rpartition("_")[0] for name in names if name.endswith(suffixes))
+        return frozenset(name.rpartition("_")[0] for name in names_in(self._folder) if name.endswith(suffixes))
 
     def _file(self, gpu_uuid: str, original: bool) -> Path:
         return self._folder / f"{gpu_uuid}{_SUFFIXES[original]}"
