@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What /healthz and /readyz mean for this process.
 
-Healthy: its own sockets answer as kubelet would find them; when they do not for long, a restart helps. Ready: it can do
-its work, that is, kubelet has registered it, there are GPUs that are looked at, the CDI spec that every container needs
-is right, and the API server answers. A driver that hangs is no reason to restart: it would hang the next process too.
+Healthy: its own sockets answer as kubelet would find them; when they do not for long, a restart helps. Calls that wait
+do not delay the answer, since each call has a thread of its own. Ready: it can do its work, that is, kubelet has
+registered it, there are GPUs that are looked at, the CDI spec that every container needs is right, and the API server
+answers. A driver that hangs is no reason to restart: it would hang the next process too.
 """
 
 from collections.abc import Callable

@@ -20,7 +20,7 @@ from dra_driver import DRIVER_NAME
 from dra_driver.cluster import ApiError
 from dra_driver.gpu.calls import HungError
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.metrics import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX
+from dra_driver.metrics import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
 
 from .claims.errors import StoppedError
 from .hardware.gpus import NoDriverError
@@ -92,6 +92,7 @@ class PluginMetrics:
             "registered", "Whether kubelet has the plugin.", ("driver",), namespace=PREFIX, registry=registry
         )
         self._status_writes = counter("claim_status_writes", "Device statuses of claims.", "driver", "result")
+        self.unexpected_error = unexpected_errors(registry)
         for name in (PREPARE, UNPREPARE):  # a series that is missing until something happens cannot be alerted on
             self._requests.labels(DRIVER_NAME, name)
             self._durations.labels(DRIVER_NAME, name)

@@ -11,18 +11,21 @@ from dra_driver.boot import boot_id
 from dra_driver.cluster import ApiClient, ConfigError, Connection, UnreachableError, load_credentials
 from dra_driver.cluster.events import EventRecorder, ObjectReference
 from dra_driver.command import UserError, end_when_a_thread_fails, on_termination
+from dra_driver.containment import contained
 from dra_driver.endpoints import serving
+from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.policy import MigPolicy, NodePolicy
 from dra_driver.metrics import new_registry
 from dra_driver.resource.codec import V1
 
+from .claims.boundary import ClaimBoundary
 from .claims.lifecycle import Lifecycle
 from .contact import ApiContact, ContactKeeper, ObservedConnection
 from .containers.common import CommonSpec
 from .containers.metadata import MetadataFiles, SpecMetadata
 from .containers.specs import ClaimSpecs
 from .hardware.gpus import GpuAccess, Gpus, NoDriverError
-from .hardware.targets import ClaimRef
+from .hardware.targets import ClaimRef, PrepareError
 from .healthchecks import live_checks, ready_checks
 from .kubelet import health
 from .kubelet.healthsource import HealthWatch
@@ -42,8 +45,8 @@ log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 5.0
 _REPORT_SECONDS = 2.0
-_CALL_THREADS = 16
 _LOOK_SECONDS = 0.1
+_RETRY_SECONDS = 10.0
 
 
 def serve(options: Options) -> None:
@@ -84,12 +87,15 @@ class _Plugin:
         self._records = Records(node.records)
         root = node.driver_root
         files = MetadataFiles(node.metadata)
-        metadata = SpecMetadata(files, lambda name: self.health.attributes(name), enabled=options.device_metadata)
         reader = ClaimReader(connection)
+        metadata = SpecMetadata(
+            files, lambda name: self.health.attributes(name), reader, enabled=options.device_metadata
+        )
         self.common = CommonSpec(node.cdi_root, root, options.hook, [root.files])
         session = node.hardware.session()
         self.access = GpuAccess(session, self._ready)
-        self.access.attend(lambda _: self.common.keep())
+        self.access.attend(lambda _: self._keep_common())
+        boundary = ClaimBoundary(self._claim_event, metrics.unexpected_error)
         self._lifecycle = Lifecycle(
             pool=options.node_name,
             boot_id=boot_id(),
@@ -98,7 +104,7 @@ class _Plugin:
             specs=ClaimSpecs(self.common, metadata),
             access=self.access,
             may_switch=lambda gpu: policy().for_gpu(gpu).mig is MigPolicy.DYNAMIC,
-            on_event=self._claim_event,
+            boundary=boundary,
             on_step=metrics.step,
         )
         self._events = EventRecorder(client, "dra-kubeletplugin", options.node_name)
@@ -109,21 +115,20 @@ class _Plugin:
             status=options.claim_status,
             events=self._events,
             wrote=metrics.status_write,
+            boundary=boundary,
         )
         self._dra = DraService(self._lifecycle, metrics, self._reports, files)
         self.health = HealthWatch(options, client, session, policy)
         self._binding = BindingWatch(
-            connection, options.node_name, lambda: policy().binding_conditions, self.health.fitness
+            connection, options.node_name, lambda: policy().binding_conditions, self.health.fitness, boundary
         )
-        self.service = SocketServer(
-            sockets.service, [self._dra, self.health.service], threads=_CALL_THREADS + health.STREAMS
-        )
+        self.service = SocketServer(sockets.service, [self._dra, self.health.service])
         versions = [
             *(f"{version}.DRAPlugin" for version in VERSIONS),
             *(f"{version}.DRAResourceHealth" for version in health.VERSIONS),
         ]
         self.registration = RegistrationService(sockets.service, versions, metrics.registration)
-        self.registry = SocketServer(sockets.registration, [self.registration], threads=1)
+        self.registry = SocketServer(sockets.registration, [self.registration])
         self._keeper = SocketKeeper([self.service, self.registry])
         metrics.prepared_devices(self._prepared_types)
         metrics.hanging_calls(lambda: len(session.calls.hangs()))
@@ -185,11 +190,29 @@ class _Plugin:
     # What the parts tell each other
 
     def _ready(self, gpus: Gpus) -> None:
-        self.common.write(gpus.inventory.driver_version)
-        self._lifecycle.recover(gpus)
-        for record in self._prepared():
-            self._reports.prepared(record.plan.claim, known=True)
-        self.health.look_soon()
+        """What has to be done before claims can be prepared. Raises PrepareError, OSError or NvmlError: it is tried
+        again.
+        """
+        unexpected: list[Exception] = []
+        with contained(
+            "make node ready",
+            self._options.node_name,
+            self._metrics.unexpected_error,
+            unexpected.append,
+            expected=(PrepareError, OSError, NvmlError),
+        ):
+            self.common.write(gpus.inventory.driver_version)
+            self._lifecycle.recover(gpus)
+            for record in self._prepared():
+                self._reports.prepared(record.plan.claim, known=True)
+            self.health.look_soon()
+        if unexpected:
+            raise PrepareError(f"internal error: {unexpected[0]!r}")
+
+    def _keep_common(self) -> float:
+        with contained("keep common CDI spec", self.common.directory, self._metrics.unexpected_error):
+            return self.common.keep()
+        return _RETRY_SECONDS
 
     def _device_data(self, uid: str) -> Mapping[DeviceKey, JSON]:
         try:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"", "command", "parsing"}  # the package itself and what the commands have in common
+SHARED = {"", "command", "files", "parsing"}  # the package itself and what the commands have in common
 MAY_IMPORT = {
     "resource": set[str](),
     "cel": {"resource"},
     "allocation": {"resource", "cel"},
     "gpu": {"resource", *SHARED},
     "config": {"resource", *SHARED},
-    "cdi": set[str](),
+    "cdi": {"files"},
     "cluster": {"resource", "parsing"},
     "dryrun": {"resource", "cel", "allocation", "gpu", "config", "cluster", *SHARED},
     "sandbox": {"resource", "cel", "allocation", "gpu", "config", "cdi", "cluster", "dryrun", *SHARED},

@@ -11,6 +11,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from ..files import NotAFileError, names_in, put_file, read_file, remove_file
 from .codec import dumps, loads
 from .names import is_device_name, split_kind
 from .problems import Problem, SpecError
@@ -65,7 +66,7 @@ class SpecDirectory:
                 if self._sync:
                     stream.flush()
                     os.fsync(descriptor)
-            temporary.replace(target)
+            put_file(temporary, target)
         except BaseException as error:
             temporary.unlink(missing_ok=True)
             if isinstance(error, OSError) and error.filename is None:  # of write and fsync
@@ -77,18 +78,16 @@ class SpecDirectory:
         """The spec that was written, None when there is none. SpecError when the file is not a valid spec."""
         file = self.file(identifier)
         try:
-            data = file.read_bytes()
+            data = read_file(file)
         except FileNotFoundError:
             return None
+        except NotAFileError as error:
+            raise SpecError((Problem("", str(error)),), str(file)) from None
         return loads(data, str(file))
 
     def remove(self, identifier: str = "") -> bool:
         """Remove a spec. False when it was not there."""
-        try:
-            self.file(identifier).unlink()
-        except FileNotFoundError:
-            return False
-        return True
+        return remove_file(self.file(identifier))
 
     def identifiers(self) -> list[str]:
         """The identifiers of the specs that are there, sorted; not the one without an identifier."""
@@ -117,14 +116,11 @@ class SpecDirectory:
             if name.startswith((f".{self._stem}_", f".{self._stem}{_SUFFIX}")) and name.endswith(_TEMPORARY)
         ]
         for name in leftovers:
-            (self.path / name).unlink(missing_ok=True)
+            remove_file(self.path / name)
         return len(leftovers)
 
     def _names(self) -> list[str]:
-        try:
-            return os.listdir(self.path)  # noqa: PTH208 - names are all that is needed
-        except FileNotFoundError:
-            return []
+        return names_in(self.path)
 
     def _create(self, file: Path) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -6,10 +6,12 @@ place on the GPU, and removes it when the instance is gone; whatever stands at a
 A mark says nothing about which claim it is for, and needs no sync: instances do not outlive a reboot either.
 """
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..files import make_folder, names_in, remove_file
 from .nvml import Placement
 
 _NAME = re.compile(r"(?P<gpu>GPU-[0-9a-fA-F-]+)_(?P<profile>\d+)_(?P<start>\d+)_(?P<size>\d+)")
@@ -32,28 +34,30 @@ class MigMarks:
 
     def set(self, place: MigPlace) -> None:
         """From now on what is there is the driver's. Raises OSError."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-        self._file(place).touch()
+        make_folder(self._folder)
+        set_mark(self._file(place))
 
     def clear(self, place: MigPlace) -> None:
         """What is there, if anything, is not the driver's any more."""
-        self._file(place).unlink(missing_ok=True)
+        remove_file(self._file(place))
 
     def has(self, place: MigPlace) -> bool:
         """Whether what is there, if anything, is the driver's. Costs one look at a file."""
-        return self._file(place).exists()
+        return os.path.lexists(self._file(place))
 
     def all(self) -> frozenset[MigPlace]:
         """Every marked place. A name that is no mark is passed over."""
-        try:
-            names = [path.name for path in self._folder.iterdir()]
-        except FileNotFoundError:
-            return frozenset()
-        return frozenset(_place(match) for match in map(_NAME.fullmatch, names) if match)
+        return frozenset(_place(match) for match in map(_NAME.fullmatch, names_in(self._folder)) if match)
 
     def _file(self, place: MigPlace) -> Path:
         at = place.placement
         return self._folder / f"{place.gpu_uuid}_{place.profile_id}_{at.start}_{at.size}"
+
+
+def set_mark(file: Path) -> None:
+    """Make an empty file unless something has its name already: the name alone is the mark. Raises OSError."""
+    if not os.path.lexists(file):
+        file.touch()
 
 
 def _place(match: re.Match[str]) -> MigPlace:

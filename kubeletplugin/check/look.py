@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking at one node: all checks in the order in which a person would mend things."""
+"""Looking at one node: all checks in the order in which a person would mend things. A check that fails unexpectedly is
+a finding, and the others go on.
+"""
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from dra_driver import __version__
 from dra_driver.cdi import DriverRoot, Root
+from dra_driver.containment import contained
 
 from ..kubelet.instance import SocketPaths
 from ..options import Node
@@ -14,7 +18,7 @@ from .asking import ask_cluster
 from .cluster import NodeFacts, cluster_findings
 from .driver import NamedHook, driver_findings, read_driver
 from .dropin import DropIn
-from .finding import Finding, any_failed, passed
+from .finding import Finding, any_failed, passed, warned
 from .folders import folder_findings, read_folders
 from .foreign import foreign_findings, read_foreign
 from .gpus import gpu_findings, read_gpus
@@ -22,6 +26,8 @@ from .host import Host
 from .kubelet import kubelet_findings, read_kubelet
 from .runtime import drop_in, read_runtime, runtime_findings
 from .versions import version_findings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +56,69 @@ class Look:
     drop_in: DropIn | None
 
 
+class _Checks:
+    """The findings of checks that were made one after the other."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+
+    def read(self, check: str, facts: Callable[[], T]) -> T | None:
+        """What `facts` gives; None, and a finding, when it fails unexpectedly."""
+
+        def failed(error: Exception) -> None:
+            text = f"this check failed unexpectedly, so nothing is known: {error!r}"
+            self.findings.append(warned(check, text, "report it with what is on standard error"))
+
+        with contained("check", check, lambda _: None, failed):
+            return facts()
+        return None
+
+    def add(self, check: str, findings: Callable[[], Iterable[Finding]]) -> None:
+        """Make a check."""
+        self.findings += self.read(check, lambda: tuple(findings())) or ()
+
+
 def look_at_hardware(place: Place) -> tuple[Finding, ...]:
     """The driver and the GPUs only."""
-    driver = read_driver(place.node.hardware, _named_hook(place))
-    gpus = read_gpus(place.node.hardware, _device_root(place))
-    return (*driver_findings(driver), *gpu_findings(gpus))
+    hardware, checks = place.node.hardware, _Checks()
+    checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
+    checks.add("GPUs", lambda: gpu_findings(read_gpus(hardware, _device_root(place))))
+    return tuple(checks.findings)
 
 
 def look(place: Place) -> Look:
     """Everything."""
-    node, host = place.node, place.host
-    cluster = ask_cluster(place.kubeconfig, place.node_name, place.in_pod)
-    reported = cluster.node or NodeFacts()
-    runtime = read_runtime(
-        host, reported.runtime, str(node.cdi_root), visible=place.host_is_visible, config=place.runtime_config
+    node, host, name = place.node, place.host, place.node_name
+    checks = _Checks()
+    checks.findings += look_at_hardware(place)
+    cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
+    reported = (cluster.node if cluster is not None else None) or NodeFacts()
+    runtime = checks.read(
+        "container runtime",
+        lambda: read_runtime(
+            host, reported.runtime, str(node.cdi_root), visible=place.host_is_visible, config=place.runtime_config
+        ),
     )
-    kubelet = read_kubelet(
-        host,
-        str(node.folder.parent.parent / "config.yaml"),
-        place.node_name,
-        reported.arguments,
-        visible=place.host_is_visible,
+    config = str(node.folder.parent.parent / "config.yaml")
+    kubelet = checks.read(
+        "kubelet", lambda: read_kubelet(host, config, name, reported.arguments, visible=place.host_is_visible)
     )
     sockets = (place.sockets.registration, place.sockets.service)
-    findings = (
-        *look_at_hardware(place),
-        *folder_findings(read_folders(host, node.registry, node.folder, node.cdi_root, sockets, kubelet.root)),
-        *foreign_findings(read_foreign(host, node.cdi_root)),
-        *runtime_findings(runtime),
-        *kubelet_findings(kubelet, reported.kubelet, place.node_name),
-        *cluster_findings(cluster, place.node_name),
-        *version_findings(reported.kubelet, reported.runtime),
-        passed("this program", f"dra-driver-gpu {__version__}, Python {platform.python_version()}"),
+    root = kubelet.root if kubelet is not None else ""
+    checks.add(
+        "folders", lambda: folder_findings(read_folders(host, node.registry, node.folder, node.cdi_root, sockets, root))
     )
-    return Look(findings, drop_in(runtime))
+    checks.add("other drivers", lambda: foreign_findings(read_foreign(host, node.cdi_root)))
+    if runtime is not None:
+        checks.add("container runtime", lambda: runtime_findings(runtime))
+    if kubelet is not None:
+        checks.add("kubelet", lambda: kubelet_findings(kubelet, reported.kubelet, name))
+    if cluster is not None:
+        checks.add("cluster", lambda: cluster_findings(cluster, name))
+    checks.add("versions", lambda: version_findings(reported.kubelet, reported.runtime))
+    mend = None if runtime is None else checks.read("container runtime", lambda: drop_in(runtime))
+    checks.findings.append(passed("this program", f"dra-driver-gpu {__version__}, Python {platform.python_version()}"))
+    return Look(tuple(checks.findings), mend)
 
 
 def wait_for_hardware(

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from dra_driver.containment import contained
 from dra_driver.gpu.ownership import MigPlace
 
 from ..hardware.gpus import Gpus
@@ -20,8 +21,9 @@ from ..records.locks import KeyedLocks
 from ..records.store import Record
 from ..steps import InstanceStep, MigModeStep, Step
 from .actions import Actions
+from .boundary import ClaimBoundary
 from .errors import EXPECTED_ERRORS
-from .recovery import EventHook, not_long
+from .recovery import not_long
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +40,14 @@ class Leftovers:
         planner: Planner,
         unprepare: Callable[[ClaimRef], None],
         grace: float,
-        on_event: EventHook,
+        boundary: ClaimBoundary,
     ) -> None:
         self._actions = actions
         self._claims = claims
         self._planner = planner
         self._unprepare = unprepare
         self._grace = grace
-        self._on_event = on_event
+        self._boundary = boundary
         self._missed: dict[str, float] = {}
 
     @property
@@ -56,16 +58,12 @@ class Leftovers:
     def sweep(self, gpus: Gpus) -> None:
         """Look once, and remove what is left over."""
         for record in self._gone():
-            claim = record.plan.claim
-            text = "the claim is gone from the API server: what it had on this node is removed"
-            log.warning("%s", text, extra={"claim": str(claim), "claim_uid": claim.uid})
-            try:
-                self._unprepare(claim)
-            except EXPECTED_ERRORS as error:
-                log.warning("leftovers of a claim stay for now: %s", error, extra={"claim_uid": claim.uid})
-            else:
-                self._missed.pop(claim.uid, None)
-                self._on_event(claim, "LeftoverRemoved", text)
+            with self._boundary.around("sweep claim", record.plan.claim):
+                self._remove(record.plan.claim)
+        for claim in self._actions.ledger.settled_damaged():
+            with self._boundary.around("sweep claim", claim):
+                if claim.name and self._planner.is_gone(claim):
+                    self._actions.ledger.settle_damaged(claim.uid, gone=True)
         self.sweep_node(gpus)
 
     def sweep_node(self, gpus: Gpus) -> None:
@@ -74,11 +72,13 @@ class Leftovers:
         unknown = self._actions.ledger.unreadable()
         if not unknown:  # otherwise some of it may belong to these claims
             for gpu_uuid in {place.gpu_uuid for place in marks.instances.all()} | marks.modes.all():
-                self._sweep_gpu(gpu_uuid, gpus)
+                with contained("sweep GPU", gpu_uuid, self._boundary.count, gpu=gpu_uuid):
+                    self._sweep_gpu(gpu_uuid, gpus)
         recorded = {record.plan.claim.uid for record in self._actions.ledger.all()}
         for uid in self._actions.specs.claims():
             if uid not in unknown | recorded:
-                self._sweep_spec(uid)
+                with self._boundary.around("sweep claim", ClaimRef("", "", uid)):
+                    self._sweep_spec(uid)
 
     def _gone(self) -> list[Record]:
         """The claims that have been gone for long enough."""
@@ -89,7 +89,9 @@ class Leftovers:
         gone: list[Record] = []
         for record in records:
             uid = record.plan.claim.uid
-            missing = self._planner.is_gone(record.plan.claim)
+            missing: bool | None = False
+            with self._boundary.around("sweep claim", record.plan.claim):
+                missing = self._planner.is_gone(record.plan.claim)
             if missing is None:
                 break  # one unanswered request is enough
             if not missing:
@@ -97,6 +99,17 @@ class Leftovers:
             elif now - self._missed.setdefault(uid, now) >= self._grace:
                 gone.append(record)
         return gone
+
+    def _remove(self, claim: ClaimRef) -> None:
+        text = "the claim is gone from the API server: what it had on this node is removed"
+        log.warning("%s", text, extra={"claim": str(claim), "claim_uid": claim.uid})
+        try:
+            self._unprepare(claim)
+        except EXPECTED_ERRORS as error:
+            log.warning("leftovers of a claim stay for now: %s", error, extra={"claim_uid": claim.uid})
+        else:
+            self._missed.pop(claim.uid, None)
+            self._boundary.on_event(claim, "LeftoverRemoved", text)
 
     def _sweep_gpu(self, gpu_uuid: str, gpus: Gpus) -> None:
         """Undo on a GPU what no record wants."""

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from dra_driver.containment import contained
 from dra_driver.gpu.calls import STEP_SECONDS, HungError
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import NvmlError, Return
@@ -30,9 +31,10 @@ from ..records.locks import FileRanges, Held, KeyedLocks
 from ..records.store import Record, Records, State
 from ..steps import BUSY_SECONDS
 from .actions import KUBELET_SECONDS, Actions, Check, StepHook, fields_of, unheard, within
+from .boundary import UNHEARD, ClaimBoundary
 from .errors import EXPECTED_ERRORS, StoppedError
 from .leftovers import Leftovers
-from .recovery import EventHook, Recovery
+from .recovery import Recovery
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +64,9 @@ def always() -> bool:
 class Lifecycle:
     """Prepares and unprepares claims. `pool` is this node's pool, `boot_id` changes with every boot of the machine.
 
-    `may_switch` tells the GPUs whose MIG mode may be switched for claims, `on_event` hears what users may want to know
-    of a claim, `on_step` of every step. Locks and marks are kept beside the folder of `records`.
+    `may_switch` tells the GPUs whose MIG mode may be switched for claims. `boundary` contains what goes wrong with one
+    claim, and hears what users may want to know of it; `on_step` hears of every step. Locks and marks are kept beside
+    the folder of `records`.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Lifecycle:
         specs: ClaimSpecs,
         access: GpuAccess,
         may_switch: Callable[[Gpu], bool] = never,
-        on_event: EventHook = unheard,
+        boundary: ClaimBoundary = UNHEARD,
         on_step: StepHook = unheard,
         settings: Settings = Settings(),
     ) -> None:
@@ -84,28 +87,32 @@ class Lifecycle:
         files = FileRanges(folder / "locks")
         marks = Marks(folder)
         access.calls.listen(lambda _key: access.wake())
+        self._pool = pool
         self._boot_id = boot_id
         self._records = records
         self._specs = specs
         self._access = access
         self._settings = settings
-        self._ledger = Ledger(records, lambda claim, text: on_event(claim, "RecordDamaged", text))
+        self._ledger = Ledger(records, lambda claim, text: boundary.on_event(claim, "RecordDamaged", text))
         self._claims = KeyedLocks(files, "claim ")
         self._actions = Actions(
             self._ledger, specs, marks, KeyedLocks(files, "gpu "), access.calls, settings.step, settings.busy, on_step
         )
         self._planner = Planner(pool, fetch, may_switch)
-        self._recovery = Recovery(self._actions, self._claims, self._planner, boot_id, on_event)
+        self._recovery = Recovery(self._actions, self._claims, self._planner, boot_id, boundary, settings.retry)
         self._leftovers = Leftovers(
-            self._actions, self._claims, self._planner, self.unprepare, settings.grace, on_event
+            self._actions, self._claims, self._planner, self.unprepare, settings.grace, boundary
         )
+        self._boundary = boundary
         self._ending: Counter[str] = Counter()
         self._guard = threading.Lock()
         self._next_sweep = 0.0
         if files.join():
-            specs.remove_half_written()
-            if not marks.are_of(boot_id):
-                records.drop_unreadable()
+            with contained("tidy up", folder, boundary.count):
+                specs.remove_half_written()
+            with contained("tidy up", records.folder, boundary.count):
+                if not marks.are_of(boot_id):
+                    records.drop_unreadable()
         access.attend(self._attend)
 
     # kubelet's calls
@@ -173,6 +180,11 @@ class Lifecycle:
 
     def _attend(self, gpus: Gpus) -> float:
         """Try again what went wrong, and look for leftovers now and then; in how many seconds again."""
+        with contained("look after node", self._pool, self._boundary.count):
+            return self._attended(gpus)
+        return self._settings.retry
+
+    def _attended(self, gpus: Gpus) -> float:
         try:
             self._recovery.retry(gpus)
             if time.monotonic() >= self._next_sweep:
@@ -184,8 +196,9 @@ class Lifecycle:
         except OSError as error:
             log.error("the node cannot be looked after: %s", error)
             return self._settings.retry
-        pause = self._next_sweep - time.monotonic()
-        return max(0.0, min(pause, self._settings.retry) if self._recovery.unsettled() else pause)
+        now, due = time.monotonic(), self._recovery.next_due()
+        pause = self._next_sweep - now
+        return max(0.0, pause if due is None else min(pause, max(self._settings.retry, due - now)))
 
     # Parts of a prepare
 
@@ -226,12 +239,14 @@ class Lifecycle:
 
     def _undo_failed(self, record: Record, gpus: Gpus, held: Held, cause: Exception) -> None:
         """Undo a prepare that failed. Should that fail too, the record stays, and it is tried again."""
+        claim = record.plan.claim
         log.warning("prepare failed, undoing it: %s", cause, extra=fields_of(record))
-        try:
-            self._actions.undo_held(record, gpus, held)
-        except EXPECTED_ERRORS as error:
-            log.error("undoing a failed prepare failed: %s", error, extra=fields_of(record))
-            self._look_after(record.plan.claim, error)
+        with self._boundary.around("undo claim", claim, lambda error: self._look_after(claim, error)):
+            try:
+                self._actions.undo_held(record, gpus, held)
+            except EXPECTED_ERRORS as error:
+                log.error("undoing a failed prepare failed: %s", error, extra=fields_of(record))
+                self._look_after(claim, error)
 
     def _finish_unprepared(self, plan: Plan, gpus: Gpus) -> None:
         """Destroy what claims that are over still have on the GPUs of this plan, as far as nothing runs there now."""
@@ -239,14 +254,17 @@ class Lifecycle:
         for record in self._ledger.all():
             if record.state is not State.UNPREPARING or wanted.isdisjoint(record.plan.gpus()):
                 continue
-            uid = record.plan.claim.uid
-            with self._claims.try_hold(uid) as free:
-                current = self._ledger.get(uid) if free else None
-                if current is not None and current.state is State.UNPREPARING:
-                    try:
-                        self._actions.undo(current, lambda: gpus)
-                    except EXPECTED_ERRORS as error:
-                        log.warning("leftovers of a claim stay for now: %s", error, extra=fields_of(current))
+            with self._boundary.around("undo claim", record.plan.claim):
+                self._finish_one(record.plan.claim.uid, gpus)
+
+    def _finish_one(self, uid: str, gpus: Gpus) -> None:
+        with self._claims.try_hold(uid) as free:
+            current = self._ledger.get(uid) if free else None
+            if current is not None and current.state is State.UNPREPARING:
+                try:
+                    self._actions.undo(current, lambda: gpus)
+                except EXPECTED_ERRORS as error:
+                    log.warning("leftovers of a claim stay for now: %s", error, extra=fields_of(current))
 
     # Parts of an unprepare
 
@@ -283,11 +301,12 @@ class Lifecycle:
         the claim are found once it is gone.
         """
         if ref.uid in self._ledger.damaged():
-            try:
-                with self._reporting():
-                    self._recovery.rebuild(ref, self._access.current())
-            except EXPECTED_ERRORS as error:
-                log.warning("what the claim has here is not known: %s", error, extra={"claim_uid": ref.uid})
+            with self._boundary.around("recover claim", ref):
+                try:
+                    with self._reporting():
+                        self._recovery.rebuild(ref, self._access.current())
+                except EXPECTED_ERRORS as error:
+                    log.warning("what the claim has here is not known: %s", error, extra={"claim_uid": ref.uid})
         return self._ledger.get(ref.uid)
 
     # Both

@@ -3,13 +3,16 @@
 
 What was broken off is undone, prepared claims are made complete again, what belongs to an earlier boot is forgotten. A
 damaged record is made anew from the claim and from what the node still has of it. What does not succeed is kept in
-mind and tried again, as long as the driver is there.
+mind and tried again, as long as the driver is there: what failed unexpectedly after pauses that grow to minutes.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from dra_driver.backoff import Backoff
 from dra_driver.gpu.nvml import NO_DRIVER, NvmlError
 
 from ..hardware.gpus import Gpus
@@ -18,14 +21,13 @@ from ..plans.planning import Planner
 from ..records.locks import KeyedLocks, wait_on
 from ..records.store import Record, State
 from .actions import Actions, Check, fields_of, within
+from .boundary import ClaimBoundary
 from .errors import EXPECTED_ERRORS, StoppedError
 
 log = logging.getLogger(__name__)
 
 _PATIENCE = 1.0
-
-EventHook = Callable[[ClaimRef, str, str], None]
-"""Hears what a user may want to know of a claim: the claim, a reason in one word, a sentence."""
+_LONGEST_PAUSE = 300.0
 
 
 def not_long() -> Check:
@@ -33,19 +35,38 @@ def not_long() -> Check:
     return within(_PATIENCE, "its GPU")
 
 
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What is wrong with a claim. It is not looked at again before `due` (monotonic seconds)."""
+
+    claim: ClaimRef
+    text: str
+    backoff: Backoff
+    due: float = 0.0
+
+
 class Recovery:
-    """Brings claims and the node together again. `claims` are the locks of claims."""
+    """Brings claims and the node together again. `claims` are the locks of claims, `pause` is how many seconds after an
+    unexpected failure the claim is looked at again, the first time.
+    """
 
     def __init__(
-        self, actions: Actions, claims: KeyedLocks, planner: Planner, boot_id: str, on_event: EventHook
+        self,
+        actions: Actions,
+        claims: KeyedLocks,
+        planner: Planner,
+        boot_id: str,
+        boundary: ClaimBoundary,
+        pause: float,
     ) -> None:
         self._actions = actions
         self._claims = claims
         self._planner = planner
         self._boot_id = boot_id
-        self._on_event = on_event
+        self._boundary = boundary
+        self._pause = pause
         self._guard = threading.Lock()
-        self._problems: dict[str, tuple[ClaimRef, str]] = {}
+        self._problems: dict[str, _Problem] = {}
 
     def recover(self, gpus: Gpus) -> None:
         """All claims, once. Raises NvmlError when the driver goes away meanwhile, or OSError."""
@@ -56,18 +77,25 @@ class Recovery:
             self._try(claim, gpus, self.rebuild)
 
     def retry(self, gpus: Gpus) -> None:
-        """The claims that something went wrong with, again. Raises NvmlError when the driver goes away meanwhile."""
+        """The claims that something went wrong with, those that are due, again. Raises NvmlError when the driver goes
+        away meanwhile.
+        """
         damaged = self._actions.ledger.damaged()
-        for claim in self.unsettled():
-            if claim.uid not in damaged:
-                self._try(claim, gpus, self._settle)
-        for claim in damaged.values():
-            self._try(claim, gpus, self.rebuild)
-
-    def unsettled(self) -> list[ClaimRef]:
-        """The claims that something went wrong with."""
         with self._guard:
-            return [claim for claim, _ in self._problems.values()]
+            problems = list(self._problems.values())
+        now = time.monotonic()
+        later = {one.claim.uid for one in problems if one.due > now}
+        for one in problems:
+            if one.claim.uid not in later | damaged.keys():
+                self._try(one.claim, gpus, self._settle)
+        for claim in damaged.values():
+            if claim.uid not in later:
+                self._try(claim, gpus, self.rebuild)
+
+    def next_due(self) -> float | None:
+        """When the next claim is to be looked at again (monotonic seconds); None when nothing is wrong."""
+        with self._guard:
+            return min((one.due for one in self._problems.values()), default=None)
 
     def is_unsettled(self, uid: str) -> bool:
         """Whether something went wrong with this claim."""
@@ -75,10 +103,7 @@ class Recovery:
 
     def look_after(self, claim: ClaimRef, problem: str) -> bool:
         """Try again later; gives whether this problem is news."""
-        with self._guard:
-            known = self._problems.get(claim.uid)
-            self._problems[claim.uid] = claim, problem
-        return known is None or known[1] != problem
+        return self._note(claim, problem, delayed=False)
 
     def settled(self, uid: str) -> None:
         """There is nothing to look after any more."""
@@ -104,7 +129,9 @@ class Recovery:
         if not whole:
             text = "devices of this claim were gone, after a reload of the driver or a reset, and were made again"
             log.warning("%s", text, extra=fields_of(record))
-            self._on_event(record.plan.claim, "DevicesRestored", f"{text}; containers have to be restarted to use them")
+            self._boundary.on_event(
+                record.plan.claim, "DevicesRestored", f"{text}; containers have to be restarted to use them"
+            )
         return completed
 
     def rebuild(self, claim: ClaimRef, gpus: Gpus) -> None:
@@ -128,11 +155,27 @@ class Recovery:
             self._actions.ledger.open(record)
             if self._actions.specs.devices(claim.uid) >= devices:
                 self._actions.carry_out(record, gpus, held)
-                self._on_event(claim, "RecordRebuilt", "the damaged record of this claim was made anew")
+                self._boundary.on_event(claim, "RecordRebuilt", "the damaged record of this claim was made anew")
             else:
                 self._actions.undo_held(record, gpus, held)
 
+    def _note(self, claim: ClaimRef, problem: str, *, delayed: bool) -> bool:
+        """Note what is wrong with a claim; gives whether that is news."""
+        with self._guard:
+            known = self._problems.get(claim.uid)
+            backoff = Backoff(self._pause, _LONGEST_PAUSE) if known is None else known.backoff
+            due = time.monotonic() + backoff.pause() if delayed else 0.0
+            self._problems[claim.uid] = _Problem(claim, problem, backoff, due)
+        return known is None or known.text != problem
+
     def _try(self, claim: ClaimRef, gpus: Gpus, bring_about: Callable[[ClaimRef, Gpus], None]) -> None:
+        def failed(error: Exception) -> None:
+            self._note(claim, repr(error), delayed=True)
+
+        with self._boundary.around("recover claim", claim, failed, expected=(NvmlError,)):
+            self._try_expecting(claim, gpus, bring_about)
+
+    def _try_expecting(self, claim: ClaimRef, gpus: Gpus, bring_about: Callable[[ClaimRef, Gpus], None]) -> None:
         with self._claims.try_hold(claim.uid) as free:
             if not free:  # by a call of kubelet, or by another process
                 self.look_after(claim, "somebody else is at work on it")
@@ -164,4 +207,4 @@ class Recovery:
         if self.look_after(claim, str(error)):
             extra = {"claim": str(claim), "claim_uid": claim.uid}
             log.error("claim could not be recovered, which will be tried again: %s", error, extra=extra)
-            self._on_event(claim, "RecoveryFailed", f"the claim's devices are not as they should be: {error}")
+            self._boundary.on_event(claim, "RecoveryFailed", f"the claim's devices are not as they should be: {error}")

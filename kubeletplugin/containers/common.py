@@ -89,7 +89,7 @@ class CommonSpec:
         self._specs.remove_leftovers()
 
     def _is_there(self) -> bool:
-        return self._specs.file().exists()
+        return self._specs.file().is_file()
 
     def _fingerprint(self, driver_version: str) -> cdi.Fingerprint:
         return cdi.fingerprint(self.root, driver_version, self._hook_roots)

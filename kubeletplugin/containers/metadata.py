@@ -8,7 +8,7 @@ more to clean up at the runtime's side.
 """
 
 import json
-import os
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -16,11 +16,16 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from dra_driver import DRIVER_NAME, cdi
+from dra_driver.files import make_folder, names_in, read_file, remove_file, write_file
 from dra_driver.resource import AttributeValue, Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
 from dra_driver.resource.codec import V1, encode_slice
 from dra_driver.resource.names import is_label
 
+from ..hardware.targets import ClaimGoneError
+from ..plans.planning import FetchClaim
 from ..records.store import Record
+
+log = logging.getLogger(__name__)
 
 VERSIONS: Final = ("v1beta1", "v1alpha1")
 """Of metadata.resource.k8s.io, the newest first; a reader takes the first that it knows."""
@@ -33,6 +38,7 @@ _CONTAINER_ROOT: Final = PurePosixPath("/var/run/kubernetes.io/dra-device-attrib
 _CONTAINER_FILE: Final = f"{DRIVER_NAME}-metadata.json"
 _SEPARATOR: Final = "_"  # in neither UIDs nor requests
 _SUFFIX: Final = ".json"
+_TEMPORARY: Final = ".new"
 _MOUNT_OPTIONS: Final = ("ro", "nosuid", "nodev", "bind")
 
 Attributes = Callable[[str], Mapping[str, AttributeValue]]
@@ -67,6 +73,9 @@ def metadata_names(uid: str, requests: Iterable[str]) -> dict[str, tuple[str, ..
 class MetadataFiles:
     """The metadata files below `folder`, whose path must be the same on the host. Safe for different claims at a time.
 
+    Each is written whole and renamed. A container that runs keeps the file that it began with; a claim's file says
+    something new only when its devices were made anew, and then the container has to be started again.
+
     Nothing is synced: after a reboot no claim is prepared. Methods raise OSError.
     """
 
@@ -75,56 +84,62 @@ class MetadataFiles:
 
     def write(self, claim: ResourceClaim, attributes: Attributes) -> None:
         """Write or replace the files of an allocated claim."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        make_folder(self._folder, mode=0o755)
         for request, content in documents(claim, attributes).items():
             file = self._folder / f"{claim.metadata.uid}{_SEPARATOR}{request}{_SUFFIX}"
-            file.write_bytes(content)  # in place: a container that runs has this very file mounted
-            file.chmod(0o644)  # whatever the umask: containers run as any user
+            write_file(file, content, file.with_suffix(_TEMPORARY), mode=0o644)  # containers run as any user
 
     def requests(self, uid: str) -> list[str]:
         """The base requests of a claim that have a file."""
         return [request for request, _ in self._of(uid)]
 
     def edits(self, uid: str) -> dict[str, cdi.ContainerEdits]:
-        """For the claim's CDI spec: what each request's extra device mounts, by the device's name."""
-        return {metadata_device(request): _edits(file, request) for request, file in self._of(uid)}
+        """For the claim's CDI spec: what each request's extra device mounts, by the device's name. A file that cannot
+        be read is removed: no container is to be given it.
+        """
+        found: dict[str, cdi.ContainerEdits] = {}
+        for request, file in self._of(uid):
+            try:
+                found[metadata_device(request)] = _edits(file, request)
+            except Exception as error:  # whatever is in the file, it is of this claim only
+                log.warning("metadata file %s cannot be read and is removed: %r", file, error, extra={"claim_uid": uid})
+                remove_file(file)
+        return found
 
     def remove(self, uid: str) -> bool:
-        """Remove a claim's files; False when there are none."""
-        files = self._of(uid)
-        for _, file in files:
-            file.unlink(missing_ok=True)
-        return bool(files)
+        """Remove a claim's files, half-written ones too; False when there are none."""
+        names = [name for name in self._names(_SUFFIX, _TEMPORARY) if name.startswith(f"{uid}{_SEPARATOR}")]
+        for name in names:
+            remove_file(self._folder / name)
+        return bool(names)
 
     def claims(self) -> list[str]:
-        """The UIDs of all claims that have files."""
-        return sorted({name.partition(_SEPARATOR)[0] for name in self._names()})
+        """The UIDs of all claims that have files, half-written ones too."""
+        return sorted({name.partition(_SEPARATOR)[0] for name in self._names(_SUFFIX, _TEMPORARY)})
 
     def _of(self, uid: str) -> list[tuple[str, Path]]:
         """The base requests of a claim, and the file of each."""
         prefix = f"{uid}{_SEPARATOR}"
-        names = sorted(name for name in self._names() if name.startswith(prefix))
+        names = sorted(name for name in self._names(_SUFFIX) if name.startswith(prefix))
         return [(name.removeprefix(prefix).removesuffix(_SUFFIX), self._folder / name) for name in names]
 
-    def _names(self) -> list[str]:
-        try:
-            found = os.listdir(self._folder)  # noqa: PTH208 - names are all that is needed
-        except FileNotFoundError:
-            return []
-        return [name for name in found if _SEPARATOR in name and name.endswith(_SUFFIX)]
+    def _names(self, *suffixes: str) -> list[str]:
+        return [name for name in names_in(self._folder) if _SEPARATOR in name and name.endswith(suffixes)]
 
 
 class SpecMetadata:
     """What claims' CDI specs have because of metadata files: `edits` when one is written, `remove` when it goes.
 
     The claims that are fetched from the API server pass by here (`remember`), since a record does not tell what a file
-    needs; without the claim, a spec is written anew with the files that are there. `attributes` are those published.
+    needs. Without the claim, a spec is written anew with the files that are there; when one is missing or cannot be
+    read, `fetch` reads the claim again. `attributes` are those published.
     Unless `enabled` no files are written; those that are there are used and removed all the same.
     """
 
-    def __init__(self, files: MetadataFiles, attributes: Attributes, *, enabled: bool) -> None:
+    def __init__(self, files: MetadataFiles, attributes: Attributes, fetch: FetchClaim, *, enabled: bool) -> None:
         self._files = files
         self._attributes = attributes
+        self._fetch = fetch
         self._enabled = enabled
         self._lock = threading.Lock()
         self._claims: OrderedDict[str, ResourceClaim] = OrderedDict()
@@ -140,21 +155,32 @@ class SpecMetadata:
         return claim
 
     def edits(self, record: Record) -> dict[str, cdi.ContainerEdits]:
-        """The further devices of the spec of `record`, their files written. Raises OSError."""
-        uid = record.plan.claim.uid
-        with self._lock:
-            claim = self._claims.pop(uid, None)
-        if claim is not None:
-            self._files.write(claim, lambda device: self._with_uuid(device, record))
-        return self._files.edits(uid)
+        """The further devices of the spec of `record`, their files written. Raises OSError, and what `fetch` raises."""
+        ref = record.plan.claim
+        claim = self._forget(ref.uid)
+        if claim is None:
+            found = self._files.edits(ref.uid)
+            wanted = {metadata_device(one.request.partition("/")[0]) for one in record.plan.devices}
+            if not self._enabled or wanted <= found.keys():
+                return found
+            claim = self._fetch(ref)
+            if claim.metadata.uid != ref.uid:
+                raise ClaimGoneError(f"ResourceClaim {ref} has another UID now: it was deleted and made anew")
+        self._files.write(claim, lambda device: self._with_uuid(device, record))
+        return self._files.edits(ref.uid)
 
     def remove(self, uid: str) -> None:
         """Remove the claim's files. Raises OSError."""
+        self._forget(uid)
         self._files.remove(uid)
 
     def claims(self) -> list[str]:
         """The UIDs of all claims that have files."""
         return self._files.claims()
+
+    def _forget(self, uid: str) -> ResourceClaim | None:
+        with self._lock:
+            return self._claims.pop(uid, None)
 
     def _with_uuid(self, device: str, record: Record) -> Mapping[str, AttributeValue]:
         """A MIG device that was made for the claim is published without a UUID; now it has one."""
@@ -172,8 +198,12 @@ def container_path(document: Mapping[str, Any], request: str) -> PurePosixPath:
 
 
 def _edits(file: Path, request: str) -> cdi.ContainerEdits:
-    newest, _, _ = file.read_bytes().partition(b"\n")
-    target = container_path(json.loads(newest), request)
+    """Raises ValueError, LookupError or TypeError when the file is not as it was written."""
+    data = read_file(file)
+    if not data.endswith(b"\n"):
+        raise ValueError("it is cut short")
+    newest, *_ = [json.loads(line) for line in data.splitlines()]
+    target = container_path(newest, request)
     return cdi.ContainerEdits(mounts=(cdi.Mount(str(file), str(target), _MOUNT_OPTIONS),))
 
 

@@ -53,8 +53,8 @@ class ClaimSpecs:
             self._claims.write(cdi.claim_spec(uid, edits), uid)
 
     def exists(self, uid: str) -> bool:
-        """Whether the claim's spec is there."""
-        return self._claims.file(uid).exists()
+        """Whether there is a file for the claim's spec."""
+        return self._claims.file(uid).is_file()
 
     def devices(self, uid: str) -> set[str]:
         """The names of the devices that the claim's spec describes; none when it is not there, or no valid spec."""
@@ -67,7 +67,7 @@ class ClaimSpecs:
 
     def remove(self, uid: str) -> bool:
         """Remove the claim's spec; False when there is none, whatever else is wrong with the directory."""
-        removed = self.exists(uid) and self._claims.remove(uid)
+        removed = self._claims.remove(uid)
         if self._metadata is not None:
             self._metadata.remove(uid)
         return removed

@@ -7,9 +7,11 @@ the change and goes after the change is undone. None of them survives a boot, as
 """
 
 import logging
+import os
 from pathlib import Path
 
-from dra_driver.gpu.ownership import MigMarks, MigPlace
+from dra_driver.files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
+from dra_driver.gpu.ownership import MigMarks, MigPlace, set_mark
 
 log = logging.getLogger(__name__)
 
@@ -27,24 +29,22 @@ class ModeMarks:
     def set(self, gpu_uuid: str, original: bool) -> None:
         """The GPU's mode is about to be switched, and `original` is what it was. A mark that exists stays."""
         if self.get(gpu_uuid) is None:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-            self._file(gpu_uuid, original).touch()
+            make_folder(self._folder)
+            set_mark(self._file(gpu_uuid, original))
 
     def get(self, gpu_uuid: str) -> bool | None:
         """The mode to go back to; None when nobody of ours switched it."""
-        return next((mode for mode in _SUFFIXES if self._file(gpu_uuid, mode).exists()), None)
+        return next((mode for mode in _SUFFIXES if os.path.lexists(self._file(gpu_uuid, mode))), None)
 
     def clear(self, gpu_uuid: str) -> None:
         """The mode is as it was."""
         for mode in _SUFFIXES:
-            self._file(gpu_uuid, mode).unlink(missing_ok=True)
+            remove_file(self._file(gpu_uuid, mode))
 
     def all(self) -> frozenset[str]:
-        """The GPUs whose mode was switched."""
-        try:
-            return frozenset(path.name.rpartition("_")[0] for path in self._folder.iterdir())
-        except FileNotFoundError:
-            return frozenset()
+        """The GPUs whose mode was switched. A name that is no mark is passed over."""
+        suffixes = tuple(_SUFFIXES.values())
+        return frozenset(name.rpartition("_")[0] for name in names_in(self._folder) if name.endswith(suffixes))
 
     def _file(self, gpu_uuid: str, original: bool) -> Path:
         return self._folder / f"{gpu_uuid}{_SUFFIXES[original]}"
@@ -65,8 +65,11 @@ class Marks:
     def are_of(self, boot_id: str) -> bool:
         """Whether the plugin was ready before in this boot of the machine."""
         try:
-            return self._boot.read_text(encoding="ascii", errors="replace") == boot_id
+            return read_file(self._boot) == boot_id.encode()
         except FileNotFoundError:
+            return False
+        except (OSError, NotAFileError) as error:  # marks of an unknown boot say nothing
+            log.warning("which boot the marks are of cannot be read: %s", error)
             return False
 
     def forget_other_boots(self, boot_id: str) -> None:
@@ -78,6 +81,6 @@ class Marks:
         for gpu_uuid in self.modes.all():
             self.modes.clear(gpu_uuid)
         try:
-            self._boot.write_text(boot_id, encoding="ascii")
+            write_file(self._boot, boot_id.encode(), self._boot.with_suffix(".new"))
         except OSError as error:  # the next start forgets marks once more, and adopts what records tell
             log.warning("which boot the marks are of could not be noted: %s", error)

@@ -24,7 +24,7 @@ VERSIONS = ("v1", "v1alpha1")
 """Served versions, the one to use first. kubelet calls them `<version>.DRAResourceHealth`."""
 
 STREAMS = 8
-"""How many streams are served at a time; each holds a thread of the server. kubelet needs one."""
+"""How many streams are served at a time; each has a thread. kubelet needs one."""
 
 _REPEAT_SECONDS = 10.0
 _TIMEOUT_SECONDS = 30  # after which kubelet takes a device for unknown
@@ -112,7 +112,7 @@ class HealthService:
 
     @contextlib.contextmanager
     def _stream(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Count a stream; one too many is refused, so that calls for claims always find a thread."""
+        """Count a stream; one too many is refused: whoever opens them without end must not use up all threads."""
         with self._condition:
             full = self._streams >= STREAMS
             self._streams += not full

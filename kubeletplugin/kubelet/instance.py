@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver import DRIVER_NAME
+from dra_driver.files import make_folder, open_lock
 
 from .sockets import LONGEST_PATH, is_served, sweep
 
@@ -69,7 +70,7 @@ def running(folder: Path, uid: str = "") -> Iterator[None]:
 
     The kernel ends it with the process, however that ends. Raises AnotherInstanceError or OSError.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+    make_folder(folder)
     with contextlib.ExitStack() as locks:
         if not uid:
             single = folder / _SINGLE_LOCK
@@ -111,7 +112,7 @@ def another_serves(registry: Path, own: Path) -> bool:
 @contextlib.contextmanager
 def _held(file: Path, how: int, problem: str) -> Iterator[None]:
     """Hold the lock of `file`. Raises AnotherInstanceError with `problem` when that cannot be."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_lock(file)
     try:
         try:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)

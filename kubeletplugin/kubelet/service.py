@@ -5,7 +5,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ from ..metrics import PREPARE, UNPREPARE, PluginMetrics
 from ..plans.plan import Plan
 from ..protocol import dra_v1_pb2, dra_v1beta1_pb2
 from ..reports.reporter import ClaimReports
+from .threads import CallThreads
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +50,12 @@ class DraService:
         metrics: PluginMetrics,
         reports: ClaimReports,
         metadata: MetadataFiles,
-        workers: int = 8,
     ) -> None:
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._reports = reports
         self._metadata = metadata
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="claim")
+        self._threads = CallThreads("claim")
         self._calls = 0
         self._idle = threading.Condition()
 
@@ -100,7 +99,7 @@ class DraService:
     ) -> dict[str, Any]:
         refs = [ClaimRef(claim.namespace, claim.name, claim.uid) for claim in claims]
         with self._counted(context):
-            answers = map(work, refs) if len(refs) == 1 else self._pool.map(work, refs)
+            answers = map(work, refs) if len(refs) == 1 else self._threads.map(work, refs)
             return dict(zip((ref.uid for ref in refs), answers, strict=True))
 
     @contextlib.contextmanager

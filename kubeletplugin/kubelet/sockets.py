@@ -13,11 +13,14 @@ import socket
 import stat
 import threading
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
 import grpc
+
+from dra_driver.files import put_file
+
+from .threads import CallThreads
 
 log = logging.getLogger(__name__)
 
@@ -42,24 +45,24 @@ class Service(Protocol):
 
 class SocketServer:
     """Serves services on the socket `path`, replacing what is there. The folder must exist or be made. Raises
-    SocketError for a path that no socket can have.
+    SocketError for a path that no socket can have. Every call has a thread of its own.
 
     `start`, `restore` and `stop` are for one thread at a time.
     """
 
-    def __init__(self, path: Path, services: Sequence[Service], threads: int) -> None:
+    def __init__(self, path: Path, services: Sequence[Service]) -> None:
         if len(os.fsencode(path)) > LONGEST_PATH:
             raise SocketError(f"socket path {path} is longer than {LONGEST_PATH} bytes: choose a shorter folder")
         self.path = path
         self._services = services
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=path.name)
+        self._threads = CallThreads(path.name)
         self._server: grpc.Server | None = None
         self._identity: tuple[int, int, int] | None = None
 
     def start(self) -> None:
         """Listen. Raises SocketError."""
         temporary = self.path.with_name(f".{os.urandom(3).hex()}")  # no longer than any name it stands for
-        server = grpc.server(self._pool)
+        server = grpc.server(self._threads)  # type: ignore[arg-type]  # gRPC only submits calls to it
         for service in self._services:
             service.add_to(server)
         try:
@@ -67,7 +70,7 @@ class SocketServer:
             server.add_insecure_port(f"unix:{temporary}")
             server.start()
             identity = _identity(temporary)
-            temporary.replace(self.path)
+            put_file(temporary, self.path)
         except (OSError, RuntimeError) as error:
             server.stop(grace=None)
             with contextlib.suppress(OSError):
@@ -100,7 +103,7 @@ class SocketServer:
             self.path.unlink(missing_ok=True)
         if self._server is not None:
             self._server.stop(grace=None).wait()
-        self._pool.shutdown(wait=False)
+        self._threads.shutdown()
 
 
 class SocketKeeper:
@@ -162,10 +165,14 @@ def sweep(candidates: Iterable[Path]) -> list[Path]:
     """Remove those sockets that nobody listens on, and return them: their processes were killed."""
     removed = []
     for path in candidates:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             if stat.S_ISSOCK(path.lstat().st_mode) and not is_served(path):
                 path.unlink()
                 removed.append(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("the socket of a process that was killed stays: %s", error)
     return removed
 
 

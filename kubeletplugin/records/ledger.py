@@ -58,16 +58,24 @@ class Ledger:
         """The claims whose record was set aside, by UID, and which nobody has put right since."""
         found = self._records.damaged()
         with self._lock:
+            self._settled &= found.keys()
             return {uid: claim for uid, claim in found.items() if uid not in self._settled and uid not in self._known}
+
+    def settled_damaged(self) -> list[ClaimRef]:
+        """The claims that were put right since, and whose damaged record is still kept."""
+        found = self._records.damaged()
+        with self._lock:
+            return [claim for uid, claim in found.items() if uid in self._settled]
 
     def settle_damaged(self, uid: str, *, gone: bool = False) -> None:
         """What a damaged record was about is known again, or, with the claim `gone`, of no interest. The file is kept
         for whoever wants to see it for as long as its claim exists.
         """
-        with self._lock:
-            self._settled.add(uid)
         if gone:
             self._records.forget_damaged(uid)
+        elif self._records.is_damaged(uid):
+            with self._lock:
+                self._settled.add(uid)
 
     def open(self, record: Record) -> None:
         """Record a new claim, unless a device that it wants to itself is another claim's: then PrepareError."""

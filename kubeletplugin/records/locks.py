@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dra_driver.files import make_folder, open_lock
+
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05
 _LOOK_SECONDS = 0.1  # how soon somebody who waits notices that there is no point any more
@@ -32,9 +34,8 @@ class FileRanges:
     """Exclusive locks between processes on bytes of the file `path`, which is made when missing."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+        make_folder(path.parent)
+        self._file = os.fdopen(open_lock(path), "r+b", buffering=0)
 
     def close(self) -> None:
         """Give everything back."""

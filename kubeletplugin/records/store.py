@@ -17,6 +17,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from dra_driver.files import NotAFileError, make_folder, put_file, read_file, remove_file, write_file
+
 from ..hardware.targets import ClaimRef
 from .format import NewerVersionError, Record, State, decode, encode, guess_claim
 
@@ -48,7 +50,7 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+        make_folder(folder)
 
     # All of them
 
@@ -60,17 +62,15 @@ class Records:
                 uid = entry.name.removesuffix(_SUFFIX)
                 if uid != entry.name and _UID.fullmatch(uid):
                     with contextlib.suppress(FileNotFoundError):
-                        found[uid] = _stamp(entry.stat())
+                        found[uid] = _stamp(entry.stat(follow_symlinks=False))
         return found
 
     def damaged(self) -> dict[str, ClaimRef]:
         """The claims whose record was set aside, by UID."""
         found: dict[str, ClaimRef] = {}
         for path in sorted(self.folder.glob(f"*{_DAMAGED}")):
-            try:
-                found[path.stem] = guess_claim(path.read_bytes(), path.stem)
-            except OSError:
-                found[path.stem] = ClaimRef("", "", path.stem)
+            if _UID.fullmatch(path.stem):
+                found[path.stem] = _guess(path, path.stem)
         return found
 
     def half_written(self) -> list[str]:
@@ -93,13 +93,19 @@ class Records:
     def stamp(self, uid: str) -> Stamp | None:
         """The stamp of a claim's record; None when there is none."""
         try:
-            return _stamp(self.path(uid).stat())
+            return _stamp(self.path(uid).lstat())
         except FileNotFoundError:
             return None
 
     def read(self, uid: str) -> Record:
         """A claim's record. Raises FileNotFoundError, NewerVersionError, or ValueError for a damaged one."""
-        record = decode(self.path(uid).read_bytes())
+        data = read_file(self.path(uid))
+        try:
+            record = decode(data)
+        except (NewerVersionError, ValueError):
+            raise
+        except Exception as error:  # such as a RecursionError: whatever is in the file, it is of this claim only
+            raise ValueError(f"it is no record: {error!r}") from error
         if record.plan.claim.uid != uid:
             raise ValueError(f"it is of claim {record.plan.claim.uid}")
         return record
@@ -109,26 +115,29 @@ class Records:
         path = self.path(record.plan.claim.uid)
         temporary = path.with_suffix(_TEMPORARY)
         try:
-            temporary.write_bytes(encode(record))
-            temporary.replace(path)
+            write_file(path, encode(record), temporary)
         except OSError as error:
             self._discard(temporary)
             raise OSError(error.errno, error.strerror, str(path)) from None
 
     def remove(self, uid: str) -> None:
         """Forget a claim."""
-        self.path(uid).unlink(missing_ok=True)
+        remove_file(self.path(uid))
 
     def set_aside(self, uid: str) -> ClaimRef:
         """Move a damaged record out of the way; gives the claim that it seems to be of."""
         path = self.path(uid)
         aside = path.with_suffix(_DAMAGED)
-        path.replace(aside)
-        return guess_claim(aside.read_bytes(), uid)
+        put_file(path, aside)
+        return _guess(aside, uid)
+
+    def is_damaged(self, uid: str) -> bool:
+        """Whether a record of the claim was set aside."""
+        return os.path.lexists(self.path(uid).with_suffix(_DAMAGED))
 
     def forget_damaged(self, uid: str) -> None:
         """Remove a record that was set aside."""
-        self.path(uid).with_suffix(_DAMAGED).unlink(missing_ok=True)
+        remove_file(self.path(uid).with_suffix(_DAMAGED))
 
     def discard_half_written(self, uid: str) -> None:
         """Remove what somebody who was killed left of a record."""
@@ -146,7 +155,7 @@ class Records:
 
     def _discard(self, temporary: Path) -> None:
         try:
-            temporary.unlink(missing_ok=True)
+            remove_file(temporary)
         except OSError as error:  # the caller has a better reason to complain
             log.debug("%s stays: %s", temporary, error)
 
@@ -168,6 +177,13 @@ def read_records(folder: Path) -> tuple[list[Record], dict[str, str]]:
     for uid, claim in records.damaged().items():
         unreadable[f"{uid}.damaged"] = f"set aside as damaged, of claim {claim}"
     return sorted(found, key=lambda one: (str(one.plan.claim), one.plan.claim.uid)), unreadable
+
+
+def _guess(path: Path, uid: str) -> ClaimRef:
+    try:
+        return guess_claim(read_file(path), uid)
+    except (OSError, NotAFileError):
+        return ClaimRef("", "", uid)
 
 
 def _stamp(status: os.stat_result) -> Stamp:

@@ -10,14 +10,20 @@ by, so this watches those of the whole cluster, and only while the policy wants 
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from dra_driver.backoff import Backoff
 from dra_driver.cluster import ApiClient, ApiError, Connection, NotFoundError, Watcher, claims_of, newest_dialect
+from dra_driver.containment import contained
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.resource import DeviceToleration
 
+from ..claims.boundary import ClaimBoundary
+from ..hardware.targets import ClaimRef
 from .claimstatus import ClaimStatusApi
 from .devicestatus import JSON, condition, entries, entry, results
 
@@ -27,6 +33,7 @@ MANAGER: Final = "dra-kubeletplugin-binding"
 """Not that of device statuses: each manager's entries are replaced as a whole."""
 
 _RETRY_SECONDS: Final = 2.0
+_LONGEST_SECONDS: Final = 300.0
 _POLICY_SECONDS: Final = 5.0
 
 Fitness = Callable[[str, Sequence[DeviceToleration]], str | None]
@@ -67,18 +74,42 @@ def _tolerations(result: Mapping[str, Any]) -> list[DeviceToleration]:
     ]
 
 
-class BindingWatch:
-    """While they are `wanted`, watches claims and sets the conditions of those with devices in `pool`."""
+def _ref(claim: JSON) -> ClaimRef:
+    meta = claim["metadata"]
+    return ClaimRef(meta.get("namespace", ""), meta.get("name", ""), meta["uid"])
 
-    def __init__(self, connection: Connection, pool: str, wanted: Callable[[], bool], fitness: Fitness) -> None:
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """A claim that waits for its conditions. It is not looked at before `due` (monotonic seconds)."""
+
+    claim: JSON
+    due: float = 0.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(_RETRY_SECONDS, _LONGEST_SECONDS))
+
+
+class BindingWatch:
+    """While they are `wanted`, watches claims and sets the conditions of those with devices in `pool`. `boundary` is
+    that of the work for one claim.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        pool: str,
+        wanted: Callable[[], bool],
+        fitness: Fitness,
+        boundary: ClaimBoundary,
+    ) -> None:
         self._client = ApiClient(connection)
         self._api = ClaimStatusApi(self._client, connection)
         self._pool = pool
         self._wanted = wanted
         self._fitness = fitness
+        self._boundary = boundary
         self._changed = threading.Condition()
         self._fresh = False
-        self._waiting: dict[str, JSON] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self._stopped = threading.Event()
         self._watcher: Watcher | None = None
         self._thread = threading.Thread(target=self._run, name="binding", daemon=True)
@@ -100,8 +131,9 @@ class BindingWatch:
 
     def _kept(self, claim: JSON) -> JSON:
         """What is kept of a claim: all, or of one that is no concern of this node only which it was."""
-        if any(map(_waits, results(claim, self._pool))):
-            return claim
+        with self._boundary.around("bind claim", _ref(claim)):
+            if any(map(_waits, results(claim, self._pool))):
+                return claim
         return {"metadata": {"uid": claim["metadata"]["uid"]}}
 
     def _listed(self, claims: list[JSON]) -> None:
@@ -114,7 +146,7 @@ class BindingWatch:
         uid = claim["metadata"]["uid"]
         with self._changed:
             if event != "DELETED" and "status" in claim:
-                self._waiting[uid] = claim
+                self._waiting[uid] = _Waiting(claim)
                 self._fresh = True
                 self._changed.notify_all()
             else:
@@ -124,17 +156,18 @@ class BindingWatch:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            try:
-                self._watch()
-            except ApiError as error:
-                log.info("claims cannot be watched yet: %s", error)
+            with contained("watch claims", self._pool, self._boundary.count):
+                try:
+                    self._watch()
+                except ApiError as error:
+                    log.info("claims cannot be watched yet: %s", error)
             with self._changed:
                 self._fresh = False
-                claims = list(self._waiting.items())
-            for uid, claim in claims:
-                if self._say(claim):
+                waiting = list(self._waiting.items())
+            for uid, one in waiting:
+                if one.due <= time.monotonic() and self._is_said(one):
                     with self._changed:
-                        if self._waiting.get(uid) is claim:
+                        if self._waiting.get(uid) is one:
                             del self._waiting[uid]
             with self._changed:
                 pause = _RETRY_SECONDS if self._waiting else _POLICY_SECONDS
@@ -152,6 +185,16 @@ class BindingWatch:
             kind = claims_of(newest_dialect(self._client))
             self._watcher = Watcher(self._client, kind, keep=self._kept, on_list=self._listed, on_event=self._seen)
             self._watcher.start()
+
+    def _is_said(self, one: _Waiting) -> bool:
+        """See `_say`; what fails unexpectedly is tried again after pauses that grow."""
+
+        def failed(_: Exception) -> None:
+            one.due = time.monotonic() + one.backoff.pause()
+
+        with self._boundary.around("bind claim", _ref(one.claim), failed):
+            return self._say(one.claim)
+        return False
 
     def _say(self, claim: JSON) -> bool:
         """Set what is to be set; gives whether that is done, or pointless."""

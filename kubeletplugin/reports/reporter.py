@@ -11,14 +11,17 @@ import enum
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from dra_driver.cluster import ApiClient, ApiError, ConflictError, Connection, NotFoundError, StatusError
 from dra_driver.cluster.events import EventRecorder, ObjectReference
 
+from ..claims.boundary import UNHEARD, ClaimBoundary
 from ..hardware.targets import ClaimRef
 from .claimstatus import ClaimStatusApi, StatusIgnoredError
 from .devicestatus import JSON, PREPARE_FAILED, DeviceKey, Outcome, wanted_entries
@@ -74,6 +77,7 @@ class ClaimReports:
         status: bool = True,
         events: EventRecorder | None = None,
         wrote: Callable[[str], None] = lambda _: None,
+        boundary: ClaimBoundary = UNHEARD,
         delay: float = _DELAY,
         limit: int = _LIMIT,
     ) -> None:
@@ -83,11 +87,12 @@ class ClaimReports:
         self._status = status
         self._events = events
         self._wrote = wrote
+        self._boundary = boundary
         self._delay = delay
         self._limit = limit
         self._changed = threading.Condition()
         self._tasks: dict[str, _Task] = {}
-        self._told: set[str] = set()  # the UIDs of claims that the server was told of
+        self._told: OrderedDict[str, None] = OrderedDict()  # UIDs of claims that the server was told of, newest last
         self._off_until = 0.0
         self._off_reason = ""
         self._stopped = False
@@ -147,10 +152,18 @@ class ClaimReports:
 
     def _run(self) -> None:
         while (task := self._take()) is not None:
-            try:
-                self._tell(task)
-            except ApiError as error:
-                self._failed(task, error)
+            with self._boundary.around("report claim", task.ref, partial(self._failed, task)):
+                try:
+                    self._tell(task)
+                except ApiError as error:
+                    self._failed(task, error)
+            self._ended(task)
+
+    def _ended(self, task: _Task) -> None:
+        """Forget a claim that was unprepared, whatever came of telling that, unless it is tried again."""
+        with self._changed:
+            if task.news is _News.UNPREPARED and self._tasks.get(task.ref.uid) is not task:
+                self._told.pop(task.ref.uid, None)
 
     def _take(self) -> _Task | None:
         """The next task when it is due; None when there is none and the end has come."""
@@ -164,9 +177,10 @@ class ClaimReports:
                     return self._tasks.pop(task.ref.uid)
                 self._changed.wait(pause)
 
-    def _failed(self, task: _Task, error: ApiError) -> None:
+    def _failed(self, task: _Task, error: Exception) -> None:
         if isinstance(error, NotFoundError):
-            return  # the claim is gone, and its status with it
+            self._forget(task.ref.uid)  # the claim is gone, and its status with it
+            return
         if isinstance(error, StatusIgnoredError) or (isinstance(error, StatusError) and error.status == 403):
             self._turn_off(str(error))
             return
@@ -198,6 +212,7 @@ class ClaimReports:
             return
         claim = self._api.get(task.ref)
         if claim["metadata"]["uid"] != task.ref.uid:
+            self._forget(task.ref.uid)
             return
         if task.tell_users:
             self._warn_users(claim, task.ref, task.error)
@@ -207,11 +222,8 @@ class ClaimReports:
 
     def _write(self, claim: JSON, task: _Task) -> None:
         outcome = self._outcome(task)
-        with self._changed:
-            if outcome is None:
-                self._told.discard(task.ref.uid)
-            else:
-                self._told.add(task.ref.uid)
+        if outcome is not None:
+            self._remember(task.ref.uid)
         found = wanted_entries(claim, self._pool, outcome, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         if found is None:
             self._wrote("unchanged")
@@ -219,6 +231,18 @@ class ClaimReports:
         self._api.apply(claim, found, MANAGER)
         self._wrote("written")
         log.debug("device status is written", extra={**_fields(task.ref), "entries": len(found)})
+
+    def _remember(self, uid: str) -> None:
+        """The server is told of the claim now. Of claims that were never unprepared, only so many are remembered."""
+        with self._changed:
+            self._told[uid] = None
+            self._told.move_to_end(uid)
+            if len(self._told) > self._limit:
+                self._told.popitem(last=False)
+
+    def _forget(self, uid: str) -> None:
+        with self._changed:
+            self._told.pop(uid, None)
 
     def _outcome(self, task: _Task) -> Outcome | None:
         match task.news:
@@ -244,8 +268,8 @@ class ClaimReports:
             self._events.warning(one, PREPARE_FAILED, message)
 
 
-def _may_pass(error: ApiError) -> bool:
-    """Whether trying again may help: the server is away or busy, or the claim changed meanwhile."""
+def _may_pass(error: Exception) -> bool:
+    """Whether trying again may help: the server is away or busy, the claim changed meanwhile, or nobody knows."""
     if not isinstance(error, StatusError):
         return True
     return isinstance(error, ConflictError) or error.status == 429 or error.status >= 500

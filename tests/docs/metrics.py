@@ -42,6 +42,7 @@ MORE: Mapping[str, str] = {
     "requests_inflight": _OPERATIONS,
     "requests_total": f"Failures are not among them. {_OPERATIONS}",
     "step_duration_seconds": f"{_values('verb', ('do', 'undo'))}; {_values('step', ('mig_mode', 'instance'))}",
+    "unexpected_errors_total": "Each is a defect: the log has its traceback",
     "tainted_devices": "Keys: [taints](devices.md#health)",
 }
 """What to say beside the code's own text, by the metric's name without the prefix."""

@@ -5,8 +5,9 @@ This process imports the plugin and then becomes it as often as it is told to, b
 dra-kubeletplugin runs, with its flags, except that it counts points (see points) and ends at the one that its dial
 says, or fails to change files from there on. The dial is a file that the tests map into their memory too.
 
-An order is a line of JSON on standard input, {"dial": FILE, "log": FILE, "watch": [FOLDER], "starts": BOOL,
-"arguments": [...]}; the answer is the child's process ID. The end of the input is the end of all children.
+An order is a line of JSON on standard input, {"dial": FILE, "log": FILE, "census": FILE, "watch": [FOLDER],
+"starts": BOOL, "arguments": [...]}; the answer is the child's process ID. The end of the input is the end of all
+children.
 """
 
 import gc
@@ -27,6 +28,7 @@ from dra_driver.gpu.simulation.models import boards
 from kubeletplugin.options import Options, plugin_options
 from kubeletplugin.serve import serve
 
+from .census import answer_to
 from .points import Dial, Points, disk_fails, kill
 
 
@@ -54,6 +56,7 @@ def _become(order: dict[str, Any]) -> None:
         with Path(order["log"]).open("ab") as log, Path(os.devnull).open("rb") as nothing:
             for number, file in enumerate((nothing, log, log)):
                 os.dup2(file.fileno(), number)
+        answer_to(signal.SIGUSR1, "_Plugin", Path(order["census"]))
         with Path(order["dial"]).open("r+b") as file:
             dial = Dial.from_buffer(mmap.mmap(file.fileno(), 0))
         points = Points(dial, lambda what: _strike(dial.error, what), starts=order["starts"])

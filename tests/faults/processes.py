@@ -20,6 +20,7 @@ from tests.support.nodes import make_node
 from tests.support.plugin import POOL, Plugin
 from tests.support.waiting import wait_for
 
+from .census import Census, grown
 from .picture import Picture, picture
 from .points import Dial
 
@@ -87,13 +88,14 @@ class Forked:
 class DoomedPlugin(Plugin):
     """A plugin whose processes count points. Any GPU's MIG mode may be switched for claims."""
 
-    def __init__(self, nursery: Nursery, folder: Path, kubeconfig: Path) -> None:
+    def __init__(self, nursery: Nursery, folder: Path, kubeconfig: Path, *flags: str) -> None:
         hardware = make_node(folder / "node", str(NODE), POOL)
         policy = folder / "policy.yaml"
         policy.write_text(POLICY, encoding="utf-8")
-        super().__init__(folder, kubeconfig, f"--policy-file={policy}", hardware=hardware)
+        super().__init__(folder, kubeconfig, f"--policy-file={policy}", *flags, hardware=hardware)
         self._counts_starts = False
         self._nursery = nursery
+        self._census_file = folder / "census"
         self._dial_file = folder / "dial"
         self._dial_file.write_bytes(bytes(mmap.PAGESIZE))
         with self._dial_file.open("r+b") as file:
@@ -109,6 +111,7 @@ class DoomedPlugin(Plugin):
             log=str(self._log_file),
             watch=[str(self.state), str(self.cdi)],
             starts=self._counts_starts,
+            census=str(self._census_file),
             arguments=arguments,
         )
         return cast("subprocess.Popen[bytes]", process)
@@ -144,16 +147,40 @@ class DoomedPlugin(Plugin):
         self.kill()
         return self.log.rpartition("killed: ")[2].strip()
 
+    def census(self) -> Census:
+        """What the process holds on to."""
+        assert self.process is not None
+        self._census_file.unlink(missing_ok=True)
+        os.kill(self.process.pid, signal.SIGUSR1)
+        wait_for(self._census_file.exists, "the census")
+        found: Census = json.loads(self._census_file.read_bytes())
+        return found
+
     def picture(self) -> Picture:
         """All that there is on the node."""
         return picture(self.node, self.state, self.cdi)
 
 
+def require_as_before(plugin: DoomedPlugin, before: Census) -> None:
+    """Wait until the process holds on to no more than before; what it has more of is named."""
+    found: dict[str, tuple[int, int]] = {}
+
+    def is_as_before() -> bool:
+        found.clear()
+        found.update(grown(before, plugin.census()))
+        return not found
+
+    try:
+        wait_for(is_as_before, "the process to be as before", 60)
+    except AssertionError as error:
+        raise AssertionError(f"{error}, there is more of (before, now): {found}") from None
+
+
 @contextlib.contextmanager
-def doomed_plugin(nursery: Nursery, kubeconfig: Path) -> Iterator[DoomedPlugin]:
+def doomed_plugin(nursery: Nursery, kubeconfig: Path, *flags: str) -> Iterator[DoomedPlugin]:
     """A node whose plugin is not started yet; whatever runs at the end is killed."""
     with tempfile.TemporaryDirectory(prefix="dra-") as name:
-        plugin = DoomedPlugin(nursery, Path(name), kubeconfig)
+        plugin = DoomedPlugin(nursery, Path(name), kubeconfig, *flags)
         try:
             yield plugin
         finally:

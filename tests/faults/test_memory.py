@@ -31,7 +31,7 @@ def test_a_thousand_claims_take_no_more_memory_than_a_hundred(kubeconfig: Path, 
         status = Path(f"/proc/{plugin.process.pid}/status")
         resident: dict[int, int] = {}
         channel = plugins.enter_context(grpc.insecure_channel(f"unix:{plugin.service}"))  # kubelet keeps its own too
-        calls = [(_method(channel, verb), getattr(dra_v1_pb2, f"Node{verb}ResourcesRequest")) for verb in VERBS]
+        calls = [(method_of(channel, verb), getattr(dra_v1_pb2, f"Node{verb}ResourcesRequest")) for verb in VERBS]
         for cycle in range(1, LATE + 1):
             claim = stored_claim(client, *CLAIMS[cycle % len(CLAIMS)])
             for method, messages in calls:
@@ -44,7 +44,8 @@ def test_a_thousand_claims_take_no_more_memory_than_a_hundred(kubeconfig: Path, 
         assert resident[LATE] <= MOST * resident[EARLY]
 
 
-def _method(channel: grpc.Channel, verb: str) -> Callable[[Any], Any]:
+def method_of(channel: grpc.Channel, verb: str) -> Callable[[Any], Any]:
+    """How kubelet calls, over a connection that it keeps."""
     return channel.unary_unary(
         f"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/Node{verb}Resources",
         request_serializer=lambda one: one.SerializeToString(),

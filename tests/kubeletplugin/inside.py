@@ -17,6 +17,7 @@ from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.resource import ResourceClaim
+from kubeletplugin.claims.boundary import ClaimBoundary
 from kubeletplugin.claims.lifecycle import Lifecycle, Settings
 from kubeletplugin.containers.common import CommonSpec
 from kubeletplugin.containers.specs import ClaimSpecs
@@ -100,6 +101,7 @@ class Plugin:
         self.cdi = root / "cdi"
         self.ready = threading.Event()
         self.events: list[tuple[str, str, str]] = []
+        self.unexpected: list[str] = []
         self.steps: list[str] = []
         limits = Limits(look=min(10.0, max(1.0, settings.step)))
         session = Session(lambda: gateway(self.node.nvml()), self.sys_root, limits=limits)
@@ -112,7 +114,9 @@ class Plugin:
             specs=specs(CommonSpec(self.cdi, DriverRoot.of_node(self.node.driver_root, "/"))),
             access=self.access,
             may_switch=lambda _: dynamic,
-            on_event=lambda ref, reason, message: self.events.append((ref.uid, reason, message)),
+            boundary=ClaimBoundary(
+                lambda ref, reason, message: self.events.append((ref.uid, reason, message)), self.unexpected.append
+            ),
             on_step=lambda verb, step, _: self.steps.append(f"{verb} {step}"),
             settings=settings,
         )

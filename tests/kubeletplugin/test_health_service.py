@@ -49,7 +49,7 @@ class Served:
     def __init__(self, path: Path, repeat: float) -> None:
         self.source = Devices(WELL)
         self.service = HealthService(self.source, repeat)
-        self.server = SocketServer(path, [self.service], threads=STREAMS + 2)
+        self.server = SocketServer(path, [self.service])
         self.channels: list[grpc.Channel] = []
 
     def change(self, *devices: DeviceHealth) -> None:

@@ -15,6 +15,7 @@ from dra_driver.cluster import ApiClient
 from dra_driver.resource import AttributeValue, ResourceClaim, Version
 from dra_driver.resource.codec import V1, decode_claim
 from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles, container_path, documents, metadata_names
+from tests.support.damage import DAMAGES
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
@@ -132,14 +133,38 @@ def test_a_file_is_mounted_by_a_device_of_the_claims_own_spec(tmp_path: Path) ->
         assert stat.S_IMODE(host.stat().st_mode) == 0o644
 
 
-def test_rewriting_reaches_containers_that_run(tmp_path: Path) -> None:
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     files = MetadataFiles(tmp_path)
     files.write(claim("a"), attributes)
     (mount,) = files.edits(UID)["metadata-a"].mounts
-    before = Path(mount.host_path).stat().st_ino  # what a bind mount holds on to
-    files.write(claim("a", device="gpu-1"), attributes)
-    assert Path(mount.host_path).stat().st_ino == before
-    assert "GPU-1" in Path(mount.host_path).read_text()
+    with Path(mount.host_path).open("rb") as mounted:  # a container holds on to the file that it began with
+        files.write(claim("a", device="gpu-1"), attributes)
+        assert objects(mounted.read())[0]["requests"][0]["devices"][0]["name"] == "gpu-0"
+    assert objects(Path(mount.host_path).read_bytes())[0]["requests"][0]["devices"][0]["name"] == "gpu-1"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_cannot_be_read_is_removed_and_hides_no_other(short_path: Path, damage: str) -> None:
+    files = MetadataFiles(short_path)
+    files.write(claim("a", "b"), attributes)
+    DAMAGES[damage](short_path / f"{UID}_a.json")
+    assert set(files.edits(UID)) == {"metadata-b"}
+    assert files.requests(UID) == ["b"]
+    files.write(claim("a", "b"), attributes)
+    assert set(files.edits(UID)) == {"metadata-a", "metadata-b"}
+    assert files.remove(UID)
+    assert files.claims() == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_in_the_way_of_a_half_written_file_is_no_obstacle(short_path: Path, damage: str) -> None:
+    files = MetadataFiles(short_path)
+    DAMAGES[damage](short_path / f"{UID}_a.new")
+    assert files.claims() == [UID]
+    files.write(claim("a"), attributes)
+    assert set(files.edits(UID)) == {"metadata-a"}
+    assert files.remove(UID)
+    assert files.claims() == []
 
 
 def test_everything_of_a_claim_goes_and_nothing_of_another(tmp_path: Path) -> None:

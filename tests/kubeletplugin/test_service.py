@@ -66,7 +66,7 @@ class Served:
             connection, "node-a", lambda _: {}, events=EventRecorder(ApiClient(connection), "x")
         )
         self.service = DraService(self.claims, PluginMetrics(self.registry, "node-a"), self.reports, self.files)
-        self.server = SocketServer(folder / "dra.sock", [self.service], threads=4)
+        self.server = SocketServer(folder / "dra.sock", [self.service])
         self.server.start()
         self.channel = grpc.insecure_channel(f"unix:{self.server.path}", [("grpc.use_local_subchannel_pool", 1)])
 

@@ -53,7 +53,7 @@ def ask_over(channel: grpc.Channel) -> str:
 
 @contextmanager
 def serving(path: Path, name: str = "one") -> Iterator[SocketServer]:
-    server = SocketServer(path, [Echo(name)], threads=2)
+    server = SocketServer(path, [Echo(name)])
     server.start()
     try:
         yield server
@@ -97,7 +97,7 @@ class TestServer:
     def test_the_end_of_a_server_spares_the_socket_of_its_successor(self, short_path: Path) -> None:
         path = short_path / "a.sock"
         with serving(path, "old") as old:
-            successor = SocketServer(path, [Echo("new")], threads=2)
+            successor = SocketServer(path, [Echo("new")])
             successor.start()
             assert not old.is_there()
         assert ask(path) == "new"

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong unexpectedly with one claim is that claim's matter: it is logged, counted and told as an Event, and
+other claims go on.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from dra_driver.containment import Count, contained
+
+from ..hardware.targets import ClaimRef
+from .actions import unheard
+
+EventHook = Callable[[ClaimRef, str, str], None]
+"""Hears what a user may want to know of a claim: the claim, a reason in one word, a sentence."""
+
+
+class ClaimBoundary:
+    """The boundary around each piece of work for one claim. `count` hears of the kind of work that failed."""
+
+    def __init__(self, on_event: EventHook = unheard, count: Count = unheard) -> None:
+        self.on_event = on_event
+        self.count = count
+
+    def around(
+        self,
+        work: str,
+        claim: ClaimRef,
+        tell: Callable[[Exception], None] = unheard,
+        expected: tuple[type[Exception], ...] = (),
+    ) -> AbstractContextManager[None]:
+        """See `dra_driver.containment.contained`. `tell` hears of an unexpected exception before the Event is sent."""
+
+        def told(error: Exception) -> None:
+            tell(error)
+            text = f"dra-kubeletplugin failed unexpectedly to {work}: {error!r}; its log has more, and it tries again"
+            self.on_event(claim, "InternalError", text)
+
+        return contained(work, claim, self.count, told, expected=expected, claim_uid=claim.uid)
+
+
+UNHEARD = ClaimBoundary()
+"""Failures are logged, and neither counted nor told."""

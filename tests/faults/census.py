@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process holds on to: the sizes of all containers that can be reached from an object, threads, open files.
+
+A path says how a container is reached (`_Plugin._lifecycle._ledger._known`), with `[]` for whatever is in a container.
+Containers with the same path are counted together, so a count that grows names what grows.
+"""
+
+import contextlib
+import gc
+import json
+import re
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any
+
+Census = dict[str, dict[str, int]]
+"""Counts by kind: `containers` (items by path), `threads` and `files` (by name)."""
+
+BOUNDED = {"._events._entries": 1000, "._events._budgets": 1000, "._connection._pool.": 1000}
+"""Containers with a bound of their own, by a part of their path: what an EventRecorder remembers for a while, and what
+a pool of connections keeps of the last answer on each.
+"""
+
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque)
+_LEAVES = (str, bytes, int, float, bool, type(None), type, ModuleType, CodeType, FrameType, GeneratorType)
+_NUMBERS = re.compile(r"\d+")
+
+
+def answer_to(number: signal.Signals, root: str, file: Path) -> None:
+    """From now on write the census of this process to `file` whenever the signal comes. `root` is the name of the type
+    whose only object is the root of all containers.
+    """
+
+    def answer(*_: object) -> None:
+        (found,) = (one for one in gc.get_objects() if type(one).__name__ == root)
+        temporary = file.with_suffix(".new")
+        temporary.write_text(json.dumps(census(found)))
+        temporary.replace(file)
+
+    signal.signal(number, answer)
+
+
+def census(root: object) -> Census:
+    """The census of this process."""
+    return {
+        "containers": containers(root),
+        "threads": dict(Counter(_NUMBERS.sub("N", one.name) for one in threading.enumerate())),
+        "files": dict(Counter(_open_files())),
+    }
+
+
+def containers(root: object) -> dict[str, int]:
+    """How many items all containers of a path have together."""
+    sizes: Counter[str] = Counter()
+    seen: set[int] = set()
+    waiting: deque[tuple[str, object]] = deque([(type(root).__name__, root)])
+    while waiting:
+        path, one = waiting.popleft()
+        if id(one) in seen or isinstance(one, _LEAVES):
+            continue
+        seen.add(id(one))
+        if isinstance(one, _CONTAINERS) and len(one):
+            sizes[path] += len(one)
+        waiting.extend(_parts(path, one))
+    return dict(sizes)
+
+
+def grown(before: Census, after: Census) -> dict[str, tuple[int, int]]:
+    """What there is more of than before, as (before, after), beyond what has a bound of its own."""
+    return {
+        f"{kind} {name}": (before[kind].get(name, 0), count)
+        for kind, counts in after.items()
+        for name, count in counts.items()
+        if count > max(before[kind].get(name, 0), *(most for path, most in BOUNDED.items() if path in name), 0)
+    }
+
+
+def _parts(path: str, one: object) -> Iterator[tuple[str, object]]:
+    """What an object refers to, each with its path."""
+    match one:
+        case dict():
+            yield from ((f"{path}[]", part) for pair in one.items() for part in pair)
+        case list() | tuple() | set() | frozenset() | deque():
+            yield from ((f"{path}[]", part) for part in one)
+        case MethodType() | BuiltinFunctionType():
+            yield path, one.__self__
+        case FunctionType():
+            for name, cell in zip(one.__code__.co_freevars, one.__closure__ or (), strict=True):
+                yield f"{path}.{name}", _content(cell)
+            yield from ((f"{path}()", part) for part in one.__defaults__ or ())
+        case _:
+            yield from ((f"{path}.{name}", part) for name, part in _attributes(one).items())
+    if isinstance(one, _CONTAINERS) and hasattr(one, "__dict__"):
+        yield from ((f"{path}.{name}", part) for name, part in vars(one).items())
+
+
+def _attributes(one: object) -> dict[str, Any]:
+    found = dict(getattr(one, "__dict__", {}))
+    for kind in type(one).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if isinstance(name, str) and hasattr(one, name):
+                found.setdefault(name, getattr(one, name))
+    return found or {str(number): part for number, part in enumerate(gc.get_referents(one))}
+
+
+def _content(cell: Any) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
+
+
+def _open_files() -> Iterator[str]:
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            yield _NUMBERS.sub("N", str(link.readlink()))

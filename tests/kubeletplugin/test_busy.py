@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node that is busy is not a dead one: many claims wait for one GPU, and everything else goes on."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from dra_driver.cluster import ApiClient
+from dra_driver.gpu.simulation.faults import Fault
+from kubeletplugin.healthchecks import live_checks
+from kubeletplugin.kubelet.registration import RegistrationService
+from kubeletplugin.kubelet.sockets import SocketServer
+from kubeletplugin.kubelet.threads import CallThreads
+from kubeletplugin.protocol import health_v1_pb2
+from tests.support.plugin import Plugin, plugin_on, stored_claim
+from tests.support.waiting import wait_for
+
+from .test_metrics import get, metrics_of
+
+BUSY = "gpu-4-mig-1g10gb-19-0"
+CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
+CLAIMS = 40
+INFLIGHT = "nvidia_dra_requests_inflight"
+
+
+@pytest.fixture
+def plugin(kubeconfig: Path) -> Iterator[Plugin]:
+    with plugin_on(kubeconfig, "--http-endpoint=127.0.0.1:0") as one:
+        yield one.start()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(CREATE, gpu=4, seconds=1000.0, times=1), Fault(CREATE, gpu=4, seconds=3.0)],
+    ids=["a call that hangs", "calls that are slow"],
+)
+@pytest.mark.parametrize("together", [1, 5], ids=["one claim a call", "five claims a call"])
+def test_claims_that_wait_for_one_gpu_delay_nothing_else(
+    plugin: Plugin, client: ApiClient, fault: Fault, together: int
+) -> None:
+    claims = [stored_claim(client, BUSY) for _ in range(CLAIMS)]
+    others = [stored_claim(client, f"gpu-{index}") for index in range(4)]
+    plugin.node.inject(fault)
+    calls = [plugin.begin("Prepare", *claims[first : first + together]) for first in range(0, CLAIMS, together)]
+    wait_for(lambda: metrics_of(plugin)[INFLIGHT]["prepare",] == CLAIMS, "all claims to be worked on")
+    try:
+        assert get(plugin, "/healthz") == (200, "ok\n")
+        assert plugin.prepare(*others[:1])[others[0].uid].error == ""
+        assert not any(one.error for one in plugin.prepare(*others[1:]).values())
+        assert plugin.get_info().name == "gpu.nvidia.com"
+        assert first_healths(plugin)
+        assert plugin.unprepare(*others) == {one.uid: "" for one in others}
+        assert get(plugin, "/healthz") == (200, "ok\n")
+        assert metrics_of(plugin)[INFLIGHT]["prepare",] >= CLAIMS - 10, "they had to wait all the time"
+    finally:
+        for call in calls:
+            call.cancel()
+    in_driver = 1 if fault.times else 0  # a call that hangs is waited for, whoever else gave up
+    wait_for(lambda: metrics_of(plugin)[INFLIGHT]["prepare",] <= in_driver, "the others to be given up")
+
+
+def first_healths(plugin: Plugin) -> list[str]:
+    """The devices that a new health stream begins with."""
+    with grpc.insecure_channel(f"unix:{plugin.service}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        watch: Any = channel.unary_stream(
+            "/v1.DRAResourceHealth/NodeWatchResources",
+            request_serializer=health_v1_pb2.NodeWatchResourcesRequest.SerializeToString,
+            response_deserializer=health_v1_pb2.NodeWatchResourcesResponse.FromString,
+        )
+        first = next(watch(health_v1_pb2.NodeWatchResourcesRequest(), timeout=60))
+        return [one.device.device_name for one in first.devices]
+
+
+class TestLiveness:
+    """Servers that are dead."""
+
+    @pytest.fixture
+    def registration(self, short_path: Path) -> SocketServer:
+        path = short_path / "reg.sock"
+        return SocketServer(path, [RegistrationService(path, ["v1.DRAPlugin"], lambda _: None)])
+
+    def test_a_service_that_ended_is_noticed(self, short_path: Path, registration: SocketServer) -> None:
+        service = SocketServer(short_path / "dra.sock", [Prepare(lambda: None)])
+        check = live_checks(service, registration)["sockets"]
+        service.start()
+        assert check() is None
+        service.stop()
+        assert "does not answer on its own sockets" in (check() or "")
+
+    def test_a_service_that_takes_connections_and_answers_nothing_is_noticed(
+        self, short_path: Path, registration: SocketServer
+    ) -> None:
+        service = SocketServer(short_path / "dra.sock", [])
+        check = live_checks(service, registration)["sockets"]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+            dead.bind(str(service.path))
+            dead.listen()
+            assert "does not answer on its own sockets" in (check() or "")
+
+    def test_a_service_whose_calls_never_end_is_noticed(self, short_path: Path, registration: SocketServer) -> None:
+        over = threading.Event()
+        service = SocketServer(short_path / "dra.sock", [Prepare(over.wait)])
+        service.start()
+        try:
+            assert "Deadline Exceeded" in (live_checks(service, registration)["sockets"]() or "")
+        finally:
+            over.set()
+            service.stop()
+
+    def test_a_registration_that_ended_is_noticed(self, short_path: Path, registration: SocketServer) -> None:
+        service = SocketServer(short_path / "dra.sock", [Prepare(lambda: None)])
+        check = live_checks(service, registration)["sockets"]
+        service.start()
+        registration.start()
+        try:
+            assert check() is None
+            registration.stop()
+            assert "does not answer on its own sockets" in (check() or "")
+        finally:
+            service.stop()
+
+
+class Prepare:
+    """Answers NodePrepareResources once `work` has returned."""
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+
+    def add_to(self, server: grpc.Server) -> None:
+        def answer(_request: bytes, _context: grpc.ServicerContext) -> bytes:
+            self._work()
+            return b""
+
+        handler = grpc.unary_unary_rpc_method_handler(answer)
+        service = grpc.method_handlers_generic_handler(
+            "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", {"NodePrepareResources": handler}
+        )
+        server.add_generic_rpc_handlers((service,))
+
+
+class TestThreads:
+    """A thread for each call that runs."""
+
+    def test_calls_do_not_wait_for_one_another(self) -> None:
+        threads = CallThreads("test")
+        all_run = threading.Barrier(100, timeout=60)
+        assert all(one.result(60) >= 0 for one in [threads.submit(all_run.wait) for _ in range(100)])
+
+    def test_a_thread_that_is_free_takes_the_next_call(self) -> None:
+        threads = CallThreads("test", idle_seconds=60)
+        served = set()
+        for _ in range(50):
+            served.add(threads.submit(threading.get_ident).result(60))
+            wait_for(lambda: threads._idle == 1, "the thread to be free")
+        assert len(served) == 1
+        threads.shutdown()
+
+    def test_threads_end_when_there_is_nothing_to_do(self) -> None:
+        threads = CallThreads("idle-test", idle_seconds=0.2)
+        wait([threads.submit(time.sleep, 0.05) for _ in range(20)], 60)
+        wait_for(lambda: not [one for one in threading.enumerate() if one.name == "idle-test"], "the threads to end")
+        assert threads.submit(lambda: "again").result(60) == "again"
+
+    def test_an_exception_is_the_callers(self) -> None:
+        with pytest.raises(ZeroDivisionError):
+            CallThreads("test").submit(lambda: 1 // 0).result(60)
+
+    def test_after_the_end_no_call_is_taken(self) -> None:
+        threads = CallThreads("test")
+        threads.shutdown()
+        with pytest.raises(RuntimeError, match="take no more calls"):
+            threads.submit(lambda: None)
