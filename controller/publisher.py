@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dra_driver import DRIVER_NAME
+from dra_driver.backoff import Backoff
 from dra_driver.cluster import (
     NODES,
     ApiClient,
@@ -31,7 +32,6 @@ from dra_driver.resource.codec import Dialect, decode_slice, encode_slice
 from dra_driver.resource.features import SliceFeatures
 from dra_driver.resource.validation import slice_problems
 
-from .backoff import Backoff
 from .reconcile import Writes, plan_writes, same_content
 from .stored import StoredSlices
 

@@ -6,7 +6,10 @@ a number. Names begin with `nvidia_dra_`, as the official driver's do.
 """
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
+
+from . import DRIVER_NAME
+from .containment import Count
 
 PREFIX = "nvidia_dra"
 """What every metric's name begins with; prometheus_client calls it a namespace."""
@@ -21,3 +24,10 @@ def new_registry() -> CollectorRegistry:
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return registry
+
+
+def unexpected_errors(registry: CollectorRegistry) -> Count:
+    """What counts the failures that `dra_driver.containment` contained, by kind of work."""
+    text = "Failures that nobody expected, by the work that failed; other work went on."
+    errors = Counter("unexpected_errors", text, ("driver", "work"), namespace=PREFIX, registry=registry)
+    return lambda work: errors.labels(DRIVER_NAME, work).inc()

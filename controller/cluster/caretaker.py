@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from dra_driver.backoff import Backoff
 from dra_driver.cluster import (
     NODES,
     ApiClient,
@@ -25,7 +26,6 @@ from dra_driver.cluster import (
 from dra_driver.cluster.events import EventRecorder, ObjectReference
 from dra_driver.resource.codec import Dialect
 
-from ..backoff import Backoff
 from .facts import ClaimFacts, SliceFacts, slice_facts
 from .leftovers import Leftover, advice, plan_cleanup
 from .metrics import Metrics
