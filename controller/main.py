@@ -4,6 +4,7 @@
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ from dra_driver.command import (
     run,
     version_option,
 )
+from dra_driver.containment import Count
 from dra_driver.endpoints import Endpoint, endpoint_options, serving
 from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.options import Hardware, hardware_options
@@ -99,13 +101,14 @@ def controller(
     with contextlib.ExitStack() as stack:
         view.start()  # first, since NVML takes its time
         stack.callback(view.stop)
-        observe = stack.enter_context(_observed(endpoint, node_name, view, lambda: publisher.problem))
+        told = stack.enter_context(_observed(endpoint, node_name, view, lambda: publisher.problem))
         publisher = Publisher(
             ApiClient(connection),
             node_name,
             view,
-            observe=observe,
+            observe=told.report,
             wanted=lambda: wanted().optional_features,
+            unexpected=told.unexpected,
         )
         view.on_change = health.on_change = publisher.wake
         on_termination(publisher.stop)
@@ -116,13 +119,21 @@ def controller(
     log.info("stopped")
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Who is told of every attempt to publish, and of failures that nobody expected."""
+
+    report: Callable[[Report], None] = lambda _report: None
+    unexpected: Count = lambda _work: None
+
+
 @contextlib.contextmanager
 def _observed(
     endpoint: Endpoint, node_name: str, view: NodeView, unpublished: Callable[[], str | None]
-) -> Iterator[Callable[[Report], None]]:
-    """Serve metrics and probes, if asked to; gives what is to be told of every attempt to publish."""
+) -> Iterator[_Told]:
+    """Serve metrics and probes, if asked to."""
     if endpoint.port is None:
-        yield lambda _report: None
+        yield _Told()
         return
     from dra_driver.metrics import new_registry  # only for those who look at metrics
 
@@ -131,7 +142,8 @@ def _observed(
     registry = new_registry()
     ready = {"hardware": view.unready, "slices": unpublished}
     with serving(endpoint, registry, ready=ready):
-        yield PublisherMetrics(registry, node_name, view.hanging).observe
+        metrics = PublisherMetrics(registry, node_name, view.hanging)
+        yield _Told(metrics.observe, metrics.unexpected)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

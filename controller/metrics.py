@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cluster.features import GATES
-from dra_driver.metrics import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX
+from dra_driver.metrics import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
 
 from .publisher import Report
 
@@ -26,6 +26,9 @@ class PublisherMetrics:
         self._devices = gauge("published_devices", "Devices in the node's ResourceSlices.", "device_type")
         self._tainted = gauge("tainted_devices", "Published devices with this taint.", "key")
         self._left_out = gauge("left_out_devices", "What is there and not published.", "reason")
+        self._unpublished = gauge(
+            "unpublished_slices", "ResourceSlices that the API server does not hold as the node has them.", "reason"
+        )
         self._dropped = gauge("missing_feature_gates", "1 when the API server drops what the gate is for.", "gate")
         Gauge(HANGING_CALLS, HANGING_CALLS_TEXT, labels, namespace=PREFIX, registry=registry).labels(
             **self._own
@@ -36,6 +39,8 @@ class PublisherMetrics:
         self._errors = Counter(
             "publish_errors", "Attempts to publish that failed.", labels, namespace=PREFIX, registry=registry
         )
+        self.unexpected = unexpected_errors(registry)
+        """Counts failures that were contained."""
         self._writes.labels(**self._own)
         self._errors.labels(**self._own)
 
@@ -44,11 +49,13 @@ class PublisherMetrics:
         if report.error is not None:
             self._errors.labels(**self._own).inc()
             return
-        self._writes.labels(**self._own).inc(report.writes)
+        self._writes.labels(**self._own).inc(report.writes - report.failures)
+        self._errors.labels(**self._own).inc(report.failures)
         devices = [device for gpu in report.gpus for device in gpu.devices]
         self._set(self._devices, Tally(str(device.attributes.get("type", "unknown")) for device in devices))
         self._set(self._tainted, Tally(key for device in devices for key in {taint.key for taint in device.taints}))
         self._set(self._left_out, Tally(str(one.reason) for one in report.left_out))
+        self._set(self._unpublished, Tally(str(one.why) for one in report.unpublished.values()))
         self._set(self._dropped, Tally({gate: int(gate in report.missing_gates) for gate in GATES.values()}))
 
     def _set(self, gauge: Gauge, values: "Tally[str]") -> None:

@@ -4,7 +4,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,7 +14,6 @@ from dra_driver.cluster import (
     NODES,
     ApiClient,
     ApiError,
-    ConflictError,
     Kind,
     NotFoundError,
     Watcher,
@@ -22,18 +21,21 @@ from dra_driver.cluster import (
     slices_of,
 )
 from dra_driver.cluster.client import JSON
-from dra_driver.cluster.features import GATES, dropped, missing_gates, probe_features, without
+from dra_driver.cluster.features import GATES, missing_gates, probe_features, without
+from dra_driver.containment import Count
 from dra_driver.gpu.devices import Description, GpuDevices, LeftOut
 from dra_driver.gpu.health import keep_times
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.resource import ResourceSlice
-from dra_driver.resource.codec import Dialect, decode_slice, encode_slice
+from dra_driver.resource.codec import Dialect
 from dra_driver.resource.features import SliceFeatures
-from dra_driver.resource.validation import slice_problems
 
-from .reconcile import Writes, plan_writes, same_content
+from .attempts import Attempts, Problem, Why
+from .differences import describe_difference
+from .reconcile import Writes, plan_writes
 from .stored import StoredSlices
+from .writer import SliceWriter, Written
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +57,32 @@ class Timing:
     settle: float = 0.2  # after a change, for others that come with it
     resync: float = 60.0  # between comparisons that nobody asked for
     first_retry: float = 0.5
-    longest_retry: float = 30.0
+    longest_retry: float = 30.0  # when nothing could be read or written
+    longest_slice_retry: float = 300.0  # of a slice that the API server does not store as it is sent
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How publishing went: what is published, or why nothing new is."""
+    """How publishing went: what is published, or why nothing new is (`error`). `unpublished` says by object name which
+    slices the API server does not hold as the node has them; of the `writes`, `failures` failed.
+    """
 
     gpus: Sequence[GpuDevices] = ()
     left_out: Sequence[LeftOut] = ()
     missing_gates: Sequence[str] = ()
     writes: int = 0
+    failures: int = 0
+    unpublished: Mapping[str, Problem] = field(default_factory=dict)
     error: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why what is published is not what the node has, in one line; None when it is."""
+        if self.error is not None or not self.unpublished:
+            return self.error
+        name, problem = next(iter(self.unpublished.items()))
+        more = f" (and {len(self.unpublished) - 1} more slices)" if len(self.unpublished) > 1 else ""
+        return f"slice {name}: {problem.text}{more}"
 
 
 @dataclass(slots=True)
@@ -76,14 +92,17 @@ class _Target:
     dialect: Dialect
     kind: Kind
     node_uid: str
+    stored: StoredSlices
+    writer: SliceWriter
     node_read_at: float = field(default_factory=time.monotonic)
     features: SliceFeatures | None = None  # None until asked
     wanted: frozenset[str] = frozenset()  # the optional ones among them that were wanted then
 
 
 class Publisher:
-    """Publishes one node's devices until stopped. `observe` is told of every attempt that changed something; `wanted`
-    says which optional features (see dra_driver.cluster.features) are, at the moment.
+    """Publishes one node's devices until stopped. `observe` is told of every attempt that changed something, and
+    `unexpected` counts defects that cost one slice; `wanted` says which optional features (see
+    dra_driver.cluster.features) are, at the moment.
     """
 
     def __init__(
@@ -95,15 +114,19 @@ class Publisher:
         observe: Callable[[Report], None] = lambda _report: None,
         *,
         wanted: Callable[[], frozenset[str]] = frozenset,
+        unexpected: Count = lambda _work: None,
     ) -> None:
         self._client = client
         self._node_name = node_name
+        self._selector = f"spec.driver={DRIVER_NAME},spec.nodeName={node_name}"
         self._devices = devices
         self._timing = timing or Timing()
         self._observe = observe
         self._wanted = wanted
+        self._unexpected = unexpected
         self._stopped = threading.Event()
-        self._stored = StoredSlices()
+        self._changed = threading.Event()
+        self._attempts = Attempts(self._timing.first_retry, self._timing.longest_slice_retry)
         self._adopted = False
         self._target: _Target | None = None
         self._watcher: Watcher | None = None
@@ -113,19 +136,19 @@ class Publisher:
 
     def wake(self) -> None:
         """The node's devices have changed, or may have."""
-        self._stored.changed.set()
+        self._changed.set()
 
     def stop(self) -> None:
         """Let `run` return soon. The slices stay: pods keep running, and kubelet withdraws the slices of a
         driver that does not come back.
         """
         self._stopped.set()
-        self._stored.changed.set()
+        self._changed.set()
 
     @property
     def problem(self) -> str | None:
         """Why what is published may not be what the node has; None when it is."""
-        return "nothing is published yet" if self._last is None else self._last.error
+        return "nothing is published yet" if self._last is None else self._last.problem
 
     def run(self) -> None:
         """Publish, and go on publishing, until `stop`."""
@@ -136,20 +159,29 @@ class Publisher:
                 self._watcher.stop()
 
     def _run(self) -> None:
+        """Compare when something changed, and when a slice may be tried again. A change does not end the pause after a
+        failure of the API server; it ends the one after a failure of the hardware, which it may be the end of.
+        """
         backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
         while not self._stopped.is_set():
             try:
-                self._publish(self._reach())
-                pause = self._timing.resync
+                pause = self._publish(self._reach())
                 backoff.reset()
-            except (ApiError, NvmlError) as error:
-                pause = backoff.pause()
-                self._tell(Report(error=str(error)))
-                log.warning("not published yet: %s", error, extra={"retry_seconds": round(pause, 1)})
+            except NvmlError as error:
+                pause = self._failed(error, backoff)
+            except ApiError as error:
+                self._stopped.wait(self._failed(error, backoff))
                 if isinstance(error, NotFoundError):
                     self._leave()  # the API version is gone, or the node is
-            if self._stored.changed.wait(pause) and self._published:
+                continue
+            if self._changed.wait(pause) and self._published:
                 self._stopped.wait(self._timing.settle)
+
+    def _failed(self, error: Exception, backoff: Backoff) -> float:
+        pause = backoff.pause()
+        self._tell(Report(error=str(error)))
+        log.warning("not published yet: %s", error, extra={"retry_seconds": round(pause, 1)})
+        return pause
 
     def _tell(self, report: Report) -> None:
         self._last = report
@@ -163,7 +195,9 @@ class Publisher:
             self._leave()
         if self._target is None:
             dialect = newest_dialect(self._client)
-            self._target = _Target(dialect, slices_of(dialect), self._node_uid())
+            kind, stored = slices_of(dialect), StoredSlices(dialect, self._changed)
+            writer = SliceWriter(self._client, (kind, dialect), stored, self._attempts, self._unexpected)
+            self._target = _Target(dialect, kind, self._node_uid(), stored, writer)
             self._watch(self._target)
         return self._target
 
@@ -172,7 +206,6 @@ class Publisher:
         if self._watcher is not None:
             self._watcher.stop()
         self._watcher = self._target = None
-        self._stored = StoredSlices()
 
     def _node_uid(self) -> str:
         try:
@@ -182,14 +215,10 @@ class Publisher:
         return str(node["metadata"]["uid"])
 
     def _watch(self, target: _Target) -> None:
-        """Keep `self._stored` up to date from now on, and wait until it is for the first time."""
-        stored = self._stored
-
-        def decode(value: JSON) -> ResourceSlice:
-            return decode_slice(value, target.dialect, strict=False)
+        """Keep the target's stored slices up to date from now on, and wait until they are for the first time."""
 
         def listed(values: Iterable[JSON]) -> None:
-            stored.replace(map(decode, values))
+            target.stored.replace(values)
             # The watch had broken off: the server may be another one now, with other gates.
             if target.features is not None and missing_gates(target.features, target.wanted):
                 target.features = None
@@ -197,23 +226,25 @@ class Publisher:
         self._watcher = Watcher(
             self._client,
             target.kind,
-            field_selector=f"spec.driver={DRIVER_NAME},spec.nodeName={self._node_name}",
+            field_selector=self._selector,
             on_list=listed,
-            on_event=lambda event, value: stored.event(event, decode(value)),
+            on_event=target.stored.event,
         )
         self._watcher.start()
-        while not stored.listed.wait(0.5) and not self._stopped.is_set():
+        while not target.stored.listed.wait(0.5) and not self._stopped.is_set():
             if self._watcher.missing.is_set():
                 raise ApiError(f"the API server does not serve {target.kind.api_version} any more")
 
     # Publishing
 
-    def _publish(self, target: _Target) -> None:
-        """Write the difference between what the node has and what the API server holds, if there is any."""
-        self._stored.changed.clear()
+    def _publish(self, target: _Target) -> float:
+        """Write the difference between what the node has and what the API server holds, as far as it may be written
+        now. Returns the seconds after which there is more to write, or to compare.
+        """
+        self._changed.clear()
         if self._stopped.is_set():
-            return
-        stored = self._stored.by_name()
+            return 0.0
+        stored = target.stored.by_name()
         if not self._adopted:
             self._devices.adopt(stored.values())
             self._adopted = True
@@ -225,89 +256,83 @@ class Publisher:
             # Slices may be missing because their owner is: a Node that was deleted and made anew has another UID.
             target.node_uid, target.node_read_at = self._node_uid(), time.monotonic()
             writes = self._plan(target, description, features, stored)
+        written = Written()
         if writes and not self._stopped.is_set():
-            self._attempt(writes, target)
+            written = self._write(writes, features, target)
         self._published = True
+        unpublished = self._unpublished(writes, target)
         report = Report(
             description.gpus,
             description.left_out,
             missing_gates(target.features or features, target.wanted),
             writes=len(writes.deletes) + len(writes.updates) + len(writes.creates),
+            failures=written.failures,
+            unpublished=unpublished,
         )
         if writes or report != self._last:
             self._say_what_is_left_out(report)
             self._tell(report)
+        due = self._attempts.seconds_until(unpublished)
+        return self._timing.resync if due is None else min(due, self._timing.resync)
 
     def _features(self, target: _Target) -> SliceFeatures:
         """What the server keeps; asked again when other optional features are wanted than before."""
         wanted = self._wanted()
         if target.features is None or target.wanted != wanted:
-            lists = "list_attributes" in wanted
-            target.features = probe_features(self._client, target.dialect, DRIVER_NAME, self._node_name, lists=lists)
+            target.features = self._probe(target, wanted)
             target.wanted = wanted
             for gate in missing_gates(target.features, wanted):
                 log.warning("the API server drops what feature gate %s is for: it is off there", gate)
         return target.features
 
+    def _probe(self, target: _Target, wanted: frozenset[str], suspected: frozenset[str] = frozenset()) -> SliceFeatures:
+        lists = "list_attributes" in wanted
+        return probe_features(
+            self._client, target.dialect, DRIVER_NAME, self._node_name, lists=lists, suspected=suspected
+        )
+
     def _plan(
         self, target: _Target, description: Description, features: SliceFeatures, stored: dict[str, ResourceSlice]
     ) -> Writes:
         desired = node_slices(self._node_name, target.node_uid, description.gpus, features)
-        return plan_writes(keep_times(desired, stored.values()), stored)
+        desired = keep_times(desired, stored.values())
+        return plan_writes(desired, stored, self._attempts.in_vain(desired, stored))
 
-    def _attempt(self, writes: Writes, target: _Target) -> None:
-        for one in writes.updates + writes.creates:
-            for problem in slice_problems(one):
-                log.error("slice %s breaks a rule of the API: %s", one.metadata.name, problem)
-        try:
-            self._write(writes, target)
-        except ConflictError:
-            # Somebody else wrote, and the watch has not told yet: look again rather than wait for it.
-            page = self._client.list(target.kind, field_selector=f"spec.nodeName={self._node_name}")
-            slices = (decode_slice(value, target.dialect, strict=False) for value in page.items)
-            self._stored.replace(one for one in slices if one.driver == DRIVER_NAME)
+    def _write(self, writes: Writes, features: SliceFeatures, target: _Target) -> Written:
+        written = target.writer.write(writes, features)
+        if written.conflict:
+            # Look again rather than wait for the watch to tell.
+            target.stored.replace(self._client.list(target.kind, field_selector=self._selector).items)
+        if written.dropped:
+            self._dropped(written.dropped, target)
+        return written
 
-    def _write(self, writes: Writes, target: _Target) -> None:
-        began = time.monotonic()
-        for one in writes.deletes:
-            self._delete(one, target)
-        for one in writes.updates:
-            self._check(one, self._client.update(target.kind, encode_slice(one, target.dialect)), target)
-        for one in writes.creates:
-            self._check(one, self._client.create(target.kind, encode_slice(one, target.dialect)), target)
-        log.info(
-            "published slices",
-            extra={
-                "node": self._node_name,
-                "slices_created": len(writes.creates),
-                "slices_updated": len(writes.updates),
-                "slices_deleted": len(writes.deletes),
-                "devices": sum(len(one.devices) for one in writes.updates + writes.creates),
-                "seconds": round(time.monotonic() - began, 3),
-            },
-        )
-
-    def _delete(self, one: ResourceSlice, target: _Target) -> None:
-        try:
-            self._client.delete(target.kind, one.metadata.name, uid=one.metadata.uid)
-        except NotFoundError:
-            log.debug("slice %s was gone already", one.metadata.name)
-        self._stored.deleted(one.metadata.name)
-
-    def _check(self, sent: ResourceSlice, answer: JSON, target: _Target) -> None:
-        """Note what the server made of a write: fields whose feature gate is off are dropped without an error."""
-        stored = decode_slice(answer, target.dialect, strict=False)
-        self._stored.wrote(stored)
-        if same_content(sent, stored):
-            return
-        gone = dropped(sent, stored)
-        if not gone:
-            raise ApiError(f"the API server stored slice {sent.metadata.name} differently from what was sent")
+    def _dropped(self, suspected: frozenset[str], target: _Target) -> None:
+        """An answer lacked the fields of these features. Unless something else on the server took them out of that one
+        slice, their gates are off: publish without them.
+        """
+        found = self._probe(target, target.wanted, suspected)
+        gone = frozenset(flag for flag in suspected if not getattr(found, flag))
         for flag in sorted(gone):
             log.error("the API server drops what feature gate %s is for: publishing without it", GATES[flag])
         if target.features is not None:  # else it is asked anyway
             target.features = without(target.features, gone)
-        self._stored.changed.set()
+        if gone:
+            self._changed.set()
+
+    def _unpublished(self, writes: Writes, target: _Target) -> dict[str, Problem]:
+        """What is wrong with the slices that were written just now or have to wait."""
+        found = {}
+        for one in (*writes.deletes, *writes.updates, *writes.creates, *writes.waiting):
+            if problem := self._attempts.problem(one.metadata.name):
+                found[one.metadata.name] = problem
+        stored = target.stored.by_name()
+        for one in writes.waiting:
+            name = one.metadata.name
+            if name not in found:
+                changed = describe_difference(one, stored[name], target.dialect) if name in stored else "all of it"
+                found[name] = Problem(Why.CHANGED, f"somebody changed {changed} after it was written")
+        return found
 
     def _say_what_is_left_out(self, report: Report) -> None:
         known = set(self._last.left_out) if self._last is not None else set()

@@ -14,38 +14,71 @@ from dra_driver.resource import ObjectMeta, ResourcePool, ResourceSlice
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """Names of slices that were sent in the form that they should have, or deleted, and are not so. Those in `due` may
+    be tried again now.
+    """
+
+    due: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Writes:
-    """What to do, in this order. Updates carry the resource version they were decided on."""
+    """What to do, in this order. Updates carry the resource version they were decided on. The `waiting` slices need a
+    write too, but not now.
+    """
 
     deletes: tuple[ResourceSlice, ...] = ()
     updates: tuple[ResourceSlice, ...] = ()
     creates: tuple[ResourceSlice, ...] = ()
+    waiting: tuple[ResourceSlice, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.deletes or self.updates or self.creates)
 
 
-def plan_writes(desired: Sequence[ResourceSlice], stored: Mapping[str, ResourceSlice]) -> Writes:
-    """The writes that turn `stored` (by object name) into `desired`. None are needed when they agree."""
-    kept = [one for one in desired if one.metadata.name in stored]
-    missing = [one for one in desired if one.metadata.name not in stored]
-    names = {one.metadata.name for one in desired}
-    obsolete = [one for name, one in stored.items() if name not in names]
-    changed = [one for one in kept if not same_content(one, stored[one.metadata.name])]
-    pools = {(one.pool.generation, one.pool.resource_slice_count) for one in stored.values()}
-    generation = max((generation for generation, _ in pools), default=0)
+_NOTHING_TRIED = Tried()
 
-    consistent = not obsolete and pools == {(generation, len(desired))}
-    in_place = not changed or (len(changed) == 1 and not missing)
-    if consistent and in_place:
-        rewritten = changed
-    else:
-        rewritten, generation = kept, generation + 1
-    return Writes(
-        tuple(obsolete),
-        tuple(_to_send(one, generation, stored) for one in rewritten),
-        tuple(_to_send(one, generation, stored) for one in missing),
-    )
+
+def plan_writes(
+    desired: Sequence[ResourceSlice], stored: Mapping[str, ResourceSlice], tried: Tried = _NOTHING_TRIED
+) -> Writes:
+    """The writes that turn `stored` (by object name) into `desired`. None are needed when they agree.
+
+    Slices that were `tried` in vain have no say in whether the pool needs a new generation: their next attempt is a
+    write in place, so that a server that changes one slice does not make the others be rewritten.
+    """
+    names = {one.metadata.name for one in desired}
+    again = tried.due | tried.waiting
+    judged = {name: one for name, one in stored.items() if name not in again}
+    obsolete = [one for name, one in stored.items() if name not in names]
+    pools = {(one.pool.generation, one.pool.resource_slice_count) for one in judged.values()}
+    generation = max((one.pool.generation for one in (judged or stored).values()), default=1)
+
+    def agrees(one: ResourceSlice) -> bool:
+        there = stored[one.metadata.name]
+        at_this_generation = (there.pool.generation, there.pool.resource_slice_count) == (generation, len(desired))
+        return same_content(one, there) and (at_this_generation or one.metadata.name not in again)
+
+    missing = [one for one in desired if one.metadata.name not in stored]
+    changed = [one for one in desired if one.metadata.name in stored and not agrees(one)]
+    new_missing = [one for one in missing if one.metadata.name not in again]
+    new_changed = [one for one in changed if one.metadata.name not in again]
+    consistent = names >= judged.keys() and pools <= {(generation, len(desired))}
+    later = tried.waiting
+    if not consistent or len(new_changed) > 1 or (new_changed and new_missing):
+        changed = [one for one in desired if one.metadata.name in stored]
+        generation += 1
+        later -= names  # a generation is complete or of no use
+    updates = [_to_send(one, generation, stored) for one in changed]
+    creates = [_to_send(one, generation, stored) for one in missing]
+
+    def now(slices: Sequence[ResourceSlice]) -> tuple[ResourceSlice, ...]:
+        return tuple(one for one in slices if one.metadata.name not in later)
+
+    waiting = (one for one in (*obsolete, *updates, *creates) if one.metadata.name in later)
+    return Writes(now(obsolete), now(updates), now(creates), tuple(waiting))
 
 
 def same_content(desired: ResourceSlice, stored: ResourceSlice) -> bool:
@@ -53,6 +86,22 @@ def same_content(desired: ResourceSlice, stored: ResourceSlice) -> bool:
     return (
         _content(desired) == _content(stored) and stored.metadata.owner_references == desired.metadata.owner_references
     )
+
+
+def as_sent(sent: ResourceSlice, stored: ResourceSlice) -> bool:
+    """Whether the API server stores what it was sent. The time of a taint is the server's to set."""
+    return stored.pool == sent.pool and same_content(without_times(sent), without_times(stored))
+
+
+def without_times(one: ResourceSlice) -> ResourceSlice:
+    """The slice, its taints without their times."""
+    devices = (
+        replace(device, taints=tuple(replace(taint, time_added="") for taint in device.taints))
+        if device.taints
+        else device
+        for device in one.devices
+    )
+    return replace(one, devices=tuple(devices))
 
 
 def _content(one: ResourceSlice) -> ResourceSlice:

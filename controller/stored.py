@@ -5,19 +5,30 @@ Told by a watch and by the answers to our own writes, whichever is newer: a watc
 written, and acting on its older picture would write everything twice.
 """
 
+import contextlib
+import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from dra_driver.resource import ResourceSlice
+from dra_driver.cluster.client import JSON
+from dra_driver.resource import ObjectMeta, ResourcePool, ResourceSlice
+from dra_driver.resource.codec import Dialect, decode_slice
+
+log = logging.getLogger(__name__)
 
 
 class StoredSlices:
-    """Slices by object name. `changed` is set when somebody else changed something; safe between threads."""
+    """Slices by object name, from JSON of one version. Sets `changed` when somebody else changed something; safe
+    between threads, of which one writes.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: Dialect, changed: threading.Event) -> None:
+        self._dialect = dialect
+        self._changed = changed
         self._lock = threading.Lock()
         self._slices: dict[str, ResourceSlice] = {}
-        self.changed = threading.Event()
+        self._writing = ""
+        self._seen_meanwhile = 0  # the version of the slice that is being written, as the watch saw it
         self.listed = threading.Event()
 
     def by_name(self) -> dict[str, ResourceSlice]:
@@ -25,15 +36,17 @@ class StoredSlices:
         with self._lock:
             return dict(self._slices)
 
-    def replace(self, slices: Iterable[ResourceSlice]) -> None:
-        """The watch listed everything."""
+    def replace(self, values: Iterable[JSON]) -> None:
+        """Everything was listed."""
+        slices = [self._decode(value) for value in values]
         with self._lock:
             self._slices = {one.metadata.name: one for one in slices}
         self.listed.set()
-        self.changed.set()
+        self._changed.set()
 
-    def event(self, kind: str, seen: ResourceSlice) -> None:
+    def event(self, kind: str, value: JSON) -> None:
         """The watch saw one slice ADDED, MODIFIED or DELETED."""
+        seen = self._decode(value)
         name = seen.metadata.name
         with self._lock:
             known = self._slices.get(name)
@@ -43,17 +56,49 @@ class StoredSlices:
                 self._slices.pop(name, None)
             else:
                 self._slices[name] = seen
-        self.changed.set()
+            if name == self._writing:
+                self._seen_meanwhile = _version(seen)
+                return  # maybe our own write: its answer will tell
+        self._changed.set()
 
-    def wrote(self, stored: ResourceSlice) -> None:
-        """We created or updated a slice, and this is the server's answer."""
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[None]:
+        """A slice is being written here. What the watch sees of it meanwhile is a change only if `wrote` is not called,
+        or with an older version.
+        """
+        self._writing = name
+        try:
+            yield
+        finally:
+            with self._lock:
+                overtaken, self._seen_meanwhile, self._writing = self._seen_meanwhile, 0, ""
+            if overtaken:
+                self._changed.set()
+
+    def wrote(self, answer: JSON) -> ResourceSlice:
+        """We created or updated the slice that is being written, and this is the server's answer."""
+        stored = decode_slice(answer, self._dialect, strict=False)
         with self._lock:
-            self._slices[stored.metadata.name] = stored
+            if self._seen_meanwhile <= _version(stored):
+                self._slices[stored.metadata.name] = stored
+                self._seen_meanwhile = 0
+        return stored
 
     def deleted(self, name: str) -> None:
-        """We deleted a slice."""
+        """We deleted the slice that is being written."""
         with self._lock:
             self._slices.pop(name, None)
+            self._seen_meanwhile = 0
+
+    def _decode(self, value: JSON) -> ResourceSlice:
+        """The slice; one without content, which differs from every other, when it cannot be read."""
+        try:
+            return decode_slice(value, self._dialect, strict=False)
+        except Exception:  # one slice must not hide the others
+            meta = value["metadata"]
+            log.exception("slice %s cannot be read: it will be replaced", meta["name"])
+            known = ObjectMeta(meta["name"], uid=meta["uid"], resource_version=meta["resourceVersion"])
+            return ResourceSlice(known, "", ResourcePool("", 0, 0))
 
 
 def _version(one: ResourceSlice) -> int:

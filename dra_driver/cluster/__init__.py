@@ -9,8 +9,8 @@ import them.
 
 from .client import ApiClient, Kind, Page
 from .connection import Connection
-from .credentials import ConfigError, Credentials
-from .errors import ApiError, ConflictError, GoneError, NotFoundError, StatusError, UnreachableError
+from .credentials import Credentials
+from .errors import ApiError, ConfigError, ConflictError, GoneError, NotFoundError, StatusError, UnreachableError
 from .kinds import NODES, claims_of, newest_dialect, slices_of
 from .login import load_credentials
 from .watch import Watcher

@@ -10,8 +10,9 @@ from typing import Any, Self
 import urllib3
 from urllib3.util import Timeout, Url, parse_url
 
-from .credentials import ConfigError, Credentials
-from .errors import UnreachableError
+from .credentials import Credentials
+from .errors import ConfigError, UnreachableError
+from .proxy import Proxy, environment_proxy
 from .retries import ONCE, REPEATABLE
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,8 @@ _KEEP_ALIVE = [  # a dead peer is noticed within a minute, also on an idle watch
 class Connection:
     """Requests to one server with one identity. Closed by `close` or as a context manager.
 
-    `read_seconds` is how long an answer may take. Raises ConfigError when the credentials cannot be used.
+    `read_seconds` is how long an answer may take. Raises ConfigError when the credentials cannot be used, or the proxy
+    that the kubeconfig or the environment names.
     """
 
     def __init__(
@@ -49,18 +51,25 @@ class Connection:
         self._token = credentials.token
         self._headers = {"Accept": "application/json", "User-Agent": user_agent}
         self._timeout = Timeout(connect=_CONNECT_SECONDS, read=read_seconds)
-        common: dict[str, Any] = {"maxsize": connections, "socket_options": _KEEP_ALIVE}
-        if url.scheme == "http":
-            self._pool = urllib3.HTTPConnectionPool(host, url.port or 80, **common)
+        port = url.port or (80 if url.scheme == "http" else 443)
+        self.proxy = credentials.proxy or environment_proxy(str(url.scheme), host, port)
+        options: dict[str, Any] = {"maxsize": connections, "socket_options": _KEEP_ALIVE}
+        if url.scheme == "https":
+            options |= {
+                "ssl_context": _tls(credentials),
+                "assert_hostname": False if credentials.insecure else None,
+                "server_hostname": credentials.server_name,
+            }
+        if self.proxy is None:
+            manager = urllib3.PoolManager(**options)
         else:
-            self._pool = urllib3.HTTPSConnectionPool(
-                host,
-                url.port or 443,
-                ssl_context=_tls(credentials),
-                assert_hostname=False if credentials.insecure else None,
-                server_hostname=credentials.server_name,
-                **common,
-            )
+            log.info("%s is reached through proxy %s", self.server, self.proxy)
+            tls = _proxy_tls(credentials) if self.proxy.scheme == "https" else None
+            if url.scheme == "http" and self.proxy.scheme != "socks5":
+                self._prefix = f"{url.scheme}://{url.netloc}{self._prefix}"  # such a proxy is told the whole URL
+                options["ssl_context"] = tls
+            manager = self.proxy.manager(tls, options)
+        self._pool = manager.connection_from_host(host, port, url.scheme)
 
     def request(
         self,
@@ -98,11 +107,12 @@ class Connection:
                 headers=headers,
                 retries=REPEATABLE if repeatable else ONCE,
                 redirect=False,
+                assert_same_host=False,  # the pool may be one of connections to a proxy
                 timeout=Timeout(connect=_CONNECT_SECONDS, read=stream_seconds) if streamed else self._timeout,
                 preload_content=not streamed,
             )
         except urllib3.exceptions.HTTPError as error:
-            raise UnreachableError(f"{method} {self.server}{path}: {_reason(error)}") from None
+            raise UnreachableError(f"{method} {self.server}{path}: {_reason(error, self.proxy)}") from None
 
     def close(self) -> None:
         """Close idle connections."""
@@ -115,10 +125,13 @@ class Connection:
         self.close()
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, proxy: Proxy | None) -> str:
     """The innermost cause, which is what a reader can act on."""
     cause: object = getattr(error, "reason", None)
-    return str(cause if isinstance(cause, BaseException) else error)
+    cause = cause if isinstance(cause, BaseException) else error
+    if isinstance(cause, urllib3.exceptions.ProxyError):
+        return f"proxy {proxy}: {cause.original_error}"
+    return str(cause) if proxy is None else f"{cause} (through proxy {proxy})"
 
 
 def _url(server: str) -> Url:
@@ -149,6 +162,19 @@ def _tls(credentials: Credentials) -> ssl.SSLContext:
             _load_certificate(context, *credentials.client_certificate)
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(f"the client certificate for {credentials.server} cannot be used: {error}") from None
+    return context
+
+
+def _proxy_tls(credentials: Credentials) -> ssl.SSLContext:
+    """For a proxy that is spoken to over TLS: trusted are the authorities of the system and of the cluster, as kubectl
+    trusts the latter.
+    """
+    context = ssl.create_default_context()
+    if credentials.ca:
+        context.load_verify_locations(cadata=credentials.ca)
+    if credentials.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     return context
 
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from .errors import ConfigError
+from .proxy import Proxy
+
 TokenSource = Callable[[], str | None]
 """Gives the bearer token to send now; None to send none. Raises ConfigError when there should be one."""
 
 _TOKEN: Final = re.compile(r"[!-~]+")
-
-
-class ConfigError(Exception):
-    """There is no usable way to the API server; the text says what to give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +30,7 @@ class Credentials:
     insecure: bool = False
     server_name: str | None = None
     identity: str = "the client"
+    proxy: Proxy | None = None  # None: what the environment says
 
 
 def token_file(path: Path) -> TokenSource:

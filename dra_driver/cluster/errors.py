@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 
+class ConfigError(Exception):
+    """There is no usable way to the API server; the text says what to give."""
+
+
 class ApiError(Exception):
     """A request did not succeed."""
 

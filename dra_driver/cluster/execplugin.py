@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from .credentials import ConfigError, checked_token, reason
+from .credentials import checked_token, reason
+from .errors import ConfigError
 
 _SECONDS: Final = 60.0
 """How long a program may take that asks nobody anything."""

@@ -22,7 +22,7 @@ from ..resource import (
     TaintEffect,
 )
 from ..resource.codec import Dialect, decode_slice, encode_slice
-from ..resource.features import SliceFeatures
+from ..resource.features import COUNTERS_APART_SINCE, SliceFeatures
 from ..resource.names import object_name
 from .client import ApiClient
 from .errors import StatusError
@@ -41,20 +41,27 @@ GATES = {
 OPTIONAL = frozenset(("list_attributes", "binding_conditions"))
 """Flags that only some policies need; elsewhere it does not matter that a gate is off."""
 
-_COUNTERS_APART_SINCE = 35
 _BAD_REQUEST, _UNPROCESSABLE = 400, 422
 
 
 def probe_features(
-    client: ApiClient, dialect: Dialect, driver: str, node_name: str, *, lists: bool = False
+    client: ApiClient,
+    dialect: Dialect,
+    driver: str,
+    node_name: str,
+    *,
+    lists: bool = False,
+    suspected: Set[str] = frozenset(),
 ) -> SliceFeatures:
     """What the server keeps of a driver's slices for a node; list attributes are asked about only when `lists` are
-    wanted. Raises ApiError.
+    wanted. A server that refuses to tell keeps everything but the `suspected` flags. Raises ApiError.
     """
     pool = ResourcePool(node_name, generation=0, resource_slice_count=1)
     empty = ResourceSlice(
         ObjectMeta(name=object_name(f"probe-{driver}-{node_name}")), driver, pool, node_name=node_name
     )
+
+    doubted = suspected | {"list_attributes"}
 
     def missing(asked: ResourceSlice) -> frozenset[str]:
         value = encode_slice(asked, dialect)
@@ -65,7 +72,7 @@ def probe_features(
                 raise
             # A server that refuses to tell is found out by the first write; only list attributes are refused so.
             log.debug("asking what the API server keeps: %s", error)
-            return frozenset(("list_attributes",)) if any(_lists(device) for device in asked.devices) else frozenset()
+            return dropped(asked, replace(empty, devices=tuple(Device(one.name) for one in asked.devices))) & doubted
         return dropped(asked, decode_slice(answer, dialect, strict=False))
 
     counters = CounterSet("probe", {"probe": Quantity.of(1)})
@@ -85,27 +92,27 @@ def probe_features(
         consumable_capacity="consumable_capacity" not in gone,
         list_attributes=lists and "list_attributes" not in gone,
         binding_conditions="binding_conditions" not in gone,
-        counters_beside_devices=_minor_version(client) < _COUNTERS_APART_SINCE,
+        counters_beside_devices=_minor_version(client) < COUNTERS_APART_SINCE,
     )
 
 
 def dropped(sent: ResourceSlice, stored: ResourceSlice) -> frozenset[str]:
     """The flags of SliceFeatures whose fields are in `sent` and not in what the server made of it."""
-    pairs = [
-        (bool(sent.shared_counters), bool(stored.shared_counters), "partitionable_devices"),
-        *(
-            pair
-            for before, after in zip(sent.devices, stored.devices, strict=False)
-            for pair in (
-                (bool(before.consumes_counters), bool(after.consumes_counters), "partitionable_devices"),
-                (bool(before.taints), bool(after.taints), "device_taints"),
-                (before.allow_multiple_allocations, after.allow_multiple_allocations, "consumable_capacity"),
-                (_lists(before), _lists(after), "list_attributes"),
-                (bool(before.binding_conditions), bool(after.binding_conditions), "binding_conditions"),
-            )
-        ),
-    ]
-    return frozenset(flag for wanted, kept, flag in pairs if wanted and not kept)
+    kept = {device.name: _used(device) for device in stored.devices}
+    lost = frozenset[str]().union(*(_used(one) - kept[one.name] for one in sent.devices if one.name in kept))
+    return lost | {"partitionable_devices"} if sent.shared_counters and not stored.shared_counters else lost
+
+
+def _used(device: Device) -> frozenset[str]:
+    """The flags of SliceFeatures that the device needs."""
+    used = {
+        "partitionable_devices": bool(device.consumes_counters),
+        "device_taints": bool(device.taints),
+        "consumable_capacity": device.allow_multiple_allocations,
+        "list_attributes": any(isinstance(value, AttributeList) for value in device.attributes.values()),
+        "binding_conditions": bool(device.binding_conditions),
+    }
+    return frozenset(flag for flag, needed in used.items() if needed)
 
 
 def missing_gates(features: SliceFeatures, wanted: Set[str] = frozenset()) -> tuple[str, ...]:
@@ -120,11 +127,7 @@ def without(features: SliceFeatures, gone: frozenset[str]) -> SliceFeatures:
     return replace(features, **changes)
 
 
-def _lists(device: Device) -> bool:
-    return any(isinstance(value, AttributeList) for value in device.attributes.values())
-
-
 def _minor_version(client: ApiClient) -> int:
     """The server's minor version; distributions write `34+`."""
     match = re.match(r"\d+", str(client.get_path("/version").get("minor", "")))
-    return int(match[0]) if match else _COUNTERS_APART_SINCE
+    return int(match[0]) if match else COUNTERS_APART_SINCE

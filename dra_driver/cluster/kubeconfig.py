@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ..parsing import ParseError, decode_text, load
-from .credentials import ConfigError, Credentials, TokenSource, checked_token, reason, token_file
+from .credentials import Credentials, TokenSource, checked_token, reason, token_file
+from .errors import ConfigError
 from .execplugin import ExecPlugin
+from .proxy import parse_proxy
 
 _SECTIONS = {"contexts": "context", "clusters": "cluster", "users": "user"}
 _REFUSED = {
@@ -73,8 +75,7 @@ def read_kubeconfig(paths: str, context: str | None = None) -> Credentials:
     server = cluster.text("server")
     if server is None:
         raise ConfigError(f"{cluster} has no server")
-    if cluster.text("proxy-url"):
-        raise ConfigError(f"{cluster} has a proxy-url, which is not supported")
+    proxy = cluster.text("proxy-url")
     certificate, token, identity = None, _no_token, str(chosen)
     if user_name := chosen.text("user"):
         user = _entry(documents, paths, "users", user_name)
@@ -88,6 +89,7 @@ def read_kubeconfig(paths: str, context: str | None = None) -> Credentials:
         insecure=cluster.fields.get("insecure-skip-tls-verify") is True,
         server_name=cluster.text("tls-server-name"),
         identity=identity,
+        proxy=parse_proxy(proxy, f"{cluster}: proxy-url") if proxy else None,
     )
 
 
@@ -152,6 +154,7 @@ def _exec_cluster(cluster: _Entry) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "server": cluster.text("server"),
         "tls-server-name": cluster.text("tls-server-name"),
+        "proxy-url": cluster.text("proxy-url"),
         "insecure-skip-tls-verify": cluster.fields.get("insecure-skip-tls-verify"),
         "certificate-authority-data": base64.b64encode(authority.encode()).decode() if authority else None,
     }

@@ -4,7 +4,8 @@
 import os
 from pathlib import Path
 
-from .credentials import ConfigError, Credentials
+from .credentials import Credentials
+from .errors import ConfigError
 from .serviceaccount import in_cluster
 
 

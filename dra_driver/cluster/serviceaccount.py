@@ -4,7 +4,8 @@
 import os
 from pathlib import Path
 
-from .credentials import ConfigError, Credentials, reason, token_file
+from .credentials import Credentials, reason, token_file
+from .errors import ConfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

@@ -2,9 +2,12 @@
 """What an API server keeps of a ResourceSlice: it drops the fields whose feature gate is off, without an error."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from .limits import TAINTS_PER_DEVICE
 
+COUNTERS_APART_SINCE: Final = 35
+"""The minor release of Kubernetes since which counter sets stand in slices of their own."""
 _TAINTS_BEFORE_1_35 = 4
 
 

@@ -2,9 +2,9 @@
 """What the API server would refuse in a ResourceSlice, found before it is sent.
 
 Returns problems instead of raising: a publisher reports all of them, and a reader of stored
-objects may go on. Follows pkg/apis/resource/validation of Kubernetes 1.36, as far as this project publishes:
-metadata is checked for its name only, node selectors for the number of their terms, and request policies not
-for how their amounts fit together.
+objects may go on. Follows pkg/apis/resource/validation of Kubernetes 1.36, for servers whose counter sets stand beside
+the devices that of 1.33 and 1.34, as far as this project publishes: metadata is checked for its name only, node
+selectors for the number of their terms, and request policies not for how their amounts fit together.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,6 +22,7 @@ from .device import (
     MalformedAttribute,
     TaintEffect,
 )
+from .features import SliceFeatures
 from .quantity import Quantity
 from .semver import Version
 from .slices import ResourceSlice
@@ -38,12 +39,15 @@ class Problem:
         return f"{self.path}: {self.message}"
 
 
-def slice_problems(resource_slice: ResourceSlice) -> list[Problem]:
-    """What the API server would hold against `resource_slice`; empty when it is valid."""
-    return list(_slice(resource_slice))
+_NEWEST = SliceFeatures()
 
 
-def _slice(slice_: ResourceSlice) -> Iterator[Problem]:
+def slice_problems(resource_slice: ResourceSlice, features: SliceFeatures = _NEWEST) -> list[Problem]:
+    """What an API server with these features would hold against `resource_slice`; empty when it is valid."""
+    return list(_slice(resource_slice, features))
+
+
+def _slice(slice_: ResourceSlice, features: SliceFeatures) -> Iterator[Problem]:
     if not names.is_subdomain(slice_.metadata.name):
         yield Problem("metadata.name", f"{slice_.metadata.name!r} is not a DNS subdomain")
     if not names.is_driver_name(slice_.driver):
@@ -66,32 +70,65 @@ def _slice(slice_: ResourceSlice) -> Iterator[Problem]:
         yield Problem("spec.nodeName", f"{slice_.node_name!r} is not a node's name")
     if slice_.node_selector is not None and len(slice_.node_selector.terms) != 1:
         yield Problem("spec.nodeSelector", f"must have exactly one term, has {len(slice_.node_selector.terms)}")
-    if slice_.devices and slice_.shared_counters:
-        yield Problem("spec", "devices and sharedCounters exclude each other")
-    yield from _counter_sets(slice_.shared_counters)
-    yield from _devices(slice_.devices, slice_.per_device_node_selection)
+    beside = features.counters_beside_devices
+    if beside:
+        yield from _counters_beside_devices(slice_)
+    else:
+        if slice_.devices and slice_.shared_counters:
+            yield Problem("spec", "devices and sharedCounters exclude each other")
+        sets = len(slice_.shared_counters)
+        if sets > limits.COUNTER_SETS_PER_SLICE:
+            yield Problem("spec.sharedCounters", f"has {sets} sets, more than {limits.COUNTER_SETS_PER_SLICE}")
+    yield from _counter_sets(slice_.shared_counters, limited=not beside)
+    yield from _devices(slice_, features)
 
 
-def _counter_sets(sets: tuple[CounterSet, ...]) -> Iterator[Problem]:
-    if len(sets) > limits.COUNTER_SETS_PER_SLICE:
-        yield Problem("spec.sharedCounters", f"has {len(sets)} sets, more than {limits.COUNTER_SETS_PER_SLICE}")
+def _counters_beside_devices(slice_: ResourceSlice) -> Iterator[Problem]:
+    """The rules of Kubernetes 1.33 and 1.34: devices draw on the sets of their own slice, and limits are sums."""
+    shared = sum(len(one.counters) for one in slice_.shared_counters)
+    if shared > limits.SHARED_COUNTERS_PER_SLICE_1_34:
+        most = limits.SHARED_COUNTERS_PER_SLICE_1_34
+        yield Problem("spec.sharedCounters", f"has {shared} counters, more than {most}")
+    counters = {one.name: one.counters.keys() for one in slice_.shared_counters}
+    total = 0
+    for index, device in enumerate(slice_.devices):
+        path = f"spec.devices[{index}].consumesCounters"
+        drawn = sum(len(one.counters) for one in device.consumes_counters)
+        total += drawn
+        if drawn > limits.CONSUMED_COUNTERS_PER_DEVICE_1_34:
+            yield Problem(path, f"has {drawn} counters, more than {limits.CONSUMED_COUNTERS_PER_DEVICE_1_34}")
+        for number, one in enumerate(device.consumes_counters):
+            if one.counter_set not in counters:
+                yield Problem(f"{path}[{number}].counterSet", f"{one.counter_set!r} is not a counter set of the slice")
+                continue
+            for name in one.counters.keys() - counters[one.counter_set]:
+                yield Problem(f"{path}[{number}].counters[{name}]", f"is not a counter of {one.counter_set!r}")
+    if total > limits.CONSUMED_COUNTERS_PER_SLICE_1_34:
+        most = limits.CONSUMED_COUNTERS_PER_SLICE_1_34
+        yield Problem("spec.devices", f"consume {total} counters together, more than {most}")
+
+
+def _counter_sets(sets: tuple[CounterSet, ...], *, limited: bool) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, counters in enumerate(sets):
         path = f"spec.sharedCounters[{index}]"
         yield from _unique_label(counters.name, seen, f"{path}.name")
-        yield from _counters(counters.counters, f"{path}.counters")
+        yield from _counters(counters.counters, f"{path}.counters", limited=limited)
 
 
-def _counters(counters: Mapping[str, Quantity], path: str) -> Iterator[Problem]:
-    if not 1 <= len(counters) <= limits.COUNTERS_PER_SET:
-        yield Problem(path, f"must have 1 to {limits.COUNTERS_PER_SET} counters, has {len(counters)}")
+def _counters(counters: Mapping[str, Quantity], path: str, *, limited: bool) -> Iterator[Problem]:
+    if not counters:
+        yield Problem(path, "must have at least one counter")
+    if limited and len(counters) > limits.COUNTERS_PER_SET:
+        yield Problem(path, f"has {len(counters)} counters, more than {limits.COUNTERS_PER_SET}")
     for name in counters:
         if not names.is_label(name):
             yield Problem(f"{path}[{name}]", "is not a DNS label")
 
 
-def _devices(devices: tuple[Device, ...], choose_nodes: bool) -> Iterator[Problem]:
-    extras = any(_has_extras(device) for device in devices)
+def _devices(slice_: ResourceSlice, features: SliceFeatures) -> Iterator[Problem]:
+    devices = slice_.devices
+    extras = not features.counters_beside_devices and any(_has_extras(device) for device in devices)
     most = limits.DEVICES_PER_SLICE_WITH_EXTRAS if extras else limits.DEVICES_PER_SLICE
     if len(devices) > most:
         yield Problem("spec.devices", f"has {len(devices)} devices, more than {most}")
@@ -99,8 +136,8 @@ def _devices(devices: tuple[Device, ...], choose_nodes: bool) -> Iterator[Proble
     for index, device in enumerate(devices):
         path = f"spec.devices[{index}]"
         yield from _unique_label(device.name, seen, f"{path}.name")
-        yield from _device(device, path)
-        yield from _device_nodes(device, path, choose_nodes)
+        yield from _device(device, path, features)
+        yield from _device_nodes(device, path, slice_.per_device_node_selection)
 
 
 def _has_extras(device: Device) -> bool:
@@ -109,7 +146,7 @@ def _has_extras(device: Device) -> bool:
     )
 
 
-def _device(device: Device, path: str) -> Iterator[Problem]:
+def _device(device: Device, path: str, features: SliceFeatures) -> Iterator[Problem]:
     entries = len(device.attributes) + len(device.capacity)
     if entries > limits.ATTRIBUTES_AND_CAPACITIES_PER_DEVICE:
         most = limits.ATTRIBUTES_AND_CAPACITIES_PER_DEVICE
@@ -125,11 +162,11 @@ def _device(device: Device, path: str) -> Iterator[Problem]:
         if not names.is_qualified_name(key):
             yield Problem(f"{path}.capacity[{key}]", "is not an identifier, optionally after a domain and a slash")
         yield from _request_policy(capacity, device.allow_multiple_allocations, f"{path}.capacity[{key}].requestPolicy")
-    if len(device.taints) > limits.TAINTS_PER_DEVICE:
-        yield Problem(f"{path}.taints", f"has {len(device.taints)} taints, more than {limits.TAINTS_PER_DEVICE}")
-    for index, taint in enumerate(device.taints):
-        yield from _taint(taint, f"{path}.taints[{index}]")
-    yield from _consumptions(device.consumes_counters, f"{path}.consumesCounters")
+    if features.device_taints:
+        yield from _taints(device.taints, f"{path}.taints", features)
+    yield from _consumptions(
+        device.consumes_counters, f"{path}.consumesCounters", limited=not features.counters_beside_devices
+    )
     yield from _binding_conditions(device, path)
 
 
@@ -144,22 +181,30 @@ def _device_nodes(device: Device, path: str, choose: bool) -> Iterator[Problem]:
         yield Problem(f"{path}.nodeName", f"{device.node_name!r} is not a node's name")
 
 
-def _consumptions(consumptions: tuple[CounterConsumption, ...], path: str) -> Iterator[Problem]:
-    if len(consumptions) > limits.COUNTER_SETS_PER_DEVICE:
+def _consumptions(consumptions: tuple[CounterConsumption, ...], path: str, *, limited: bool) -> Iterator[Problem]:
+    if limited and len(consumptions) > limits.COUNTER_SETS_PER_DEVICE:
         yield Problem(path, f"names more than {limits.COUNTER_SETS_PER_DEVICE} counter sets")
     seen: set[str] = set()
     for index, consumption in enumerate(consumptions):
         yield from _unique_label(consumption.counter_set, seen, f"{path}[{index}].counterSet")
-        yield from _counters(consumption.counters, f"{path}[{index}].counters")
+        yield from _counters(consumption.counters, f"{path}[{index}].counters", limited=limited)
 
 
-def _taint(taint: DeviceTaint, path: str) -> Iterator[Problem]:
+def _taints(taints: tuple[DeviceTaint, ...], path: str, features: SliceFeatures) -> Iterator[Problem]:
+    if len(taints) > features.taints_per_device:
+        yield Problem(path, f"has {len(taints)} taints, more than {features.taints_per_device}")
+    effects = tuple(one for one in TaintEffect if features.taints_without_effect or one is not TaintEffect.NONE)
+    for index, taint in enumerate(taints):
+        yield from _taint(taint, f"{path}[{index}]", effects)
+
+
+def _taint(taint: DeviceTaint, path: str, effects: tuple[TaintEffect, ...]) -> Iterator[Problem]:
     if not names.is_label_key(taint.key):
         yield Problem(f"{path}.key", f"{taint.key!r} is not the key of a label")
     if not names.is_label_value(taint.value):
         yield Problem(f"{path}.value", f"{taint.value!r} is not the value of a label")
-    if taint.effect not in tuple(TaintEffect):
-        yield Problem(f"{path}.effect", f"must be one of {', '.join(TaintEffect)}, not {taint.effect!r}")
+    if taint.effect not in effects:
+        yield Problem(f"{path}.effect", f"must be one of {', '.join(effects)}, not {taint.effect!r}")
 
 
 def _binding_conditions(device: Device, path: str) -> Iterator[Problem]:

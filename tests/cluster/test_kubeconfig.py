@@ -175,7 +175,11 @@ def test_the_home_folder_is_the_last_place(tmp_path: Path, monkeypatch: pytest.M
         (config(user={"token": 42}), None, "user 'me': token must be a text, not 42"),
         (config(user={"tokenFile": "gone"}), None, "no token in DIR/gone: No such file or directory"),
         (config(cluster={"x": 1}), None, "cluster 'one' has no server"),
-        (config(cluster={"server": SERVER, "proxy-url": "http://p"}), None, "proxy-url, which is not supported"),
+        (
+            config(cluster={"server": SERVER, "proxy-url": "ftp://p"}),
+            None,
+            "cluster 'one': proxy-url: a proxy of scheme 'ftp' is not supported, use http, https, socks5",
+        ),
         (
             config(cluster={"server": SERVER, "certificate-authority": "gone.crt"}),
             None,

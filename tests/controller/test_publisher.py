@@ -49,6 +49,10 @@ class Hardware:
             raise self.error
         return describe(self.inventory, features=features)
 
+    def rename_the_first(self, product: str) -> None:
+        first, *others = self.inventory.gpus
+        self.inventory = replace(self.inventory, gpus=(replace(first, product_name=product), *others))
+
     def lose_the_last(self) -> None:
         self.inventory = replace(self.inventory, gpus=self.inventory.gpus[:-1])
 
@@ -89,7 +93,7 @@ def complete_pool(client: ApiClient, node: str) -> dict[str, JSON]:
     generation = max((one["spec"]["pool"]["generation"] for one in slices.values()), default=0)
     current = {name: one for name, one in slices.items() if one["spec"]["pool"]["generation"] == generation}
     counts = {one["spec"]["pool"]["resourceSliceCount"] for one in current.values()}
-    return current if counts == {len(slices)} else {}
+    return current if counts == {len(current)} else {}
 
 
 def published(client: ApiClient, node: str) -> dict[str, JSON]:

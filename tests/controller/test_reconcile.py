@@ -3,8 +3,8 @@
 
 from dataclasses import replace
 
-from controller.reconcile import Writes, plan_writes
-from dra_driver.resource import Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
+from controller.reconcile import Tried, Writes, as_sent, plan_writes
+from dra_driver.resource import Device, DeviceTaint, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
 
 OWNER = OwnerReference("v1", "Node", "node-a", "uid", controller=True)
 
@@ -36,10 +36,10 @@ def stored(slices: list[ResourceSlice], generation: int = 1) -> dict[str, Resour
 
 
 def summary(writes: Writes) -> dict[str, list[tuple[str, int]]]:
-    """Names and generations of what would be written."""
+    """Names and generations of what would be written, and of what waits."""
     return {
         kind: [(one.metadata.name, one.pool.generation) for one in getattr(writes, kind)]
-        for kind in ("deletes", "updates", "creates")
+        for kind in ("deletes", "updates", "creates", "waiting")
         if getattr(writes, kind)
     }
 
@@ -92,3 +92,70 @@ def test_an_edited_slice_is_put_right_whatever_was_edited() -> None:
     moved = replace(there["a"], pool=replace(there["a"].pool, generation=9))
     for edited, expected in ((without_owner, {"updates": [("a", 4)]}), (moved, {"updates": [("a", 10), ("b", 10)]})):
         assert summary(plan_writes(desired("a", "b"), {**there, "a": edited})) == expected
+
+
+# Slices that were sent before and are not as they were sent
+
+ALL = ("a", "b", "c")
+
+
+def test_what_was_tried_in_vain_waits_and_is_then_written_in_place_each_on_its_own() -> None:
+    there = stored(desired(*ALL), 4) | dict(list(stored(desired(*ALL, devices="altered"), 4).items())[:2])
+    assert summary(plan_writes(desired(*ALL), there, Tried(waiting=frozenset("ab")))) == {
+        "waiting": [("a", 4), ("b", 4)]
+    }
+    assert not plan_writes(desired(*ALL), there, Tried(waiting=frozenset("ab")))
+    assert summary(plan_writes(desired(*ALL), there, Tried(frozenset("a"), frozenset("b")))) == {
+        "updates": [("a", 4)],
+        "waiting": [("b", 4)],
+    }
+    assert summary(plan_writes(desired(*ALL), there, Tried(frozenset("ab")))) == {"updates": [("a", 4), ("b", 4)]}
+
+
+def test_a_slice_that_waits_holds_back_no_other() -> None:
+    there = stored(desired(*ALL, devices="old"), 4)
+    wanted = [*desired(*ALL, devices="old")[:1], *desired(*ALL)[1:]]
+    there["a"] = stored(desired(*ALL, devices="altered"), 4)["a"]
+    waiting = Tried(waiting=frozenset("a"))
+    one_changed = [*wanted[:2], desired(*ALL, devices="old")[2]]
+    assert summary(plan_writes(one_changed, there, waiting)) == {"updates": [("b", 4)], "waiting": [("a", 4)]}
+    assert summary(plan_writes(wanted, there, waiting)) == {"updates": [("a", 5), ("b", 5), ("c", 5)]}
+    del there["a"]
+    assert summary(plan_writes(one_changed, there, waiting)) == {"updates": [("b", 4)], "waiting": [("a", 4)]}
+    assert summary(plan_writes(one_changed, there, Tried(frozenset("a")))) == {
+        "updates": [("b", 4)],
+        "creates": [("a", 4)],
+    }
+
+
+def test_a_slice_that_was_left_behind_by_a_new_generation_follows_it() -> None:
+    there = stored(desired(*ALL), 5)
+    there["a"] = stored(desired(*ALL), 4)["a"]
+    assert summary(plan_writes(desired(*ALL), there, Tried(waiting=frozenset("a")))) == {"waiting": [("a", 5)]}
+    assert summary(plan_writes(desired(*ALL), there, Tried(frozenset("a")))) == {"updates": [("a", 5)]}
+
+
+def test_a_pool_of_which_nothing_could_be_made_still_begins_at_generation_one() -> None:
+    assert summary(plan_writes(desired("a"), {}, Tried(waiting=frozenset("a")))) == {"waiting": [("a", 1)]}
+    assert summary(plan_writes(desired("a"), {}, Tried(frozenset("a")))) == {"creates": [("a", 1)]}
+
+
+def test_a_slice_that_could_not_be_deleted_is_deleted_later_and_changes_nothing_else() -> None:
+    there = stored(desired("a"), 5) | {"b": stored(desired("a", "b"), 4)["b"]}
+    assert summary(plan_writes(desired("a"), there, Tried(waiting=frozenset("b")))) == {"waiting": [("b", 4)]}
+    assert summary(plan_writes(desired("a"), there, Tried(frozenset("b")))) == {"deletes": [("b", 4)]}
+
+
+def test_what_the_server_stores_is_compared_with_what_was_sent() -> None:
+    (sent,) = plan_writes(desired("a"), {}).creates
+    tainted = replace(sent, devices=(Device("gpu-a", taints=(DeviceTaint("a.b/c", "NoSchedule"),)),))
+    timed = replace(sent, devices=(Device("gpu-a", taints=(DeviceTaint("a.b/c", "NoSchedule", "", "2026-01-01"),)),))
+    assert as_sent(sent, replace(sent, metadata=replace(sent.metadata, resource_version="1", labels={"a": "b"})))
+    assert as_sent(tainted, timed)
+    for other in (
+        tainted,
+        replace(sent, pool=replace(sent.pool, generation=2)),
+        replace(sent, pool=replace(sent.pool, resource_slice_count=2)),
+        replace(sent, metadata=replace(sent.metadata, owner_references=())),
+    ):
+        assert not as_sent(sent, other)

@@ -8,6 +8,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
+from controller.attempts import Why
 from controller.cluster.leftovers import REASONS
 from controller.cluster.metrics import Metrics
 from controller.metrics import PublisherMetrics
@@ -43,6 +44,7 @@ MORE: Mapping[str, str] = {
     "requests_total": f"Failures are not among them. {_OPERATIONS}",
     "step_duration_seconds": f"{_values('verb', ('do', 'undo'))}; {_values('step', ('mig_mode', 'instance'))}",
     "unexpected_errors_total": "Each is a defect: the log has its traceback",
+    "unpublished_slices": _values("reason", sorted(Why)),
     "tainted_devices": "Keys: [taints](devices.md#health)",
 }
 """What to say beside the code's own text, by the metric's name without the prefix."""

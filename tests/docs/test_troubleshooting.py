@@ -30,8 +30,9 @@ def test_a_reason_for_not_publishing_is_one_that_the_controller_gives(text: str)
 
 
 def test_the_refusals_of_slices_are_those_of_the_admission_policy() -> None:
-    section = PAGE.split("\n### `not published yet: …`\n")[1].split("\n### ")[0]
-    quoted = [" ".join(text.split()) for text in re.findall(r"`([^`]{30,})`", section)]
+    section = PAGE.split("\n### `slice …: …`\n")[1].split("\n### ")[0]
+    errors = section.split("- An error of the API server: ")[1].split("`admission webhook …")[0]
+    quoted = [" ".join(text.split()) for text in re.findall(r"`([^`]{30,})`", errors)]
     assert len(quoted) == 2
     assert [text for text in quoted if text not in POLICIES] == []
 

@@ -24,6 +24,7 @@ from dra_driver.resource import (
     ResourceSlice,
     Version,
 )
+from dra_driver.resource.features import SliceFeatures
 from dra_driver.resource.validation import slice_problems
 
 ONE = Quantity.of(1)
@@ -115,10 +116,10 @@ INVALID: list[tuple[ResourceSlice, str]] = [
         replace(COUNTERS, shared_counters=COUNTERS.shared_counters * 2),
         "spec.sharedCounters[1].name: 'c' is used twice",
     ),
-    (with_counters(c={}), "spec.sharedCounters[0].counters: must have 1 to 32 counters, has 0"),
+    (with_counters(c={}), "spec.sharedCounters[0].counters: must have at least one counter"),
     (
         with_counters(c={f"m-{i}": ONE for i in range(33)}),
-        "spec.sharedCounters[0].counters: must have 1 to 32 counters, has 33",
+        "spec.sharedCounters[0].counters: has 33 counters, more than 32",
     ),
     (with_counters(c={"copyEngines": ONE}), "spec.sharedCounters[0].counters[copyEngines]: is not a DNS label"),
     # devices
@@ -196,7 +197,7 @@ INVALID: list[tuple[ResourceSlice, str]] = [
     ),
     (
         with_device(consumes_counters=(replace(DRAWN, counters={}),)),
-        "spec.devices[0].consumesCounters[0].counters: must have 1 to 32 counters, has 0",
+        "spec.devices[0].consumesCounters[0].counters: must have at least one counter",
     ),
     (
         with_device(consumes_counters=(replace(DRAWN, counters={"M": ONE}),)),
@@ -267,3 +268,67 @@ def test_all_problems_are_reported_at_once() -> None:
         "spec.devices[0].name",
         "spec.devices[0].attributes[a-b]",
     ]
+
+
+# Kubernetes 1.33 and 1.34
+
+OLDER = SliceFeatures(counters_beside_devices=True)
+BESIDE = replace(with_device(consumes_counters=(DRAWN,)), shared_counters=COUNTERS.shared_counters)
+
+
+def many_counters(count: int) -> dict[str, Quantity]:
+    """So many counters."""
+    return {f"m-{index}": ONE for index in range(count)}
+
+
+def drawing(devices: int, counters: int) -> ResourceSlice:
+    """A slice of so many devices that draw on so many counters each."""
+    shared = CounterSet("c", many_counters(counters))
+    device = replace(DEVICE, consumes_counters=(replace(DRAWN, counters=shared.counters),))
+    return replace(many(devices, device), shared_counters=(shared,))
+
+
+VALID_BEFORE_1_35 = {
+    "counters beside devices": BESIDE,
+    "9 counter sets": with_counters(**{f"c-{index}": {"m": ONE} for index in range(9)}),
+    "three counter sets drawn on": replace(
+        with_device(consumes_counters=tuple(replace(DRAWN, counter_set=name) for name in "abc")),
+        shared_counters=tuple(CounterSet(name, {"memory": ONE}) for name in "abc"),
+    ),
+    "128 devices with taints": many(128, replace(DEVICE, taints=(TAINT,))),
+    "4 taints": with_device(taints=tuple(replace(TAINT, value=value) for value in "abcd")),
+    "32 counters, 1024 drawn": drawing(32, 32),
+}
+INVALID_BEFORE_1_35: list[tuple[ResourceSlice, str]] = [
+    (with_counters(a=many_counters(16), b=many_counters(17)), "spec.sharedCounters: has 33 counters, more than 32"),
+    (drawing(33, 32), "spec.devices: consume 1056 counters together, more than 1024"),
+    (
+        replace(BESIDE, shared_counters=(CounterSet("d", {"memory": ONE}),)),
+        "spec.devices[0].consumesCounters[0].counterSet: 'c' is not a counter set of the slice",
+    ),
+    (
+        replace(BESIDE, shared_counters=(CounterSet("c", {"slices": ONE}),)),
+        "spec.devices[0].consumesCounters[0].counters[memory]: is not a counter of 'c'",
+    ),
+    (with_device(taints=(TAINT,) * 5), "spec.devices[0].taints: has 5 taints, more than 4"),
+    (
+        with_device(taints=(replace(TAINT, effect="None"),)),
+        "spec.devices[0].taints[0].effect: must be one of NoSchedule, NoExecute, not 'None'",
+    ),
+]
+
+
+@pytest.mark.parametrize("what", VALID_BEFORE_1_35)
+def test_what_older_servers_accept_depends_on_the_release(what: str) -> None:
+    older = VALID_BEFORE_1_35[what]
+    assert [str(problem) for problem in slice_problems(older, OLDER)] == []
+    assert bool(slice_problems(older)) == (what != "4 taints")
+
+
+@pytest.mark.parametrize(("older", "problem"), INVALID_BEFORE_1_35, ids=[problem for _, problem in INVALID_BEFORE_1_35])
+def test_rules_of_older_servers_are_named_too(older: ResourceSlice, problem: str) -> None:
+    assert [str(found) for found in slice_problems(older, OLDER)] == [problem]
+
+
+def test_taints_that_the_server_drops_break_no_rule() -> None:
+    assert slice_problems(with_device(taints=(TAINT,) * 17), replace(OLDER, device_taints=False)) == []

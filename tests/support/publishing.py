@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 from controller.publisher import NodeDevices, Publisher, Report, Timing
 from dra_driver.cluster import ApiClient
+from dra_driver.containment import Count
 
-_QUICK = Timing(settle=0.01, resync=0.05, first_retry=0.05, longest_retry=0.2)
+QUICK = Timing(settle=0.01, resync=0.05, first_retry=0.05, longest_retry=0.2, longest_slice_retry=0.2)
 
 
 @contextlib.contextmanager
@@ -18,9 +19,12 @@ def publishing(
     devices: NodeDevices,
     observe: Callable[[Report], None] = lambda _report: None,
     wanted: Callable[[], frozenset[str]] = frozenset,
+    *,
+    timing: Timing = QUICK,
+    unexpected: Count = lambda _work: None,
 ) -> Iterator[Publisher]:
     """A publisher at work."""
-    publisher = Publisher(client, node, devices, _QUICK, observe, wanted=wanted)
+    publisher = Publisher(client, node, devices, timing, observe, wanted=wanted, unexpected=unexpected)
     thread = threading.Thread(target=publisher.run)
     thread.start()
     try:

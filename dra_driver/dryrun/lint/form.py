@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 
 from ...resource import ResourceSlice
+from ...resource.features import COUNTERS_APART_SINCE, SliceFeatures
 from ...resource.validation import slice_problems
 from .finding import Issue, error
 from .gates import is_gated
@@ -28,5 +29,6 @@ def check_form(subject: Subject, context: Context) -> Iterator[Issue]:
 def check_slice(subject: Subject, context: Context) -> Iterator[Issue]:
     """The API server's rules for ResourceSlices."""
     if isinstance(subject.decoded, ResourceSlice):
-        for problem in slice_problems(subject.decoded):
+        features = SliceFeatures(counters_beside_devices=context.minor < COUNTERS_APART_SINCE)
+        for problem in slice_problems(subject.decoded, features):
             yield Issue(INVALID_SLICE, problem.path, problem.message)

@@ -14,13 +14,14 @@ docs/sandbox-apiserver.md says what is there, what a real server has besides, an
 """
 
 from .auth.users import ADMIN, User, service_account
-from .faults import Fault, Faults
+from .faults import Alteration, Fault, Faults
 from .release import Release, ReleaseError
 from .schema.published import SchemaError
 from .server import ApiServer, ApiServerOptions, RunningServer, run, serving
 
 __all__ = [
     "ADMIN",
+    "Alteration",
     "ApiServer",
     "ApiServerOptions",
     "Fault",

@@ -6,9 +6,11 @@ shared between the server's thread and a test's; its methods may be called from 
 """
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from . import status
+from .objects import Object
 
 
 @dataclass(slots=True)
@@ -60,12 +62,27 @@ class Fault:
         return status.ApiError(self.error, "", self.message or "injected fault")
 
 
+@dataclass(slots=True)
+class Alteration:
+    """What a mutating webhook does: `change` edits objects of `resource`, in the form in which they are stored, before
+    they are created or updated, dry runs included.
+    """
+
+    resource: str
+    change: Callable[[Object], None]
+    name: str = ""
+    """Of the object; empty: any."""
+    hits: int = field(default=0, compare=False)
+    """How many writes it has hit."""
+
+
 class Faults:
-    """The faults in force, first match wins."""
+    """The faults in force, first match wins, and the alterations, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
+        self._alterations: list[Alteration] = []
         self._refusing = False
 
     def add(self, fault: Fault) -> Fault:
@@ -74,15 +91,22 @@ class Faults:
             self._faults.append(fault)
         return fault
 
+    def alter(self, alteration: Alteration) -> Alteration:
+        """Puts `alteration` in force until `clear`."""
+        with self._lock:
+            self._alterations.append(alteration)
+        return alteration
+
     def remove(self, fault: Fault) -> None:
         """Lifts one fault; no error when it has worn off already."""
         with self._lock:
             self._faults = [other for other in self._faults if other is not fault]
 
     def clear(self) -> None:
-        """Lifts every fault, and accepts connections again."""
+        """Lifts every fault and alteration, and accepts connections again."""
         with self._lock:
             self._faults.clear()
+            self._alterations.clear()
             self._refusing = False
 
     def refuse_connections(self, refuse: bool = True) -> None:
@@ -107,3 +131,12 @@ class Faults:
                         self._faults.remove(fault)
                     return fault
         return None
+
+    def admit(self, resource: str, obj: Object) -> None:
+        """Alters an object that is about to be created or updated."""
+        with self._lock:
+            alterations = list(self._alterations)
+        for one in alterations:
+            if one.resource == resource and one.name in ("", obj["metadata"].get("name")):
+                one.hits += 1
+                one.change(obj)

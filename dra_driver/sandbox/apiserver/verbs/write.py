@@ -72,6 +72,7 @@ def create(cluster: Cluster, call: Call, obj: Object, *, track: bool = True) -> 
     if meta.get("resourceVersion"):
         raise status.internal("resourceVersion should not be set on objects to be created", plain=True)
     _place(call, meta)
+    cluster.faults.admit(call.kind.plural, obj)
     if track:
         applier.update({"metadata": {}}, obj, writer(cluster, call))
     generating = not meta.get("name") and bool(meta.get("generateName"))
@@ -130,6 +131,8 @@ def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, trac
     kind, live, meta = call.kind, existing.object, obj["metadata"]
     strategy = kind.strategy
     _place(call, meta)
+    if not call.subresource:
+        cluster.faults.admit(kind.plural, obj)
     if track:
         applier.update(live, obj, writer(cluster, call))
     _check_version(call, meta, live)
