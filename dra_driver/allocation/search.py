@@ -226,7 +226,8 @@ class Search:
                 self._refuse(option, device, Check.COUNTERS, tuple(charge.overdrawn()))
             return False
         keeps = charge is not None and self._quirks.refused_keep_counters
-        if not self._admits(option, device, keeps) or not self._has_room_left(option, device):
+        needs_room = is_shared or option.growing is not None
+        if not self._admits(option, device, keeps) or (needs_room and not self._has_room_left(option, device)):
             if charge is not None and not keeps:
                 charge.release()
             return False

@@ -21,7 +21,7 @@ class Stuck:
         self.reached: list[str] = []
 
     def __call__(self, beat: Beat) -> str:
-        self.go.wait(30)
+        self.go.wait(60)
         self.reached.append("after the call")
         beat()
         self.reached.append("the next step")
@@ -73,7 +73,7 @@ def test_whoever_does_not_look_is_left_too() -> None:
     seen: list[bool] = []
 
     def work(beat: Beat) -> None:
-        go.wait(30)
+        go.wait(60)
         try:
             beat()
         except LeftError:
