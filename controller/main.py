@@ -110,6 +110,7 @@ def controller(
             wanted=lambda: wanted().optional_features,
             unexpected=told.unexpected,
         )
+        session.calls.unexpected = told.unexpected
         view.on_change = health.on_change = publisher.wake
         on_termination(publisher.stop)
         log.info("started", extra={"version": __version__, "node": node_name, "server": connection.server})

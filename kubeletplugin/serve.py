@@ -93,6 +93,7 @@ class _Plugin:
         )
         self.common = CommonSpec(node.cdi_root, root, options.hook, [root.files])
         session = node.hardware.session()
+        session.calls.unexpected = metrics.unexpected_error
         self.access = GpuAccess(session, self._ready)
         self.access.attend(lambda _: self._keep_common())
         boundary = ClaimBoundary(self._claim_event, metrics.unexpected_error)

@@ -26,7 +26,7 @@ class Process:
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
         """(status, content type, body)"""
-        answer = urllib3.request(method, self.url + path, headers=headers, retries=False, timeout=10)
+        answer = urllib3.request(method, self.url + path, headers=headers, retries=False, timeout=60)
         return answer.status, answer.headers.get("Content-Type", ""), answer.data.decode()
 
 
@@ -101,7 +101,7 @@ def test_only_probes_that_fail_or_change_are_logged(caplog: pytest.LogCaptureFix
 def test_what_is_no_request_is_answered_too() -> None:
     with process(LOCAL) as one:
         port = int(one.url.rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
             connection.sendall(b"what is this, of all things?\r\n\r\n")
             assert b" 400 " in connection.recv(1024) or b"Error code: 400" in connection.recv(4096)
 

@@ -3,7 +3,7 @@
 
 From pools to an answer: `survey` says what a node sees (`pools`, `nodes`, `usage`), `options` which
 devices may serve each request (`selectors`, `taints`, `capacity`), `search` which of them do
-(`counters`, `constraints`), `results` what the scheduler writes. `likeness` finds the nodes that need
+(`counters`, `shares`, `constraints`), `results` what the scheduler writes. `likeness` finds the nodes that need
 no search of their own, `observer` is told which check removed which device.
 
 Follows Kubernetes 1.36.2 (k8s.io/dynamic-resource-allocation/structured and the DynamicResources
@@ -13,6 +13,7 @@ plugin), its defects included; tests/golden/allocation/README.md states the rule
 from .allocate import allocate, allocate_all, new_share_id
 from .cluster import Cluster
 from .features import ISSUES, RELEASES, Features, Quirks, Variant
+from .growing import Growing
 from .observer import Check, Observer, Recorder, Refusal, Slot
 from .outcome import ErrorKind, NodeOutcome
 from .outcomes import Group, Outcomes
@@ -27,6 +28,7 @@ __all__ = [
     "ErrorKind",
     "Features",
     "Group",
+    "Growing",
     "NodeOutcome",
     "Observer",
     "Outcomes",

@@ -5,9 +5,11 @@ Follows the consumable capacity of Kubernetes' structured allocator. It asks thi
 one that is not shared has all its capacity left, so that only the policies can speak against it.
 """
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..cel.quantities import is_decimal
 from ..resource import DeviceCapacity, Format, Quantity, RequestPolicy, RequestRange
 
 Amounts = Mapping[str, Quantity]
@@ -39,17 +41,22 @@ def amounts_for(
             return CapacityRefusal(name, "the device has no such capacity")
     amounts: dict[str, Quantity] = {}
     for name, capacity in capacities.items():
+        amount, origin = _consumed(capacity, requested.get(name))
         policy = capacity.request_policy
-        amount = requested.get(name)
-        if amount is None:
-            amount = capacity.value if policy is None or policy.default is None else policy.default
-            as_written = True
-        else:
-            amount, as_written = _rounded(amount, policy)
-        if policy is not None and not _is_allowed(amount, as_written, policy):
+        if policy is not None and not _is_allowed(amount, origin, policy):
             return CapacityRefusal(name, f"{amount} is not allowed by the device's request policy")
         amounts[name] = amount
     return amounts
+
+
+def consumed(capacities: Mapping[str, DeviceCapacity], requested: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """`amounts_for` without asking whether the policies allow the amounts."""
+    return {name: _consumed(capacity, requested.get(name))[0] for name, capacity in capacities.items()}
+
+
+def takes_as_is(capacity: DeviceCapacity, requested: Quantity) -> bool:
+    """Whether the capacity has a policy and this changes nothing about the request."""
+    return capacity.request_policy is not None and _consumed(capacity, requested)[1] is _Origin.REQUEST
 
 
 def shortage(
@@ -64,29 +71,42 @@ def shortage(
     return None
 
 
-def _rounded(requested: Quantity, policy: RequestPolicy | None) -> tuple[Quantity, bool]:
-    """The amount that serves the request, and whether that is an amount as somebody wrote it."""
-    if policy is None:
-        return requested, True
-    if policy.valid_range is not None:
+class _Origin(enum.Enum):
+    """Where an amount comes from."""
+
+    REQUEST = "the request"
+    DEVICE = "an amount that the device publishes"
+    ROUNDED = "the request, rounded"
+
+
+def _consumed(capacity: DeviceCapacity, requested: Quantity | None) -> tuple[Quantity, _Origin]:
+    """The amount that a request for `requested` takes."""
+    policy = capacity.request_policy
+    if requested is None:
+        return capacity.value if policy is None or policy.default is None else policy.default, _Origin.DEVICE
+    if policy is not None and policy.valid_range is not None:
         return _rounded_to_range(requested, policy.valid_range)
-    fitting = next((value for value in policy.valid_values if requested <= value), requested)
-    return fitting, True
+    for value in policy.valid_values if policy is not None else ():
+        if requested <= value:
+            return value, _Origin.DEVICE
+    return requested, _Origin.REQUEST
 
 
-def _rounded_to_range(requested: Quantity, valid: RequestRange) -> tuple[Quantity, bool]:
+def _rounded_to_range(requested: Quantity, valid: RequestRange) -> tuple[Quantity, _Origin]:
     if requested < valid.minimum:
-        return valid.minimum, True
+        return valid.minimum, _Origin.DEVICE
     if valid.step is None or valid.step.value <= 0:
-        return requested, True
+        return requested, _Origin.REQUEST
     minimum, step = valid.minimum.value, valid.step.value
     steps = -((minimum - requested.value) // step)
-    return Quantity.of(minimum + steps * step, Format.BINARY_SI), False
+    return Quantity.of(minimum + steps * step, Format.BINARY_SI), _Origin.ROUNDED
 
 
-def _is_allowed(amount: Quantity, as_written: bool, policy: RequestPolicy) -> bool:
+def _is_allowed(amount: Quantity, origin: _Origin, policy: RequestPolicy) -> bool:
+    """Kubernetes looks for the default by comparing Go structs, which are never equal when they hold decimals."""
     default = policy.default
-    if as_written and default is not None and amount == default and amount.format is default.format:
+    same = default is not None and amount == default and amount.format is default.format
+    if same and origin is not _Origin.ROUNDED and not is_decimal(amount):
         return True
     if policy.valid_range is not None:
         return _is_in_range(amount, policy.valid_range)

@@ -72,13 +72,18 @@ class Checks:
         """What is requested of the device's capacity, with what is in use. Notes the share of a shared device."""
         if not self._features.consumable_capacity:
             return None
-        option, device = candidate.option, candidate.device
-        amounts = amounts_for(device.capacity, option.requirements.capacity_requests)
+        option, device, requested = candidate.option, candidate.device, candidate.option.requirements.capacity_requests
+        amounts = amounts_for(device.capacity, requested)
+        lacking: CapacityRefusal | None
         if isinstance(amounts, CapacityRefusal):
-            return Refusal(option.slot, candidate.index, Check.CAPACITY, amounts)
-        lacking = shortage(device.capacity, amounts, candidate.usage.consumed.get(device.name, {}))
-        if lacking is not None:
+            lacking, amounts = amounts, {}
+        else:
+            lacking = shortage(device.capacity, amounts, candidate.usage.consumed.get(device.name, {}))
+        changes = option.growing is not None and not option.wants_all and requested.keys() <= device.capacity.keys()
+        if lacking is not None and not changes:
             return Refusal(option.slot, candidate.index, Check.CAPACITY, lacking)
+        if option.growing is not None:
+            option.growing.capacities[candidate.index] = device.capacity
         if device.allow_multiple_allocations:
             option.shares[candidate.index] = Share(amounts, device.capacity)
         return None

@@ -37,6 +37,8 @@ class Quirks:
     """Counters of pools of several drivers are mixed up when the pools have one name."""
     shares_without_capacity_unnoticed: bool = False
     """A recorded share that consumed no capacity does not count as the first one."""
+    decimal_requests_grow: bool = False
+    """Comparing a requested capacity that Go keeps as a decimal with the picked shares of a device adds these to it."""
     distinct_forgets: bool = False
     """distinctAttribute remembers one value for each request."""
     common_values_stay_narrow: bool = False
@@ -53,6 +55,7 @@ _AS_IN_1_36: Final = Quirks(
     refused_shares_stay_in_constraints=True,
     counters_by_pool_name=True,
     shares_without_capacity_unnoticed=True,
+    decimal_requests_grow=True,
     distinct_forgets=True,
     common_values_stay_narrow=True,
     counter_slices_everywhere=True,

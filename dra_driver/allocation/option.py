@@ -8,6 +8,7 @@ from ..resource import ALL, DeviceClass, DeviceRequirements, ResourceClaim
 from .capacity import Share
 from .constraints import Constraint, Fact
 from .errors import AllocationError
+from .growing import Growing
 from .observer import Refusal, Slot
 
 
@@ -41,6 +42,8 @@ class Option:
     """Devices that are refused for a taint, though not before their counters were looked at."""
     shares: dict[int, Share] = field(default_factory=dict)
     """What is picked of shared devices."""
+    growing: Growing | None = None
+    """What is requested, where that changes during the search: then `shares` tells which devices are shared, only."""
     constraints: list[BoundConstraint] = field(default_factory=list)
     """Those that cover the option, in the order of the claim."""
 

@@ -13,6 +13,7 @@ from .checks import Candidate, Checks
 from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of
 from .errors import AllocationError
 from .features import Features, Variant
+from .growing import Growing
 from .observer import Observer, Refusal, Slot
 from .option import BoundConstraint, Option
 from .outcome import ErrorKind
@@ -40,6 +41,7 @@ class Options:
         self._rulings = rulings
         self._observer = observer
         self._checks = Checks(view, features)
+        self._grows = features.consumable_capacity and features.quirks.decimal_requests_grow
 
     def of_claim(self, index: int, claim: ResourceClaim) -> list[list[Option]]:
         """For each request its options, in order. AllocationError when the claim cannot be searched for."""
@@ -78,6 +80,8 @@ class Options:
                 f"there is no DeviceClass {required.device_class_name!r}",
             )
         option = Option(slot, claim, request, required, device_class)
+        if self._grows and Growing.concerns(required.capacity_requests):
+            option.growing = Growing(required.capacity_requests)
         if required.allocation_mode == EXACT_COUNT:
             option.count = required.count
             self._find_candidates(option)
@@ -119,7 +123,7 @@ class Options:
         )
         if refusal is None:
             refusal = checks.taints(candidate)
-            if refusal is not None and candidate.device.consumes_counters:
+            if refusal is not None and (candidate.device.consumes_counters or candidate.option.growing is not None):
                 candidate.option.tainted[candidate.index] = refusal
                 return None
         return refusal

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..resource import limits
-from .capacity import Share, shortage
+from .capacity import Share
 from .errors import AllocationError
 from .features import Features, Variant
 from .observer import Check, Detail, Observer, Refusal
@@ -18,6 +18,7 @@ from .option import BoundConstraint, Option
 from .outcome import ErrorKind
 from .problem import Problem
 from .pruning import is_hopeless, twins
+from .shares import Shares
 
 Dead = int
 """Why a branch holds no solution: TRIED, or the index of the claim that it would give too many devices."""
@@ -78,14 +79,13 @@ class Search:
         self._hopeless = observer is None and is_hopeless(problem)
         self._claims = problem.claims
         self._charges = problem.charges
-        self._consumed = problem.consumed
+        self._shares = Shares(problem.consumed, features.quirks)
         self._sharing = problem.sharing
         self._quirks = features.quirks
         self._twins = twins(problem, features) if observer is None else None
         self._permutes = features.variant is Variant.STABLE
         self._observer = observer
         self._picked = [0] * len(problem.charges)  # for each device a bit for each claim that has it as a whole
-        self._shared: dict[int, dict[str, int]] = {}  # capacity that picked shares consume
         self._picks: list[list[Pick]] = [[] for _ in problem.claims]
         self._charged: list[bool] = []  # for each pick whether it took counters
         self._stack: list[_Choice | _Place] = []
@@ -183,9 +183,10 @@ class Search:
         return self._advance(top)
 
     def _pick(self, place: _Place) -> bool:
-        option, picked, shares = place.option, self._picked, place.option.shares
+        option, picked = place.option, self._picked
         mask = 1 << place.claim if option.requirements.admin_access else -1
         devices = option.devices
+        needs_room = not option.wants_all and (bool(option.shares) or option.growing is not None)
         if option.wants_all:
             end = place.number + 1
         elif self._observer is None and not self._permutes and option.leaves_nothing:
@@ -206,29 +207,31 @@ class Search:
                 if self._observer is not None:
                     self._observer.refuses(option.barred[device])
                 continue
-            share = shares.get(device)
-            if share is not None and not option.wants_all and not self._has_room(option, device, share):
+            if needs_room and not self._has_room(option, device):
                 continue
-            if self._take(place, device, share):
+            if self._take(place, device):
                 place.position = position + 1
                 return True
         return False
 
-    def _take(self, place: _Place, device: int, share: Share | None) -> bool:
-        """Takes the device for `place` if counters, taints, constraints and capacity allow it."""
+    def _take(self, place: _Place, device: int) -> bool:
+        """Takes the device, or a share of it, for `place` if counters, taints, constraints and capacity allow it."""
         option = place.option
+        is_shared = device in option.shares
         charge = self._charges[device]
-        if share is not None and (device in self._sharing or device in self._shared):
+        if is_shared and (device in self._sharing or device in self._shares):
             charge = None  # the first share took the counters
         if charge is not None and not charge.reserve():
             if self._observer is not None:
                 self._refuse(option, device, Check.COUNTERS, tuple(charge.overdrawn()))
             return False
         keeps = charge is not None and self._quirks.refused_keep_counters
-        if not self._admits(option, device, keeps) or (share is not None and not self._add(option, device, share)):
+        needs_room = is_shared or option.growing is not None
+        if not self._admits(option, device, keeps) or (needs_room and not self._has_room_left(option, device)):
             if charge is not None and not keeps:
                 charge.release()
             return False
+        share = self._shares.add(option, device) if is_shared else None
         if share is None:
             self._picked[device] |= 1 << place.claim
         self._picks[place.claim].append(Pick(option, device, share))
@@ -261,7 +264,7 @@ class Search:
         if pick.share is None:
             self._picked[pick.device] &= ~(1 << place.claim)
         else:
-            self._remove(pick.device, pick.share, first=charge is not None)
+            self._shares.remove(pick.option, pick.device, pick.share, first=charge is not None)
         if charge is not None and not (pick.share is not None and self._quirks.undone_shares_keep_counters):
             charge.release()
         if self._observer is not None:
@@ -275,29 +278,16 @@ class Search:
                 return
             bound.constraint.remove(option.request)
 
-    def _add(self, option: Option, device: int, share: Share) -> bool:
-        """Adds a share. There is room but for All, whose devices were chosen before anything was picked."""
-        if not self._has_room(option, device, share):
-            if not self._quirks.refused_shares_stay_in_constraints:
-                self._leave(option, None)
-            return False
-        sums = self._shared.setdefault(device, {})
-        for name, amount in share.amounts.items():
-            sums[name] = sums.get(name, 0) + amount.nanos
-        return True
+    def _has_room_left(self, option: Option, device: int) -> bool:
+        """`_has_room` for a device that the constraints have counted in: All chose it before anything was picked."""
+        if self._has_room(option, device):
+            return True
+        if not self._quirks.refused_shares_stay_in_constraints:
+            self._leave(option, None)
+        return False
 
-    def _remove(self, device: int, share: Share, *, first: bool) -> None:
-        """Removes a share; `first`: the one that took the device's counters, which is the last one to go."""
-        sums = self._shared[device]
-        for name, amount in share.amounts.items():
-            sums[name] -= amount.nanos
-        # Kubernetes forgets that a device is shared once nothing of it is consumed, and never if nothing was.
-        if (share.amounts and not any(sums.values())) if self._quirks.undone_shares_keep_counters else first:
-            del self._shared[device]
-
-    def _has_room(self, option: Option, device: int, share: Share) -> bool:
-        recorded, picked = self._consumed.get(device, {}), self._shared.get(device, {})
-        lacking = shortage(share.capacities, share.amounts, recorded, picked)
+    def _has_room(self, option: Option, device: int) -> bool:
+        lacking = self._shares.lacking(option, device)
         if lacking is not None and self._observer is not None:
             self._refuse(option, device, Check.CAPACITY, lacking)
         return lacking is None

@@ -281,6 +281,12 @@ def of(quantity: Quantity) -> QuantityValue:
     return QuantityValue(known[1])
 
 
+def is_decimal(quantity: Quantity) -> bool:
+    """Whether Go keeps the amount as a decimal and not as an integer: it does so with `1Pi`, not with `1536Mi`."""
+    text = quantity.text if isinstance(quantity, WrittenQuantity) else str(quantity)
+    return parsed(text)[2]
+
+
 _MOST_FORMS: Final = 4096
 _FORMS: Final[dict[int, tuple[Format, Form]]] = {}
 """The form of an amount in the style it was last met in. (Hashing styles takes longer than the rest.)"""

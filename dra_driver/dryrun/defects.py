@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
-from ..allocation import ISSUES, Cluster, Features, NodeOutcome, Outcomes, Quirks, allocate, allocate_all
+from ..allocation import ISSUES, Cluster, Features, Growing, NodeOutcome, Outcomes, Quirks, allocate, allocate_all
 from ..resource import ResourceClaim
 from .changes import Change, fits
 
@@ -19,6 +19,8 @@ _DEFECTS: Final = {
     "counters_by_pool_name": "counters of two drivers' pools of the same name are mixed up",
     "distinct_forgets": "distinctAttribute compares only two devices of a request that asks for more",
     "shares_without_capacity_unnoticed": "shares in use that consumed nothing are not counted",
+    "decimal_requests_grow": "a requested capacity that Go keeps as a decimal, such as 1Pi, grows by the shares that "
+    "were picked of the same device before",
     "common_values_stay_narrow": "a device that is tried in vain narrows what matchAttribute finds common",
     "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
 }
@@ -36,16 +38,17 @@ def defect(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features
 def differing(
     cluster: Cluster, claims: Sequence[ResourceClaim], given: Outcomes, node: str, features: Features
 ) -> Change | None:
-    """The defect because of which `claims`, which fit on `node`, are given unlawful devices or are kept from a node."""
+    """The defect because of which `claims`, which fit on `node`, get unlawful devices or amounts or miss a node."""
     distinct = any(constraint.distinct_attribute for claim in claims for constraint in claim.spec.constraints)
+    growing = any(Growing.concerns(one.capacity_requests) for claim in claims for _, one in claim.spec.requirements)
     counted = any(one.shared_counters for one in cluster.slices)
-    if features.ideal or not (distinct or counted):
+    if features.ideal or not (distinct or growing or counted):
         return None
     lawful = allocate_all(cluster, claims, replace(features, ideal=True))
-    if lawful[node].kind != "allocated" or (distinct and _devices(lawful[node]) != _devices(given[node])):
-        unlawful = _devices(given[node])
+    unlawful = _given(given[node])
+    if lawful[node].kind != "allocated" or ((distinct or growing) and _given(lawful[node]) != unlawful):
         return Change(
-            _blamed(features, lambda mended: _devices(allocate(cluster, claims, node, mended)) != unlawful), node
+            _blamed(features, lambda mended: _given(allocate(cluster, claims, node, mended)) != unlawful), node
         )
     kept = _allocated(lawful) - _allocated(given)
     if not kept:
@@ -69,5 +72,10 @@ def _allocated(outcomes: Outcomes) -> set[str]:
     return {name for group in outcomes.groups if group.outcome.kind == "allocated" for name in group.nodes}
 
 
-def _devices(outcome: NodeOutcome) -> list[tuple[str, str, str]]:
-    return [(one.driver, one.pool, one.device) for allocation in outcome.allocations for one in allocation.results]
+def _given(outcome: NodeOutcome) -> list[tuple[str, str, str, str]]:
+    """The devices, and what is consumed of them."""
+    return [
+        (one.driver, one.pool, one.device, " ".join(map(str, one.consumed_capacity.values())))
+        for allocation in outcome.allocations
+        for one in allocation.results
+    ]

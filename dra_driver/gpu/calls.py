@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
+from ..containment import Count, contained
 from .nvml import Nvml, NvmlError, Return
 
 log = logging.getLogger(__name__)
@@ -119,6 +120,8 @@ class Calls:
         self._guard = threading.Lock()
         self._workers: dict[str, _Worker] = {}
         self._listeners: list[Callable[[str], None]] = []
+        self.unexpected: Count = lambda _work: None
+        """Counts failures of work on one GPU that nobody expected."""
 
     def listen(self, on_return: Callable[[str], None]) -> None:
         """Have `on_return` called with a thread's key, on that thread, when a call that hung has returned."""
@@ -195,8 +198,9 @@ class Calls:
             except NvmlError as error:
                 found[key] = error
             except Exception as error:
-                log.exception("reading %s failed unexpectedly", key, extra={"gpu": key})
-                found[key] = NvmlError(Return.UNKNOWN, "reading", f"{type(error).__name__}: {error}")
+                found[key] = NvmlError(Return.UNKNOWN, "reading the GPU", f"{type(error).__name__}: {error}")
+                with contained("read GPU", key, self.unexpected, gpu=key):
+                    raise
         return found
 
     # What hangs

@@ -176,7 +176,12 @@ class NodeView:
             policy = self._policy()
             described = self._described
             if described is None or not described.is_of(seen, policy, features):
-                described = _Described(seen, policy, features, describe(seen.inventory, policy, seen.owned, features))
+                described = _Described(
+                    seen,
+                    policy,
+                    features,
+                    describe(seen.inventory, policy, seen.owned, features, self._session.calls.unexpected),
+                )
                 self._described = described
             description, findings = described.description, self._health.findings()
             withdraw_after = policy.health.withdraw_after

@@ -125,3 +125,52 @@ def test_without_the_gate_shares_are_whole_devices() -> None:
     assert picked(outcome) == "x=b"
     assert outcome.allocations[0].results[0].share_id is None
     assert picked(ask(where, claim(x=takes(1)), features=off)) == ErrorKind.FEATURE_DISABLED
+
+
+def consumption(amount: str, capacity: DeviceCapacity, features: Features) -> list[str]:
+    """What two requests of one claim consume of one device when both ask for `amount`."""
+    device = gpu("a", capacity={"memory": capacity}, allow_multiple_allocations=True)
+    required = wants(capacity_requests=quantities({"memory": amount}))
+    outcome = ask(cluster(slice_of(device)), claim(x=required, y=required), features=features)
+    results = outcome.allocations[0].results if outcome.allocations else ()
+    return [str(one.consumed_capacity["memory"]) for one in results]
+
+
+@pytest.mark.parametrize(
+    ("amount", "request_policy", "consumed"),
+    [
+        pytest.param(
+            "1Pi", policy("1Pi", least="1Pi"), ["1Pi", "3Pi"], id="each of two comparisons adds the first share"
+        ),
+        pytest.param("1Pi", policy("1Pi"), ["1Pi", "3Pi"], id="a default alone takes the request as it is"),
+        pytest.param("100Ti", policy(None, least="1Ti"), ["100Ti", "300Ti"], id="the smallest decimal of its suffix"),
+        pytest.param("10Ti", policy(None, least="1Ti"), ["10Ti", "10Ti"], id="an integer"),
+        pytest.param("1536Mi", policy(None, least="1Mi"), ["1536Mi", "1536Mi"], id="an integer, too"),
+        pytest.param("1.5Gi", policy(None, least="1Mi"), ["1536Mi", "1536Mi"], id="the API server writes an integer"),
+        pytest.param("1Pi", policy(None, least="2Pi"), ["2Pi", "2Pi"], id="raised to the minimum, a copy"),
+        pytest.param("1Pi", policy(None, least="1Pi", step="1Pi"), ["1Pi", "1Pi"], id="rounded to a step, a copy"),
+        pytest.param("1Pi", policy(None, "1Pi", "8Pi"), ["1Pi", "1Pi"], id="a valid value, a copy"),
+        pytest.param("1Pi", None, ["1Pi", "1Pi"], id="no policy, a copy"),
+        pytest.param("4Pi", policy(None, least="1Pi"), [], id="the second grows beyond the capacity"),
+    ],
+)
+def test_a_request_that_is_kept_as_a_decimal_grows(
+    amount: str, request_policy: RequestPolicy | None, consumed: list[str]
+) -> None:
+    capacity = DeviceCapacity(Q("8Pi"), request_policy)
+    assert consumption(amount, capacity, Features()) == consumed
+    lawful = consumption(amount, capacity, Features(ideal=True))
+    assert len(set(lawful)) == 1
+    assert len(lawful) == 2
+
+
+def test_a_request_that_grew_asks_other_devices_for_more() -> None:
+    """It is compared with the full device before, which adds what is picked of that."""
+    taken = policy(None, least="1Pi")
+    full = gpu("a", capacity={"memory": DeviceCapacity(Q("1Pi"), taken)}, allow_multiple_allocations=True)
+    others = [gpu(name, capacity={"memory": size}) for name, size in (("b", "1536Ti"), ("c", "2Pi"))]
+    required = wants(capacity_requests=quantities({"memory": "1Pi"}))
+    asked = claim(x=required, y=required)
+    where = cluster(slice_of(full, *others))
+    assert picked(ask(where, asked)) == "x=a y=c"
+    assert picked(ask(where, asked, features=Features(ideal=True))) == "x=a y=b"

@@ -88,3 +88,12 @@ def test_the_oldest_allocator_looks_at_requests_for_capacity_no_more_than_at_sha
     stable = Features(consumable_capacity=False, binding_conditions=False)
     asked = claim(x=wants(capacity_requests=quantities({"memory": 99})))
     assert picked(ask(slice_of(gpu("a")), asked, features=stable)) == "x=a"
+
+
+def test_selectors_of_the_oldest_allocator_see_no_device_as_shared() -> None:
+    offered = slice_of(gpu("a", allow_multiple_allocations=True), gpu("b"))
+    asked = claim(x=wants(1, "device.allowMultipleAllocations"))
+    assert picked(ask(offered, asked)) == "x=a"
+    assert picked(ask(offered, asked, features=Features(consumable_capacity=False))) == "x=a"
+    stable = Features(consumable_capacity=False, binding_conditions=False)
+    assert picked(ask(offered, asked, features=stable)) == "unavailable"

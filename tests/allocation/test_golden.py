@@ -1,18 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Agreement with Kubernetes on the golden scenarios, one test a category."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import tests.golden.allocation
-from tests.golden.allocation.scenario import disagreements, load
+from tests.golden.allocation.scenario import judge
 
+EMPTY = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: any}\nspec: {}\n"
 FOLDER = Path(tests.golden.allocation.__file__).parent
 
 
 @pytest.mark.parametrize("category", sorted(path.name for path in FOLDER.iterdir() if any(path.glob("*.yaml"))))
 def test_every_scenario_has_kubernetes_answer(category: str) -> None:
-    found = {path.stem: list(disagreements(load(path))) for path in sorted((FOLDER / category).glob("*.yaml"))}
+    found = {path.stem: judge(path) for path in sorted((FOLDER / category).glob("*.yaml"))}
     assert found
     assert not {name: differences for name, differences in found.items() if differences}
+
+
+def test_an_exception_in_a_scenario_is_a_disagreement_like_others(tmp_path: Path) -> None:
+    for category, name in (("basics", "empty"), ("basics", "broken")):
+        (tmp_path / category).mkdir(exist_ok=True)
+        (tmp_path / category / f"{name}.yaml").write_text("kind: Nothing\n" if name == "broken" else EMPTY)
+        (tmp_path / category / f"{name}.expect.json").write_text('{"nodes": {}}')
+    command = [sys.executable, "-m", "tests.golden.allocation", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "basics/broken, an exception instead of an answer" in done.stdout
+    assert done.stdout.splitlines()[-1].split() == ["total", "1", "of", "2"]

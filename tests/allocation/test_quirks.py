@@ -100,6 +100,15 @@ def share_without_capacity() -> tuple[Cluster, list[ResourceClaim]]:
     return cluster(*slices, holding(held("a", share_id="s"))), [claim(x=memory(1))]
 
 
+def forgotten_share() -> tuple[Cluster, list[ResourceClaim]]:
+    """The first share of a consumes nothing: once the second one is undone, Kubernetes forgets that a is shared."""
+    slices = [
+        slice_of(name="0", counters={"s": {"slots": 1}}, count=2),
+        slice_of(shared("a", takes={"s": {"slots": 1}}), gpu("b"), name="1", count=2),
+    ]
+    return cluster(*slices), [claim(x=memory(0), y=[memory(10), memory(5)], z=memory(5), last=memory(0))]
+
+
 def forgotten_values() -> tuple[Cluster, list[ResourceClaim]]:
     """The first and the third device are alike, and only the second one is remembered."""
     devices = [gpu(name, attributes={"x": value}) for name, value in (("a", 1), ("b", 2), ("c", 1))]
@@ -126,6 +135,7 @@ def unfinished_pool_elsewhere() -> tuple[Cluster, list[ResourceClaim]]:
         (undone_share, "unavailable", "x=c y=b"),
         (two_drivers_one_pool_name, "unavailable", "x=a x=b"),
         (share_without_capacity, "unavailable", "x=a"),
+        (forgotten_share, "unavailable", "x=a y/b=a z=a last=a"),
         (forgotten_values, "r=a r=b r=c", "unavailable"),
         (narrowed_values, "unavailable", "r=a r=c r=d"),
         (unfinished_pool_elsewhere, "all-incomplete-pool", "x=a"),

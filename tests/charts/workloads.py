@@ -88,7 +88,7 @@ class Containers:
         for process in self._running:
             process.terminate()
         for process in self._running:
-            process.wait(30)
+            process.wait(60)
 
     def kill(self) -> None:
         """End all of them."""

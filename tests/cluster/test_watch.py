@@ -177,7 +177,7 @@ def test_it_ends_amidst_a_quiet_watch(tmp_path: Path, tls: bool) -> None:
         wait_for(lambda: seen.watcher.problem is None, "the watch")
         (thread,) = (one for one in threading.enumerate() if one.name == f"watch-{CONFIG_MAPS.plural}")
         seen.watcher.stop()
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -46,7 +46,7 @@ def test_it_publishes_and_ends_cleanly_when_told_to(client: ApiClient, kubeconfi
     with running(tmp_path, *arguments) as process:
         wait_for(lambda: client.list(SLICES, field_selector=f"spec.nodeName={node}").items, "slices")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert "stopped" in log_of(tmp_path)
 
 

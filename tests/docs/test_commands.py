@@ -79,7 +79,7 @@ def sandbox() -> Iterator[Path]:
                 yield Path(said.partition("=")[2].strip())
             finally:
                 process.send_signal(signal.SIGINT)
-                assert process.wait(30) == 0
+                assert process.wait(60) == 0
 
 
 @pytest.fixture(scope="module")

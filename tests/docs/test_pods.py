@@ -86,7 +86,7 @@ def test_a_rollout_is_waited_for_until_every_node_is_done(command: Command, kube
             )
             report(admin, name, nodes=2, ready=2)
             assert waiting.stdout.read() == f'daemon set "{name}" successfully rolled out\n'
-            assert waiting.wait(30) == 0
+            assert waiting.wait(60) == 0
 
 
 def report(admin: ApiClient, name: str, *, nodes: int, ready: int) -> None:

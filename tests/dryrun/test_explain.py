@@ -223,5 +223,21 @@ def test_devices_that_break_distinct_attribute_are_told() -> None:
     assert "kubernetes/kubernetes#140438" in found.defect.text
 
 
+@pytest.mark.parametrize(("amount", "fits"), [("1Pi", True), ("3Pi", False), ("1Ti", True)])
+def test_a_request_that_grows_is_told(amount: str, fits: bool) -> None:
+    """Kubernetes keeps 1Pi as a decimal, which it changes while it compares; 1Ti it does not."""
+    device = gpu("gpu-0")
+    capacity = {"value": "6Pi", "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}}
+    device |= {"allowMultipleAllocations": True, "capacity": {"memory": capacity}}
+    halves = [request(name, capacity={"requests": {"memory": amount}}) for name in ("first", "second")]
+    found = verdict(claim("wanted", *halves), slice_of("node-a", device))
+    assert (found.node == "node-a") is fits
+    if amount == "1Ti":
+        assert found.defect is None
+    else:
+        assert found.defect is not None
+        assert "a requested capacity that Go keeps as a decimal" in found.defect.text
+
+
 def test_nobody_is_at_fault_when_it_simply_does_not_fit() -> None:
     assert verdict(claim("wanted", request(count=2)), slice_of("node-a", gpu("gpu-0"))).defect is None

@@ -70,7 +70,7 @@ def test_a_new_verdict_is_printed_when_there_is_one(
         client.delete(SLICES, "watched-slice")
         wait_for(lambda: one.printed().count("fits nowhere") == 2, "the third verdict")
         one.process.send_signal(signal.SIGINT)
-        assert one.process.wait(30) == 130
+        assert one.process.wait(60) == 130
         assert len(TIME.findall(one.printed())) == 3
         assert "Traceback" not in one.printed()
 
@@ -82,7 +82,7 @@ def test_it_ends_once_everything_fits_when_asked_to(
     with running(tmp_path, wanted("awaited"), "--kubeconfig", kubeconfig, "--until-fits", "-o", "json") as one:
         one.wait_for('"fits": false')
         client.create(SLICES, slice_of("awaited", gpu("gpu-0", "awaited")))
-        assert one.process.wait(30) == 0
+        assert one.process.wait(60) == 0
         decoder = json.JSONDecoder()
         first, end = decoder.raw_decode(one.printed())
         second, _ = decoder.raw_decode(one.printed()[end:].lstrip())

@@ -76,8 +76,8 @@ class StruckClaim:
         out of reach, a mode that cannot be switched back.
         """
         try:
-            wait_for(lambda: self._goes_well(verb), f"{verb} after {why}", 10.0)
-            wait_for(lambda: self.picture() == self.pictures[verb], f"the node after {why}", 3.0)
+            wait_for(lambda: self._goes_well(verb), f"{verb} after {why}")
+            wait_for(lambda: self.picture() == self.pictures[verb], f"the node after {why}")
         except AssertionError:
             assert self.picture() == self.pictures[verb], why
             raise

@@ -63,7 +63,7 @@ def test_what_is_out_of_reach_is_undone_soon_after_it_is_back(tmp_path: Path) ->
     point = claim.points_of("unprepare").index("before destroy_compute_instance")
     claim.ready_for("unprepare")
     assert claim.strike("unprepare", point, nvml_fails(Return.GPU_IS_LOST), lasting=True) == ""
-    wait_for(lambda: claim.picture() == claim.pictures["unprepare"], "the next try", 10.0)
+    wait_for(lambda: claim.picture() == claim.pictures["unprepare"], "the next try")
     claim.end()
 
 
@@ -72,5 +72,5 @@ def test_what_a_failed_prepare_left_is_undone_soon(tmp_path: Path) -> None:
     point = claim.points_of("prepare").index("before create_compute_instance")
     claim.ready_for("prepare")
     assert claim.strike("prepare", point, nvml_fails(Return.UNKNOWN), lasting=True)
-    wait_for(lambda: claim.picture() == claim.pictures["unprepare"], "the next try", 10.0)
+    wait_for(lambda: claim.picture() == claim.pictures["unprepare"], "the next try")
     claim.end()

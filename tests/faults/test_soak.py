@@ -229,7 +229,7 @@ class Soak:
         found = self.model.problems(self.plugin.picture())
         if found:
             self.log.append(f"not yet: {'; '.join(found)}")
-            wait_for(lambda: not self.model.problems(self.plugin.picture()), "; ".join(found), 15.0)
+            wait_for(lambda: not self.model.problems(self.plugin.picture()), "; ".join(found))
 
     def end(self) -> None:
         """Everything is unprepared, and nothing is left."""

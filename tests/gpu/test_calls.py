@@ -46,7 +46,7 @@ def test_steps_may_take_long_together() -> None:
             beat()
         return "done"
 
-    assert Calls().run("GPU-0", work, 0.5) == "done"
+    assert Calls().run("GPU-0", work, 0.6) == "done"
 
 
 def test_one_that_hangs_is_given_up_and_its_gpu_refused_and_others_go_on() -> None:
@@ -130,6 +130,8 @@ def test_one_that_waits_behind_slow_work_is_not_taken_for_hung() -> None:
 
 def test_answers_of_several_gpus_are_gathered_whatever_becomes_of_one(caplog: pytest.LogCaptureFixture) -> None:
     calls, stuck, slow = Calls(), Stuck(), Stuck()
+    unexpected: list[str] = []
+    calls.unexpected = unexpected.append
     error = NvmlError(Return.UNKNOWN, "nvmlDeviceGetUUID")
     waiting = calls.start("busy", slow, 60.0)
 
@@ -148,6 +150,7 @@ def test_answers_of_several_gpus_are_gathered_whatever_becomes_of_one(caplog: py
     assert isinstance(found["hung"], HungError)
     assert "KeyError" in str(found["wrong"])
     assert "Traceback" in caplog.text
+    assert unexpected == ["read GPU"]
     slow.go.set()
     stuck.go.set()
     assert calls.wait(waiting) == "done"

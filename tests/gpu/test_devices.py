@@ -282,3 +282,13 @@ def test_an_h100_in_mig_mode_has_the_official_names_and_counters(tmp_path: Path)
         "ofa-engines": "1",
         **{f"memory-slice-{index}": "1" for index in range(8)},
     }
+
+
+def test_a_gpu_that_cannot_be_described_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    odd = replace(WHOLE, uuid="GPU-odd", minor=4, architecture=7)  # type: ignore[arg-type]
+    counted: list[str] = []
+    found = describe(inventory(WHOLE, odd), unexpected=counted.append)
+    assert [gpu.key for gpu in found.gpus] == ["GPU-1"]
+    assert [(one.subject, one.reason) for one in found.left_out] == [("GPU-odd", Reason.UNREADABLE)]
+    assert counted == ["describe GPU"]
+    assert "Traceback" in caplog.text

@@ -160,7 +160,7 @@ def test_the_next_initialization_waits_for_those_who_are_in_the_midst_of_somethi
             pulse = pool.submit(held.pulse)
             wait_for(lambda: not admits(held, 1), "the change to be noticed")
             make_instance(nvml, gpu, 0, 0)
-        assert [one.problem for one in pulse.result(timeout=30).gpus] == [None, None, None]
+        assert [one.problem for one in pulse.result(timeout=60).gpus] == [None, None, None]
     assert refusal(nvml.device_count) is Return.UNINITIALIZED
     assert held.generation == 2
 

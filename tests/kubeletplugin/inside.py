@@ -260,7 +260,7 @@ class Call:
 
     def result(self) -> object:
         """What it gave, or its exception."""
-        self._thread.join(30)
+        self._thread.join(60)
         assert self.over, "the call does not end"
         if self._error is not None:
             raise self._error

@@ -66,7 +66,7 @@ def controller_of(plugin: Plugin) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
 
 def create_pod(client: ApiClient) -> None:

@@ -49,11 +49,11 @@ def in_the_middle(plugin: Plugin, ref: ClaimRef) -> Iterator[None]:
     def wanted() -> bool:
         if plugin.instances():
             reached.set()
-            go_on.wait(20)
+            go_on.wait(60)
         return True
 
     call = Call(lambda: plugin.lifecycle.prepare(ref, wanted))
-    assert reached.wait(20)
+    assert reached.wait(60)
     yield
     go_on.set()
     call.result()
@@ -172,7 +172,7 @@ def test_of_two_claims_for_one_device_one_gets_it(plugin: Plugin) -> None:
     barrier = threading.Barrier(len(refs))
 
     def prepare(ref: ClaimRef) -> None:
-        barrier.wait(10)
+        barrier.wait(60)
         try:
             results.append(plugin.lifecycle.prepare(ref))
         except PrepareError as error:

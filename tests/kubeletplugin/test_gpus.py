@@ -103,10 +103,14 @@ def test_another_driver_or_other_gpus_are_noticed_without_an_error(
     access.start()
     wait_for(lambda: has_gpus(access), "the driver")
     change(node.node)
-    wait_for(lambda: has_gpus(access) and len(seen) == 2, "the driver to be found again")
     nvml = node.node.nvml()
     nvml.initialize()
-    assert (seen[1].driver_version, len(seen[1].gpus)) == (nvml.driver_version(), nvml.device_count())
+    now = nvml.driver_version(), nvml.device_count()
+
+    def is_found() -> bool:
+        return has_gpus(access) and (seen[-1].driver_version, len(seen[-1].gpus)) == now and len(seen) > 1
+
+    wait_for(is_found, "the driver to be found again")
     access.stop()
 
 

@@ -160,7 +160,7 @@ def test_the_end_of_the_process_ends_streams_in_good_order(served: Served) -> No
     with ThreadPoolExecutor() as pool:
         ends = [pool.submit(list, stream) for stream in streams]
         served.service.stop()
-        assert [end.result(timeout=30) for end in ends] == [[], [], []]
+        assert [end.result(timeout=60) for end in ends] == [[], [], []]
     assert list(served.watch()) == []
 
 

@@ -36,7 +36,7 @@ def test_one_key_is_held_by_one_thread_and_others_do_not_wait() -> None:
     def first() -> None:
         with locks.hold("a"):
             entered.set()
-            leave.wait(10)
+            leave.wait(60)
             order.append("first")
 
     def second() -> None:
@@ -44,7 +44,7 @@ def test_one_key_is_held_by_one_thread_and_others_do_not_wait() -> None:
             order.append("second")
 
     calls = [Call(first)]
-    assert entered.wait(10)
+    assert entered.wait(60)
     calls.append(Call(second))
     with locks.hold("b"), locks.try_hold("a") as free:
         assert not free

@@ -149,7 +149,7 @@ def test_asked_to_end_it_does_not_wait_for_a_call_that_hangs(plugin: Plugin, cli
 def test_a_second_one_on_the_same_node_gives_way(plugin: Plugin, client: ApiClient) -> None:
     with plugin.spawn() as second:
         try:
-            assert second.wait(30) == 1
+            assert second.wait(60) == 1
         finally:
             second.kill()
     assert plugin.log.splitlines()[-1].endswith(

@@ -181,4 +181,4 @@ def test_the_end_waits_for_answers_to_be_sent(served: Served) -> None:
     assert not served.service.drain(0)
     served.claims.proceed.set()
     assert served.service.drain(30)
-    assert call.result(timeout=30).claims["slow"].error == ""
+    assert call.result(timeout=60).claims["slow"].error == ""

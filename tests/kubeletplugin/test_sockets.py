@@ -119,7 +119,7 @@ class TestServer:
     def test_a_call_outlives_the_restoring_of_its_socket(self, short_path: Path) -> None:
         path = short_path / "a.sock"
         with serving(path) as server, grpc.insecure_channel(f"unix:{path}") as channel:
-            grpc.channel_ready_future(channel).result(timeout=30)
+            grpc.channel_ready_future(channel).result(timeout=60)
             path.unlink()
             server.restore()
             assert ask(path) == "one"

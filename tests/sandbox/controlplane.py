@@ -21,7 +21,7 @@ def program(path: str, log: Path, *arguments: str) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def test_up_serves_an_api_until_it_is_interrupted(short_path: Path) -> None:
         said = [process.stdout.readline() for _ in range(4)]
         assert any("runs pods; Deployments, StatefulSets, DaemonSets and Jobs are stored" in line for line in said)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert "stopped" in (folder / "logs/kubeletplugin.log").read_text(encoding="utf-8")
 
 
@@ -70,7 +70,7 @@ def refusal(*arguments: str) -> tuple[int, str]:
 def test_up_ends_in_order_however_it_is_asked_to(short_path: Path, number: signal.Signals) -> None:
     with up(short_path) as process:
         process.send_signal(number)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     for name in ("controller", "kubeletplugin"):
         assert "stopped" in (short_path / f"logs/{name}.log").read_text(encoding="utf-8")
 
@@ -88,7 +88,7 @@ def test_up_ends_with_a_word_when_one_of_its_processes_ends(
     with errors.open("w") as output, up(short_path, errors=output) as process:
         pid = child_of(process.pid, f"{name}.main")
         os.kill(pid, number)
-        assert process.wait(30) == 1
+        assert process.wait(60) == 1
     last = errors.read_text(encoding="utf-8").splitlines()[-1]
     assert last.startswith(f"dra-sandbox: the sandbox in {short_path} has ended: {name} (process {pid}) {how}")
     assert last.endswith(f"; its log is {short_path}/logs/{name}.log")
@@ -120,7 +120,7 @@ def test_a_killed_sandbox_leaves_no_process_and_can_be_started_again(short_path:
         with up(short_path) as second, connect(short_path / "kubeconfig") as client:
             assert wait_for(lambda: client.list(SLICES).items, "slices")
             second.send_signal(signal.SIGINT)
-            assert second.wait(30) == 0
+            assert second.wait(60) == 0
     for name in ("controller", "kubeletplugin"):
         text = (short_path / f"logs/{name}.log").read_text(encoding="utf-8")
         assert text.count("stopped") == 2, "the first one's process ended by itself"

@@ -31,5 +31,5 @@ def publishing(
         yield publisher
     finally:
         publisher.stop()
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive(), "the publisher does not stop"

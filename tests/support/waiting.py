@@ -10,7 +10,7 @@ T = TypeVar("T")
 _PAUSE = 0.01
 
 
-def wait_for(condition: Callable[[], T], what: str, seconds: float = 30.0) -> T:
+def wait_for(condition: Callable[[], T], what: str, seconds: float = 60.0) -> T:
     """The condition's value as soon as it is true. Fails the test when that takes too long."""
     deadline = time.monotonic() + seconds
     while True:

@@ -5,9 +5,11 @@
 first. Nothing here looks at hardware or at the API server.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 
+from ...containment import Count, contained
 from ...resource import CounterConsumption, CounterSet, Device
 from ...resource.features import SliceFeatures
 from ...resource.meta import empty
@@ -65,14 +67,17 @@ def describe(
     policy: NodePolicy = _NO_POLICY,
     owned: Set[MigPlace] = frozenset(),
     features: SliceFeatures = _EVERY_FEATURE,
+    unexpected: Count = lambda _work: None,
 ) -> Description:
     """What the node should publish, as the policy wants it and the API server can keep it.
 
-    `owned` are the places of MIG instances that were made for claims; all others are an administrator's.
+    `owned` are the places of MIG instances that were made for claims; all others are an administrator's. A GPU whose
+    description fails unexpectedly is left out, which `unexpected` counts.
     """
-    node = _Node(inventory, policy, owned, features)
-    seen = tuple(node.gpu(gpu) for gpu in inventory.gpus)
-    unseen = tuple(node.unseen(pci) for pci in inventory.pci_gpus if not node.knows(pci))
+    node = _Node(inventory, policy, owned, features, unexpected)
+    seen = tuple(node.contained(gpu.uuid, partial(node.gpu, gpu)) for gpu in inventory.gpus)
+    others = (pci for pci in inventory.pci_gpus if not node.knows(pci))
+    unseen = tuple(node.contained(pci.address, partial(node.unseen, pci)) for pci in others)
     node.left_out += [
         LeftOut(one.uuid or one.pci_address or f"GPU {one.index}", Reason.UNREADABLE, f"the GPU: {one.reason}")
         for one in inventory.failures
@@ -83,8 +88,16 @@ def describe(
 class _Node:
     """One node being described; collects what is left out on the way."""
 
-    def __init__(self, inventory: Inventory, policy: NodePolicy, owned: Set[MigPlace], features: SliceFeatures) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        policy: NodePolicy,
+        owned: Set[MigPlace],
+        features: SliceFeatures,
+        unexpected: Count,
+    ) -> None:
         self.left_out: list[LeftOut] = []
+        self._unexpected = unexpected
         self._addresses = {gpu.pci_address for gpu in inventory.gpus} | {one.pci_address for one in inventory.failures}
         self._policy = policy
         self._owned = owned
@@ -100,6 +113,17 @@ class _Node:
     def knows(self, pci: PciGpu) -> bool:
         """Whether NVML counts this GPU: one that the driver has may be the one whose address NVML does not tell."""
         return pci.address in self._addresses or (pci.driver == NVIDIA_DRIVER and None in self._addresses)
+
+    def contained(self, subject: str, describe_one: Callable[[], GpuDevices | None]) -> GpuDevices | None:
+        """One GPU, which is left out when describing it fails unexpectedly."""
+
+        def leave_out(error: Exception) -> None:
+            text = f"the GPU: describing it failed unexpectedly ({type(error).__name__}: {error}), see the log"
+            self._leave_out(subject, Reason.UNREADABLE, text)
+
+        with contained("describe GPU", subject, self._unexpected, leave_out, gpu=subject):
+            return describe_one()
+        return None
 
     def gpu(self, gpu: Gpu) -> GpuDevices | None:
         """What NVML sees, in the forms it can be had in; None when there is no such form."""

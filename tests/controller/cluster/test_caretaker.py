@@ -60,14 +60,14 @@ def at_work(client: ApiClient, grace: float = 0.0) -> Iterator[Work]:
         yield work
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(60)
         work.recorder.close(30)
         assert not thread.is_alive(), "the caretaker does not stop"
         assert not [one for one in threading.enumerate() if one.name.startswith("watch-") and not ended(one)]
 
 
 def ended(thread: threading.Thread) -> bool:
-    thread.join(10)
+    thread.join(60)
     return not thread.is_alive()
 
 

@@ -23,8 +23,8 @@ from tests.support.apiserver import SLICES
 from tests.support.waiting import wait_for
 
 ELECTION = (
-    *("--leader-election-enabled", "--leader-election-lease-duration", "2s"),
-    *("--leader-election-renew-deadline", "1500ms", "--leader-election-retry-period", "0.2s"),
+    *("--leader-election-enabled", "--leader-election-lease-duration", "6s"),
+    *("--leader-election-renew-deadline", "4500ms", "--leader-election-retry-period", "0.2s"),
 )
 
 
@@ -42,7 +42,7 @@ class Process:
     def ask(self, path: str) -> str:
         """The body of a GET, whatever its status."""
         (port, *_) = wait_for(lambda: re.findall(r"serving .* port=(\d+)", self.log), "the endpoint")
-        return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", timeout=10).data.decode()
+        return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", timeout=60).data.decode()
 
     @property
     def leads(self) -> bool:
@@ -85,7 +85,7 @@ def test_alone_it_works_at_once_and_ends_when_told_to(client: ApiClient, kubecon
         wait_for(lambda: one.ask("/readyz") == "ok\n", "it to be ready")
         assert one.leads
         one.process.send_signal(signal.SIGTERM)
-        assert one.process.wait(30) == 0
+        assert one.process.wait(60) == 0
     assert "stopping signal=SIGTERM" in one.log
     assert "stopped" in one.log
 

@@ -161,7 +161,7 @@ def test_it_answers_who_has_asked_before_it_ends(webhook: Webhook) -> None:
         webhook.process.send_signal(signal.SIGTERM)
         connection.sendall(body[10:])
         assert connection.recv(64).startswith(b"HTTP/1.0 200")
-    assert webhook.process.wait(30) == 0
+    assert webhook.process.wait(60) == 0
     assert "stopped" in webhook.log
 
 

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from .scenario import disagreements, scenarios
+from .scenario import judge
 
 
 def main() -> int:
@@ -19,12 +19,13 @@ def main() -> int:
     folder: Path = parser.parse_args().folder
     total: Counter[str] = Counter()
     agreeing: Counter[str] = Counter()
-    for scenario in scenarios(folder):
-        total[scenario.category] += 1
-        found = list(disagreements(scenario))
-        agreeing[scenario.category] += not found
+    for path in sorted(folder.glob("*/*.yaml")):
+        category = path.parent.name
+        total[category] += 1
+        found = judge(path)
+        agreeing[category] += not found
         for difference in found:
-            print(f"{scenario}, {difference}\n")
+            print(f"{category}/{path.stem}, {difference}\n")
     for category in sorted(total):
         print(f"{category:22} {agreeing[category]:4} of {total[category]:4}")
     print(f"{'total':22} {agreeing.total():4} of {total.total():4}")

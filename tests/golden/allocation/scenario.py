@@ -2,15 +2,17 @@
 """Reading a scenario and comparing an answer with what Kubernetes gave, as README.md says."""
 
 import json
+import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from dra_driver.allocation import Cluster, Features, NodeOutcome, allocate, allocate_all
-from dra_driver.resource import codec
+from dra_driver.cel.quantities import WrittenQuantity
+from dra_driver.resource import DeviceRequirements, ResourceClaim, codec
 
 _GATES = "# feature-gates:"
 _ALLOCATOR = "# allocator-features:"
@@ -36,13 +38,41 @@ def scenarios(folder: Path) -> Iterator[Scenario]:
         yield load(path)
 
 
+def judge(path: Path) -> list[str]:
+    """What is different from Kubernetes' answer in the scenario of a YAML file. An exception is a difference, too."""
+    try:
+        return list(disagreements(load(path)))
+    except Exception:
+        return [f"an exception instead of an answer:\n{traceback.format_exc()}"]
+
+
 def load(path: Path) -> Scenario:
     """The scenario of a YAML file and the JSON beside it."""
     text = path.read_text()
     documents = yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    cluster = Cluster.of(codec.decode(document) for document in documents if document is not None)
+    cluster = Cluster.of(_decode(document) for document in documents if document is not None)
     expected = json.loads(path.with_suffix(".expect.json").read_text())
     return Scenario(path.parent.name, path.stem, cluster, _features(text), expected["nodes"])
+
+
+def _decode(document: dict[str, Any]) -> object:
+    """The object. Amounts of claims remember their spelling: Kubernetes' answer is for `1.5Gi`, if that is written."""
+    decoded = codec.decode(document)
+    if not isinstance(decoded, ResourceClaim):
+        return decoded
+    raw = {
+        f"{request['name']}/{one['name']}" if one is not request.get("exactly") else request["name"]: one
+        for request in document["spec"].get("devices", {}).get("requests", ())
+        for one in (request.get("exactly"), *request.get("firstAvailable", ()))
+        if one is not None
+    }
+
+    def as_written(name: str, requirements: DeviceRequirements) -> DeviceRequirements:
+        amounts = raw[name].get("capacity", {}).get("requests", {})
+        written = {key: WrittenQuantity.of_text(str(amount)) for key, amount in amounts.items()}
+        return replace(requirements, capacity_requests=written)
+
+    return replace(decoded, spec=decoded.spec.with_requirements(as_written))
 
 
 def _features(text: str) -> Features:

@@ -79,10 +79,10 @@ def test_an_informer_keeps_up_through_broken_watches(server: RunningServer, conn
     informer.start()
     try:
         api.create_namespaced_secret("default", client.V1Secret(metadata=client.V1ObjectMeta(name="one")))
-        assert seen["one"].wait(10)
+        assert seen["one"].wait(60)
         server.drop_watches("secrets")
         api.create_namespaced_secret("default", client.V1Secret(metadata=client.V1ObjectMeta(name="two")))
-        assert seen["two"].wait(10)
+        assert seen["two"].wait(60)
     finally:
         informer.stop()
 

@@ -92,4 +92,4 @@ def test_a_process_serves_until_it_is_told_to_stop(tmp_path: Path, number: signa
         partner = Partner(url, content["users"][0]["user"]["token"], str(authority))
         assert partner.ask("GET", "/api/v1/namespaces/default")[0] == 200
         process.send_signal(number)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0

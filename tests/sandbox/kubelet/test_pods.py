@@ -343,7 +343,7 @@ def test_concurrent_pods_are_prepared_concurrently(
     together = threading.Barrier(4)
 
     def meet(claims: Any) -> Mapping[str, Any]:
-        together.wait(10)
+        together.wait(60)
         return one_device_each(claims)
 
     with ScriptedPlugin(root) as plugin:
@@ -378,7 +378,7 @@ def test_a_kubelet_that_ends_cancels_its_calls_and_blames_no_pod(
 
     def hang(claims: Any) -> Mapping[str, Any]:
         asked.set()
-        ended.wait(30)
+        ended.wait(60)
         return {}
 
     with ScriptedPlugin(root) as plugin:
