@@ -285,7 +285,7 @@ def test_an_h100_in_mig_mode_has_the_official_names_and_counters(tmp_path: Path)
 
 
 def test_a_gpu_that_cannot_be_described_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    odd = replace(WHOLE, uuid="GPU-odd", minor=4, architecture=7)  # type: ignore[arg-type]
+    odd = replace(WHOLE, uuid="GPU-odd", minor=4, product_name=7)  # type: ignore[arg-type]
     counted: list[str] = []
     found = describe(inventory(WHOLE, odd), unexpected=counted.append)
     assert [gpu.key for gpu in found.gpus] == ["GPU-1"]
