@@ -35,14 +35,14 @@ class Timing:
     slowly, up to `look`; with a driver that fails for longer than `patience`, its GPUs count as unmonitored.
     """
 
-    wait: float = 1.0
+    wait: float = 2.0
     look: float = 10.0
     settle: float = 0.2
     first_retry: float = 0.2
     patience: float = 10.0
 
 
-_AGE_SECONDS = 1.0
+_AGE_SECONDS = 5.0
 
 
 class HealthMonitor:
