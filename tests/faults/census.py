@@ -98,7 +98,8 @@ def grown(before: Census, after: Census, **more: int) -> dict[str, tuple[int, in
         f"{kind} {name}": (before[kind].get(name, 0), count)
         for kind, counts in after.items()
         for name, count in counts.items()
-        if count > max(before[kind].get(name, 0), *(most for path, most in bounds.items() if path in name), 0)
+        if count
+        > max(before[kind].get(name, 0), *(most for path, most in bounds.items() if path in f"{kind} {name}"), 0)
     }
 
 
