@@ -16,8 +16,8 @@ Count = Callable[[str], None]
 """Counts a failure by the kind of work: see `dra_driver.metrics.unexpected_errors`."""
 
 
-def _nobody(_: Exception) -> None:
-    pass
+def nobody(_: object) -> None:
+    """Neither counts nor tells."""
 
 
 @contextlib.contextmanager
@@ -25,7 +25,7 @@ def contained(
     work: str,
     subject: object,
     count: Count,
-    tell: Callable[[Exception], None] = _nobody,
+    tell: Callable[[Exception], None] = nobody,
     *,
     expected: tuple[type[Exception], ...] = (),
     **fields: object,

@@ -108,7 +108,7 @@ class _Plugin:
             boundary=boundary,
             on_step=metrics.step,
         )
-        self._events = EventRecorder(client, "dra-kubeletplugin", options.node_name)
+        self._events = EventRecorder(client, "dra-kubeletplugin", options.node_name, count=metrics.unexpected_error)
         self._reports = ClaimReports(
             connection,
             options.node_name,
@@ -119,7 +119,7 @@ class _Plugin:
             boundary=boundary,
         )
         self._dra = DraService(self._lifecycle, metrics, self._reports, files)
-        self.health = HealthWatch(options, client, session, policy)
+        self.health = HealthWatch(options, client, session, policy, metrics.unexpected_error)
         self._binding = BindingWatch(
             connection, options.node_name, lambda: policy().binding_conditions, self.health.fitness, boundary
         )

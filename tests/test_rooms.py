@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"", "command", "files", "parsing"}  # the package itself and what the commands have in common
+SHARED = {"", "command", "containment", "files", "parsing"}  # the package itself and what the commands have in common
 MAY_IMPORT = {
     "resource": set[str](),
     "cel": {"resource"},
@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "gpu": {"resource", *SHARED},
     "config": {"resource", *SHARED},
     "cdi": {"files"},
-    "cluster": {"resource", "parsing"},
+    "cluster": {"resource", "containment", "parsing"},
     "dryrun": {"resource", "cel", "allocation", "gpu", "config", "cluster", *SHARED},
     "sandbox": {"resource", "cel", "allocation", "gpu", "config", "cdi", "cluster", "dryrun", *SHARED},
 }

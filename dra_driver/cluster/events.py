@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from ..containment import Count, contained, nobody
 from .client import JSON, ApiClient, Kind
 from .errors import ApiError, ConflictError, NotFoundError
 
@@ -88,7 +89,10 @@ class _Entry:
 
 
 class EventRecorder:
-    """Writes Events in the name of `component`, on the node or in the pod `instance`. Safe between threads."""
+    """Writes Events in the name of `component`, on the node or in the pod `instance`. Safe between threads.
+
+    `count` hears of Events that could not be written for a reason that nobody expected.
+    """
 
     def __init__(
         self,
@@ -97,12 +101,14 @@ class EventRecorder:
         instance: str = "",
         limits: EventLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        count: Count = nobody,
     ) -> None:
         self._client = client
         self._component = component
         self._instance = instance
         self._limits = limits or EventLimits()
         self._clock = clock
+        self._count = count
         self._changed = threading.Condition()
         self._entries: OrderedDict[_What, _Entry] = OrderedDict()
         self._budgets: OrderedDict[ObjectReference, _Budget] = OrderedDict()
@@ -173,8 +179,9 @@ class EventRecorder:
         while (entry := self._next()) is not None:
             count, last = entry.count, entry.last
             try:
-                self._write(entry, count, last)
-                entry.made, self._problem = True, ""
+                with contained("write event", entry.what.about, self._count, expected=(ApiError,)):
+                    self._write(entry, count, last)
+                    entry.made, self._problem = True, ""
             except ApiError as error:
                 self._drop(entry.what, "it cannot be written")
                 if str(error) != self._problem:

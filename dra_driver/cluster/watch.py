@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from ..containment import Count, contained, nobody
 from .client import JSON, ApiClient, Kind
 from .errors import ApiError, GoneError, NotFoundError, StatusError
 from .stream import EventStream
@@ -19,9 +20,10 @@ _GOOD_WATCH = 5.0
 class Watcher:
     """Calls `on_list` with all objects whenever it had to list them, and `on_event` with each change after.
 
-    Both run on the watcher's thread. Nothing ends it but `stop`: a server that is away is asked again, with
-    growing pauses or when it says; a version that is too old is answered by listing anew. `metadata_only` and `keep`
-    are for large collections: see `ApiClient.list`. What is kept of an object needs no metadata.
+    Both run on the watcher's thread. Nothing ends it but `stop`: a server that is away is asked again, with growing
+    pauses or when it says; a version that is too old is answered by listing anew. So is an unexpected exception, of
+    which `count` hears. `metadata_only` and `keep` are for large collections: see `ApiClient.list`. What is kept of an
+    object needs no metadata.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Watcher:
         on_event: Callable[[str, JSON], None],
         first_pause: float = 0.5,
         longest_pause: float = 30.0,
+        count: Count = nobody,
     ) -> None:
         self._client = client
         self._kind = kind
@@ -46,6 +49,7 @@ class Watcher:
         self._on_event = on_event
         self._first_pause = first_pause
         self._longest_pause = longest_pause
+        self._count = count
         self._stopped = threading.Event()
         self._stream: EventStream | None = None
         self._problem: str | None = "nothing is known yet"
@@ -74,9 +78,10 @@ class Watcher:
             began = time.monotonic()
             asked = 0.0
             try:
-                if not self._version:
-                    self._list()
-                self._watch()
+                with contained("watch objects", self._kind.plural, self._count, self._begin_anew, expected=(ApiError,)):
+                    if not self._version:
+                        self._list()
+                    self._watch()
             except GoneError as error:
                 log.info("listing %s anew: %s", self._kind.plural, error)
                 self._version = ""
@@ -93,6 +98,9 @@ class Watcher:
             pause = self._first_pause if good else min(pause * 2, self._longest_pause)
             wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
             self._stopped.wait(max(wait, min(asked, self._longest_pause)))
+
+    def _begin_anew(self, error: Exception) -> None:
+        self._version, self._problem = "", repr(error)
 
     def _list(self) -> None:
         page = self._client.list(

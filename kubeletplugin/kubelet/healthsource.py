@@ -15,6 +15,7 @@ from dataclasses import replace
 from dra_driver import DRIVER_NAME
 from dra_driver.boot import boot_time
 from dra_driver.cluster import ApiClient, ApiError, newest_dialect, slices_of
+from dra_driver.containment import Count, contained, nobody
 from dra_driver.gpu.devices import GpuDevices
 from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
 from dra_driver.gpu.health.meanings import UNMONITORED
@@ -80,9 +81,17 @@ class HealthWatch:
     Like the controller it begins with what is published: an earlier process may have found more than can be seen now.
     """
 
-    def __init__(self, options: Options, client: ApiClient, session: Session, policy: Callable[[], NodePolicy]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        client: ApiClient,
+        session: Session,
+        policy: Callable[[], NodePolicy],
+        count: Count = nobody,
+    ) -> None:
         self._node_name = options.node_name
         self._client = client
+        self._count = count
         sys_root = options.node.hardware.sys_root
         self._monitor = HealthMonitor(session, driver_load=lambda: read_driver(sys_root).module, booted_at=boot_time())
         self._devices = NodeView(
@@ -157,16 +166,19 @@ class HealthWatch:
     def _restore(self) -> None:
         """Read the published taints, once the API server answers."""
         while not self._stopped.is_set():
-            try:
-                dialect = newest_dialect(self._client)
-                selector = f"spec.driver={DRIVER_NAME},spec.nodeName={self._node_name}"
-                page = self._client.list(slices_of(dialect), field_selector=selector)
-                self._devices.adopt([decode_slice(one, dialect, strict=False) for one in page.items])
-            except (ApiError, DecodeError) as error:
-                log.info("what is known of the GPUs' health cannot be read yet: %s", error)
-                self._stopped.wait(_RETRY_SECONDS)
-            else:
-                return
+            with contained("read published taints", self._node_name, self._count):
+                try:
+                    self._adopt_published()
+                    return
+                except (ApiError, DecodeError) as error:
+                    log.info("what is known of the GPUs' health cannot be read yet: %s", error)
+            self._stopped.wait(_RETRY_SECONDS)
+
+    def _adopt_published(self) -> None:
+        dialect = newest_dialect(self._client)
+        selector = f"spec.driver={DRIVER_NAME},spec.nodeName={self._node_name}"
+        page = self._client.list(slices_of(dialect), field_selector=selector)
+        self._devices.adopt([decode_slice(one, dialect, strict=False) for one in page.items])
 
 
 def _about(device: str, gpu: GpuDevices, findings: Iterable[Finding]) -> list[Finding]:

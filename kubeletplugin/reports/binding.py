@@ -183,7 +183,14 @@ class BindingWatch:
                 self._waiting.clear()
         if wanted and self._watcher is None:
             kind = claims_of(newest_dialect(self._client))
-            self._watcher = Watcher(self._client, kind, keep=self._kept, on_list=self._listed, on_event=self._seen)
+            self._watcher = Watcher(
+                self._client,
+                kind,
+                keep=self._kept,
+                on_list=self._listed,
+                on_event=self._seen,
+                count=self._boundary.count,
+            )
             self._watcher.start()
 
     def _is_said(self, one: _Waiting) -> bool:

@@ -189,3 +189,23 @@ def embedded(folder: Path) -> Iterator[tuple[Any, ApiClient]]:
         connect(server.write_kubeconfig(folder / "config")) as client,
     ):
         yield server, client
+
+
+def test_an_event_that_fails_unexpectedly_stops_no_other(
+    client: ApiClient, claim: ObjectReference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[str] = []
+    recorder = EventRecorder(client, "gpu.nvidia.com", "node-a", QUICK, count=failed.append)
+    write = recorder._write
+
+    def odd(entry: Any, *others: Any) -> None:
+        if entry.what.message == "odd":
+            raise ZeroDivisionError("nobody thought of it")
+        write(entry, *others)
+
+    monkeypatch.setattr(recorder, "_write", odd)
+    for message in ("odd", "plain"):
+        recorder.warning(claim, "Failed", message)
+    wait_for(lambda: counts(client, claim) == {"plain": 1}, "the other event")
+    recorder.close(30)
+    assert failed == ["write event"]

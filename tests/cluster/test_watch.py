@@ -11,6 +11,7 @@ import pytest
 
 from dra_driver.cluster import ApiClient, Connection, Credentials, Kind, Watcher
 from dra_driver.cluster.client import JSON
+from dra_driver.containment import Count, nobody
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault
 from tests.support.apiserver import connect
 from tests.support.scripted import End, Reply, scripted
@@ -23,7 +24,9 @@ NAMESPACES = Kind("v1", "namespaces")
 class Seen:
     """What a watcher told: the collection as it follows from lists and events, and how often it was listed."""
 
-    def __init__(self, client: ApiClient, field_selector: str = "metadata.namespace=default") -> None:
+    def __init__(
+        self, client: ApiClient, field_selector: str = "metadata.namespace=default", count: Count = nobody
+    ) -> None:
         self.objects: dict[str, JSON] = {}
         self.lists = 0
         self.events: list[tuple[str, str]] = []
@@ -36,6 +39,7 @@ class Seen:
             on_event=self._event,
             first_pause=0.01,
             longest_pause=0.1,
+            count=count,
         )
 
     def _listed(self, items: list[JSON]) -> None:
@@ -230,3 +234,30 @@ def test_where_each_watch_begins() -> None:
         assert all("allowWatchBookmarks=true" in call for call in server.calls if "watch=1" in call)
         assert seen.events == [("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "a")]
         assert (seen.lists, seen.names()) == (2, {"c"})
+
+
+def test_an_object_that_nobody_knows_what_to_make_of_does_not_end_it(
+    client: ApiClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed: list[str] = []
+
+    class Odd(Seen):
+        def _event(self, event: str, value: JSON) -> None:
+            if value["metadata"]["name"] == "odd" and not failed:
+                raise ZeroDivisionError("nobody thought of it")
+            super()._event(event, value)
+
+    seen = Odd(client, count=failed.append)
+    seen.watcher.start()
+    try:
+        wait_for(lambda: seen.lists, "the first list")
+        make(client, "odd")
+        wait_for(lambda: "odd" in seen.names(), "the object")
+        make(client, "plain")
+        wait_for(lambda: "plain" in seen.names(), "the next object")
+    finally:
+        seen.watcher.stop()
+        for name in ("odd", "plain"):
+            client.delete(CONFIG_MAPS, name, "default")
+    assert failed == ["watch objects"]
+    assert "watch objects configmaps failed unexpectedly; other work goes on" in caplog.text

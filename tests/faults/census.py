@@ -28,9 +28,21 @@ from typing import Any
 Census = dict[str, dict[str, int]]
 """Counts by kind: `containers` (items by path), `threads` and `files` (by name)."""
 
-BOUNDED = {"._events._entries": 1000, "._events._budgets": 1000, "._connection._pool.": 1000}
-"""Containers with a bound of their own, by a part of their path: what an EventRecorder remembers for a while, and what
-a pool of connections keeps of the last answer on each.
+BOUNDED = {
+    "._events._entries": 1000,  # what an EventRecorder remembers for a while
+    "._events._budgets": 1000,
+    "._events._changed._waiters": 1,  # its thread, which the first Event starts
+    "threads events": 1,
+    "._connection._pool.": 1000,  # what a pool of connections keeps of the last answer on each
+    "files socket:": 10,  # such connections
+    "._metrics": 100,  # values of labels, of which there is a limited number
+    "._session.": 200,  # what is seen of the GPUs: they, their profiles, and the MIG instances on them now
+    "._devices": 3000,
+    "._monitor.": 200,
+    "files anon_inode:inotify": 1,  # the simulated node's way to wait for events
+}
+"""Containers whose size follows from something else than the number of claims, by a part of their path, and how large
+they may become.
 """
 
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
@@ -77,13 +89,17 @@ def containers(root: object) -> dict[str, int]:
     return dict(sizes)
 
 
-def grown(before: Census, after: Census) -> dict[str, tuple[int, int]]:
-    """What there is more of than before, as (before, after), beyond what has a bound of its own."""
+def grown(before: Census, after: Census, **more: int) -> dict[str, tuple[int, int]]:
+    """What there is more of than before, as (before, after), beyond what has a bound of its own. `more` are further
+    bounds, by the last word of the path.
+    """
+    bounds = BOUNDED | {f".{name}": most for name, most in more.items()}
     return {
         f"{kind} {name}": (before[kind].get(name, 0), count)
         for kind, counts in after.items()
         for name, count in counts.items()
-        if count > max(before[kind].get(name, 0), *(most for path, most in BOUNDED.items() if path in name), 0)
+        if count
+        > max(before[kind].get(name, 0), *(most for path, most in bounds.items() if path in f"{kind} {name}"), 0)
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from dra_driver.files import read_file
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation import SimulatedNode
 
@@ -35,8 +36,15 @@ def _files(folder: Path) -> dict[str, Any]:
     for path in sorted(_entries(folder)):
         with contextlib.suppress(FileNotFoundError):  # it went meanwhile
             if path.suffix == ".json":
-                found[path.name] = json.loads(path.read_bytes())
+                found[path.name] = _content(path)
     return found
+
+
+def _content(path: Path) -> Any:
+    try:
+        return json.loads(read_file(path))
+    except (ValueError, RecursionError):
+        return "damaged"
 
 
 def _half_written(folder: Path) -> Iterable[Path]:

@@ -161,13 +161,13 @@ class DoomedPlugin(Plugin):
         return picture(self.node, self.state, self.cdi)
 
 
-def require_as_before(plugin: DoomedPlugin, before: Census) -> None:
-    """Wait until the process holds on to no more than before; what it has more of is named."""
+def require_as_before(plugin: DoomedPlugin, before: Census, **more: int) -> None:
+    """Wait until the process holds on to no more than before; what it has more of is named. For `more` see `grown`."""
     found: dict[str, tuple[int, int]] = {}
 
     def is_as_before() -> bool:
         found.clear()
-        found.update(grown(before, plugin.census()))
+        found.update(grown(before, plugin.census(), **more))
         return not found
 
     try:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A long random life: calls, repeated and at the same time, in the midst of kills, reloads, outages and handwork.
+"""A long random life: calls, repeated and at the same time, in the midst of kills, reloads, outages, damaged files and
+handwork.
 
-After each operation the node must be as the model says. A failure prints the seed and the operations; with
-SOAK_SEED=<seed> they come again (what happens at the same time may differ), SOAK_OPERATIONS=<number> makes it longer.
+After each operation the node must be as the model says, and at the end the process as it was at the beginning: its
+threads, open files and containers. A new kind of mishap is one more method, named in OFTEN. A failure prints the seed
+and the operations; with SOAK_SEED=<seed> they come again (what happens at the same time may differ),
+SOAK_OPERATIONS=<number> makes it longer.
 """
 
 import errno
@@ -20,11 +23,12 @@ from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS, connect
-from tests.support.plugin import stored_claim
+from tests.support.damage import DAMAGES
+from tests.support.plugin import NOTHING, stored_claim
 from tests.support.waiting import wait_for
 
 from .model import Is, KnownClaim, Model, Place
-from .processes import DoomedPlugin, doomed_plugin, nursery
+from .processes import DoomedPlugin, doomed_plugin, nursery, require_as_before
 
 SEED = int(os.environ.get("SOAK_SEED", "20250601"))
 OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "2000"))
@@ -64,14 +68,14 @@ class Soak:
 
     # Claims
 
-    def new_claim(self) -> str:
-        """A claim appears; an old one that is not used any more goes."""
+    def new_claim(self, devices: list[str] | None = None) -> str:
+        """A claim appears, for some devices or these; an old one that is not used any more goes."""
         idle = [one.uid for one in self.model.of(Is.CLEAN)]
         if len(self.messages) >= CLAIMS_AT_A_TIME and idle:
             uid = self.chance.choice(idle)
             self.client.delete(CLAIMS, self.messages.pop(uid).name, "default")
             del self.model.claims[uid]
-        devices = self.chance.choice([*WHOLE * 3, *SLICES, *SEVERAL * 3])
+        devices = devices or self.chance.choice([*WHOLE * 3, *SLICES, *SEVERAL * 3])
         claim = stored_claim(self.client, *devices)
         self.messages[claim.uid] = claim
         self.model.claims[claim.uid] = KnownClaim(claim.uid, [Place.of(one) for one in devices])
@@ -159,6 +163,25 @@ class Soak:
         self.log.append("restart")
         self.plugin.start()
 
+    def damage_file(self) -> None:
+        """The process is killed, and a file of a claim is not as it left it. No other claim notices."""
+        prepared = self.model.of(Is.PREPARED)
+        if not prepared or self.outages:
+            return
+        claim, damage = self.chance.choice(prepared), self.chance.choice(sorted(DAMAGES))
+        files = {
+            "record": self.plugin.records / f"{claim.uid}.json",
+            "CDI spec": self.plugin.cdi / f"k8s.gpu.nvidia.com-claim_{claim.uid}.json",
+            "metadata": self.plugin.state / "metadata" / f"{claim.uid}_r0.json",
+        }
+        what = self.chance.choice(sorted(files))
+        self.log.append(f"damaged: {what} of {claim.uid[:8]} is {damage}")
+        self.plugin.kill()
+        DAMAGES[damage](files[what])
+        if what == "record":  # the only thing that tells what the claim has, if it is not the claim itself
+            claim.state = Is.IN_DOUBT
+        self.plugin.start()
+
     def reload_driver(self) -> None:
         """Everything made on the GPUs is gone, and what claims had is made again."""
         self.log.append("the driver is loaded anew")
@@ -231,14 +254,29 @@ class Soak:
             self.log.append(f"not yet: {'; '.join(found)}")
             wait_for(lambda: not self.model.problems(self.plugin.picture()), "; ".join(found))
 
-    def end(self) -> None:
-        """Everything is unprepared, and nothing is left."""
+    def clean(self) -> None:
+        """Everything is unprepared."""
         self.server.faults.clear()
         self.outages = 0
         for uid in self.messages:
             self.call("Unprepare", uid)
         assert not self.model.of(Is.PREPARED) + self.model.of(Is.IN_DOUBT)
         self.check()
+        self.plugin.hang_up()
+
+    def warm_up(self) -> None:
+        """Calls that touch every GPU, so that the process has all that it ever needs."""
+        for devices in (*WHOLE, *SEVERAL):
+            self.call("Prepare", self.new_claim(devices))
+            self.clean()
+
+    def end(self) -> None:
+        """The claims go, and nothing is left of them."""
+        for claim in self.messages.values():
+            self.client.delete(CLAIMS, claim.name, "default")
+        self.restart()
+        wait_for(lambda: self.plugin.left()["records"] == [], "the damaged records to go with their claims")
+        assert {**self.plugin.left(), "instances": []} == NOTHING
 
     def summary(self) -> str:
         """How often what happened."""
@@ -250,6 +288,7 @@ class Soak:
             "at once",
             "killed: ",
             "restart",
+            "damaged: ",
             "loaded anew",
             "away",
             "from point",
@@ -266,6 +305,7 @@ OFTEN: list[tuple[int, Callable[[Soak], None]]] = [
     (14, Soak.at_once),
     (8, Soak.killed_in_calls),
     (3, Soak.restart),
+    (3, Soak.damage_file),
     (2, Soak.reload_driver),
     (2, Soak.api_server_goes),
     (4, Soak.disk_fills),
@@ -281,18 +321,26 @@ def server() -> Iterator[RunningServer]:
 
 def test_soak(server: RunningServer, tmp_path: Path) -> None:
     kubeconfig = server.write_kubeconfig(tmp_path / "config")
-    with connect(kubeconfig) as client, nursery() as nest, doomed_plugin(nest, kubeconfig) as plugin:
+    with (
+        connect(kubeconfig) as client,
+        nursery() as nest,
+        doomed_plugin(nest, kubeconfig, "--device-metadata") as plugin,
+    ):
         plugin.start()
         soak = Soak(plugin, server, client, random.Random(SEED))
-        for _ in range(CLAIMS_AT_A_TIME):
-            soak.new_claim()
         try:
+            soak.warm_up()
+            before = plugin.census()
+            for _ in range(CLAIMS_AT_A_TIME):
+                soak.new_claim()
             for number in range(OPERATIONS):
                 soak.log.append(f"-- {number}")
                 (operation,) = soak.chance.choices([one for _, one in OFTEN], [weight for weight, _ in OFTEN])
                 operation(soak)
                 soak.settle()
                 soak.check()
+            soak.clean()
+            require_as_before(plugin, before, _settled=len(list(plugin.records.glob("*.damaged"))))
             soak.end()
             print(soak.summary())
         except BaseException:

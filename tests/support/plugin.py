@@ -120,7 +120,7 @@ class Plugin:
             self.process.kill()
             self.process.wait()
             self.process = None
-        self._channels.close()
+        self.hang_up()
 
     def terminate(self) -> int:
         """Ask the process to end; its exit code."""
@@ -131,6 +131,11 @@ class Plugin:
         return code
 
     # kubelet's calls
+
+    def hang_up(self) -> None:
+        """Close kubelet's connections. The next call makes a new one."""
+        self._channels.close()
+        self._begun.clear()
 
     def get_info(self) -> Any:
         """What kubelet asks first."""
