@@ -186,13 +186,31 @@ def test_a_change_of_the_policy_restarts_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("minor", "apis", "expected"),
-    [(32, (), "v1beta1"), (33, (), "v1beta2"), (34, (), "v1"), (37, (), "v1")],
+    [
+        (32, (), "v1beta1"),
+        (33, (), "v1beta2"),
+        (34, (), "v1"),
+        (37, (), "v1"),
+        (33, ("v1beta1",), "v1beta1"),
+        (33, ("v1beta1", "v1beta2"), "v1beta2"),
+        (33, ("v1beta2", "v1beta1", "v1alpha3"), "v1beta2"),
+        (36, ("v1beta1",), "v1beta1"),
+        (36, ("v1beta1/DeviceClass",), "v1beta1"),
+        (34, ("v1beta1", "v1beta1/DeviceClass", "v1", "v1/DeviceClass"), "v1"),
+    ],
 )
 def test_the_newest_version_of_the_api_is_used(minor: int, apis: tuple[str, ...], expected: str) -> None:
     versions = {
-        one["apiVersion"] for one in render({}, minor, apis=apis) if one["kind"].startswith(("Dev", "ResourceC"))
+        one["apiVersion"]
+        for one in render({}, minor, apis=[f"resource.k8s.io/{api}" for api in apis])
+        if one["kind"].startswith(("Dev", "ResourceC"))
     }
     assert versions == {f"resource.k8s.io/{expected}"}
+
+
+@pytest.mark.parametrize(("minor", "apis"), [(31, ()), (33, ("v1", "v1/Pod"))])
+def test_a_cluster_without_the_api_is_refused(minor: int, apis: tuple[str, ...]) -> None:
+    assert "the cluster serves no version of resource.k8s.io" in refusal({}, minor, apis=apis)
 
 
 def test_the_version_of_the_api_may_be_said() -> None:

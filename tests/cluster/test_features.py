@@ -22,7 +22,7 @@ from dra_driver.resource import (
     TaintEffect,
 )
 from dra_driver.resource.features import SliceFeatures
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from dra_driver.sandbox.apiserver import Alteration, ApiServer, ApiServerOptions, status
 from tests.support.apiserver import SLICES, connect
 
 NONE = SliceFeatures(False, False, False, binding_conditions=False)
@@ -77,6 +77,22 @@ def test_every_kubernetes_is_taken_as_it_comes(
         connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
     ):
         assert probed(client) == expected
+
+
+def test_a_server_that_refuses_to_tell_keeps_what_no_answer_lacked(tmp_path: Path) -> None:
+    def refuse(_: object) -> None:
+        raise status.ApiError(422, "Invalid", "a webhook denied the request")
+
+    with (
+        ApiServer(ApiServerOptions()) as server,
+        connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client,
+    ):
+        server.faults.alter(Alteration("resourceslices", refuse))
+        assert probed(client, lists=True) == SliceFeatures()
+        for flag in ("device_taints", "partitionable_devices"):
+            suspected = frozenset((flag,))
+            found = probe_features(client, newest_dialect(client), DRIVER_NAME, "node-a", suspected=suspected)
+            assert found == without(SliceFeatures(), suspected)
 
 
 def a_slice(*devices: Device, counters: tuple[CounterSet, ...] = ()) -> ResourceSlice:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.attempts import Why
 from controller.metrics import PublisherMetrics
-from controller.publisher import Publisher, Report, Timing
+from controller.publisher import NodeDevices, Publisher, Report, Timing
 from dra_driver.cluster import ApiClient, Connection, load_credentials
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.resource.codec import decode_slice, encode_slice
@@ -23,6 +23,7 @@ from tests.support.nodes import make_node
 from tests.support.publishing import QUICK, publishing
 from tests.support.waiting import wait_for
 
+from .test_outages import Hardware as IllHardware
 from .test_publisher import (
     Hardware,
     complete_pool,
@@ -61,7 +62,7 @@ class Cluster:
     reports: list[Report] = field(default_factory=list)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
-    def publishing(self, hardware: Hardware, timing: Timing = QUICK) -> Any:
+    def publishing(self, hardware: NodeDevices, timing: Timing = QUICK) -> Any:
         """The node's publisher at work."""
         self.registry = CollectorRegistry()
         metrics = PublisherMetrics(self.registry, self.node, float)
@@ -199,6 +200,32 @@ def test_a_change_of_another_slice_is_written_at_once(cluster: Cluster, hardware
         compare_often(publisher)
         assert cluster.counted.writes == [changed]
         assert publisher.problem is not None
+
+
+def test_taints_that_are_removed_from_one_slice_stay_on_the_others(cluster: Cluster, inventory: Inventory) -> None:
+    """A feature gate that is off removes them from every slice, so that the server is asked."""
+
+    def remove_taints(value: JSON) -> None:
+        if has("gpu-0")(value):
+            for device in value["spec"]["devices"]:
+                device.pop("taints", None)
+
+    hardware = IllHardware(inventory)
+    hardware.ill = frozenset(gpu.uuid for gpu in inventory.gpus)
+    cluster.server.faults.alter(Alteration("resourceslices", remove_taints))
+    with cluster.publishing(hardware, NEVER_AGAIN) as publisher:
+        cluster.wait_for_unpublished()
+        compare_often(publisher)
+        assert "].taints" in (publisher.problem or "")
+        assert cluster.reports[-1].missing_gates == ()
+        devices = [
+            device
+            for one in slices_of_node(cluster.client, cluster.node).values()
+            if not has("gpu-0")(one)
+            for device in one["spec"].get("devices") or ()
+        ]
+        assert devices
+        assert all(device.get("taints") for device in devices)
 
 
 def test_a_new_generation_is_written_to_the_altered_slice_too(cluster: Cluster, hardware: Hardware) -> None:

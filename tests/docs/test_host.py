@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from .commands import ROOT, Command
 from .ledger import run_by
@@ -88,6 +89,13 @@ def without_docker(command: str) -> str:
 def test_kind_understands_the_command_and_then_asks_docker(command: Command) -> None:
     asks = {"create": "failed to get docker info", "load": "not present locally"}[command.parts[0][1]]
     assert asks in without_docker(command.text)
+
+
+def test_the_cluster_serves_what_the_scheduler_waits_for_with_its_gates() -> None:
+    """Up to Kubernetes 1.34, DRADeviceTaints makes the scheduler list DeviceTaintRules of v1alpha3."""
+    cluster = yaml.safe_load((ROOT / "docs/kind.yaml").read_text(encoding="utf-8"))
+    assert cluster["featureGates"]["DRADeviceTaints"] is True
+    assert cluster["runtimeConfig"] == {"resource.k8s.io/v1alpha3": "true"}
 
 
 def test_kind_would_say_what_it_does_not_understand(tmp_path: Path) -> None:

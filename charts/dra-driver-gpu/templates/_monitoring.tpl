@@ -53,9 +53,9 @@ spec:
   {{ index . 4 }}:
   {{- range $name, $_ := $scraped.ports }}
   - port: {{ $name }}
-    path: {{ $scraped.path }}
+    path: {{ $scraped.path | quote }}
     {{- with $values.interval }}
-    interval: {{ . }}
+    interval: {{ . | quote }}
     {{- end }}
   {{- end }}
 {{- end -}}

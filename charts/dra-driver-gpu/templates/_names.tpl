@@ -14,8 +14,8 @@ Names, labels, and what the cluster is like. */ -}}
 {{- /* (root, component) */ -}}
 {{- define "dra-driver-gpu.selectorLabels" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
@@ -28,16 +28,22 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- end -}}
 
-{{- /* (root, component): the metadata of an object in the release's namespace */ -}}
+{{- /* (root, suffix) */ -}}
+{{- define "dra-driver-gpu.objectName" -}}
+{{- include "dra-driver-gpu.fullname" (index . 0) }}-{{ index . 1 -}}
+{{- end -}}
+
+{{- /* (root, component): the metadata of an object in the release's namespace. Text that comes from users is quoted here
+and everywhere: YAML takes `y`, `on`, `1e3` and `null` for something else than text. */ -}}
 {{- define "dra-driver-gpu.metadata" -}}
-name: {{ include "dra-driver-gpu.fullname" (index . 0) }}-{{ index . 1 }}
-namespace: {{ include "dra-driver-gpu.namespace" (index . 0) }}
+name: {{ include "dra-driver-gpu.objectName" . | quote }}
+namespace: {{ include "dra-driver-gpu.namespace" (index . 0) | quote }}
 labels: {{- include "dra-driver-gpu.labels" . | nindent 2 }}
 {{- end -}}
 
 {{- /* (root, component): the metadata of an object of the cluster; two releases may have one name */ -}}
 {{- define "dra-driver-gpu.clusterMetadata" -}}
-name: {{ include "dra-driver-gpu.clusterName" . }}
+name: {{ include "dra-driver-gpu.clusterName" . | quote }}
 labels: {{- include "dra-driver-gpu.labels" . | nindent 2 }}
 {{- end -}}
 
@@ -78,15 +84,23 @@ labels: {{- include "dra-driver-gpu.labels" . | nindent 2 }}
 {{- if .Capabilities.APIVersions.Has "security.openshift.io/v1/SecurityContextConstraints" }}true{{ end -}}
 {{- end -}}
 
-{{- /* The newest version of resource.k8s.io that release and API server both have. A plain `helm template` knows no
-cluster and takes every version for served, so the release decides, too. */ -}}
+{{- /* The newest version of resource.k8s.io that the cluster serves. An API server tells versions and their kinds, and so
+does --api-versions of Argo CD. `helm template` has the versions that Helm was built with, each once and without kinds,
+and after them those of --api-versions. So a version that is there more than once is served. Where nothing tells of the
+cluster (not even its Pods), the release does, which --kube-version gives. */ -}}
 {{- define "dra-driver-gpu.resourceVersion" -}}
-{{- $found := default "" .Values.resourceApiVersion | trimPrefix "resource.k8s.io/" -}}
-{{- range $version, $since := dict "v1beta1" ">=1.32-0" "v1beta2" ">=1.33-0" "v1" ">=1.34-0" -}}
-{{- if and (not $.Values.resourceApiVersion) (include "dra-driver-gpu.kubernetes" (list $ $since)) ($.Capabilities.APIVersions.Has (printf "resource.k8s.io/%s" $version)) -}}
-{{- if or (not $found) (eq $version "v1") (eq $found "v1beta1") -}}{{- $found = $version -}}{{- end -}}
+{{- $served := list -}}
+{{- $usual := list -}}
+{{- range $known := list (list "v1" ">=1.34-0") (list "v1beta2" ">=1.33-0") (list "v1beta1" ">=1.32-0") -}}
+{{- $count := 0 -}}
+{{- range $.Capabilities.APIVersions -}}
+{{- if hasPrefix (printf "resource.k8s.io/%s/" (first $known)) (printf "%s/" .) -}}{{- $count = add1 $count -}}{{- end -}}
 {{- end -}}
+{{- if ge (int $count) 2 -}}{{- $served = append $served (first $known) -}}{{- end -}}
+{{- if include "dra-driver-gpu.kubernetes" (list $ (last $known)) -}}{{- $usual = append $usual (first $known) -}}{{- end -}}
 {{- end -}}
+{{- if and (not $served) (not (.Capabilities.APIVersions.Has "v1/Pod")) -}}{{- $served = $usual -}}{{- end -}}
+{{- $found := default (first $served) (default "" .Values.resourceApiVersion | trimPrefix "resource.k8s.io/") -}}
 {{- $found | required "the cluster serves no version of resource.k8s.io that this chart knows: v1 is on by default from Kubernetes 1.34; before, start kube-apiserver with --feature-gates=DynamicResourceAllocation=true and --runtime-config=resource.k8s.io/v1beta1=true" -}}
 {{- end -}}
 

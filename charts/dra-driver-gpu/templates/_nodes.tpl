@@ -56,18 +56,18 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- if not $values.simulatedNode -}}
 - {name: driver-root, mountPath: /driver-root, readOnly: true, mountPropagation: HostToContainer}
 {{ end -}}
-- {name: plugins-registry, mountPath: {{ $values.kubeletPlugin.kubeletRegistrarDirectoryPath }}}
-- {name: data, mountPath: {{ index . 1 }}}
-- {name: cdi, mountPath: {{ $values.kubeletPlugin.cdiRoot }}}
+- {name: plugins-registry, mountPath: {{ $values.kubeletPlugin.kubeletRegistrarDirectoryPath | quote }}}
+- {name: data, mountPath: {{ index . 1 | quote }}}
+- {name: cdi, mountPath: {{ $values.kubeletPlugin.cdiRoot | quote }}}
 {{- end -}}
 
 {{- /* (root, folder) */ -}}
 {{- define "dra-driver-gpu.nodeVolumes" -}}
 {{- $values := (index . 0).Values -}}
 {{- if not $values.simulatedNode -}}
-- {name: driver-root, hostPath: {path: {{ include "dra-driver-gpu.driverRoot" (index . 0) }}, type: DirectoryOrCreate}}
+- {name: driver-root, hostPath: {path: {{ include "dra-driver-gpu.driverRoot" (index . 0) | quote }}, type: DirectoryOrCreate}}
 {{ end -}}
-- {name: plugins-registry, hostPath: {path: {{ $values.kubeletPlugin.kubeletRegistrarDirectoryPath }}, type: Directory}}
-- {name: data, hostPath: {path: {{ index . 1 }}, type: DirectoryOrCreate}}
-- {name: cdi, hostPath: {path: {{ $values.kubeletPlugin.cdiRoot }}, type: DirectoryOrCreate}}
+- {name: plugins-registry, hostPath: {path: {{ $values.kubeletPlugin.kubeletRegistrarDirectoryPath | quote }}, type: Directory}}
+- {name: data, hostPath: {path: {{ index . 1 | quote }}, type: DirectoryOrCreate}}
+- {name: cdi, hostPath: {path: {{ $values.kubeletPlugin.cdiRoot | quote }}, type: DirectoryOrCreate}}
 {{- end -}}

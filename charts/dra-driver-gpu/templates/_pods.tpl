@@ -6,7 +6,7 @@ What the pods have in common. */ -}}
 {{- $root := index . 0 -}}
 {{- $values := index . 1 -}}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 0 }}

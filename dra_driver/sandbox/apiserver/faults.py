@@ -92,10 +92,15 @@ class Faults:
         return fault
 
     def alter(self, alteration: Alteration) -> Alteration:
-        """Puts `alteration` in force until `clear`."""
+        """Puts `alteration` in force."""
         with self._lock:
             self._alterations.append(alteration)
         return alteration
+
+    def restore(self, alteration: Alteration) -> None:
+        """Lifts one alteration; no error when it is lifted already."""
+        with self._lock:
+            self._alterations = [other for other in self._alterations if other is not alteration]
 
     def remove(self, fault: Fault) -> None:
         """Lifts one fault; no error when it has worn off already."""
