@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A long random life: calls, repeated and at the same time, in the midst of kills, reloads, outages, damaged files and
-handwork.
+"""A long random life: calls, repeated and at the same time, in the midst of kills, reloads, outages, damaged files, a
+driver that hangs, and handwork.
 
 After each operation the node must be as the model says, and at the end the process as it was at the beginning: its
 threads, open files and containers. A new kind of mishap is one more method, named in OFTEN. A failure prints the seed
@@ -20,6 +20,7 @@ import pytest
 from dra_driver.cluster import ApiClient
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.profiles import whole_compute_profile
+from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS, connect
@@ -115,12 +116,12 @@ class Soak:
             else:
                 self.answered(verb, uid, error, sure=False)
 
-    def call(self, verb: str, uid: str) -> None:
-        """One call, and what must come of it."""
+    def call(self, verb: str, uid: str, *, sure: bool = True) -> None:
+        """One call, and what must come of it, as far as that is `sure`."""
         answer = self.plugin.call(verb, [self.messages[uid]], "v1")(timeout=60)
         error = answer.claims[uid].error
         self.log.append(f"{verb} {uid[:8]} {error or 'went well'}")
-        self.answered(verb, uid, error, sure=not self.disk_full)
+        self.answered(verb, uid, error, sure=sure and not self.disk_full)
 
     def answered(self, verb: str, uid: str, error: str, *, sure: bool) -> None:
         """Note an answer. When it is `sure` what it must be, it must be that."""
@@ -181,6 +182,21 @@ class Soak:
         if what == "record":  # the only thing that tells what the claim has, if it is not the claim itself
             claim.state = Is.IN_DOUBT
         self.plugin.start()
+
+    def driver_hangs(self) -> None:
+        """A look at one GPU does not return for a while. Its claims may have to wait, no other claim notices."""
+        gpu, call = self.chance.randrange(4), self.chance.choice(HANGING)
+        self.log.append(f"hangs: {call} for GPU {gpu}")
+        returned = self.plugin.log.count(RETURNED)
+        self.plugin.node.inject(Fault(call, gpu=gpu, seconds=10**6))
+        wait_for(lambda: f"{call} for GPU-" in self.plugin.log, "the hang to be noticed")
+        for _ in range(self.chance.randint(1, 3)):
+            uid = self.some_claim()
+            elsewhere = all(place.gpu != gpu for place in self.model.claims[uid].places)
+            self.call(self.chance.choice(["Prepare", "Unprepare"]), uid, sure=elsewhere)
+        self.plugin.node.clear_faults()
+        wait_for(lambda: self.plugin.log.count(RETURNED) > returned, "the call to return")
+        self.log.append("the call has returned")
 
     def reload_driver(self) -> None:
         """Everything made on the GPUs is gone, and what claims had is made again."""
@@ -289,6 +305,7 @@ class Soak:
             "killed: ",
             "restart",
             "damaged: ",
+            "hangs: ",
             "loaded anew",
             "away",
             "from point",
@@ -298,7 +315,10 @@ class Soak:
         return ", ".join(f"{word.strip(': ')}: {text.count(word)}" for word in words)
 
 
-OFTEN: list[tuple[int, Callable[[Soak], None]]] = [
+HANGING = ["nvmlDeviceGetUUID", "nvmlDeviceGetMigMode", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetFieldValues"]
+RETURNED = "the call that hung has returned"
+
+OFTEN: list[tuple[float, Callable[[Soak], None]]] = [
     (30, Soak.prepare),
     (25, Soak.unprepare),
     (6, Soak.repeat),
@@ -306,6 +326,7 @@ OFTEN: list[tuple[int, Callable[[Soak], None]]] = [
     (8, Soak.killed_in_calls),
     (3, Soak.restart),
     (3, Soak.damage_file),
+    (0.4, Soak.driver_hangs),  # each takes seconds
     (2, Soak.reload_driver),
     (2, Soak.api_server_goes),
     (4, Soak.disk_fills),
