@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from dra_driver.containment import contained
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NO_DRIVER, Nvml, NvmlError
@@ -143,19 +144,21 @@ class GpuAccess:
         pause = _FIRST_PAUSE
         while not self._stopped:
             self._woken.clear()
-            try:
-                gpus = self._connected()
-            except (NvmlError, PrepareError, OSError) as error:
-                self._explain(error)
-                self._woken.wait(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
-                continue
-            pause = _FIRST_PAUSE
-            self._gpus = gpus
-            log.info(
-                "GPUs are ready", extra={"gpus": len(gpus.inventory.gpus), "driver": gpus.inventory.driver_version}
-            )
-            self._stay(gpus)
+            with contained("look after", "the node", self.calls.unexpected, self._explain):
+                try:
+                    gpus = self._connected()
+                except (NvmlError, PrepareError, OSError) as error:
+                    self._explain(error)
+                else:
+                    pause = _FIRST_PAUSE
+                    self._gpus = gpus
+                    extra = {"gpus": len(gpus.inventory.gpus), "driver": gpus.inventory.driver_version}
+                    log.info("GPUs are ready", extra=extra)
+                    self._stay(gpus)
+                    continue
+            self._gpus = None
+            self._woken.wait(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _connected(self) -> Gpus:
         gpus = Gpus(self._session)

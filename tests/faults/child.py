@@ -17,36 +17,21 @@ import os
 import signal
 import sys
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from dra_driver.command import logging_options, run
-from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.options import Hardware
-from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.models import boards
 from kubeletplugin.options import Options, plugin_options
 from kubeletplugin.serve import serve
 
 from .census import answer_to
+from .controller_child import impatient_session
 from .points import Dial, Points, disk_fails, kill
-
-
-class _Impatient(Hardware):
-    """The node's hardware, which is given up sooner when it hangs."""
-
-    def session(self) -> Session:
-        """A session of shorter patience."""
-        return Session(
-            self.nvml,
-            self.sys_root,
-            dev_root=self.dev_root,
-            driver_root=self.driver_root,
-            limits=Limits(look=3.0),
-        )
 
 
 def main() -> None:
@@ -100,8 +85,8 @@ def _run(points: Points, arguments: list[str]) -> None:
     @logging_options
     def plugin(options: Options) -> None:
         hardware = options.node.hardware
-        known = {one.name: getattr(hardware, one.name) for one in fields(hardware)}
-        counted = _Impatient(**known | {"nvml": lambda: points.gateway(hardware.nvml())})
+        setattr(Hardware, "session", impatient_session)  # noqa: B010 - mypy takes no assignment here
+        counted = replace(hardware, nvml=lambda: points.gateway(hardware.nvml()))
         serve(replace(options, node=replace(options.node, hardware=counted)))
 
     run(plugin, arguments)

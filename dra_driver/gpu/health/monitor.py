@@ -308,7 +308,9 @@ class _Trouble:
         """It failed. In how many seconds to try again."""
         if self.since is None:
             self.since = time.monotonic()
-        if str(error) != str(self._error) and not isinstance(error, HungError):  # which was logged
+        news = str(error) != str(self._error)
+        logged = isinstance(error, HungError) or error.code is Return.UNINITIALIZED  # by who notices it first
+        if news and not logged:
             log.warning("%s: %s", self._what, error)
         self._error = error
         pause, self._pause = self._pause, min(2 * self._pause, self._timing.look)

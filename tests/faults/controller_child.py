@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dra-controller, which gives up a driver that hangs sooner and tells what it holds on to:
+`python -m tests.faults.controller_child CENSUS_FILE FLAGS`; see `census.answer_to`.
+"""
+
+import signal
+import sys
+from pathlib import Path
+
+from controller.main import main
+from dra_driver.gpu.calls import Limits
+from dra_driver.gpu.options import Hardware
+from dra_driver.gpu.session import Session
+
+from .census import answer_to
+
+
+def impatient_session(hardware: Hardware) -> Session:
+    """The hardware's session, with short time limits."""
+    return Session(
+        hardware.nvml,
+        hardware.sys_root,
+        dev_root=hardware.dev_root,
+        driver_root=hardware.driver_root,
+        limits=Limits(initialize=3.0, look=3.0),
+    )
+
+
+if __name__ == "__main__":
+    answer_to(signal.SIGUSR1, "Publisher", Path(sys.argv[1]))
+    setattr(Hardware, "session", impatient_session)  # noqa: B010 - mypy takes no assignment here
+    main(sys.argv[2:])
