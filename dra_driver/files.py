@@ -75,7 +75,7 @@ def remove_file(path: Path) -> bool:
     """Remove a file, or set aside a directory in its place; False when nothing is there. Raises OSError."""
     try:
         path.unlink()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the second when not even the folder is one
         return False
     except OSError:
         if path.is_symlink() or not path.is_dir():

@@ -108,7 +108,7 @@ class Lifecycle:
         self._guard = threading.Lock()
         self._next_sweep = 0.0
         if files.join():
-            with contained("tidy up", folder, boundary.count):
+            with contained("tidy up", folder, boundary.count, expected=(OSError,)):  # a wrong --cdi-root, for example
                 specs.remove_half_written()
             with contained("tidy up", records.folder, boundary.count):
                 if not marks.are_of(boot_id):

@@ -69,13 +69,16 @@ class Ledger:
 
     def settle_damaged(self, uid: str, *, gone: bool = False) -> None:
         """What a damaged record was about is known again, or, with the claim `gone`, of no interest. The file is kept
-        for whoever wants to see it for as long as its claim exists.
+        for whoever wants to see it for as long as its claim exists, unless it does not tell which claim that is: then
+        nobody could find out later that the claim is gone.
         """
-        if gone:
+        if not self._records.is_damaged(uid):
+            return
+        if gone or not self._records.damaged_claim(uid).name:
             self._records.forget_damaged(uid)
-        elif self._records.is_damaged(uid):
-            with self._lock:
-                self._settled.add(uid)
+            return
+        with self._lock:
+            self._settled.add(uid)
 
     def open(self, record: Record) -> None:
         """Record a new claim, unless a device that it wants to itself is another claim's: then PrepareError."""

@@ -135,6 +135,10 @@ class Records:
         """Whether a record of the claim was set aside."""
         return os.path.lexists(self.path(uid).with_suffix(_DAMAGED))
 
+    def damaged_claim(self, uid: str) -> ClaimRef:
+        """The claim that a record that was set aside seems to be of; without a name when it does not tell."""
+        return _guess(self.path(uid).with_suffix(_DAMAGED), uid)
+
     def forget_damaged(self, uid: str) -> None:
         """Remove a record that was set aside."""
         remove_file(self.path(uid).with_suffix(_DAMAGED))

@@ -158,7 +158,8 @@ def test_a_damaged_record_tells_its_claim_if_it_can(
     assert ledger.damaged() == {"u1": claim}
     ledger.settle_damaged("u1")
     assert ledger.damaged() == {}
-    assert (tmp_path / "u1.damaged").exists()
+    assert (tmp_path / "u1.damaged").exists() is bool(claim.name)
+    assert ledger.settled_damaged() == ([claim] if claim.name else [])
     ledger.settle_damaged("u1", gone=True)
     assert not (tmp_path / "u1.damaged").exists()
 
