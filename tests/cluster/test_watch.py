@@ -147,10 +147,11 @@ def test_a_server_that_was_restarted_without_its_history_is_listed_anew(tmp_path
         seen = Seen(ApiClient(connection))
         seen.watcher.start()
         wait_for(lambda: seen.names() == {"old"}, "the first list")
+        last = first.resource_version()
     try:
         with embedded(tmp_path, tls=False, admin_token="t", port=port) as (server, client):
             fault = server.faults.add(Fault(verb="watch", error=503, retry_after=0))
-            while server.resource_version() <= first_version(seen):
+            while server.resource_version() <= last:  # a version that is yet to come is waited for
                 client.patch(NAMESPACES, "default", {"metadata": {"labels": {"n": str(server.resource_version())}}})
             make(client, "new")
             server.compact()
@@ -159,11 +160,6 @@ def test_a_server_that_was_restarted_without_its_history_is_listed_anew(tmp_path
     finally:
         seen.watcher.stop()
         connection.close()
-
-
-def first_version(seen: Seen) -> int:
-    """The version of the only object that was listed."""
-    return int(seen.objects["old"]["metadata"]["resourceVersion"])
 
 
 def test_a_first_list_that_fails_is_tried_again(tmp_path: Path) -> None:

@@ -2,16 +2,32 @@
 """Running dra-dryrun inside of a test, and things to run it on."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dra_driver.cluster import ApiClient
 from dra_driver.dryrun.main import main
+from tests.support.apiserver import api_server, connect
 
 DryRun = Callable[..., tuple[int, str, str]]
 Write = Callable[[str, object], Path]
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cluster of these tests' own: they read all of it, whatever other tests leave in theirs."""
+    with api_server(tmp_path_factory.mktemp("apiserver")) as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def client(kubeconfig: Path) -> Iterator[ApiClient]:
+    """The administrator's client of that cluster."""
+    with connect(kubeconfig) as connected:
+        yield connected
 
 
 @pytest.fixture

@@ -226,6 +226,7 @@ class TestPlugin:
 
     def test_those_of_a_claim_without_a_record_are_swept(self, plugin: Plugin) -> None:
         stray = plugin.state / "metadata" / "0c7c1f0e_gpu.json"
+        stray.parent.mkdir(exist_ok=True)  # it is made for the first claim
         stray.write_text("{}")
         plugin.kill()
         plugin.start()

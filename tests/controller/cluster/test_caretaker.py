@@ -25,14 +25,14 @@ from tests.support.waiting import wait_for
 JSON = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cluster of this module's own: leftovers of other tests are not its business."""
-    with api_server(tmp_path_factory.mktemp("cluster")) as path:
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[Path]:
+    """A cluster of each test's own: leftovers of other tests are counted, too."""
+    with api_server(tmp_path) as path:
         yield path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client(kubeconfig: Path) -> Iterator[ApiClient]:
     with connect(kubeconfig) as connected:
         yield connected
