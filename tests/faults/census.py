@@ -38,8 +38,10 @@ BOUNDED = {
     "._metrics": 100,  # values of labels, of which there is a limited number
     "._session.": 200,  # what is seen of the GPUs: they, their profiles, and the MIG instances on them now
     "._devices": 3000,
+    "Publisher._attempts._attempts": 2000,  # what was sent last of each slice of the node
+    "._cond._waiters": 3,  # threads that wait for an event at the moment
     "._monitor.": 200,
-    "files anon_inode:inotify": 1,  # the simulated node's way to wait for events
+    "files anon_inode:inotify": 6,  # the simulated node's way to wait for events, and how policies are followed
 }
 """Containers whose size follows from something else than the number of claims, by a part of their path, and how large
 they may become.
@@ -48,6 +50,7 @@ they may become.
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 _LEAVES = (str, bytes, int, float, bool, type(None), type, ModuleType, CodeType, FrameType, GeneratorType)
 _NUMBERS = re.compile(r"\d+")
+_NAMED = re.compile(r"(nvml)-.*")  # after a GPU, by its index or UUID
 
 
 def answer_to(number: signal.Signals, root: str, file: Path) -> None:
@@ -68,7 +71,7 @@ def census(root: object) -> Census:
     """The census of this process."""
     return {
         "containers": containers(root),
-        "threads": dict(Counter(_NUMBERS.sub("N", one.name) for one in threading.enumerate())),
+        "threads": dict(Counter(_NAMED.sub(r"\1", _NUMBERS.sub("N", one.name)) for one in threading.enumerate())),
         "files": dict(Counter(_open_files())),
     }
 
