@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from . import names
 from .field_errors import FieldError
-from .groups import names
 from .objects import Object, pick
 from .release import Release
 from .schema.types import Type
 
 if TYPE_CHECKING:
-    from .auth.users import User
+    from .users import User
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -164,7 +164,6 @@ class Kind:
     categories: tuple[str, ...] = ()
     list_name: str = ""
     verbs: tuple[str, ...] = ALL_VERBS
-    scale: "ScalePaths | None" = None
     custom: bool = False
     """Made by a CustomResourceDefinition."""
 
@@ -194,15 +193,6 @@ class Kind:
         return (*(("all",) if self.in_all else ()), *self.categories)
 
 
-@dataclass(frozen=True, slots=True)
-class ScalePaths:
-    """Where the scale subresource finds its numbers."""
-
-    spec: tuple[str, ...] = ("spec", "replicas")
-    status: tuple[str, ...] = ("status", "replicas")
-    selector: tuple[str, ...] = ("spec", "selector")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
     """A kind in one of its versions: what a URL leads to."""
@@ -213,8 +203,6 @@ class Served:
     prefix: bytes = b""
     """The start of every encoded object: `{"kind":"Pod","apiVersion":"v1",`."""
     columns: tuple[Column, ...] = ()
-    declared: Object | None = None
-    """The schema that a CustomResourceDefinition declares."""
 
     @property
     def api_version(self) -> str:

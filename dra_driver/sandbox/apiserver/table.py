@@ -12,10 +12,9 @@ from .groups.columns import CREATED, NAME, NAME_AND_AGE
 from .groups.core import events, pods, small
 from .groups.resource import kinds as resource
 from .groups.workloads import apps, batch
-from .kinds import Kind, ScalePaths, Strategy, text_at
+from .kinds import Kind, Strategy, text_at
 from .release import Release
 
-_SCALE: Final = ScalePaths()
 _STATUS: Final = ("status",)
 _SCALED: Final = ("scale", "status")
 _CREATED: Final = (NAME, CREATED)
@@ -155,7 +154,6 @@ def _workloads() -> tuple[Kind, ...]:
             short=("deploy",),
             in_all=True,
             subresources=_SCALED,
-            scale=_SCALE,
             strategy=apps.DEPLOYMENT,
             columns=apps.DEPLOYMENT_COLUMNS,
         ),
@@ -166,7 +164,6 @@ def _workloads() -> tuple[Kind, ...]:
             short=("rs",),
             in_all=True,
             subresources=_SCALED,
-            scale=_SCALE,
             strategy=apps.REPLICA_SET,
             selectors={"status.replicas": text_at("status", "replicas", absent="0")},
             columns=apps.REPLICA_SET_COLUMNS,
@@ -178,7 +175,6 @@ def _workloads() -> tuple[Kind, ...]:
             short=("sts",),
             in_all=True,
             subresources=_SCALED,
-            scale=_SCALE,
             strategy=apps.STATEFUL_SET,
             columns=apps.STATEFUL_SET_COLUMNS,
         ),

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 from .. import status
 from ..cluster import Cluster
+from ..users import ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, User, service_account
 from . import rbac
-from .users import ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, User, service_account
 
 Headers = Iterable[tuple[str, str]]
 

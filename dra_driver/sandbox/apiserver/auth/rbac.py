@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..cluster import Cluster
 from ..groups.access import RBAC_GROUP
 from ..objects import Object
-from .users import AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User
+from ..users import AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User
 
 _ROLES: Final = f"roles.{RBAC_GROUP}"
 _CLUSTER_ROLES: Final = f"clusterroles.{RBAC_GROUP}"

@@ -8,8 +8,8 @@ from typing import Final
 from .. import status
 from ..cluster import Cluster
 from ..objects import Object, timestamp
+from ..users import AUTHENTICATED, User
 from . import rbac
-from .users import AUTHENTICATED, User
 
 AUTHENTICATION: Final = "authentication.k8s.io"
 AUTHORIZATION: Final = "authorization.k8s.io"

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from ..auth.reviews import REVIEWS
 from ..catalog import Catalog
-from ..groups.names import version_order
 from ..kinds import Kind, Served
+from ..names import version_order
 from ..objects import Object
 
 _SUBRESOURCE_VERBS = {

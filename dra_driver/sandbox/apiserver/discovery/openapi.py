@@ -80,7 +80,7 @@ def _definitions(catalog: Catalog, served: Iterable[Served]) -> dict[str, Object
     found: dict[str, Object] = {}
     for item in served:
         if item.kind.custom:
-            found[_custom_name(item)] = _custom_schema(catalog, item)
+            found[_custom_name(item)] = _custom_schema(item)
             _collect(_META, catalog.schemas, found)
             continue
         name = catalog.schemas.definition_name(item.kind.group, item.version, item.kind.name)
@@ -113,17 +113,10 @@ def _custom_name(served: Served) -> str:
     return f"{'.'.join(reversed(served.kind.group.split('.')))}.{served.version}.{served.kind.name}"
 
 
-def _custom_schema(catalog: Catalog, served: Served) -> Object:
-    kind = served.kind
-    gvk = {_GVK: [{"group": kind.group, "kind": kind.name, "version": served.version}]}
-    schema: Object = served.declared or {"type": "object"}
-    properties = {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        **schema.get("properties", {}),
-        "metadata": {"$ref": f"#/$defs/{_META}"},
-    }
-    return {**schema, "properties": properties, **gvk}
+def _custom_schema(served: Served) -> Object:
+    gvk = {"group": served.kind.group, "kind": served.kind.name, "version": served.version}
+    text, meta = {"type": "string"}, {"$ref": f"#/$defs/{_META}"}
+    return {"type": "object", "properties": {"apiVersion": text, "kind": text, "metadata": meta}, _GVK: [gvk]}
 
 
 def _schema(schema: Any, prefix: str) -> Any:

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from .. import field_errors as errors
+from .. import names
 from ..field_errors import FieldError
 from ..kinds import Context, Strategy
 from ..objects import Object, pick
-from . import columns, names
+from . import columns
 from .columns import AGE, NAME
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"

@@ -15,12 +15,12 @@ from aiohttp import web
 from .. import status
 from ..auth import rbac, reviews
 from ..auth.impersonation import acting_user
-from ..auth.users import ANONYMOUS, User
 from ..cluster import Cluster
 from ..faults import Fault
 from ..kinds import Served
 from ..storage.listing import Page
 from ..storage.store import Record
+from ..users import ANONYMOUS, User
 from ..verbs.body import read_body, typed
 from ..verbs.call import Call
 from ..verbs.dispatch import check_shape, run

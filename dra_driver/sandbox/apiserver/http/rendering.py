@@ -46,9 +46,7 @@ def render_page(page: Page, served: Served, media: Media, now: datetime, include
     if media.form:
         return render_value(tables.partial_list(page.records, meta, media.version), media)
     head = encode({"kind": served.kind.list_kind, "apiVersion": served.api_version, "metadata": meta})
-    # The items of a built-in list do not repeat their kind, those of a custom one do.
-    start = served.prefix if served.kind.custom else b"{"
-    items = b",".join(start + record.body(served) for record in page.records)
+    items = b",".join(b"{" + record.body(served) for record in page.records)  # which do not repeat their kind
     body = head[:-1] + b',"items":[' + items + b"]}"
     return render_value(json.loads(body), media) if media.yaml else body + b"\n"
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..groups.names import label_key_problems, label_value_problems
+from ..names import label_key_problems, label_value_problems
 from ..objects import Object
 
 Test = Callable[[Object], bool]

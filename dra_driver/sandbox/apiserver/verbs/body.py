@@ -9,7 +9,6 @@ from .. import status
 from ..cluster import Cluster
 from ..kinds import Served
 from ..objects import Object
-from ..schema import structural
 from ..schema.decode import DecodeError, decode, json_name
 from ..schema.protobuf import WireError, decode_message, read_envelope
 from ..schema.text import TextError, read_json, read_yaml
@@ -132,10 +131,7 @@ def to_stored(cluster: Cluster, call: Call, value: Object, complaints: list[str]
 def stored_form(cluster: Cluster, call: Call, value: Object, complaints: list[str]) -> Object:
     """As `to_stored`, but raises DecodingError, whose wording depends on the verb."""
     try:
-        if call.kind.custom:
-            decoded = structural.decode(value, call.served.type, duplicates=complaints)
-        else:
-            decoded = decode(value, call.served.type, duplicates=complaints)
+        decoded = decode(value, call.served.type, duplicates=complaints)
     except DecodeError as error:
         raise DecodingError(str(error)) from error
     if decoded.complaints and call.field_validation == "Strict":
@@ -152,8 +148,6 @@ def defaulted(cluster: Cluster, call: Call, value: Object) -> Object:
     value.setdefault("metadata", {})
     stored = call.kind.to_stored(value, call.served.version)
     call.kind.strategy.default(stored, cluster.context(call.user))
-    if call.kind.custom:
-        structural.fill_defaults(stored, call.served.type)
     return stored
 
 

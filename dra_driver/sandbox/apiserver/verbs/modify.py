@@ -14,7 +14,6 @@ from ..patches import MalformedPatchError, PatchError
 from ..patches.json_patch import apply_json_patch
 from ..patches.merge_patch import apply_merge_patch
 from ..patches.strategic import apply_strategic_patch
-from ..schema import structural
 from ..schema.decode import DecodeError, decode, json_name
 from ..schema.text import TextError, read_json, read_yaml
 from ..schema.types import Type
@@ -170,7 +169,7 @@ def _apply(cluster: Cluster, call: Call) -> tuple[Record, int]:
         merged = applier.apply(live, config, writer(cluster, call), force=call.flag("force"))
     except TypedError as problem:
         raise status.internal(f"failed to create typed patch object: {problem}", plain=True) from problem
-    obj = defaulted(cluster, call, _redecoded(call, merged))
+    obj = defaulted(cluster, call, decode(merged, call.served.type).value)
     _check_name(call, obj)
     if existing is None:
         if obj["metadata"].get("uid"):
@@ -197,8 +196,7 @@ def _decoded_config(call: Call, config: Object) -> Object:
     if config.get("metadata") is None:
         config["metadata"] = {}
     try:
-        reader = structural.decode if call.kind.custom else decode
-        decoded = reader(config, call.served.type)
+        decoded = decode(config, call.served.type)
     except DecodeError as error:
         raise _untyped(call, config, str(error)) from error
     unknown = [text.partition('"')[2].rstrip('"') for text in decoded.complaints]
@@ -211,8 +209,3 @@ def _untyped(call: Call, config: Object, problem: str) -> status.ApiError:
     name = f"{pick(config, 'metadata', 'namespace') or ''}/{pick(config, 'metadata', 'name') or ''}"
     where = f"{name}; {call.served.api_version}, Kind={call.kind.name}"
     return status.internal(f"failed to create typed patch object ({where}): {problem}", plain=True)
-
-
-def _redecoded(call: Call, merged: Object) -> Object:
-    reader = structural.decode if call.kind.custom else decode
-    return reader(merged, call.served.type).value

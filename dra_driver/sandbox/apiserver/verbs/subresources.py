@@ -7,12 +7,11 @@ from typing import Final
 from .. import field_errors as errors
 from .. import status
 from ..apply.managers import decode
-from ..auth.users import service_account
 from ..cluster import Cluster
 from ..controllers.namespaces import finalize
-from ..kinds import ScalePaths
 from ..objects import Object, clone, pick, timestamp
 from ..storage.store import Record
+from ..users import service_account
 from .body import read_message, read_object, typed
 from .call import Call
 from .delete import DeleteOptions, delete_record
@@ -45,30 +44,20 @@ def run(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
 
 def get_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
     """GET of a scale."""
-    return _scale(get_object(cluster, call), _paths(call)), 200
+    return _scale(get_object(cluster, call)), 200
 
 
-def _paths(call: Call) -> ScalePaths:
-    paths = call.kind.scale
-    if paths is None:
-        raise status.no_such_resource()
-    return paths
-
-
-def _scale(record: Record, paths: ScalePaths) -> Object:
+def _scale(record: Record) -> Object:
     obj = record.object
     meta = {
         field: obj["metadata"][field]
         for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
         if field in obj["metadata"]
     }
-    state: Object = {"replicas": pick(obj, *paths.status) or 0}
-    selector = pick(obj, *paths.selector) if paths.selector else None
-    if isinstance(selector, dict):
-        selector = ",".join(f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items()))
-    if selector:
-        state["selector"] = selector
-    replicas = pick(obj, *paths.spec)
+    state: Object = {"replicas": pick(obj, "status", "replicas") or 0}
+    if labels := pick(obj, "spec", "selector", "matchLabels"):
+        state["selector"] = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    replicas = pick(obj, "spec", "replicas")
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -80,8 +69,8 @@ def _scale(record: Record, paths: ScalePaths) -> Object:
 
 def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
     """PUT or PATCH of a scale: changes the object's replicas."""
-    existing, paths = get_object(cluster, call), _paths(call)
-    current = _scale(existing, paths)
+    existing = get_object(cluster, call)
+    current = _scale(existing)
     if call.verb == "patch":
         node = cluster.catalog.schemas.find("autoscaling", "v1", "Scale")
         assert node is not None, "Scale is published"
@@ -96,15 +85,11 @@ def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
         problem = errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise status.invalid("Scale", "autoscaling", call.name, [problem])
     obj: Object = clone(existing.object)
-    parent = obj
-    for part in paths.spec[:-1]:
-        parent = parent.setdefault(part, {})
-    parent[paths.spec[-1]] = replicas
+    obj["spec"]["replicas"] = replicas
     # As the real server: while nobody owns the number of replicas, scaling makes no owner.
-    path = tuple(f"f:{part}" for part in paths.spec)
     owners = decode(existing.object["metadata"].get("managedFields", ()))
-    owned = any(path in owner.paths for owner in owners.values())
-    return _scale(replace(cluster, call, existing, obj, track=owned), paths), 200
+    owned = any(("f:spec", "f:replicas") in owner.paths for owner in owners.values())
+    return _scale(replace(cluster, call, existing, obj, track=owned)), 200
 
 
 def bind(cluster: Cluster, call: Call) -> tuple[Object, int]:

@@ -9,10 +9,10 @@ from dra_driver.resource import limits
 from dra_driver.resource.quantity import Quantity
 
 from ... import field_errors as errors
+from ... import names
 from ...field_errors import FieldError
 from ...kinds import Context
 from ...objects import Object, encode
-from .. import names
 
 DEVICE_CONFIGS: Final = 32
 RESERVED_FOR: Final = 256

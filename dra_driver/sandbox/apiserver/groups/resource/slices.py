@@ -8,9 +8,9 @@ from typing import Any, Final
 from dra_driver.resource import limits
 
 from ... import field_errors as errors
+from ... import names
 from ...kinds import Context, Strategy
 from ...objects import Object, timestamp
-from .. import names
 from . import counters, gates, policy, rules
 from .rules import Problems
 
