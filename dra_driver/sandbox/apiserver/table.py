@@ -53,7 +53,7 @@ def _core() -> tuple[Kind, ...]:
             "namespaces",
             namespaced=False,
             short=("ns",),
-            subresources=("finalize", "status"),
+            subresources=_STATUS,
             strategy=small.NAMESPACE,
             selectors={"name": text_at("metadata", "name"), "status.phase": text_at("status", "phase")},
             columns=small.NAMESPACE_COLUMNS,

@@ -69,28 +69,15 @@ def test_openapi_has_what_kubectl_needs_for_patches_and_validation(api: Partner)
     assert "fieldValidation" in {parameter["name"] for parameter in patch["parameters"]}
 
 
-def test_openapi_v2_is_there_for_older_clients(api: Partner) -> None:
-    _, _, document = api.ask("GET", "/openapi/v2")
-    assert document["swagger"] == "2.0"
-    assert "io.k8s.api.resource.v1.ResourceClaim" in document["definitions"]
-    assert api.ask("GET", "/openapi/v2", Accept="application/com.github.proto-openapi.spec.v2@v1.0+protobuf")[0] == 200
-    assert api.ask("GET", "/openapi/v2", Accept="text/html")[0] == 406
-
-
 @pytest.mark.parametrize(
     ("accept", "code"),
     [
         ("application/vnd.kubernetes.protobuf,application/json", 200),
         ("application/json;q=0.5,application/yaml", 200),
+        ("application/yaml", 406),
         ("application/vnd.kubernetes.protobuf", 406),
         ("text/html", 406),
     ],
 )
 def test_a_representation_that_cannot_be_made_is_refused(api: Partner, accept: str, code: int) -> None:
     assert api.ask("GET", "/api/v1/namespaces", Accept=accept)[0] == code
-
-
-def test_objects_can_be_had_as_yaml(api: Partner) -> None:
-    _, headers, text = api.ask("GET", "/api/v1/namespaces/default", Accept="application/yaml")
-    assert headers["content-type"] == "application/yaml"
-    assert "kind: Namespace" in text

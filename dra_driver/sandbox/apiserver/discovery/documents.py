@@ -18,7 +18,6 @@ from ..objects import Object
 _SUBRESOURCE_VERBS = {
     "binding": ["create"],
     "eviction": ["create"],
-    "finalize": ["update"],
     "scale": ["get", "patch", "update"],
     "status": ["get", "patch", "update"],
     "token": ["create"],

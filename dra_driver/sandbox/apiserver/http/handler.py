@@ -139,7 +139,7 @@ class Handler:
             api_version = f"{review.group}/{target.version}"
             value, _ = read_body(body, content_type, review.kind, api_version, self._cluster.catalog.schemas.find)
             value = typed(self._cluster, value, api_version, review.kind)
-            return Reply(201, render_value(reviews.answer(self._cluster, review, user, value), media), media.type)
+            return Reply(201, render_value(reviews.answer(self._cluster, review, user, value)), JSON)
         call = _call(request, target, served, user, warnings, body)
         check_shape(call)
         deprecation = self._cluster.release.deprecation(target.group, served.version, served.kind.name)
@@ -163,19 +163,19 @@ class Handler:
             elif isinstance(result, Page):
                 body = render_page(result, call.served, media, now, include)
             else:
-                body = render_value(result, media)
+                body = render_value(result)
         finally:
             if call.verb not in ("get", "list"):
                 self.settle()
-        if wants_pretty(request) and not media.yaml:
+        if wants_pretty(request):
             body = indented(body)
-        return Reply(code, body, media.type)
+        return Reply(code, body, JSON)
 
     async def _watch(self, request: web.BaseRequest, call: Call, media: Media) -> web.StreamResponse:
         frames = watching.stream(self._cluster, call, media)
         # The first frame is asked for before the head is sent, so that a bad parameter gets its own answer.
         first = await anext(frames, b"")
-        answer = web.StreamResponse(headers=headers(media.type, {}, call.warnings))
+        answer = web.StreamResponse(headers=headers(JSON, {}, call.warnings))
         answer.enable_chunked_encoding()
         await answer.prepare(request)
         try:

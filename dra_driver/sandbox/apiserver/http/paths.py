@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from .. import status
 from ..catalog import Catalog
 from ..discovery import documents, openapi
 from ..objects import Object, encode
@@ -36,7 +35,7 @@ class Paths:
         if self._generation != self._catalog.generation:
             self._made.clear()
             self._generation = self._catalog.generation
-        if trimmed == "/openapi/v2" and _wants_protobuf(accept):
+        if trimmed == "/openapi/v2":
             return Reply(200, openapi.V2_PROTOBUF, openapi.V2_PROTOBUF_TYPE)
         version = _aggregated_version(accept) if trimmed in ("/api", "/apis") else ""
         key = (trimmed, version)
@@ -57,8 +56,6 @@ class Paths:
             return _json(documents.version_info(self._catalog.release.minor))
         if path == "/openapi/v3":
             return _json(openapi.index_document(self._catalog))
-        if path == "/openapi/v2":
-            return _bytes(openapi.v2_document(self._catalog))
         if path.startswith("/openapi/v3/"):
             found = openapi.paths_of(self._catalog).get(path.removeprefix("/openapi/v3/"))
             return None if found is None else _bytes(openapi.v3_document(self._catalog, *found))
@@ -110,16 +107,6 @@ def _aggregated_version(accept: str) -> str:
         elif kind in (JSON, "*/*", "application/*") and not parameters.get("as"):
             return ""
     return ""
-
-
-def _wants_protobuf(accept: str) -> bool:
-    """Whether the client takes OpenAPI v2 as protobuf only. Raises 406 for one that does not take JSON either."""
-    kinds = {kind.replace("@", ".") for kind, _ in accept_terms(accept)} if accept else {JSON}
-    if kinds & {JSON, "*/*", "application/*"}:
-        return False
-    if openapi.V2_PROTOBUF_TYPE not in kinds:
-        raise status.not_acceptable([JSON, openapi.V2_PROTOBUF_TYPE])
-    return True
 
 
 def _json(value: Object) -> Reply:

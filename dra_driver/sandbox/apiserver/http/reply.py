@@ -11,7 +11,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from .. import status
-from .negotiation import PLAIN, negotiate
+from .negotiation import JSON
 from .rendering import render_value
 
 _BROWSERS: Final = ("curl", "Wget", "Mozilla/5.0")
@@ -28,15 +28,11 @@ class Reply:
 
 
 def failure(request: web.BaseRequest, error: status.ApiError) -> Reply:
-    """The Status of an error, as the client wants it."""
-    try:
-        media = negotiate(request.headers.get("Accept", ""))
-    except status.ApiError:
-        media = PLAIN
+    """The Status of an error."""
     retry = (error.details or {}).get("retryAfterSeconds")
     extra = {"Retry-After": str(retry)} if retry else {}
-    body = render_value(error.status, media, pretty=wants_pretty(request))
-    return Reply(error.code, body, media.type, extra)
+    body = render_value(error.status)
+    return Reply(error.code, indented(body) if wants_pretty(request) else body, JSON, extra)
 
 
 def wants_pretty(request: web.BaseRequest) -> bool:

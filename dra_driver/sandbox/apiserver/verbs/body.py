@@ -11,12 +11,11 @@ from ..kinds import Served
 from ..objects import Object
 from ..schema.decode import DecodeError, decode, json_name
 from ..schema.protobuf import WireError, decode_message, read_envelope
-from ..schema.text import TextError, read_json, read_yaml
+from ..schema.text import TextError, read_json
 from ..schema.types import Type
 from .call import Call
 
 JSON: Final = "application/json"
-YAML: Final = "application/yaml"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 
@@ -34,7 +33,7 @@ def read_body(
     """
     content_type = content_type.partition(";")[0].strip().lower() or JSON
     prefix = f"the object provided is unrecognized (must be of type {kind})"
-    readable = (JSON, YAML) if messages is None else (JSON, YAML, PROTOBUF)
+    readable = (JSON,) if messages is None else (JSON, PROTOBUF)
     if content_type not in readable:
         raise status.unsupported_media_type(readable)
     complaints: list[str] = []
@@ -42,10 +41,7 @@ def read_body(
     try:
         if content_type == PROTOBUF and messages is not None:
             return _read_protobuf(body, kind, api_version, messages), []
-        if content_type == YAML:
-            value = read_yaml(body)
-        else:
-            value, complaints = read_json(body)
+        value, complaints = read_json(body)
     except TextError as problem:
         start = body[:32].decode(errors="replace") or "<empty>"
         raise status.bad_request(

@@ -54,7 +54,6 @@ def list_query(call: Call) -> ListQuery:
     revision = resource_version(call)
     if token and revision:
         raise status.bad_request("specifying resource version is not allowed when using continue")
-    match = call.option("resourceVersionMatch")
     tests, name = selectors(call)
     return ListQuery(
         tests=tests,
@@ -62,7 +61,6 @@ def list_query(call: Call) -> ListQuery:
         limit=0 if revision == 0 else call.number("limit") or 0,  # "any version" comes whole, as from a cache
         token=token,
         revision=revision,
-        exact=match == "Exact" or (not match and bool(revision) and bool(call.number("limit"))),
     )
 
 
@@ -80,9 +78,8 @@ def _list_problems(call: Call) -> list[FieldError]:
         problems.append(errors.forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
     if match not in _MATCHES:
         problems.append(errors.not_supported(field, match, (*_MATCHES, "")))
-    elif match == "Exact" and call.option("resourceVersion") == "0":
-        text = 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
-        problems.append(errors.forbidden(field, text))
+    elif match == "Exact" and call.option("resourceVersion"):
+        problems.append(errors.forbidden(field, "this server has no past states"))
     return problems
 
 

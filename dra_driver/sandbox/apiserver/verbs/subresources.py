@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endpoints below an object that are not its status: scale, binding, eviction, token, finalize."""
+"""Endpoints below an object that are not its status: scale, binding, eviction, token."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,11 +8,10 @@ from .. import field_errors as errors
 from .. import status
 from ..apply.managers import decode
 from ..cluster import Cluster
-from ..controllers.namespaces import finalize
 from ..objects import Object, clone, pick, timestamp
 from ..storage.store import Record
 from ..users import service_account
-from .body import read_message, read_object, typed
+from .body import read_message, typed
 from .call import Call
 from .delete import DeleteOptions, delete_record
 from .modify import patched
@@ -34,7 +33,6 @@ def run(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
         ("binding", "create"): bind,
         ("eviction", "create"): evict,
         ("token", "create"): request_token,
-        ("finalize", "update"): finalize_namespace,
     }
     handler = handlers.get((call.subresource, call.verb))
     if handler is None:
@@ -176,11 +174,3 @@ def request_token(cluster: Cluster, call: Call) -> tuple[Object, int]:
         "status": {"token": token, "expirationTimestamp": expiry},
     }
     return result, 201
-
-
-def finalize_namespace(cluster: Cluster, call: Call) -> tuple[Record, int]:
-    """PUT of a namespace's finalizers."""
-    obj = read_object(cluster, call)
-    existing = get_object(cluster, call)
-    finalizers = [str(name) for name in pick(obj, "spec", "finalizers") or ()]
-    return finalize(cluster, existing, finalizers), 200
