@@ -26,7 +26,7 @@ def test_the_demo_shows_every_step_and_leaves_nothing(short_path: Path) -> None:
     shown = ("fits  Pod mig-slices", "|    2g.20gb    |1g.10gb|1g.10gb|", '"kind": "k8s.gpu.nvidia.com/claim"')
     for text in (*shown, "killed process", "nothing is left"):
         assert text in result.stdout
-    assert (short_path / "kept/logs/kubeletplugin.log").is_file()
+    assert (short_path / "kept/node-1/logs/kubeletplugin.log").is_file()
 
 
 def test_up_serves_an_api_until_it_is_interrupted(short_path: Path) -> None:
@@ -38,11 +38,10 @@ def test_up_serves_an_api_until_it_is_interrupted(short_path: Path) -> None:
         with connect(folder / "kubeconfig") as client:
             slices = wait_for(lambda: client.list(SLICES).items, "slices")
         assert {one["spec"]["pool"]["name"] for one in slices} == {"node-1"}
-        said = [process.stdout.readline() for _ in range(4)]
-        assert any("runs pods; Deployments, StatefulSets, DaemonSets and Jobs are stored" in line for line in said)
+        assert "Kubernetes 1.36 at https://127.0.0.1:" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
-    assert "stopped" in (folder / "logs/kubeletplugin.log").read_text(encoding="utf-8")
+    assert "stopped" in (folder / "node-1/logs/kubeletplugin.log").read_text(encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -72,7 +71,7 @@ def test_up_ends_in_order_however_it_is_asked_to(short_path: Path, number: signa
         process.send_signal(number)
         assert process.wait(30) == 0
     for name in ("controller", "kubeletplugin"):
-        assert "stopped" in (short_path / f"logs/{name}.log").read_text(encoding="utf-8")
+        assert "stopped" in (short_path / f"node-1/logs/{name}.log").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["controller", "kubeletplugin"])
@@ -90,8 +89,9 @@ def test_up_ends_with_a_word_when_one_of_its_processes_ends(
         os.kill(pid, number)
         assert process.wait(30) == 1
     last = errors.read_text(encoding="utf-8").splitlines()[-1]
-    assert last.startswith(f"dra-sandbox: the sandbox in {short_path} has ended: {name} (process {pid}) {how}")
-    assert last.endswith(f"; its log is {short_path}/logs/{name}.log")
+    ended = f"the sandbox in {short_path} has ended: {name} of node-1 (process {pid}) {how}"
+    assert last.startswith(f"dra-sandbox: {ended}")
+    assert last.endswith(f"; its log is {short_path}/node-1/logs/{name}.log")
 
 
 def child_of(parent: int, module: str) -> int:
@@ -122,7 +122,7 @@ def test_a_killed_sandbox_leaves_no_process_and_can_be_started_again(short_path:
             second.send_signal(signal.SIGINT)
             assert second.wait(30) == 0
     for name in ("controller", "kubeletplugin"):
-        text = (short_path / f"logs/{name}.log").read_text(encoding="utf-8")
+        text = (short_path / f"node-1/logs/{name}.log").read_text(encoding="utf-8")
         assert text.count("stopped") == 2, "the first one's process ended by itself"
 
 
