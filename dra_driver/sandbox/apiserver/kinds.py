@@ -9,16 +9,14 @@ that the verbs call at fixed points, as the strategies of k8s.io/kubernetes' reg
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from . import names
 from .field_errors import FieldError
 from .objects import Object, pick
 from .release import Release
 from .schema.types import Type
-
-if TYPE_CHECKING:
-    from .users import User
+from .users import User
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -29,7 +27,7 @@ class Context:
 
     release: Release
     now: datetime
-    user: "User"
+    user: User
     get: Callable[[str, str], Object | None]
     """`get("namespaces", "default")`: an object of another collection by key."""
     warnings: list[str] = field(default_factory=list)

@@ -8,18 +8,19 @@ They are asked of RBAC as subresources that no URL leads to: `resourceclaims/bin
 from collections.abc import Callable
 
 from ..cluster import Cluster
-from ..verbs.call import Call
+from ..kinds import Kind
+from ..users import User
 from . import rbac
 
 
-def authorizer(cluster: Cluster, call: Call) -> Callable[[str, str, str, str], str | None]:
-    """Answers (verb prefix, subresource, namespace, name) with why the caller may not, or None."""
+def authorizer(cluster: Cluster, user: User, wanted: str, kind: Kind) -> Callable[[str, str, str, str], str | None]:
+    """Answers (prefix of the verb `wanted`, subresource, namespace, name) with why the user may not, or None."""
 
     def refusal(prefix: str, subresource: str, namespace: str, name: str) -> str | None:
-        verb = prefix + call.verb
-        asked = rbac.Attributes(verb, call.kind.group, call.kind.plural, subresource, namespace, name)
-        if rbac.allowed(cluster, call.user, asked):
+        verb = prefix + wanted
+        asked = rbac.Attributes(verb, kind.group, kind.plural, subresource, namespace, name)
+        if rbac.allowed(cluster, user, asked):
             return None
-        return f'verb="{verb}" permission: {rbac.refusal(call.user, asked)}'
+        return f'verb="{verb}" permission: {rbac.refusal(user, asked)}'
 
     return refusal

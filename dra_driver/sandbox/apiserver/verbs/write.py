@@ -34,7 +34,7 @@ def request_context(cluster: Cluster, call: Call) -> Context:
     """What strategies may know of this request; their warnings become the request's."""
     context = cluster.context(call.user)
     context.warnings = call.warnings
-    context.authorize = authorizer(cluster, call)
+    context.authorize = authorizer(cluster, call.user, call.verb, call.kind)
     return context
 
 
