@@ -40,12 +40,14 @@ class RealControlPlaneError(Exception):
 
 @contextlib.contextmanager
 def real_control_plane(
-    assets: Path, folder: Path, kubeconfig: Path, gates: Mapping[str, bool], port: int, lock: int
+    assets: Path, folder: Path, kubeconfig: Path, gates: Mapping[str, bool], port: int = 0, lock: int | None = None
 ) -> Iterator[Callable[[], None]]:
     """A control plane of the programs in `assets`, with the administrator's kubeconfig written to `kubeconfig`.
 
     The context is a function that starts kube-scheduler and kube-controller-manager, which the API server waits for:
-    without them no namespace has a service account. Raises RealControlPlaneError.
+    without them no namespace has a service account. The programs inherit the descriptor `lock`.
+
+    Raises RealControlPlaneError.
     """
     if missing := [name for name in PROGRAMS if not (assets / name).is_file()]:
         raise RealControlPlaneError(f"{assets} has no {', '.join(missing)}; --real needs {', '.join(PROGRAMS)} there")

@@ -84,8 +84,6 @@ class Strategy:
     """Whether a write to /status may change labels and annotations too."""
     unconditional_update: bool = True
     """Whether an update may leave out metadata.resourceVersion."""
-    create_on_update: bool = False
-    """Whether a PUT to a name that does not exist creates it."""
     returns_deleted: bool = False
     """Whether a delete answers with the object instead of a Status."""
     orphans_dependents: bool = False

@@ -25,11 +25,6 @@ def test_the_aggregated_document_has_everything_that_the_single_ones_have(api: P
             assert told == names, path
 
 
-def test_an_unchanged_document_is_not_sent_twice(api: Partner) -> None:
-    _, headers, _ = api.ask("GET", "/api", Accept=AGGREGATED)
-    assert api.ask("GET", "/api", Accept=AGGREGATED, If_None_Match=headers["etag"])[0] == 304
-
-
 @pytest.mark.parametrize(
     ("accept", "kind"),
     [

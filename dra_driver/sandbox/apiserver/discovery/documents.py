@@ -81,7 +81,7 @@ def api_resource_list(catalog: Catalog, group: str, version: str) -> Object:
                 {
                     "name": review.plural,
                     "singularName": review.kind.lower(),
-                    "namespaced": review.namespaced,
+                    "namespaced": False,
                     "kind": review.kind,
                     "verbs": ["create"],
                 }
@@ -140,7 +140,7 @@ def _aggregated_group(catalog: Catalog, group: str, versions: list[str]) -> Obje
                 "resources": [
                     *(_aggregated(served) for served in _of(catalog, group, version)),
                     *(
-                        _aggregated_review(review.plural, review.kind, review.namespaced)
+                        _aggregated_review(review.plural, review.kind, False)
                         for review in REVIEWS
                         if (group, version) == (review.group, "v1")
                     ),

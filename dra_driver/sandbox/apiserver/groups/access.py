@@ -91,14 +91,13 @@ def _subjects(kind: str) -> Any:
     return find
 
 
-ROLE: Final = Strategy(validate=validate_role, name_problems=names.path_segment_problems, create_on_update=True)
+ROLE: Final = Strategy(validate=validate_role, name_problems=names.path_segment_problems)
 BINDING: Final = Strategy(
     default=set_binding_defaults,
     validate=validate_binding,
     name_problems=names.path_segment_problems,
-    create_on_update=True,
 )
-LEASE: Final = Strategy(validate=validate_lease, create_on_update=True, unconditional_update=False)
+LEASE: Final = Strategy(validate=validate_lease, unconditional_update=False)
 STORED_POLICY: Final = Strategy(generation=("*",), unconditional_update=False)
 """Admission policies and webhooks: kept, not carried out."""
 

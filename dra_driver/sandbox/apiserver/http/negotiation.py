@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which representation a client wants: the Accept header.
 
-JSON; of objects also as a Table or as metadata only, which is how kubectl and informers of metadata
-ask. Protobuf and YAML are not offered; clients that prefer them accept JSON too.
+JSON; of objects also as a Table, which is how kubectl asks. Protobuf and YAML are not offered; clients that prefer
+them accept JSON, too.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,6 @@ from .. import status
 JSON: Final = "application/json"
 OFFERED: Final = (JSON, f"{JSON};stream=watch")
 _META_GROUP: Final = "meta.k8s.io"
-_FORMS: Final = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _VERSIONS: Final = ("v1", "v1beta1")
 
 
@@ -23,7 +22,7 @@ class Media:
     """The representation to answer in."""
 
     form: str = ""
-    """`Table` or `PartialObjectMetadata` instead of the objects themselves."""
+    """`Table` instead of the objects themselves."""
     version: str = "v1"
     """Of the form's group, meta.k8s.io."""
 
@@ -62,7 +61,7 @@ def negotiate(header: str) -> Media:
         form = parameters.get("as", "")
         if not form:
             return PLAIN
-        known = form in _FORMS and parameters.get("g") == _META_GROUP and parameters.get("v") in _VERSIONS
+        known = form == "Table" and parameters.get("g") == _META_GROUP and parameters.get("v") in _VERSIONS
         if known:
-            return Media(form.removesuffix("List"), parameters["v"])
+            return Media(form, parameters["v"])
     raise status.not_acceptable(OFFERED)

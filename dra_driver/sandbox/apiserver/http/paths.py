@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that is served besides resources: discovery, OpenAPI, health, version."""
 
-import hashlib
-from collections.abc import Iterable
 from typing import Final
 
 from ..catalog import Catalog
@@ -26,7 +24,7 @@ class Paths:
         self._made: dict[tuple[str, str], Reply] = {}
         self._generation = -1
 
-    def answer(self, path: str, accept: str, if_none_match: str) -> Reply | None:
+    def answer(self, path: str, accept: str) -> Reply | None:
         """The answer to a GET of `path`; None when nothing is there. Raises 406."""
         trimmed = path.rstrip("/") or "/"
         health = self._health(trimmed)
@@ -44,14 +42,9 @@ class Paths:
             if made is None:
                 return None
             self._made[key] = made
-        reply = self._made[key]
-        if reply.headers.get("ETag") and reply.headers["ETag"] == if_none_match:
-            return Reply(304, b"", reply.content_type, reply.headers)
-        return reply
+        return self._made[key]
 
     def _make(self, path: str, version: str) -> Reply | None:
-        if path == "/":
-            return _json({"paths": list(self._all_paths())})
         if path == "/version":
             return _json(documents.version_info(self._catalog.release.minor))
         if path == "/openapi/v3":
@@ -66,9 +59,7 @@ class Paths:
         if version:
             document = documents.aggregated(catalog, core=path == "/api", version=version)
             kind = f"{JSON};g={_DISCOVERY_GROUP};v={version};as=APIGroupDiscoveryList"
-            body = encode(document)
-            etag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
-            return Reply(200, body, kind, {"ETag": etag, "Vary": "Accept", "Cache-Control": "public"})
+            return Reply(200, encode(document), kind, {"Vary": "Accept"})
         if path == "/api":
             return _json(documents.api_versions(self._address))
         if path == "/apis":
@@ -88,13 +79,6 @@ class Paths:
             if path == root or (path.startswith(f"{root}/") and path.removeprefix(f"{root}/") in _CHECKS):
                 return Reply(200, b"ok", "text/plain; charset=utf-8")
         return None
-
-    def _all_paths(self) -> Iterable[str]:
-        yield from ("/api", "/api/v1", "/apis")
-        for group, versions in documents.group_versions(self._catalog).items():
-            yield f"/apis/{group}"
-            yield from (f"/apis/{group}/{version}" for version in versions)
-        yield from (*_HEALTH, "/openapi/v2", "/openapi/v3", "/version")
 
 
 def _aggregated_version(accept: str) -> str:

@@ -14,11 +14,9 @@ from .negotiation import Media
 
 def render_record(record: Record, served: Served, media: Media, now: datetime, include: str) -> bytes:
     """One object."""
-    if media.form == "Table":
+    if media.form:
         meta = {"resourceVersion": record.object["metadata"].get("resourceVersion", "")}
         return render_value(tables.table(served, [record.object], meta, media, now, include))
-    if media.form:
-        return render_value(tables.partial(record.object, media.version))
     return record.encoded(served) + b"\n"
 
 
@@ -35,11 +33,9 @@ def list_meta(page: Page) -> Object:
 def render_page(page: Page, served: Served, media: Media, now: datetime, include: str) -> bytes:
     """A list of objects."""
     meta = list_meta(page)
-    if media.form == "Table":
+    if media.form:
         objects = (record.object for record in page.records)
         return render_value(tables.table(served, objects, meta, media, now, include))
-    if media.form:
-        return render_value(tables.partial_list(page.records, meta, media.version))
     head = encode({"kind": served.kind.list_kind, "apiVersion": served.api_version, "metadata": meta})
     items = b",".join(b"{" + record.body(served) for record in page.records)  # which do not repeat their kind
     return head[:-1] + b',"items":[' + items + b"]}\n"

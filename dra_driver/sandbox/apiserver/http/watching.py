@@ -52,8 +52,6 @@ class Frames:
         return found
 
     def _formed(self, obj: Object) -> Object:
-        if self._media.form != "Table":
-            return tables.partial(obj, self._media.version)
         meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         headed, self._headed = self._headed, False
         now = self._cluster.clock()
@@ -77,22 +75,6 @@ def _plain_frame(kind: str, record: Record, served: Served) -> bytes:
 def frame(kind: str, obj: Object) -> bytes:
     """One line of a watch."""
     return encode({"type": kind, "object": obj}) + b"\n"
-
-
-def check_options(call: Call) -> None:
-    """Raises 422 when the parameters of a watch contradict each other."""
-    match, initial = call.option("resourceVersionMatch"), bool(call.query.get("sendInitialEvents"))
-    problems = []
-    if match and not initial:
-        text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        problems.append(errors.forbidden("resourceVersionMatch", text))
-    if initial and not match:
-        text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        problems.append(errors.forbidden("resourceVersionMatch", text))
-    elif initial and match != "NotOlderThan":
-        problems.append(errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
-    if problems:
-        raise status.invalid_options("ListOptions", problems)
 
 
 async def stream(cluster: Cluster, call: Call, media: Media) -> AsyncGenerator[bytes, None]:

@@ -6,7 +6,6 @@ from typing import Final
 from .. import field_errors as errors
 from .. import status
 from ..cluster import Cluster
-from ..field_errors import FieldError
 from ..kinds import FieldSelectors, text_at
 from ..release import RESOURCE_GROUP
 from ..storage.listing import ListQuery, Page, list_page
@@ -14,7 +13,6 @@ from ..storage.selectors import SelectorError, Test, field_terms, field_test, la
 from ..storage.store import Record
 from .call import Call
 
-_MATCHES: Final = ("Exact", "NotOlderThan")
 _NAME: Final = "metadata.name"
 
 
@@ -47,9 +45,6 @@ def resource_version(call: Call) -> int | None:
 
 def list_query(call: Call) -> ListQuery:
     """The list parameters of a request. 400 or 422 when they are wrong."""
-    problems = _list_problems(call)
-    if problems:
-        raise status.invalid_options("ListOptions", problems)
     token = call.option("continue")
     revision = resource_version(call)
     if token and revision:
@@ -62,25 +57,6 @@ def list_query(call: Call) -> ListQuery:
         token=token,
         revision=revision,
     )
-
-
-def _list_problems(call: Call) -> list[FieldError]:
-    match, field = call.option("resourceVersionMatch"), "resourceVersionMatch"
-    if call.flag("sendInitialEvents") or call.query.get("sendInitialEvents"):
-        return [errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")]
-    if not match:
-        return []
-    problems = []
-    if not call.option("resourceVersion"):
-        text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        problems.append(errors.forbidden(field, text))
-    if call.option("continue"):
-        problems.append(errors.forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
-    if match not in _MATCHES:
-        problems.append(errors.not_supported(field, match, (*_MATCHES, "")))
-    elif match == "Exact" and call.option("resourceVersion"):
-        problems.append(errors.forbidden(field, "this server has no past states"))
-    return problems
 
 
 def selectors(call: Call) -> tuple[tuple[Test, ...], str]:

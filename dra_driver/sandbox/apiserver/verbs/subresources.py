@@ -72,7 +72,7 @@ def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
     if call.verb == "patch":
         node = cluster.catalog.schemas.find("autoscaling", "v1", "Scale")
         assert node is not None, "Scale is published"
-        wanted = typed(cluster, patched(call, current, node)[0], *_SCALE)
+        wanted = typed(cluster, patched(call, current, node), *_SCALE)
     else:
         wanted = read_message(cluster, call, *_SCALE)
     given = pick(wanted, "metadata", "resourceVersion")

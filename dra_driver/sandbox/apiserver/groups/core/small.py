@@ -214,7 +214,6 @@ SERVICE: Final = Strategy(
     name_problems=names.label_name,
     first_status={"loadBalancer": {}},
     status_keeps_metadata=True,
-    create_on_update=True,
     returns_deleted=True,
 )
 
