@@ -57,6 +57,7 @@ def _embedded(kubernetes: Kubernetes, kubeconfig: Path) -> Iterator[Callable[[],
         minor=release.minor,
         gates=kubernetes.gates,
         port=kubernetes.port,
+        rbac=True,
         check_cel=lambda text: _selector_problem(text, kubernetes.version),
     )
     with contextlib.ExitStack() as stack:

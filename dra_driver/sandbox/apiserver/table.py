@@ -176,16 +176,6 @@ def _workloads() -> tuple[Kind, ...]:
             selectors={"status.successful": text_at("status", "succeeded", absent="0")},
             columns=batch.JOB_COLUMNS,
         ),
-        Kind(
-            "batch",
-            "CronJob",
-            "cronjobs",
-            short=("cj",),
-            in_all=True,
-            subresources=_STATUS,
-            strategy=batch.CRON_JOB,
-            columns=batch.CRON_JOB_COLUMNS,
-        ),
     )
 
 
@@ -223,7 +213,7 @@ def _access() -> tuple[Kind, ...]:
             categories=_EXTENSIONS,
             subresources=_STATUS,
             strategy=access.STORED_POLICY,
-            columns=access.POLICY_COLUMNS,
+            columns=NAME_AND_AGE,
         ),
         Kind(
             _ADMISSION,
@@ -232,7 +222,7 @@ def _access() -> tuple[Kind, ...]:
             namespaced=False,
             categories=_EXTENSIONS,
             strategy=access.STORED_POLICY,
-            columns=access.POLICY_BINDING_COLUMNS,
+            columns=NAME_AND_AGE,
         ),
         *(
             Kind(
@@ -242,7 +232,7 @@ def _access() -> tuple[Kind, ...]:
                 namespaced=False,
                 categories=_EXTENSIONS,
                 strategy=access.STORED_POLICY,
-                columns=access.WEBHOOK_COLUMNS,
+                columns=NAME_AND_AGE,
             )
             for verb in ("Mutating", "Validating")
         ),
@@ -277,6 +267,7 @@ def _stored() -> tuple[Kind, ...]:
         kind("", "PersistentVolume", "persistentvolumes", "pv", namespaced=False, status=True),
         kind("", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", status=True),
         kind("apps", "ControllerRevision", "controllerrevisions"),
+        kind("batch", "CronJob", "cronjobs", "cj", status=True),
         kind("discovery.k8s.io", "EndpointSlice", "endpointslices"),
         kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False),
         kind("scheduling.k8s.io", "PriorityClass", "priorityclasses", "pc", namespaced=False),

@@ -7,35 +7,6 @@ import pytest
 
 from .conversation import Partner
 
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-
-
-def test_the_aggregated_document_has_everything_that_the_single_ones_have(api: Partner) -> None:
-    _, headers, document = api.ask("GET", "/apis", Accept=AGGREGATED)
-    assert headers["content-type"] == AGGREGATED
-    for group in document["items"]:
-        for version in group["versions"]:
-            path = f"/apis/{group['metadata']['name']}/{version['version']}"
-            _, _, listed = api.ask("GET", path)
-            names = {resource["name"] for resource in listed["resources"]}
-            told = set()
-            for resource in version["resources"]:
-                told.add(resource["resource"])
-                told |= {f"{resource['resource']}/{sub['subresource']}" for sub in resource.get("subresources", ())}
-            assert told == names, path
-
-
-@pytest.mark.parametrize(
-    ("accept", "kind"),
-    [
-        ("application/json", "APIGroupList"),
-        (f"{AGGREGATED},application/json", "APIGroupDiscoveryList"),
-        ("*/*", "APIGroupList"),
-    ],
-)
-def test_a_client_gets_the_form_that_it_prefers(api: Partner, accept: str, kind: str) -> None:
-    assert api.ask("GET", "/apis", Accept=accept)[2]["kind"] == kind
-
 
 def test_openapi_describes_every_kind_that_is_served(api: Partner) -> None:
     _, _, index = api.ask("GET", "/openapi/v3")

@@ -8,7 +8,7 @@ from .. import field_errors as errors
 from .. import names
 from ..field_errors import FieldError
 from ..kinds import Context, Strategy
-from ..objects import Object, pick
+from ..objects import Object
 from . import columns
 from .columns import AGE, NAME
 
@@ -110,24 +110,3 @@ BINDING_COLUMNS: Final = (
     columns.made("ServiceAccounts", _subjects("ServiceAccount"), wide=True),
 )
 LEASE_COLUMNS: Final = (NAME, columns.text("Holder", "spec", "holderIdentity"), AGE)
-POLICY_COLUMNS: Final = (
-    NAME,
-    columns.count("Validations", "spec", "validations"),
-    columns.made(
-        "ParamKind",
-        lambda obj: (
-            "/".join(
-                filter(None, ((pick(obj, "spec", "paramKind") or {}).get(field) for field in ("apiVersion", "kind")))
-            )
-            or "<unset>"
-        ),
-    ),
-    AGE,
-)
-POLICY_BINDING_COLUMNS: Final = (
-    NAME,
-    columns.text("PolicyName", "spec", "policyName"),
-    columns.text("ParamRef", "spec", "paramRef", "name", absent="<unset>"),
-    AGE,
-)
-WEBHOOK_COLUMNS: Final = (NAME, columns.count("Webhooks", "webhooks"), AGE)

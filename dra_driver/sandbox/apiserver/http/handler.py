@@ -110,7 +110,7 @@ class Handler:
     def _document(self, request: web.BaseRequest, target: Target) -> Reply:
         if target.verb not in ("get", "head"):
             raise status.method_not_allowed()
-        reply = self._paths.answer(target.path, request.headers.get("Accept", ""))
+        reply = self._paths.answer(target.path)
         if reply is None:
             group = target.path.removeprefix("/apis/").partition("/")
             if target.path.startswith("/apis/") and group[2] and self._has_group(group[0]):

@@ -6,13 +6,11 @@ from typing import Final
 from ..catalog import Catalog
 from ..discovery import documents, openapi
 from ..objects import Object, encode
-from .negotiation import JSON, accept_terms
+from .negotiation import JSON
 from .reply import Reply
 
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 _CHECKS: Final = ("ping", "etcd", "log", "poststarthook/rbac/bootstrap-roles")
-_DISCOVERY_GROUP: Final = "apidiscovery.k8s.io"
-_DISCOVERY_VERSIONS: Final = ("v2", "v2beta1")
 
 
 class Paths:
@@ -21,11 +19,11 @@ class Paths:
     def __init__(self, catalog: Catalog, address: str) -> None:
         self._catalog = catalog
         self._address = address
-        self._made: dict[tuple[str, str], Reply] = {}
+        self._made: dict[str, Reply] = {}
         self._generation = -1
 
-    def answer(self, path: str, accept: str) -> Reply | None:
-        """The answer to a GET of `path`; None when nothing is there. Raises 406."""
+    def answer(self, path: str) -> Reply | None:
+        """The answer to a GET of `path`; None when nothing is there."""
         trimmed = path.rstrip("/") or "/"
         health = self._health(trimmed)
         if health is not None:
@@ -35,16 +33,14 @@ class Paths:
             self._generation = self._catalog.generation
         if trimmed == "/openapi/v2":
             return Reply(200, openapi.V2_PROTOBUF, openapi.V2_PROTOBUF_TYPE)
-        version = _aggregated_version(accept) if trimmed in ("/api", "/apis") else ""
-        key = (trimmed, version)
-        if key not in self._made:
-            made = self._make(trimmed, version)
+        if trimmed not in self._made:
+            made = self._make(trimmed)
             if made is None:
                 return None
-            self._made[key] = made
-        return self._made[key]
+            self._made[trimmed] = made
+        return self._made[trimmed]
 
-    def _make(self, path: str, version: str) -> Reply | None:
+    def _make(self, path: str) -> Reply | None:
         if path == "/version":
             return _json(documents.version_info(self._catalog.release.minor))
         if path == "/openapi/v3":
@@ -52,14 +48,10 @@ class Paths:
         if path.startswith("/openapi/v3/"):
             found = openapi.paths_of(self._catalog).get(path.removeprefix("/openapi/v3/"))
             return None if found is None else _bytes(openapi.v3_document(self._catalog, *found))
-        return self._discovery(path, version)
+        return self._discovery(path)
 
-    def _discovery(self, path: str, version: str) -> Reply | None:
+    def _discovery(self, path: str) -> Reply | None:
         catalog = self._catalog
-        if version:
-            document = documents.aggregated(catalog, core=path == "/api", version=version)
-            kind = f"{JSON};g={_DISCOVERY_GROUP};v={version};as=APIGroupDiscoveryList"
-            return Reply(200, encode(document), kind, {"Vary": "Accept"})
         if path == "/api":
             return _json(documents.api_versions(self._address))
         if path == "/apis":
@@ -79,18 +71,6 @@ class Paths:
             if path == root or (path.startswith(f"{root}/") and path.removeprefix(f"{root}/") in _CHECKS):
                 return Reply(200, b"ok", "text/plain; charset=utf-8")
         return None
-
-
-def _aggregated_version(accept: str) -> str:
-    """The version of aggregated discovery that the client prefers to the plain documents; empty when it does not."""
-    for kind, pairs in accept_terms(accept):
-        parameters = dict(pairs)
-        if parameters.get("as") == "APIGroupDiscoveryList" and parameters.get("g") == _DISCOVERY_GROUP:
-            if parameters.get("v") in _DISCOVERY_VERSIONS:
-                return parameters["v"]
-        elif kind in (JSON, "*/*", "application/*") and not parameters.get("as"):
-            return ""
-    return ""
 
 
 def _json(value: Object) -> Reply:
