@@ -118,6 +118,8 @@ def demo(context: click.Context, keep: Path | None) -> None:
 @click.option(
     "--real",
     is_flag=True,
+    envvar="SANDBOX_REAL",
+    show_envvar=True,
     help="Run etcd, kube-apiserver, kube-scheduler and kube-controller-manager from the folder that KUBEBUILDER_ASSETS"
     " names, instead of the stand-ins.",
 )

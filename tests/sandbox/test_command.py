@@ -65,19 +65,20 @@ def refusal(*arguments: str) -> tuple[int, str]:
     return result.returncode, lines[0]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_up_ends_in_order_however_it_is_asked_to(short_path: Path, number: signal.Signals) -> None:
+def test_up_ends_in_order_when_its_terminal_closes(short_path: Path) -> None:
     with up(short_path) as process:
-        process.send_signal(number)
+        process.send_signal(signal.SIGHUP)
         assert process.wait(30) == 0
     for name in ("controller", "kubeletplugin"):
         assert "stopped" in (short_path / f"node-1/logs/{name}.log").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["controller", "kubeletplugin"])
 @pytest.mark.parametrize(
-    ("number", "how"),
-    [(signal.SIGKILL, "was ended by signal 9 (Killed)"), (signal.SIGTERM, "ended with code 0: ")],
+    ("name", "number", "how"),
+    [
+        ("controller", signal.SIGKILL, "was ended by signal 9 (Killed)"),
+        ("kubeletplugin", signal.SIGTERM, "ended with code 0: "),
+    ],
     ids=["killed", "ended in order"],
 )
 def test_up_ends_with_a_word_when_one_of_its_processes_ends(
@@ -104,22 +105,18 @@ def child_of(parent: int, module: str) -> int:
     raise AssertionError(f"process {parent} has no child that runs {module}")
 
 
-def test_a_folder_has_one_sandbox_at_a_time(short_path: Path) -> None:
+def test_a_folder_has_one_sandbox_at_a_time_and_a_killed_one_leaves_no_process(short_path: Path) -> None:
     with up(short_path) as first:
         code, text = refusal("up", "--folder", str(short_path), "--node", "a30x4")
         assert code == 1
         assert f"in use by the sandbox of process {first.pid}" in text
         with connect(short_path / "kubeconfig") as client:
             assert client.list(SLICES).items, "the first one goes on"
-
-
-def test_a_killed_sandbox_leaves_no_process_and_can_be_started_again(short_path: Path) -> None:
-    with up(short_path) as first:
         first.kill()
         first.wait()
         with up(short_path) as second, connect(short_path / "kubeconfig") as client:
             assert wait_for(lambda: client.list(SLICES).items, "slices")
-            second.send_signal(signal.SIGINT)
+            second.send_signal(signal.SIGTERM)
             assert second.wait(30) == 0
     for name in ("controller", "kubeletplugin"):
         text = (short_path / f"node-1/logs/{name}.log").read_text(encoding="utf-8")

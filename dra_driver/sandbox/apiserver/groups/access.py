@@ -98,8 +98,6 @@ BINDING: Final = Strategy(
     name_problems=names.path_segment_problems,
 )
 LEASE: Final = Strategy(validate=validate_lease, unconditional_update=False)
-STORED_POLICY: Final = Strategy(generation=("*",), unconditional_update=False)
-"""Admission policies and webhooks: kept, not carried out."""
 
 BINDING_COLUMNS: Final = (
     NAME,
