@@ -143,12 +143,3 @@ def test_without_a_command_it_says_what_there_is() -> None:
     commands = result.stderr.partition("Commands:")[2]
     assert [line.split()[0] for line in commands.strip().splitlines()] == ["demo", "up"]
     assert "..." not in commands, "a summary is cut off"
-
-
-def test_up_on_unknown_hardware_names_what_there_is(tmp_path: Path) -> None:
-    command = [*SANDBOX, "up", "--folder", str(tmp_path / "sandbox"), "--node", "h900x8"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert result.returncode == 2
-    assert "h900x8" in result.stderr
-    assert "h100x8" in result.stderr
-    assert len(result.stderr.splitlines()) == 1

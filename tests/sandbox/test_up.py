@@ -14,8 +14,10 @@ import pytest
 import yaml
 
 from dra_driver.cluster import NODES, ApiClient, Kind
+from dra_driver.command import run
 from dra_driver.sandbox.deviceclasses import RELEASE, device_classes
 from dra_driver.sandbox.environment import Sandbox
+from dra_driver.sandbox.main import sandbox
 from dra_driver.sandbox.pods import CLASSES, DAEMON_SETS, PODS, SLICES
 from dra_driver.sandbox.real import PROGRAMS
 from tests.support.apiserver import connect
@@ -47,12 +49,11 @@ def up(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[ApiC
             process.kill()
 
 
-def refusal(*arguments: str, **environment: str) -> tuple[int, str]:
-    """Exit code and last line of standard error."""
-    command = [*SANDBOX, "up", *arguments]
-    variables = {**os.environ, **environment}
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
-    return result.returncode, result.stderr.splitlines()[-1]
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
+    """Exit code and last line of standard error of `dra-sandbox up`, run in this process."""
+    with pytest.raises(SystemExit) as ended:
+        run(sandbox, ["up", *arguments])
+    return ended.value.code, capsys.readouterr().err.splitlines()[-1]
 
 
 def devices(client: ApiClient, node: str) -> set[str]:
@@ -85,29 +86,44 @@ def test_nodes_have_hardware_of_their_own_and_follow_a_policy(short_path: Path) 
         (["--feature-gates", "DRADeviceTaints"], 2, "not of the form GATE=true or GATE=false"),
         (["--policy", __file__], 2, "test_up.py"),
         (["--real"], 2, "--real: set KUBEBUILDER_ASSETS"),
+        (["--node", "h900x8"], 2, "h900x8"),
     ],
-    ids=["gate", "form", "policy", "real"],
+    ids=["gate", "form", "policy", "real", "hardware"],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, arguments: list[str], code: int, text: str) -> None:
-    found, said = refusal("--folder", str(tmp_path / "sandbox"), *arguments, KUBEBUILDER_ASSETS="")
+def test_what_cannot_be_used_is_named(
+    tmp_path: Path,
+    arguments: list[str],
+    code: int,
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    found, said = refusal(capsys, "--folder", str(tmp_path / "sandbox"), *arguments)
     assert found == code
     assert text in said
     assert not (tmp_path / "sandbox").exists()
 
 
-def test_a_folder_without_the_programs_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_the_programs_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     (tmp_path / "etcd").touch()
-    found, said = refusal("--folder", str(tmp_path / "s"), "--real", KUBEBUILDER_ASSETS=str(tmp_path))
+    found, said = refusal(capsys, "--folder", str(tmp_path / "s"), "--real")
     assert found == 1
     assert f"{tmp_path} has no kube-apiserver, kube-controller-manager, kube-scheduler" in said
 
 
-def test_a_program_that_ends_is_named_with_its_last_word(tmp_path: Path) -> None:
+def test_a_program_that_ends_is_named_with_its_last_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     for name in PROGRAMS:
         program = tmp_path / name
         program.write_text("#!/bin/sh\necho unknown flag\nexit 3\n", encoding="utf-8")
         program.chmod(0o755)
-    found, said = refusal("--folder", str(tmp_path / "s"), "--real", KUBEBUILDER_ASSETS=str(tmp_path))
+    found, said = refusal(capsys, "--folder", str(tmp_path / "s"), "--real")
     assert found == 1
     assert "kube-apiserver ended with code 3" in said
     assert said.endswith("and ends with: unknown flag")
@@ -146,20 +162,20 @@ def test_kubernetes_own_programs_place_pods_on_the_simulated_nodes(short_path: P
 def test_the_chart_is_installed_beside_what_the_sandbox_runs(short_path: Path) -> None:
     """The DeviceClasses become the release's; the DaemonSet and the Deployment get pods, in which no program runs."""
     helm = pytest.importorskip("helm_python")
-    with Sandbox(short_path, "a30x4", nodes=2) as sandbox:
-        before = sandbox.slices()
-        with helm.Config(kubeconfig_path=sandbox.kubeconfig, namespace=RELEASE) as config:
+    with Sandbox(short_path, "a30x4", nodes=2) as running:
+        before = running.slices()
+        with helm.Config(kubeconfig_path=running.kubeconfig, namespace=RELEASE) as config:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RELEASE}}
-            sandbox.client.create(Kind("v1", "namespaces"), namespace)
+            running.client.create(Kind("v1", "namespaces"), namespace)
             config.install(str(CHART), RELEASE, {"simulatedNode": "a30x4"}, namespace=RELEASE)
-            wait_for(lambda: sum(map(_is_running, sandbox.pods())) == 3, "the chart's pods")
-            for made, ours in zip(sandbox.client.list(CLASSES).items, device_classes(), strict=True):
+            wait_for(lambda: sum(map(_is_running, running.pods())) == 3, "the chart's pods")
+            for made, ours in zip(running.client.list(CLASSES).items, device_classes(), strict=True):
                 assert made["metadata"]["labels"]["app.kubernetes.io/instance"] == RELEASE
                 assert made["spec"] == ours["spec"]
             config.uninstall(RELEASE)
-        wait_for(lambda: not sandbox.pods(), "the chart's pods to go")
-        assert sandbox.client.list(CLASSES).items == []
-        assert sandbox.slices() == before
+        wait_for(lambda: not running.pods(), "the chart's pods to go")
+        assert running.client.list(CLASSES).items == []
+        assert running.slices() == before
 
 
 def _is_running(pod: dict[str, Any]) -> bool:
