@@ -12,8 +12,7 @@ from ..apply.typed import TypedError
 from ..cluster import Cluster
 from ..objects import Object, pick
 from ..patches import MalformedPatchError, PatchError
-from ..patches.json_patch import apply_json_patch
-from ..patches.merge_patch import apply_merge_patch
+from ..patches.json_patch import apply_json_patch, apply_merge_patch
 from ..patches.strategic import apply_strategic_patch
 from ..schema.decode import DecodeError, decode, json_name
 from ..schema.types import Type

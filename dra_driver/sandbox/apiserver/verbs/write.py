@@ -13,7 +13,7 @@ from .. import field_errors as errors
 from .. import status
 from ..apply import applier
 from ..apply.paths import Path
-from ..auth.synthetic import authorizer
+from ..auth.rbac import authorizer
 from ..cluster import Cluster
 from ..field_errors import FieldError
 from ..groups import meta as meta_rules
