@@ -140,7 +140,7 @@ def authorizer(cluster: Cluster, user: User, wanted: str, kind: Kind) -> Callabl
     """Permissions that are finer than a request: parts of a ResourceClaim's status, since 1.36.
 
     They are asked of RBAC as subresources that no URL leads to, `resourceclaims/binding` and `resourceclaims/driver`.
-    The result takes (prefix of the verb `wanted`, subresource, namespace, name), and says why the user may not, or None.
+    The result takes (prefix of the verb `wanted`, subresource, namespace, name) and says why the user may not.
     """
 
     def problem(prefix: str, subresource: str, namespace: str, name: str) -> str | None:
