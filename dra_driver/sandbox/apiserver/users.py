@@ -78,6 +78,10 @@ class Tokens:
         self.add(token, user, lifetime=lifetime)
         return token
 
+    def revoke(self, token: str) -> None:
+        """Accepts `token` no longer."""
+        self._users.pop(token, None)
+
     def user(self, token: str) -> User | None:
         """Whose token it is; None when it is unknown or has expired."""
         user, expiry = self._users.get(token, (None, None))
