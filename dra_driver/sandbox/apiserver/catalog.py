@@ -23,7 +23,7 @@ class Catalog:
         self._own: dict[str, Served] = {}
         for kind in kinds:
             for version in kind.versions:
-                if release.serves(kind.group, version):
+                if release.serves(kind.group, version, kind.name):
                     self._add_published(kind, version)
 
     def _add_published(self, kind: Kind, version: str) -> None:

@@ -41,7 +41,9 @@ _RESOURCE_VERSIONS: Final[Mapping[str, tuple[int, int]]] = {
     "v1": (34, 34),
     "v1beta2": (33, _NEVER),
     "v1beta1": (32, _NEVER),
+    "v1alpha3": (33, _NEVER),
 }
+_TAINT_RULE_SINCE: Final = {"v1alpha3": 33, "v1beta2": 36, "v1": 37}
 _DEPRECATIONS: Final = {"v1beta1": (35, 38), "v1beta2": (36, 39)}
 
 
@@ -61,10 +63,12 @@ class Release:
         """Whether the gate is on; a gate that the release does not know is off."""
         return self.gates.get(gate, False)
 
-    def serves(self, group: str, version: str) -> bool:
-        """Whether the release serves this version of the group."""
+    def serves(self, group: str, version: str, kind: str) -> bool:
+        """Whether the release serves this kind in this version."""
         if group != RESOURCE_GROUP:
             return True
+        if kind == "DeviceTaintRule" and self.minor < _TAINT_RULE_SINCE.get(version, _NEVER):
+            return False
         return version in self.resource_versions
 
     def deprecation(self, group: str, version: str, kind: str) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which representation a client wants: the Accept header.
 
-JSON; of objects also as a Table, which is how kubectl asks. Protobuf and YAML are not offered; clients that prefer
-them accept JSON, too.
+JSON; of objects also as a Table, which is how kubectl asks, or as metadata only. Protobuf and YAML are not offered;
+clients that prefer them accept JSON, too.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from .. import status
 JSON: Final = "application/json"
 OFFERED: Final = (JSON, f"{JSON};stream=watch")
 _META_GROUP: Final = "meta.k8s.io"
+_FORMS: Final = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _VERSIONS: Final = ("v1", "v1beta1")
 
 
@@ -22,7 +23,7 @@ class Media:
     """The representation to answer in."""
 
     form: str = ""
-    """`Table` instead of the objects themselves."""
+    """`Table` or `PartialObjectMetadata` instead of the objects themselves."""
     version: str = "v1"
     """Of the form's group, meta.k8s.io."""
 
@@ -61,7 +62,7 @@ def negotiate(header: str) -> Media:
         form = parameters.get("as", "")
         if not form:
             return PLAIN
-        known = form == "Table" and parameters.get("g") == _META_GROUP and parameters.get("v") in _VERSIONS
+        known = form in _FORMS and parameters.get("g") == _META_GROUP and parameters.get("v") in _VERSIONS
         if known:
-            return Media(form, parameters["v"])
+            return Media(form.removesuffix("List"), parameters["v"])
     raise status.not_acceptable(OFFERED)

@@ -14,9 +14,11 @@ from .negotiation import Media
 
 def render_record(record: Record, served: Served, media: Media, now: datetime, include: str) -> bytes:
     """One object."""
-    if media.form:
+    if media.form == "Table":
         meta = {"resourceVersion": record.object["metadata"].get("resourceVersion", "")}
         return render_value(tables.table(served, [record.object], meta, media, now, include))
+    if media.form:
+        return render_value(tables.partial(record.object, media.version))
     return record.encoded(served) + b"\n"
 
 
@@ -33,12 +35,16 @@ def list_meta(page: Page) -> Object:
 def render_page(page: Page, served: Served, media: Media, now: datetime, include: str) -> bytes:
     """A list of objects."""
     meta = list_meta(page)
-    if media.form:
+    if media.form == "Table":
         objects = (record.object for record in page.records)
         return render_value(tables.table(served, objects, meta, media, now, include))
+    if media.form:
+        items = [tables.partial(record.object, media.version) for record in page.records]
+        kind = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{media.version}"}
+        return render_value({**kind, "metadata": meta, "items": items})
     head = encode({"kind": served.kind.list_kind, "apiVersion": served.api_version, "metadata": meta})
-    items = b",".join(b"{" + record.body(served) for record in page.records)  # which do not repeat their kind
-    return head[:-1] + b',"items":[' + items + b"]}\n"
+    bodies = b",".join(b"{" + record.body(served) for record in page.records)  # which do not repeat their kind
+    return head[:-1] + b',"items":[' + bodies + b"]}\n"
 
 
 def render_value(value: Any) -> bytes:

@@ -52,6 +52,8 @@ class Frames:
         return found
 
     def _formed(self, obj: Object) -> Object:
+        if self._media.form != "Table":
+            return tables.partial(obj, self._media.version)
         meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         headed, self._headed = self._headed, False
         now = self._cluster.clock()

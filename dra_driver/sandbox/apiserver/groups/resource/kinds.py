@@ -79,4 +79,12 @@ def kinds(release: Release) -> tuple[Kind, ...]:
             from_stored=conversion.template_from_stored,
             columns=NAME_AND_AGE,
         ),
+        Kind(
+            RESOURCE_GROUP,
+            "DeviceTaintRule",
+            "devicetaintrules",
+            ("v1", "v1beta2", "v1alpha3"),
+            namespaced=False,
+            columns=NAME_AND_AGE,
+        ),
     )
