@@ -35,6 +35,29 @@ FOLDERS = (
 )
 """Of kubeletplugin, in the order of its docstring. What is in none of them may import all."""
 
+SANDBOX = (
+    *("kubelet", "apiserver", "pods", "child", "folder", "picture", "deviceclasses", "extended", "placement"),
+    *(
+        "claimcontroller",
+        "scheduler",
+        "workloads",
+        "loop",
+        "real",
+        "controlplane",
+        "nodes",
+        "environment",
+        "demo",
+        "main",
+    ),
+)
+"""Of dra_driver/sandbox: its packages and modules, each of which imports only those before it."""
+API_SERVER = (
+    *("objects", "names", "field_errors", "status", "release", "faults", "users", "schema", "kinds"),
+    *("patches", "apply", "groups", "table", "storage", "catalog", "cluster", "auth", "verbs", "controllers"),
+    *("discovery", "http", "certificates", "kubeconfig", "bootstrap", "server"),
+)
+"""Of dra_driver/sandbox/apiserver, in the same way."""
+
 
 def files(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
@@ -78,6 +101,28 @@ def test_a_folder_of_the_plugin_imports_only_those_before_it(folder: str) -> Non
         names = (name.split(".") for name in imported(path) if name.startswith("kubeletplugin."))
         found = {parts[1] for parts in names} & set(FOLDERS)
         assert found <= set(FOLDERS[: FOLDERS.index(folder) + 1]), path
+
+
+@pytest.mark.parametrize(
+    ("folder", "order"), [("dra_driver/sandbox", SANDBOX), ("dra_driver/sandbox/apiserver", API_SERVER)]
+)
+def test_imports_of_the_sandbox_run_downwards(folder: str, order: tuple[str, ...]) -> None:
+    package = folder.replace("/", ".") + "."
+    for path in files(folder):
+        part = path.relative_to(ROOT / folder).parts[0].removesuffix(".py")
+        if part == "__init__":
+            continue
+        below = order[: order.index(part) + 1]
+        names = (name.removeprefix(package).split(".")[0] for name in imported(path) if name.startswith(package))
+        assert {name for name in names if name in order} <= set(below), path
+
+
+def test_every_part_of_the_sandbox_has_a_place_in_the_order() -> None:
+    for folder, order in (("dra_driver/sandbox", SANDBOX), ("dra_driver/sandbox/apiserver", API_SERVER)):
+        there = {
+            path.name.removesuffix(".py") for path in (ROOT / folder).iterdir() if path.suffix == ".py" or path.is_dir()
+        }
+        assert there - {"__init__", "__pycache__"} == set(order)
 
 
 def test_the_stand_in_kubelet_shares_nothing_but_the_vocabulary_with_the_driver() -> None:

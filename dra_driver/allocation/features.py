@@ -87,6 +87,8 @@ _GATES: Final[Mapping[str, tuple[str, str]]] = {
     "DRAListTypeAttributes": ("list_attributes", ""),
 }
 """Gates that matter here: the field of `Features`, and the release (of those above) from which it is on."""
+GATES: Final = frozenset(_GATES)
+"""Their names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,13 +46,19 @@ def release_options(command: F) -> F:
     return gathered(command, _OPTIONS, "features", _features)
 
 
-def _features(kubernetes_version: str, feature_gates: str, ideal: bool) -> Features:
+def parse_gates(text: str) -> dict[str, bool]:
+    """The feature gates of `--feature-gates`, as in `DRAFoo=true,DRABar=false`. Raises InputError."""
     gates: dict[str, bool] = {}
-    for part in filter(None, (text.strip() for text in feature_gates.split(","))):
+    for part in filter(None, (one.strip() for one in text.split(","))):
         name, equals, value = part.partition("=")
         if not equals or value.lower() not in ("true", "false"):
             raise InputError(f"--feature-gates: {part!r} is not of the form GATE=true or GATE=false")
         gates[name] = value.lower() == "true"
+    return gates
+
+
+def _features(kubernetes_version: str, feature_gates: str, ideal: bool) -> Features:
+    gates = parse_gates(feature_gates)
     try:
         return Features.from_gates(gates, release=kubernetes_version, ideal=ideal)
     except ValueError as error:

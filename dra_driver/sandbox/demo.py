@@ -34,6 +34,7 @@ class Demo:
 
     def __init__(self, sandbox: Sandbox, console: Console, examples: Path) -> None:
         self._sandbox = sandbox
+        self._node = sandbox.nodes[0]
         self._console = console
         self._examples = examples
 
@@ -62,7 +63,7 @@ class Demo:
             table.add_column(heading)
         slices = self._sandbox.slices()
         expected = slices[0]["spec"]["pool"]["resourceSliceCount"]
-        self._sandbox.kubelet.wait(lambda: len(self._sandbox.slices()) == expected, what="all slices of the pool")
+        self._node.kubelet.wait(lambda: len(self._sandbox.slices()) == expected, what="all slices of the pool")
         for one in self._sandbox.slices():
             names = [device["name"] for device in one["spec"].get("devices") or []]
             counters = one["spec"].get("sharedCounters") or []
@@ -81,7 +82,7 @@ class Demo:
         for name in EXAMPLES:
             self._sandbox.apply(self._examples / f"{name}.yaml")
         for pod in self._sandbox.pods():
-            self._sandbox.kubelet.wait_pod_running("default", pod["metadata"]["name"])
+            self._node.kubelet.wait_pod_running("default", pod["metadata"]["name"])
             self._console.print(f"pod [bold]{pod['metadata']['name']}[/] is running")
 
     def _show_allocations(self) -> None:
@@ -97,41 +98,42 @@ class Demo:
         self._require(len(devices) == 4 and len(parents) == 1, f"four slices of one GPU, not {sorted(devices)}")
 
     def _show_picture(self, instances: int = 4) -> None:
-        inventory = self._sandbox.inventory()
+        inventory = self._node.inventory()
         self._console.print(memory_slices(inventory))
         there = sum(len(gpu.mig_instances) for gpu in inventory.gpus)
         self._require(there == instances, f"{instances} MIG instances, not {there}")
 
     def _show_spec(self) -> None:
         uid = self._claim_of(MIG_POD)["metadata"]["uid"]
-        (file,) = (one for one in self._sandbox.claim_specs() if uid in one.name)
+        (file,) = (one for one in self._node.claim_specs() if uid in one.name)
         spec = json.loads(file.read_text(encoding="utf-8"))
         spec["devices"] = spec["devices"][:1]
         self._console.print(f"[dim]{file.name}, the first of its 4 devices:[/]")
         self._console.print(Syntax(json.dumps(spec, indent=1), "json", background_color="default"))
-        container = self._sandbox.kubelet.container("default", MIG_POD, "large")
+        container = self._node.kubelet.container("default", MIG_POD, "large")
         self._require(container is not None and container.variable("NVIDIA_VISIBLE_DEVICES") == "void", "CDI edits")
 
     def _kill_halfway(self) -> None:
-        sandbox = self._sandbox
-        sandbox.node.inject(Fault(_CREATE, seconds=0.5))
+        node = self._node
+        node.hardware.inject(Fault(_CREATE, seconds=0.5))
         self._apply_second_pod()
-        sandbox.kubelet.wait(lambda: self._count() >= 6, what="two more MIG instances")
-        pid = sandbox.pid("kubeletplugin")
-        sandbox.kill("kubeletplugin")
-        sandbox.node.clear_faults()
+        node.kubelet.wait(lambda: self._count() >= 6, what="two more MIG instances")
+        pid = node.pid("kubeletplugin")
+        node.kill("kubeletplugin")
+        node.hardware.clear_faults()
         self._console.print(f"killed process {pid}; this is what it left:")
         self._show_picture(self._count())
         self._require(self._count() < 8, "a pod that is half prepared")
-        sandbox.start_plugin()
-        sandbox.kubelet.wait_pod_running("default", f"{MIG_POD}-2", timeout=120)
+        node.start_plugin()
+        node.wait_registered()
+        node.kubelet.wait_pod_running("default", f"{MIG_POD}-2", timeout=120)
         self._console.print(f"a new process undid the half, kubelet tried again: pod [bold]{MIG_POD}-2[/] is running")
         self._show_picture(8)
 
     def _delete_everything(self) -> None:
         self._sandbox.clear()
         self._show_picture(0)
-        left = [path.name for path in (*self._sandbox.claim_specs(), *self._sandbox.records())]
+        left = [path.name for path in (*self._node.claim_specs(), *self._node.records())]
         self._require(not left, f"nothing left on the node, not {left}")
         self._console.print("no MIG instance, no CDI spec of a claim, no record: [bold green]nothing is left[/]")
 
@@ -143,7 +145,7 @@ class Demo:
         self._sandbox.apply(second)
 
     def _count(self) -> int:
-        return sum(len(gpu.mig_instances) for gpu in self._sandbox.inventory().gpus)
+        return sum(len(gpu.mig_instances) for gpu in self._node.inventory().gpus)
 
     def _claim_of(self, pod: str) -> JSON:
         for claim in self._sandbox.claims():

@@ -7,11 +7,26 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..cluster import NODES, ApiClient, ApiError, Watcher
-from .pods import CLAIMS, CLASSES, PODS, SLICES, TEMPLATES
+from .pods import (
+    CLAIMS,
+    CLASSES,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    PODS,
+    REPLICA_SETS,
+    SLICES,
+    STATEFUL_SETS,
+    TEMPLATES,
+)
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.5
+_WATCHED = (
+    *(PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, NODES),
+    *(DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS),
+)
 
 
 class Controller(Protocol):
@@ -25,7 +40,7 @@ class Controller(Protocol):
 
 
 class ControlLoop:
-    """Steps the controllers, in order, on a thread of its own, after every change of pods, claims, slices or nodes."""
+    """Steps the controllers, in order, on a thread of its own, after every change of what they look at."""
 
     def __init__(self, client: ApiClient, controllers: Sequence[Controller]) -> None:
         self._controllers = controllers
@@ -33,7 +48,7 @@ class ControlLoop:
         self._stopped = threading.Event()
         self._watchers = [
             Watcher(client, kind, on_list=lambda _: self._changed.set(), on_event=lambda *_: self._changed.set())
-            for kind in (PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, NODES)
+            for kind in _WATCHED
         ]
         self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from ..allocation import RELEASES
+from ..allocation.features import DEFAULT_RELEASE
 from ..cluster import ApiError
 from ..command import InputError, UserError, logging_options, run, version_option
 from ..gpu.simulation import DescriptionError
@@ -77,43 +79,103 @@ def demo(context: click.Context, keep: Path | None) -> None:
     envvar="SIMULATED_NODE",
     show_envvar=True,
     metavar="NAME|FILE",
-    help="The simulated hardware: a node that ships with the driver or a YAML file.",
+    help="The simulated hardware of every node: a node that ships with the driver or a YAML file.",
 )
 @click.option(
-    "--kubernetes-minor",
-    type=click.IntRange(34, 37),
-    default=36,
+    "--nodes",
+    type=click.IntRange(1, 50),
+    default=1,
     show_default=True,
-    envvar="KUBERNETES_MINOR",
+    envvar="NODES",
     show_envvar=True,
-    help="The Kubernetes release 1.N that the API server is like.",
+    help="How many nodes there are: node-1, node-2, ...",
+)
+@click.option(
+    "--policy",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    envvar="POLICY_FILE",
+    show_envvar=True,
+    help="The driver's policy: which GPUs are published, and how (YAML); read again when it changes.",
+)
+@click.option(
+    "--kubernetes-version",
+    type=click.Choice(RELEASES),
+    default=DEFAULT_RELEASE,
+    show_default=True,
+    envvar="KUBERNETES_VERSION",
+    show_envvar=True,
+    help="The release that the API server and the scheduler are like. With --real, the programs' own counts.",
+)
+@click.option(
+    "--feature-gates",
+    metavar="GATE=true,...",
+    default="",
+    envvar="FEATURE_GATES",
+    show_envvar=True,
+    help="Kubernetes' feature gates for DRA, where they are not the release's defaults.",
+)
+@click.option(
+    "--real",
+    is_flag=True,
+    envvar="SANDBOX_REAL",
+    show_envvar=True,
+    help="Run etcd, kube-apiserver, kube-scheduler and kube-controller-manager from the folder that KUBEBUILDER_ASSETS"
+    " names, instead of the stand-ins.",
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, envvar="PORT", show_envvar=True, help="0 takes a free one."
 )
 @logging_options
 @version_option
-def up(folder: Path, node: str, kubernetes_minor: int, port: int) -> None:
+def up(
+    folder: Path,
+    node: str,
+    nodes: int,
+    policy: Path | None,
+    kubernetes_version: str,
+    feature_gates: str,
+    real: bool,
+    port: int,
+) -> None:
     """Start the sandbox and leave it running, with a kubeconfig for kubectl, until it is interrupted.
 
-    When the controller or the plugin ends by itself, the sandbox does, too, and fails.
+    When a process of the driver ends by itself, the sandbox does, too, and fails.
     """
-    from .environment import Sandbox, SandboxError
+    from ..dryrun.release import parse_gates
+    from ..gpu.policy import PolicyError, load_policy
+    from .apiserver import ReleaseError
+    from .environment import Kubernetes, Sandbox, SandboxError
+    from .real import RealControlPlaneError
 
     try:
-        with Sandbox(folder, node, kubernetes_minor=kubernetes_minor, port=port) as it, suppress(KeyboardInterrupt):
+        if policy is not None:
+            load_policy(policy)
+        assets = _assets() if real else None
+        kubernetes = Kubernetes(kubernetes_version, parse_gates(feature_gates), port, assets)
+        running = Sandbox(folder, node, nodes=nodes, policy=policy, kubernetes=kubernetes)
+        with running as it, suppress(KeyboardInterrupt):
             click.echo(f"export KUBECONFIG={it.kubeconfig}")
-            click.echo(f"The sandbox is up, Kubernetes 1.{kubernetes_minor} at {it.server.url}; Ctrl-C ends it.")
+            shown = f"the programs of {assets}" if real else f"Kubernetes {kubernetes_version}"
+            click.echo(f"The sandbox is up with {nodes} {'node' if nodes == 1 else 'nodes'}, {shown} at {it.url};")
+            click.echo("Ctrl-C ends it.")
             click.echo("Try: kubectl get resourceslices; kubectl apply -f examples/mig-slices.yaml")
-            click.echo("It runs pods; Deployments, StatefulSets, DaemonSets and Jobs are stored, but get no pods.")
-            click.echo(f"Logs: {it.logs}   CDI specs: {it.cdi_root}")
+            click.echo(f"Logs and CDI specs: {it.folder}/node-*/logs, {it.folder}/node-*/cdi")
             raise UserError(f"the sandbox in {folder} has ended: {it.wait()}")
-    except DescriptionError as error:
+    except (DescriptionError, PolicyError, ReleaseError) as error:
         raise InputError(str(error)) from None
-    except (SandboxError, ApiError, OSError) as error:
+    except (SandboxError, RealControlPlaneError, ApiError, OSError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise UserError(f"port {port} is taken: choose another --port, or 0 for a free one") from None
         raise UserError(f"the sandbox in {folder} did not start: {error}") from None
+
+
+def _assets() -> Path:
+    """The folder with Kubernetes' own programs. Raises InputError when the environment does not name one."""
+    named = os.environ.get("KUBEBUILDER_ASSETS")
+    if not named:
+        raise InputError("--real: set KUBEBUILDER_ASSETS to the folder of kube-apiserver and the other programs")
+    return Path(named).absolute()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a pod goes, as its devices and nodeSelector decide; or why nowhere, in the words of kube-scheduler 1.36."""
+"""Where a pod goes by its devices, nodeSelector and node affinity; or why nowhere, as kube-scheduler 1.36 says it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from ..allocation import Cluster, Features, allocate
 from ..allocation.nodes import is_at
 from ..dryrun.extended import ExtendedRequest, served
-from ..resource import AllocationResult, Node, ResourceClaim
+from ..resource import AllocationResult, Node, ObjectMeta, ResourceClaim
+from ..resource.codec import Fields
+from ..resource.codec.decode_parts import node_selector
 from .extended import requests_of, sources, special_claim
 from .pods import JSON, is_finished
 
@@ -67,7 +69,7 @@ def place(
     reasons: Counter[str] = Counter()
     preemptable = 0
     for node in cluster.nodes:
-        if not _selects(pod, node):
+        if not selects(pod["spec"], seen.nodes[node.name]):
             reasons[_NOT_SELECTED] += 1
             continue
         split = sources(pod, seen.nodes[node.name], _running_on(node, seen.pods), by_classes)
@@ -107,9 +109,16 @@ def _missing_class(claims: Sequence[ResourceClaim], cluster: Cluster) -> str:
     return ""
 
 
-def _selects(pod: JSON, node: Node) -> bool:
-    wanted = pod["spec"].get("nodeSelector") or {}
-    return all(node.metadata.labels.get(key) == value for key, value in wanted.items())
+def selects(spec: JSON, node: JSON) -> bool:
+    """Whether a pod's nodeSelector and required node affinity, in its `spec`, allow the node."""
+    wanted = spec.get("nodeSelector") or {}
+    labels = node["metadata"].get("labels") or {}
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not all(labels.get(key) == value for key, value in wanted.items()):
+        return False
+    where = Node(ObjectMeta(node["metadata"]["name"], labels=labels))
+    return required is None or is_at(node_selector(Fields(required, strict=False)), where)
 
 
 def _running_on(node: Node, pods: Sequence[JSON]) -> list[JSON]:

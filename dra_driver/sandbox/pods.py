@@ -14,6 +14,11 @@ CLAIMS = Kind(V1.api_version, "resourceclaims", namespaced=True)
 TEMPLATES = Kind(V1.api_version, "resourceclaimtemplates", namespaced=True)
 SLICES = Kind(V1.api_version, "resourceslices")
 CLASSES = Kind(V1.api_version, "deviceclasses")
+DEPLOYMENTS = Kind("apps/v1", "deployments", namespaced=True)
+REPLICA_SETS = Kind("apps/v1", "replicasets", namespaced=True)
+STATEFUL_SETS = Kind("apps/v1", "statefulsets", namespaced=True)
+DAEMON_SETS = Kind("apps/v1", "daemonsets", namespaced=True)
+JOBS = Kind("batch/v1", "jobs", namespaced=True)
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """What the scheduler puts on a claim before it allocates it."""

@@ -3,7 +3,7 @@
 
 A pod's claims, and one for its extended resources, are allocated by the project's own allocator on the first node that
 can have all of them (`placement`), reserved for the pod, and the pod is bound there. Of the rest of a pod only its
-nodeSelector counts: CPU, memory, affinity and node taints are not considered.
+nodeSelector and its required node affinity count: CPU, memory, other affinity and node taints are not considered.
 """
 
 import logging

@@ -15,9 +15,7 @@ from dra_driver.cluster import NODES, ApiClient
 from dra_driver.cluster.events import EVENTS
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.resource.codec import V1
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from dra_driver.sandbox.pods import CLAIMS, CLASSES, PODS, SLICES
-from tests.sandbox.apiserver.binaries import binary
 from tests.sandbox.controlplane import kubernetes
 from tests.support.apiserver import connect
 from tests.support.plugin import POOL, Plugin, plugin_on
@@ -42,17 +40,12 @@ def whole_gpus() -> JSON:
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
-    """Of an API server with a Node, a DeviceClass, and kube-scheduler."""
-    scheduler, manager = binary("kube-scheduler"), binary("kube-controller-manager")
-    if scheduler is None or manager is None:
-        pytest.skip("no kube-scheduler and kube-controller-manager in KUBEBUILDER_ASSETS")
-    with ApiServer(ApiServerOptions(minor=36)) as server:
-        path = server.write_kubeconfig(tmp_path / "kubeconfig")
+    """Of Kubernetes' own control plane with a Node and a DeviceClass."""
+    with kubernetes(tmp_path) as path:
         with connect(path) as client:
             client.create(NODES, node())
             client.create(CLASSES, whole_gpus())
-        with kubernetes(scheduler, manager, path):
-            yield path
+        yield path
 
 
 @contextmanager

@@ -1,27 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sandbox's scheduler and claim controller, and Kubernetes' own, for tests that expect the same of both."""
 
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from dra_driver.cluster import ApiClient
 from dra_driver.sandbox.claimcontroller import ClaimController
 from dra_driver.sandbox.loop import ControlLoop
+from dra_driver.sandbox.real import PROGRAMS, real_control_plane
 from dra_driver.sandbox.scheduler import Scheduler
 
-
-@contextmanager
-def program(path: str, log: Path, *arguments: str) -> Iterator[None]:
-    """A program of Kubernetes, until the context is left."""
-    with log.open("wb") as output:
-        process = subprocess.Popen([path, *arguments], stdout=output, stderr=output)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(60)
+from .apiserver.binaries import binary
 
 
 @contextmanager
@@ -36,11 +28,15 @@ def stand_ins(client: ApiClient) -> Iterator[None]:
 
 
 @contextmanager
-def kubernetes(scheduler: str, manager: str, kubeconfig: Path) -> Iterator[None]:
-    """kube-scheduler, and the controllers for claims and garbage of kube-controller-manager."""
-    common = ("--kubeconfig", str(kubeconfig), "--secure-port=0", "--leader-elect=false")
-    controllers = "--controllers=resourceclaim-controller,garbage-collector-controller"
-    with ExitStack() as stack:
-        stack.enter_context(program(scheduler, kubeconfig.with_name("scheduler.log"), *common))
-        stack.enter_context(program(manager, kubeconfig.with_name("manager.log"), *common, controllers))
-        yield
+def kubernetes(folder: Path) -> Iterator[Path]:
+    """Kubernetes' own control plane, with all of its controllers; gives the administrator's kubeconfig.
+
+    Skips the test where its programs are not there.
+    """
+    found = binary("kube-apiserver")
+    if found is None or not all(map(binary, PROGRAMS)):
+        pytest.skip(f"no {', '.join(PROGRAMS)} in KUBEBUILDER_ASSETS")
+    kubeconfig = folder / "kubeconfig"
+    with real_control_plane(Path(found).parent, folder / "control-plane", kubeconfig, {}) as start_controllers:
+        start_controllers()
+        yield kubeconfig

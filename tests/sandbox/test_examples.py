@@ -65,25 +65,32 @@ def wait_until_nothing_is_left(sandbox: Sandbox) -> None:
 
 def leftovers(sandbox: Sandbox) -> list[str]:
     """MIG instances, CDI specs of claims, and records on the node."""
-    return [*mig_devices(sandbox), *(path.name for path in (*sandbox.claim_specs(), *sandbox.records()))]
+    node = sandbox.nodes[0]
+    return [*mig_devices(sandbox), *(path.name for path in (*node.claim_specs(), *node.records()))]
 
 
 def mig_devices(sandbox: Sandbox) -> set[str]:
     """UUIDs of the MIG devices that the hardware holds."""
-    instances = [one for gpu in sandbox.inventory().gpus for one in gpu.mig_instances]
+    instances = [one for gpu in sandbox.nodes[0].inventory().gpus for one in gpu.mig_instances]
     return {uuid for one in instances for _, uuid in one.devices}
+
+
+def restart_plugin(sandbox: Sandbox) -> None:
+    """Start the plugin of the only node, and wait until kubelet has registered it."""
+    sandbox.nodes[0].start_plugin()
+    sandbox.nodes[0].wait_registered()
 
 
 def run_example(sandbox: Sandbox, name: str) -> dict[str, JSON]:
     """Create an example and wait until its pods run; the pods by name."""
     sandbox.apply(EXAMPLES / f"{name}.yaml")
     for pod in sandbox.pods():
-        sandbox.kubelet.wait_pod_running("default", pod["metadata"]["name"])
+        sandbox.nodes[0].kubelet.wait_pod_running("default", pod["metadata"]["name"])
     return {pod["metadata"]["name"]: pod for pod in sandbox.pods()}
 
 
 def container(sandbox: Sandbox, pod: str, name: str) -> ContainerSpec:
-    found = sandbox.kubelet.container("default", pod, name)
+    found = sandbox.nodes[0].kubelet.container("default", pod, name)
     assert found is not None
     return found
 
@@ -119,7 +126,7 @@ def test_four_mig_slices_of_one_gpu_go_to_four_containers(sandbox: Sandbox) -> N
     run_example(sandbox, "mig-slices")
     devices = results_of(sandbox, "mig-slices")
     (gpu,) = {device.split("-mig-")[0] for device in devices.values()}
-    (board,) = (one for one in sandbox.inventory().gpus if one.mig_instances)
+    (board,) = (one for one in sandbox.nodes[0].inventory().gpus if one.mig_instances)
     assert f"gpu-{board.minor}" == gpu
     assert sorted(one.placement.size for one in board.mig_instances) == [1, 1, 2, 4]
     access = []
@@ -137,7 +144,7 @@ def test_an_extended_resource_is_prepared_like_a_claim(sandbox: Sandbox) -> None
     sandbox.client.create(CLASSES, EXTENDED)
     try:
         sandbox.client.create(PODS, EXTENDED_POD, "default")
-        sandbox.kubelet.wait_pod_running("default", "extended")
+        sandbox.nodes[0].kubelet.wait_pod_running("default", "extended")
         devices = results_of(sandbox, "extended")
         minor = {request: device.removeprefix("gpu-") for request, device in devices.items()}
         assert set(minor) == {"container-1-request-0", "container-3-request-0"}
@@ -145,7 +152,7 @@ def test_an_extended_resource_is_prepared_like_a_claim(sandbox: Sandbox) -> None
         assert container(sandbox, "extended", "none").devices == ()
         assert gpu_nodes(container(sandbox, "extended", "last")) == {f"/dev/nvidia{minor['container-3-request-0']}"}
         assert gpu_nodes(container(sandbox, "extended", "warm-up")) == {f"/dev/nvidia{one}" for one in minor.values()}
-        assert len(sandbox.claim_specs()) == 1
+        assert len(sandbox.nodes[0].claim_specs()) == 1
         sandbox.clear()
         assert leftovers(sandbox) == []
     finally:
@@ -172,7 +179,7 @@ def test_a_pod_for_which_nothing_is_left_waits_until_something_is(sandbox: Sandb
         path = sandbox.folder / f"more-{index}.yaml"
         path.write_text(pod.replace("whole-gpu-0", f"whole-gpu-{index}"), encoding="utf-8")
         sandbox.apply(path)
-    sandbox.kubelet.wait_pod_running("default", "whole-gpu-2")
+    sandbox.nodes[0].kubelet.wait_pod_running("default", "whole-gpu-2")
 
     def reason() -> str:
         conditions = sandbox.client.get(PODS, "whole-gpu-3", "default").get("status", {}).get("conditions") or []
@@ -180,40 +187,41 @@ def test_a_pod_for_which_nothing_is_left_waits_until_something_is(sandbox: Sandb
 
     assert "0/1 nodes are available" in wait_for(reason, "the verdict on the fifth pod")
     sandbox.client.delete(PODS, "shared-gpu", "default")
-    sandbox.kubelet.wait_pod_running("default", "whole-gpu-3")
+    sandbox.nodes[0].kubelet.wait_pod_running("default", "whole-gpu-3")
 
 
 def test_a_plugin_killed_while_pods_run_takes_up_where_it_was(sandbox: Sandbox) -> None:
     run_example(sandbox, "mig-slices")
     before = mig_devices(sandbox)
-    specs = {path.name: path.read_bytes() for path in sandbox.claim_specs()}
-    sandbox.kill("kubeletplugin")
-    sandbox.start_plugin()
+    specs = {path.name: path.read_bytes() for path in sandbox.nodes[0].claim_specs()}
+    sandbox.nodes[0].kill("kubeletplugin")
+    restart_plugin(sandbox)
     assert mig_devices(sandbox) == before
-    assert {path.name: path.read_bytes() for path in sandbox.claim_specs()} == specs
+    assert {path.name: path.read_bytes() for path in sandbox.nodes[0].claim_specs()} == specs
 
 
 def test_pods_deleted_while_the_plugin_is_dead_are_cleaned_up_when_it_is_back(sandbox: Sandbox) -> None:
     run_example(sandbox, "mig-slices")
-    sandbox.kill("kubeletplugin")
+    sandbox.nodes[0].kill("kubeletplugin")
     sandbox.client.delete(PODS, "mig-slices", "default")
-    sandbox.kubelet.wait_event("FailedUnprepareDynamicResources")
-    sandbox.start_plugin()
-    sandbox.kubelet.wait(lambda: not sandbox.pods() and not sandbox.claims(), what="the pod and its claim to be gone")
+    sandbox.nodes[0].kubelet.wait_event("FailedUnprepareDynamicResources")
+    restart_plugin(sandbox)
+    what = "the pod and its claim to be gone"
+    sandbox.nodes[0].kubelet.wait(lambda: not sandbox.pods() and not sandbox.claims(), what=what)
     wait_until_nothing_is_left(sandbox)
 
 
 def test_a_terminated_plugin_leaves_pods_running_and_exits_with_0(sandbox: Sandbox) -> None:
     run_example(sandbox, "mig-slices")
-    assert sandbox.terminate("kubeletplugin") == 0
-    assert len(sandbox.claim_specs()) == 1
-    sandbox.start_plugin()
+    assert sandbox.nodes[0].terminate("kubeletplugin") == 0
+    assert len(sandbox.nodes[0].claim_specs()) == 1
+    restart_plugin(sandbox)
 
 
 def test_a_killed_controller_changes_nothing_when_it_is_back(sandbox: Sandbox) -> None:
     before = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in sandbox.slices()}
-    sandbox.kill("controller")
-    sandbox.start_controller()
+    sandbox.nodes[0].kill("controller")
+    sandbox.nodes[0].start_controller()
     victim = sorted(before)[0]
     sandbox.client.delete(SLICES, victim)
     wait_for(lambda: victim in {one["metadata"]["name"] for one in sandbox.slices()}, "the new controller to work")
@@ -248,13 +256,13 @@ def test_what_a_stopped_sandbox_left_is_cleaned_up_by_the_next_one(short_path: P
         run_example(first, "mig-slices")
     assert leftovers(first) != []
     with Sandbox(short_path, "h100x8-mixed") as second:
-        second.kubelet.wait(lambda: not leftovers(second), what="the old claims to be unprepared")
+        second.nodes[0].kubelet.wait(lambda: not leftovers(second), what="the old claims to be unprepared")
 
 
 def test_logs_are_structured_and_without_errors(sandbox: Sandbox) -> None:
     run_example(sandbox, "mig-slices")
     for name in ("controller", "kubeletplugin"):
-        assert "Traceback" not in sandbox.log(name)
+        assert "Traceback" not in sandbox.nodes[0].log(name)
 
 
 def test_a_process_that_cannot_start_ends_the_sandbox_with_its_reason(tmp_path: Path) -> None:

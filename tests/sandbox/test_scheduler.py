@@ -20,7 +20,6 @@ from dra_driver.sandbox.scheduler import Scheduler
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 
-from .apiserver.binaries import binary
 from .controlplane import kubernetes, stand_ins
 
 JSON = dict[str, Any]
@@ -33,19 +32,18 @@ PATIENCE = 60.0  # kube-scheduler waits up to 10 s before it tries again
 @pytest.fixture(scope="module", params=["stand-in", "kubernetes"])
 def control_plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiClient]:
     """An API server with a scheduler; node-1 has 4 GPUs, and the classes gpu and link serve extended resources."""
-    scheduler, manager = binary("kube-scheduler"), binary("kube-controller-manager")
+    folder = tmp_path_factory.mktemp("scheduler")
     with ExitStack() as stack:
-        server = stack.enter_context(ApiServer(ApiServerOptions(minor=36)))
-        kubeconfig = server.write_kubeconfig(tmp_path_factory.mktemp("scheduler") / "kubeconfig")
+        if request.param == "kubernetes":
+            kubeconfig = stack.enter_context(kubernetes(folder))
+        else:
+            server = stack.enter_context(ApiServer(ApiServerOptions(minor=36)))
+            kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
         client = stack.enter_context(connect(kubeconfig))
         for kind, value in OBJECTS:
             client.create(kind, value)
         if request.param == "stand-in":
             stack.enter_context(stand_ins(client))
-        elif scheduler is None or manager is None:
-            pytest.skip("no kube-scheduler and kube-controller-manager in KUBEBUILDER_ASSETS")
-        else:
-            stack.enter_context(kubernetes(scheduler, manager, kubeconfig))
         yield client
 
 

@@ -13,11 +13,11 @@ clients work with it as they are:
 docs/sandbox-apiserver.md says what is there, what a real server has besides, and how the answers are checked.
 """
 
-from .auth.users import ADMIN, User, service_account
 from .faults import Alteration, Fault, Faults
 from .release import Release, ReleaseError
 from .schema.published import SchemaError
 from .server import ApiServer, ApiServerOptions, RunningServer, run, serving
+from .users import ADMIN, User, service_account
 
 __all__ = [
     "ADMIN",

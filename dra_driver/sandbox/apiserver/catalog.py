@@ -40,21 +40,13 @@ class Catalog:
         self.generation += 1
         return served
 
-    def replace(self, served: Iterable[Served], own: Served) -> None:
-        """Serves exactly `served` as the resource of `own`, the version in which the server itself handles it."""
-        group, plural = own.kind.group, own.kind.plural
-        self.withdraw(group, plural)
-        for item in served:
-            self._served[group, item.version, plural] = item
-            self._by_kind[group, item.version, item.kind.name] = item
-        self._own[own.kind.stored_in] = own
-
     def withdraw(self, group: str, plural: str) -> None:
         """Serves the resource `plural` of `group` no longer."""
         for key, old in list(self._served.items()):
             if key[0] == group and key[2] == plural:
                 del self._served[key]
                 self._by_kind.pop((group, old.version, old.kind.name), None)
+                self._own.pop(old.kind.stored_in, None)
         self.generation += 1
 
     def find(self, group: str, version: str, plural: str) -> Served | None:

@@ -7,13 +7,13 @@ Everything that handles a request gets this object; it is touched on the event l
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .auth.users import INTERNAL, Tokens, User
 from .catalog import Catalog
 from .faults import Faults
 from .kinds import Context
 from .objects import Clock, Object
 from .release import Release
 from .storage.store import Store
+from .users import INTERNAL, Tokens, User
 
 CelCheck = Callable[[str], str | None]
 """What is wrong with a device selector's CEL expression; None when nothing is."""

@@ -37,16 +37,6 @@ def invalid(field: str, value: Any, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", field, f"Invalid value: {_shown(value)}: {detail}")
 
 
-def invalid_whole(field: str, detail: str) -> FieldError:
-    """An object or list that breaks a rule as a whole: its value is not repeated."""
-    return FieldError("FieldValueInvalid", field, f"Invalid value: {detail}")
-
-
-def wrong_type(field: str, value: Any, detail: str) -> FieldError:
-    """A value of another type than the field's."""
-    return FieldError("FieldValueTypeInvalid", field, f"Invalid value: {_shown(value)}: {detail}")
-
-
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
     """A value outside an enumeration."""
     choices = ", ".join(_shown(choice) for choice in supported)

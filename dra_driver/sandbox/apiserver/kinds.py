@@ -9,16 +9,14 @@ that the verbs call at fixed points, as the strategies of k8s.io/kubernetes' reg
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from . import names
 from .field_errors import FieldError
-from .groups import names
 from .objects import Object, pick
 from .release import Release
 from .schema.types import Type
-
-if TYPE_CHECKING:
-    from .auth.users import User
+from .users import User
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -29,7 +27,7 @@ class Context:
 
     release: Release
     now: datetime
-    user: "User"
+    user: User
     get: Callable[[str, str], Object | None]
     """`get("namespaces", "default")`: an object of another collection by key."""
     warnings: list[str] = field(default_factory=list)
@@ -86,8 +84,6 @@ class Strategy:
     """Whether a write to /status may change labels and annotations too."""
     unconditional_update: bool = True
     """Whether an update may leave out metadata.resourceVersion."""
-    create_on_update: bool = False
-    """Whether a PUT to a name that does not exist creates it."""
     returns_deleted: bool = False
     """Whether a delete answers with the object instead of a Status."""
     orphans_dependents: bool = False
@@ -164,7 +160,6 @@ class Kind:
     categories: tuple[str, ...] = ()
     list_name: str = ""
     verbs: tuple[str, ...] = ALL_VERBS
-    scale: "ScalePaths | None" = None
     custom: bool = False
     """Made by a CustomResourceDefinition."""
 
@@ -194,15 +189,6 @@ class Kind:
         return (*(("all",) if self.in_all else ()), *self.categories)
 
 
-@dataclass(frozen=True, slots=True)
-class ScalePaths:
-    """Where the scale subresource finds its numbers."""
-
-    spec: tuple[str, ...] = ("spec", "replicas")
-    status: tuple[str, ...] = ("status", "replicas")
-    selector: tuple[str, ...] = ("spec", "selector")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
     """A kind in one of its versions: what a URL leads to."""
@@ -213,8 +199,6 @@ class Served:
     prefix: bytes = b""
     """The start of every encoded object: `{"kind":"Pod","apiVersion":"v1",`."""
     columns: tuple[Column, ...] = ()
-    declared: Object | None = None
-    """The schema that a CustomResourceDefinition declares."""
 
     @property
     def api_version(self) -> str:

@@ -43,8 +43,8 @@ _RESOURCE_VERSIONS: Final[Mapping[str, tuple[int, int]]] = {
     "v1beta1": (32, _NEVER),
     "v1alpha3": (33, _NEVER),
 }
-_DEPRECATIONS: Final = {"v1beta1": (35, 38), "v1beta2": (36, 39), "v1alpha3": (36, 39)}
 _TAINT_RULE_SINCE: Final = {"v1alpha3": 33, "v1beta2": 36, "v1": 37}
+_DEPRECATIONS: Final = {"v1beta1": (35, 38), "v1beta2": (36, 39)}
 
 
 class ReleaseError(ValueError):
@@ -67,17 +67,14 @@ class Release:
         """Whether the release serves this kind in this version."""
         if group != RESOURCE_GROUP:
             return True
-        if version not in self.resource_versions:
+        if kind == "DeviceTaintRule" and self.minor < _TAINT_RULE_SINCE.get(version, _NEVER):
             return False
-        if kind == "DeviceTaintRule":
-            return version in _TAINT_RULE_SINCE and self.minor >= _TAINT_RULE_SINCE[version]
-        return version != "v1alpha3"
+        return version in self.resource_versions
 
     def deprecation(self, group: str, version: str, kind: str) -> str:
         """The warning that comes with every request in a deprecated version; else empty."""
         since, removed = _DEPRECATIONS.get(version, (_NEVER, 0))
-        younger = kind == "DeviceTaintRule" and version != "v1alpha3"
-        if group != RESOURCE_GROUP or younger or self.minor < since:
+        if group != RESOURCE_GROUP or self.minor < since:
             return ""
         return f"{group}/{version} {kind} is deprecated in v1.{since}+, unavailable in v1.{removed}+"
 

@@ -22,7 +22,6 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
-from .auth.users import ADMIN, Tokens, User, service_account
 from .bootstrap import bootstrap
 from .catalog import Catalog
 from .certificates import Certificates, make_certificates
@@ -35,6 +34,7 @@ from .objects import Clock, now
 from .release import NEWEST, Release, release
 from .schema.published import schemas_of
 from .table import builtin_kinds
+from .users import ADMIN, Tokens, User, service_account
 
 _log = logging.getLogger(__name__)
 

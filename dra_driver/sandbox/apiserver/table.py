@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of kinds that are built in: a kind is one entry.
 
-Kinds with `STORED` are kept and checked against their schema, and nothing more; they are here
-because clients of a cluster list or watch them.
+Kinds without a strategy are stored and checked against their schema, and nothing more; they are here because clients
+of a cluster list or create them.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from .groups import access, crds
 from .groups.columns import CREATED, NAME, NAME_AND_AGE
 from .groups.core import events, pods, small
 from .groups.resource import kinds as resource
 from .groups.workloads import apps, batch
-from .kinds import Kind, ScalePaths, Strategy, text_at
+from .kinds import ALL_VERBS, Column, FieldSelectors, Kind, Strategy, text_at
 from .release import Release
 
-_SCALE: Final = ScalePaths()
+_STORED: Final = Strategy(status_keeps_metadata=True)
 _STATUS: Final = ("status",)
 _SCALED: Final = ("scale", "status")
 _CREATED: Final = (NAME, CREATED)
-_ADMISSION: Final = "admissionregistration.k8s.io"
-_EXTENSIONS: Final = ("api-extensions",)
-STORED: Final = Strategy(status_keeps_metadata=True)
+_ONE_BY_ONE: Final = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
+_POLICY: Final = Strategy(generation=("*",), unconditional_update=False)
+_EXTENSION: Final[Mapping[str, Any]] = {"namespaced": False, "categories": ("api-extensions",)}
 _BUDGET: Final = Strategy(
     generation=("spec",),
     first_status={"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0},
@@ -29,277 +30,118 @@ _BUDGET: Final = Strategy(
     unconditional_update=False,
 )
 
-_POD_SELECTORS: Final = {
-    "spec.nodeName": text_at("spec", "nodeName"),
-    "spec.restartPolicy": text_at("spec", "restartPolicy"),
-    "spec.schedulerName": text_at("spec", "schedulerName"),
-    "spec.serviceAccountName": text_at("spec", "serviceAccountName"),
-    "spec.hostNetwork": text_at("spec", "hostNetwork", absent="false"),
-    "status.phase": text_at("status", "phase"),
-    "status.podIP": text_at("status", "podIP"),
-    "status.nominatedNodeName": text_at("status", "nominatedNodeName"),
-}
+
+def _at(*paths: str, **absent: str) -> FieldSelectors:
+    """Field selectors of paths such as `spec.nodeName`; `absent` are the texts of fields that are not there."""
+    return {path: text_at(*path.split("."), absent=absent.get(path.rpartition(".")[2], "")) for path in paths}
+
+
+_POD: Final = _at(
+    *("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork"),
+    *("status.phase", "status.podIP", "status.nominatedNodeName"),
+    hostNetwork="false",
+)
+_NAMESPACE: Final = {"name": text_at("metadata", "name"), **_at("status.phase")}
+
+
+def _kind(
+    group: str,
+    name: str,
+    plural: str,
+    short: str = "",
+    strategy: Strategy = _STORED,
+    columns: tuple[Column, ...] = NAME_AND_AGE,
+    under: tuple[str, ...] = (),
+    selectors: FieldSelectors | None = None,
+    **more: Any,
+) -> Kind:
+    """A kind with the subresources `under` it; `short` are its short names, with spaces between them."""
+    return Kind(
+        group,
+        name,
+        plural,
+        short=tuple(short.split()),
+        strategy=strategy,
+        columns=columns,
+        subresources=under,
+        selectors=selectors or {},
+        **more,
+    )
 
 
 def builtin_kinds(release: Release) -> tuple[Kind, ...]:
     """Every kind that the server has from the start."""
-    return (*_core(), *_workloads(), *_access(), *resource.kinds(release), *_stored())
+    return (*_core(), *_workloads(), *_access(), *resource.kinds(release), *_others())
 
 
 def _core() -> tuple[Kind, ...]:
+    namespace, node = (small.NAMESPACE, small.NAMESPACE_COLUMNS), (small.NODE, small.NODE_COLUMNS)
+    unschedulable = _at("spec.unschedulable", unschedulable="false")
+    below_pod, service = ("binding", "eviction", "status"), _at("spec.clusterIP", "spec.type")
     return (
-        Kind(
-            "",
-            "Namespace",
-            "namespaces",
-            namespaced=False,
-            short=("ns",),
-            subresources=("finalize", "status"),
-            strategy=small.NAMESPACE,
-            selectors={"name": text_at("metadata", "name"), "status.phase": text_at("status", "phase")},
-            columns=small.NAMESPACE_COLUMNS,
-            verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+        _kind(
+            *("", "Namespace", "namespaces", "ns", *namespace, _STATUS, _NAMESPACE), namespaced=False, verbs=_ONE_BY_ONE
         ),
-        Kind(
-            "",
-            "Node",
-            "nodes",
-            namespaced=False,
-            short=("no",),
-            subresources=_STATUS,
-            strategy=small.NODE,
-            selectors={"spec.unschedulable": text_at("spec", "unschedulable", absent="false")},
-            columns=small.NODE_COLUMNS,
-        ),
-        Kind(
-            "",
-            "Pod",
-            "pods",
-            short=("po",),
-            in_all=True,
-            subresources=("binding", "eviction", "status"),
-            strategy=pods.STRATEGY,
-            selectors=_POD_SELECTORS,
-            columns=pods.COLUMNS,
-        ),
-        Kind(
-            "",
-            "Event",
-            "events",
-            short=("ev",),
-            strategy=events.STRATEGY,
-            selectors=events.SELECTORS,
-            columns=events.COLUMNS,
-            from_stored=events.core_from_stored,
-        ),
-        Kind(
-            "events.k8s.io",
-            "Event",
-            "events",
-            short=("ev",),
-            strategy=events.NEW_STRATEGY,
-            selectors=events.NEW_SELECTORS,
-            columns=events.COLUMNS,
-            collection="events",
-            to_stored=events.to_stored,
+        _kind("", "Node", "nodes", "no", *node, _STATUS, unschedulable, namespaced=False),
+        _kind("", "Pod", "pods", "po", pods.STRATEGY, pods.COLUMNS, below_pod, _POD, in_all=True),
+        _kind(
+            *("", "Event", "events", "ev", events.STRATEGY, events.COLUMNS, (), events.SELECTORS),
             from_stored=events.from_stored,
         ),
-        Kind(
-            "",
-            "ServiceAccount",
-            "serviceaccounts",
-            short=("sa",),
-            subresources=("token",),
-            strategy=small.SERVICE_ACCOUNT,
-            columns=NAME_AND_AGE,
-        ),
-        Kind(
-            "",
-            "Secret",
-            "secrets",
-            strategy=small.SECRET,
-            selectors={"type": text_at("type")},
-            columns=small.SECRET_COLUMNS,
-        ),
-        Kind("", "ConfigMap", "configmaps", short=("cm",), strategy=small.CONFIG_MAP, columns=small.CONFIG_MAP_COLUMNS),
-        Kind(
-            "",
-            "Service",
-            "services",
-            short=("svc",),
-            in_all=True,
-            subresources=_STATUS,
-            strategy=small.SERVICE,
-            selectors={"spec.clusterIP": text_at("spec", "clusterIP"), "spec.type": text_at("spec", "type")},
-            columns=small.SERVICE_COLUMNS,
-        ),
+        _kind("", "ServiceAccount", "serviceaccounts", "sa", small.SERVICE_ACCOUNT, under=("token",)),
+        _kind("", "Secret", "secrets", "", small.SECRET, small.SECRET_COLUMNS, selectors=_at("type")),
+        _kind("", "ConfigMap", "configmaps", "cm", small.CONFIG_MAP, small.CONFIG_MAP_COLUMNS),
+        _kind(*("", "Service", "services", "svc", small.SERVICE, small.SERVICE_COLUMNS, _STATUS, service), in_all=True),
     )
 
 
 def _workloads() -> tuple[Kind, ...]:
+    deployment = apps.DEPLOYMENT, apps.DEPLOYMENT_COLUMNS
+    daemon_set = apps.DAEMON_SET, apps.DAEMON_SET_COLUMNS
+    replica_set = apps.REPLICA_SET, apps.REPLICA_SET_COLUMNS
+    stateful_set = apps.STATEFUL_SET, apps.STATEFUL_SET_COLUMNS
+    replicas = _at("status.replicas", replicas="0")
+    succeeded = {"status.successful": text_at("status", "succeeded", absent="0")}
     return (
-        Kind(
-            "apps",
-            "DaemonSet",
-            "daemonsets",
-            short=("ds",),
-            in_all=True,
-            subresources=_STATUS,
-            strategy=apps.DAEMON_SET,
-            columns=apps.DAEMON_SET_COLUMNS,
-        ),
-        Kind(
-            "apps",
-            "Deployment",
-            "deployments",
-            short=("deploy",),
-            in_all=True,
-            subresources=_SCALED,
-            scale=_SCALE,
-            strategy=apps.DEPLOYMENT,
-            columns=apps.DEPLOYMENT_COLUMNS,
-        ),
-        Kind(
-            "apps",
-            "ReplicaSet",
-            "replicasets",
-            short=("rs",),
-            in_all=True,
-            subresources=_SCALED,
-            scale=_SCALE,
-            strategy=apps.REPLICA_SET,
-            selectors={"status.replicas": text_at("status", "replicas", absent="0")},
-            columns=apps.REPLICA_SET_COLUMNS,
-        ),
-        Kind(
-            "apps",
-            "StatefulSet",
-            "statefulsets",
-            short=("sts",),
-            in_all=True,
-            subresources=_SCALED,
-            scale=_SCALE,
-            strategy=apps.STATEFUL_SET,
-            columns=apps.STATEFUL_SET_COLUMNS,
-        ),
-        Kind(
-            "batch",
-            "Job",
-            "jobs",
-            in_all=True,
-            subresources=_STATUS,
-            strategy=batch.JOB,
-            selectors={"status.successful": text_at("status", "succeeded", absent="0")},
-            columns=batch.JOB_COLUMNS,
-        ),
-        Kind(
-            "batch",
-            "CronJob",
-            "cronjobs",
-            short=("cj",),
-            in_all=True,
-            subresources=_STATUS,
-            strategy=batch.CRON_JOB,
-            columns=batch.CRON_JOB_COLUMNS,
-        ),
+        _kind("apps", "DaemonSet", "daemonsets", "ds", *daemon_set, _STATUS, in_all=True),
+        _kind("apps", "Deployment", "deployments", "deploy", *deployment, _SCALED, in_all=True),
+        _kind("apps", "ReplicaSet", "replicasets", "rs", *replica_set, _SCALED, replicas, in_all=True),
+        _kind("apps", "StatefulSet", "statefulsets", "sts", *stateful_set, _SCALED, in_all=True),
+        _kind("batch", "Job", "jobs", "", batch.JOB, batch.JOB_COLUMNS, _STATUS, succeeded, in_all=True),
     )
 
 
 def _access() -> tuple[Kind, ...]:
-    rbac = access.RBAC_GROUP
+    rbac, role, binding = access.RBAC_GROUP, (access.ROLE, _CREATED), (access.BINDING, access.BINDING_COLUMNS)
+    definitions = ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", "crd crds")
     return (
-        Kind("coordination.k8s.io", "Lease", "leases", strategy=access.LEASE, columns=access.LEASE_COLUMNS),
-        Kind(
-            "apiextensions.k8s.io",
-            "CustomResourceDefinition",
-            "customresourcedefinitions",
-            namespaced=False,
-            short=("crd", "crds"),
-            categories=_EXTENSIONS,
-            subresources=_STATUS,
-            strategy=crds.STRATEGY,
-            columns=_CREATED,
-        ),
-        Kind(rbac, "Role", "roles", strategy=access.ROLE, columns=_CREATED),
-        Kind(rbac, "ClusterRole", "clusterroles", namespaced=False, strategy=access.ROLE, columns=_CREATED),
-        Kind(rbac, "RoleBinding", "rolebindings", strategy=access.BINDING, columns=access.BINDING_COLUMNS),
-        Kind(
-            rbac,
-            "ClusterRoleBinding",
-            "clusterrolebindings",
-            namespaced=False,
-            strategy=access.BINDING,
-            columns=access.BINDING_COLUMNS,
-        ),
-        Kind(
-            _ADMISSION,
-            "ValidatingAdmissionPolicy",
-            "validatingadmissionpolicies",
-            namespaced=False,
-            categories=_EXTENSIONS,
-            subresources=_STATUS,
-            strategy=access.STORED_POLICY,
-            columns=access.POLICY_COLUMNS,
-        ),
-        Kind(
-            _ADMISSION,
-            "ValidatingAdmissionPolicyBinding",
-            "validatingadmissionpolicybindings",
-            namespaced=False,
-            categories=_EXTENSIONS,
-            strategy=access.STORED_POLICY,
-            columns=access.POLICY_BINDING_COLUMNS,
-        ),
+        _kind("coordination.k8s.io", "Lease", "leases", "", access.LEASE, access.LEASE_COLUMNS),
+        _kind(*definitions, crds.STRATEGY, _CREATED, _STATUS, **_EXTENSION),
+        _kind(rbac, "Role", "roles", "", *role),
+        _kind(rbac, "ClusterRole", "clusterroles", "", *role, namespaced=False),
+        _kind(rbac, "RoleBinding", "rolebindings", "", *binding),
+        _kind(rbac, "ClusterRoleBinding", "clusterrolebindings", "", *binding, namespaced=False),
         *(
-            Kind(
-                _ADMISSION,
-                f"{verb}WebhookConfiguration",
-                f"{verb.lower()}webhookconfigurations",
-                namespaced=False,
-                categories=_EXTENSIONS,
-                strategy=access.STORED_POLICY,
-                columns=access.WEBHOOK_COLUMNS,
+            _kind("admissionregistration.k8s.io", name, plural, "", _POLICY, under=under, **_EXTENSION)
+            for name, plural, under in (
+                ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", _STATUS),
+                ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", ()),
+                ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", ()),
+                ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", ()),
             )
-            for verb in ("Mutating", "Validating")
         ),
     )
 
 
-def _stored() -> tuple[Kind, ...]:
-    def kind(
-        group: str, name: str, plural: str, short: str = "", *, namespaced: bool = True, status: bool = False
-    ) -> Kind:
-        return Kind(
-            group,
-            name,
-            plural,
-            namespaced=namespaced,
-            short=(short,) if short else (),
-            subresources=_STATUS if status else (),
-            strategy=STORED,
-            columns=NAME_AND_AGE,
-        )
-
+def _others() -> tuple[Kind, ...]:
     return (
-        Kind(
-            "policy",
-            "PodDisruptionBudget",
-            "poddisruptionbudgets",
-            short=("pdb",),
-            subresources=_STATUS,
-            strategy=_BUDGET,
-            columns=NAME_AND_AGE,
-        ),
-        kind("", "PersistentVolume", "persistentvolumes", "pv", namespaced=False, status=True),
-        kind("", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", status=True),
-        kind("", "ReplicationController", "replicationcontrollers", "rc", status=True),
-        kind("apps", "ControllerRevision", "controllerrevisions"),
-        kind("discovery.k8s.io", "EndpointSlice", "endpointslices"),
-        kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False),
-        kind("scheduling.k8s.io", "PriorityClass", "priorityclasses", "pc", namespaced=False),
-        kind("storage.k8s.io", "CSIDriver", "csidrivers", namespaced=False),
-        kind("storage.k8s.io", "CSINode", "csinodes", namespaced=False),
-        kind("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities"),
-        kind("storage.k8s.io", "StorageClass", "storageclasses", "sc", namespaced=False),
-        kind("storage.k8s.io", "VolumeAttachment", "volumeattachments", namespaced=False, status=True),
+        _kind("policy", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", _BUDGET, under=_STATUS),
+        _kind("", "PersistentVolume", "persistentvolumes", "pv", under=_STATUS, namespaced=False),
+        _kind("", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", under=_STATUS),
+        _kind("apps", "ControllerRevision", "controllerrevisions"),
+        _kind("batch", "CronJob", "cronjobs", "cj", under=_STATUS),
+        _kind("discovery.k8s.io", "EndpointSlice", "endpointslices"),
+        _kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False),
+        _kind("scheduling.k8s.io", "PriorityClass", "priorityclasses", "pc", namespaced=False),
+        _kind("storage.k8s.io", "StorageClass", "storageclasses", "sc", namespaced=False),
     )

@@ -10,6 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+RUN_SECONDS = "sandbox.gpu.nvidia.com/run-seconds"
+"""Annotation of a pod: the seconds after which its containers end successfully. Without it they run on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Pod:
     phase: str = "Pending"
     deleting: bool = False
     grace_period: int = 30
+    run_seconds: float | None = None
     raw: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False)
 
     def __str__(self) -> str:
@@ -117,8 +120,17 @@ def decode_pod(raw: Mapping[str, Any]) -> Pod:
         phase=status.get("phase") or "Pending",
         deleting=bool(metadata.get("deletionTimestamp")),
         grace_period=int(metadata.get("deletionGracePeriodSeconds") or 0),
+        run_seconds=_seconds((metadata.get("annotations") or {}).get(RUN_SECONDS)),
         raw=raw,
     )
+
+
+def _seconds(text: str | None) -> float | None:
+    """A number of seconds; None for what is none."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
 
 
 def _containers(raw: Iterable[Mapping[str, Any]] | None) -> tuple[Container, ...]:

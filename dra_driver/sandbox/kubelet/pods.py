@@ -147,7 +147,17 @@ class PodWorker:
         if self.phase is Phase.STARTING:
             self.phase = Phase.RUNNING
             services.journal.record("PodRunning", str(pod))
-        return _jittered(services.periods.pod_resync)
+        return self._until_end(pod, _jittered(services.periods.pod_resync))
+
+    def _until_end(self, pod: Pod, period: float) -> float:
+        """`period`, or the seconds that are left to a pod that ends by itself; then it is complete."""
+        if pod.run_seconds is None:
+            return period
+        started = max(one.started_at for one in self._services.runtime.containers(pod.uid).values())
+        left = started + pod.run_seconds - time.time()
+        if left <= 0:
+            self.finish()
+        return max(0.0, min(left, period))
 
     def _start_containers(self, pod: Pod) -> bool:
         """Start what is not started yet. Returns whether that failed; init containers hold up those after them."""

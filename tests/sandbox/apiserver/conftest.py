@@ -11,7 +11,7 @@ from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningSer
 
 from .conversation import Partner
 
-ALL_VERSIONS = ("v1", "v1beta2", "v1beta1", "v1alpha3")
+ALL_VERSIONS = ("v1", "v1beta2", "v1beta1")
 
 
 @pytest.fixture(scope="session")

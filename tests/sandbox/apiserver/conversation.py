@@ -29,6 +29,7 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _REFERENCE = re.compile(r"\$\{(\d+)\.([^}]+)\}")
 _AGE = re.compile(r"\d+s")
+_PLACEHOLDER = re.compile(r"<(uid|revision) \d+>")
 _REVISION = re.compile(r"(?<=\()\d+(?=\))")
 _SHOWN = re.compile(r'Invalid value: (null|\[\]|"map\[.*?\]"|"?\{.*?\}"?|\[\{.*?\}\]): (?=[a-z`])')
 """Values that are no scalars: Go shows them with the names of its structs."""
@@ -48,8 +49,17 @@ class Conversation:
 
     @property
     def recording(self) -> Path:
-        """The file with the answers."""
+        """The file with the answers, a line each."""
         return FOLDER / f"{self.name}.recorded.json"
+
+    def recorded(self) -> list[dict[str, Any]]:
+        """The answers that were recorded."""
+        return [json.loads(line) for line in self.recording.read_text(encoding="utf-8").splitlines()]
+
+    def record(self, answers: list[dict[str, Any]]) -> None:
+        """Writes the answers."""
+        lines = [json.dumps(answer, sort_keys=True) + "\n" for answer in answers]
+        self.recording.write_text("".join(lines), encoding="utf-8")
 
 
 def conversations() -> list[Conversation]:
@@ -126,7 +136,19 @@ def hold(conversation: Conversation, partner: Partner) -> list[dict[str, Any]]:
         for path in conversation.cleanup:
             partner.ask("DELETE", path.replace("NS", namespace))
         partner.ask("DELETE", f"/api/v1/namespaces/{namespace}")
-    return answers
+    return numbered(answers)
+
+
+def numbered(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The answers with their placeholders numbered in the order in which sorted JSON has them."""
+    seen: dict[str, str] = {}
+
+    def number(match: re.Match[str]) -> str:
+        count = sum(1 for name in seen if name.startswith(f"<{match[1]} "))
+        return seen.setdefault(match[0], f"<{match[1]} {count + 1}>")
+
+    found: list[dict[str, Any]] = json.loads(_PLACEHOLDER.sub(number, json.dumps(answers, sort_keys=True)))
+    return found
 
 
 def _take(step: dict[str, Any], namespace: str, raw: list[Any], partner: Partner) -> tuple[int, dict[str, Any], Any]:

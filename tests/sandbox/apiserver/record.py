@@ -15,7 +15,6 @@ controller manager, no admission that waits for one. Beside a fresh etcd at its 
 URL is then https://127.0.0.1:6443. A second recording of an unchanged server changes no file.
 """
 
-import json
 import sys
 
 import urllib3
@@ -32,7 +31,7 @@ def main() -> None:
         if names and conversation.name not in names:
             continue
         answers = hold(conversation, partner)
-        conversation.recording.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        conversation.record(answers)
         print(f"{conversation.name}: {len(answers)} answers")
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The embedded server answers as kube-apiserver 1.36.2 did."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,5 @@ def test_the_answers_are_those_of_a_real_server(
     authority = tmp_path / "ca.pem"
     authority.write_bytes(server.certificate_authority or b"")
     answers = hold(conversation, Partner(server.url, server.admin_token, str(authority)))
-    recorded = json.loads(conversation.recording.read_text(encoding="utf-8"))
-    for ours, theirs in zip(answers, recorded, strict=True):
+    for ours, theirs in zip(answers, conversation.recorded(), strict=True):
         assert ours == theirs

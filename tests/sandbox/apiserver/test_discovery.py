@@ -7,40 +7,6 @@ import pytest
 
 from .conversation import Partner
 
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-
-
-def test_the_aggregated_document_has_everything_that_the_single_ones_have(api: Partner) -> None:
-    _, headers, document = api.ask("GET", "/apis", Accept=AGGREGATED)
-    assert headers["content-type"] == AGGREGATED
-    for group in document["items"]:
-        for version in group["versions"]:
-            path = f"/apis/{group['metadata']['name']}/{version['version']}"
-            _, _, listed = api.ask("GET", path)
-            names = {resource["name"] for resource in listed["resources"]}
-            told = set()
-            for resource in version["resources"]:
-                told.add(resource["resource"])
-                told |= {f"{resource['resource']}/{sub['subresource']}" for sub in resource.get("subresources", ())}
-            assert told == names, path
-
-
-def test_an_unchanged_document_is_not_sent_twice(api: Partner) -> None:
-    _, headers, _ = api.ask("GET", "/api", Accept=AGGREGATED)
-    assert api.ask("GET", "/api", Accept=AGGREGATED, If_None_Match=headers["etag"])[0] == 304
-
-
-@pytest.mark.parametrize(
-    ("accept", "kind"),
-    [
-        ("application/json", "APIGroupList"),
-        (f"{AGGREGATED},application/json", "APIGroupDiscoveryList"),
-        ("*/*", "APIGroupList"),
-    ],
-)
-def test_a_client_gets_the_form_that_it_prefers(api: Partner, accept: str, kind: str) -> None:
-    assert api.ask("GET", "/apis", Accept=accept)[2]["kind"] == kind
-
 
 def test_openapi_describes_every_kind_that_is_served(api: Partner) -> None:
     _, _, index = api.ask("GET", "/openapi/v3")
@@ -69,28 +35,15 @@ def test_openapi_has_what_kubectl_needs_for_patches_and_validation(api: Partner)
     assert "fieldValidation" in {parameter["name"] for parameter in patch["parameters"]}
 
 
-def test_openapi_v2_is_there_for_older_clients(api: Partner) -> None:
-    _, _, document = api.ask("GET", "/openapi/v2")
-    assert document["swagger"] == "2.0"
-    assert "io.k8s.api.resource.v1.ResourceClaim" in document["definitions"]
-    assert api.ask("GET", "/openapi/v2", Accept="application/com.github.proto-openapi.spec.v2@v1.0+protobuf")[0] == 200
-    assert api.ask("GET", "/openapi/v2", Accept="text/html")[0] == 406
-
-
 @pytest.mark.parametrize(
     ("accept", "code"),
     [
         ("application/vnd.kubernetes.protobuf,application/json", 200),
         ("application/json;q=0.5,application/yaml", 200),
+        ("application/yaml", 406),
         ("application/vnd.kubernetes.protobuf", 406),
         ("text/html", 406),
     ],
 )
 def test_a_representation_that_cannot_be_made_is_refused(api: Partner, accept: str, code: int) -> None:
     assert api.ask("GET", "/api/v1/namespaces", Accept=accept)[0] == code
-
-
-def test_objects_can_be_had_as_yaml(api: Partner) -> None:
-    _, headers, text = api.ask("GET", "/api/v1/namespaces/default", Accept="application/yaml")
-    assert headers["content-type"] == "application/yaml"
-    assert "kind: Namespace" in text

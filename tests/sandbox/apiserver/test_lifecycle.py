@@ -120,3 +120,55 @@ def test_a_pod_on_a_node_is_given_its_grace_period(api: Partner) -> None:
     assert api.ask("DELETE", f"{pods}/graceful?gracePeriodSeconds=30")[2]["metadata"]["deletionGracePeriodSeconds"] == 3
     api.ask("DELETE", f"{pods}/graceful?gracePeriodSeconds=0")
     assert api.ask("GET", f"{pods}/graceful")[0] == 404
+
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def definition(plural: str, **version: Any) -> dict[str, Any]:
+    """A CustomResourceDefinition of one version."""
+    names = {"plural": plural, "kind": plural.title()}
+    versions = [{"name": "v1", "served": True, "storage": True, **version}]
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": versions}
+    return {"metadata": {"name": f"{plural}.example.com"}, "spec": spec}
+
+
+def test_a_custom_resource_is_stored_as_it_is_until_its_definition_goes(api: Partner) -> None:
+    code, _, made = api.ask("POST", DEFINITIONS, definition("domains", subresources={"status": {}}))
+    assert code == 201, made
+    assert {one["type"]: one["status"] for one in made["status"]["conditions"]}["Established"] == "True"
+    domains = "/apis/example.com/v1/namespaces/default/domains"
+    spec = {"nodes": 3, "empty": {}, "anything": [None, {"a": 1}]}
+    assert api.ask("POST", domains, {"metadata": {"name": "d", "unknown": 1}, "spec": spec})[0] == 201
+    changed = {"spec": {"nodes": 4}, "status": {"ready": True}}
+    assert "status" not in api.ask("PATCH", f"{domains}/d", changed, Content_Type=MERGE)[2]
+    api.ask("PATCH", f"{domains}/d/status", changed, Content_Type=MERGE)
+    _, _, listed = api.ask("GET", domains)
+    assert listed["kind"] == "DomainsList"
+    assert listed["items"][0]["spec"] == {**spec, "nodes": 4}
+    assert listed["items"][0]["status"] == {"ready": True}
+    assert "unknown" not in listed["items"][0]["metadata"]
+    assert "domains" in str(api.ask("GET", "/apis/example.com/v1")[2])
+    assert api.ask("GET", "/openapi/v3/apis/example.com/v1")[0] == 200
+    api.ask("DELETE", f"{DEFINITIONS}/domains.example.com")
+    assert api.ask("GET", domains)[0] == 404
+    assert api.ask("POST", DEFINITIONS, definition("domains"))[0] == 201
+    assert api.ask("GET", domains)[2]["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"group": "example"}, "spec.group"),
+        ({"scope": "Everywhere"}, "spec.scope"),
+        ({"names": {"plural": "others", "kind": "Others"}}, "metadata.name"),
+        ({"versions": []}, "spec.versions"),
+        ({"versions": [{"name": "V 1", "served": True, "storage": True}]}, "spec.versions[0].name"),
+    ],
+)
+def test_a_definition_that_cannot_be_served_is_refused(api: Partner, change: dict[str, Any], field: str) -> None:
+    wrong = definition("wrongs")
+    wrong["spec"] |= change
+    code, _, body = api.ask("POST", DEFINITIONS, wrong)
+    assert code == 422
+    assert field in [cause["field"] for cause in body["details"]["causes"]]

@@ -30,7 +30,7 @@ def client(server: RunningServer) -> Partner:
         (35, ("v1", "v1beta1"), ["v1", "v1beta1"]),
         (36, None, ["v1"]),
         (37, None, ["v1"]),
-        (37, ("v1", "v1beta1", "v1beta2", "v1alpha3"), ["v1", "v1beta2", "v1beta1", "v1alpha3"]),
+        (37, ("v1", "v1beta1", "v1beta2"), ["v1", "v1beta2", "v1beta1"]),
     ],
 )
 def test_a_release_serves_its_versions_of_resource_k8s_io(

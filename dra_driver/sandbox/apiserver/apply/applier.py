@@ -18,7 +18,7 @@ from ..objects import Object, clone
 from ..schema.empties import without_empties
 from ..schema.types import Type
 from . import typed
-from .managers import APPLY, BEFORE_APPLY, UPDATE, ManagerId, Managers, Owned, capped, decode, encode, stripped
+from .managers import APPLY, UPDATE, ManagerId, Managers, Owned, decode, encode, stripped
 from .paths import Path, readable, tree_of, with_named_fields, without_prefixes
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -76,7 +76,7 @@ def update(live: Object, new: Object, writer: Writer) -> None:
         managers[who] = Owned(taken | before, writer.api_version, writer.time)
     elif who in managers:
         managers[who] = replace(managers[who], paths=before)
-    _store(new, capped({name: owned for name, owned in managers.items() if owned.paths}))
+    _store(new, {name: owned for name, owned in managers.items() if owned.paths})
 
 
 def _as_sent(obj: Object, node: Type) -> Object:
@@ -103,8 +103,6 @@ def apply(live: Object | None, config: Object, writer: Writer, *, force: bool) -
     """
     current = _without_managed(live) if live else {"metadata": {}}
     managers = decode(live["metadata"].get("managedFields", ())) if live else {}
-    if live and not managers:
-        managers = _unmanaged(current, writer)
     try:
         return _apply(current, config, writer, managers, force=force)
     except _ConflictError as conflicts:
@@ -114,13 +112,6 @@ def apply(live: Object | None, config: Object, writer: Writer, *, force: bool) -
                 return _apply(current, config, writer, managers, force=True)
             raise _refusal(remaining) from conflicts
         raise _refusal(conflicts.found) from conflicts
-
-
-def _unmanaged(current: Object, writer: Writer) -> Managers:
-    """An object that nobody tracked so far belongs to a manager of its own."""
-    made = typed.compare({"metadata": {}}, writer.in_version(current), writer.node)
-    who = ManagerId(BEFORE_APPLY, UPDATE, writer.api_version)
-    return {who: Owned(stripped(made.added | made.modified), writer.api_version, writer.time)}
 
 
 def _apply(current: Object, config: Object, writer: Writer, managers: Managers, *, force: bool) -> Object:

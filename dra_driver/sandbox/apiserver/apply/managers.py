@@ -6,7 +6,7 @@ the API version; each has a set of field paths and the time of its last change.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ..objects import Object
@@ -14,9 +14,6 @@ from .paths import Path, Paths, from_fields_v1, to_fields_v1
 
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
-MOST_UPDATERS: Final = 10
-OLD_UPDATES: Final = "ancient-changes"
-BEFORE_APPLY: Final = "before-first-apply"
 
 # What is never owned by anyone.
 _UNOWNED: Final[frozenset[Path]] = frozenset(
@@ -116,29 +113,3 @@ def encode(managers: Managers) -> list[Object]:
 def stripped(paths: Paths) -> frozenset[Path]:
     """The paths that can be owned."""
     return frozenset(paths - _UNOWNED)
-
-
-def capped(managers: Managers) -> Managers:
-    """At most ten updaters: the oldest share one entry a version."""
-    updaters = [who for who in managers if who.operation == UPDATE]
-    surplus = len(updaters) - MOST_UPDATERS
-    if surplus <= 0:
-        return managers
-    updaters.sort(key=lambda who: (managers[who].time, who))
-    result = dict(managers)
-    first: dict[str, ManagerId] = {}
-    for who in updaters:
-        if surplus <= 0:
-            break
-        version = managers[who].api_version
-        bucket = ManagerId(OLD_UPDATES, UPDATE, version)
-        if version not in first:
-            first[version] = who
-            continue
-        if bucket not in result:
-            result[bucket] = result.pop(first[version])
-        if who != bucket:
-            moved = result.pop(who)
-            result[bucket] = replace(moved, paths=result[bucket].paths | moved.paths)
-            surplus -= 1
-    return result

@@ -5,22 +5,18 @@ Follows pkg/endpoints/filters/impersonation of k8s.io/apiserver: whoever asks ne
 part of the other identity.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
-from urllib.parse import unquote
 
 from .. import status
 from ..cluster import Cluster
+from ..users import ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, User, service_account
 from . import rbac
-from .users import ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, User, service_account
 
 Headers = Iterable[tuple[str, str]]
 
 _USER: Final = "impersonate-user"
 _GROUP: Final = "impersonate-group"
-_UID: Final = "impersonate-uid"
-_EXTRA: Final = "impersonate-extra-"
-_AUTHENTICATION: Final = "authentication.k8s.io"
 
 
 def acting_user(cluster: Cluster, user: User, headers: Headers) -> User:
@@ -48,16 +44,7 @@ def _named(sent: list[tuple[str, str]]) -> User:
         groups = groups or ANONYMOUS.groups
     elif AUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
-    return User(name, groups, values.get(_UID, ""), _extra(sent))
-
-
-def _extra(sent: Headers) -> Mapping[str, tuple[str, ...]]:
-    extra: dict[str, tuple[str, ...]] = {}
-    for header, value in sent:
-        if header.startswith(_EXTRA):
-            key = unquote(header.removeprefix(_EXTRA))
-            extra[key] = (*extra.get(key, ()), value)
-    return extra
+    return User(name, groups)
 
 
 def _permissions(other: User, sent: Headers) -> Iterator[rbac.Attributes]:
@@ -71,8 +58,3 @@ def _permissions(other: User, sent: Headers) -> Iterator[rbac.Attributes]:
     for header, value in sent:
         if header == _GROUP:
             yield rbac.Attributes(verb, "", "groups", name=value)
-        elif header == _UID:
-            yield rbac.Attributes(verb, _AUTHENTICATION, "uids", name=value)
-        elif header.startswith(_EXTRA):
-            key = unquote(header.removeprefix(_EXTRA))
-            yield rbac.Attributes(verb, _AUTHENTICATION, "userextras", key, name=value)

@@ -5,14 +5,15 @@ Follows plugin/pkg/auth/authorizer/rbac of k8s.io/kubernetes. Not here: the chec
 grants more than they have (escalation), and aggregated cluster roles.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ..cluster import Cluster
 from ..groups.access import RBAC_GROUP
+from ..kinds import Kind
 from ..objects import Object
-from .users import AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User
+from ..users import AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User
 
 _ROLES: Final = f"roles.{RBAC_GROUP}"
 _CLUSTER_ROLES: Final = f"clusterroles.{RBAC_GROUP}"
@@ -133,3 +134,20 @@ def _matches_path(patterns: Iterable[str], path: str) -> bool:
         path == pattern or pattern == "*" or (pattern.endswith("*") and path.startswith(pattern[:-1]))
         for pattern in patterns
     )
+
+
+def authorizer(cluster: Cluster, user: User, wanted: str, kind: Kind) -> Callable[[str, str, str, str], str | None]:
+    """Permissions that are finer than a request: parts of a ResourceClaim's status, since 1.36.
+
+    They are asked of RBAC as subresources that no URL leads to, `resourceclaims/binding` and `resourceclaims/driver`.
+    The result takes (prefix of the verb `wanted`, subresource, namespace, name) and says why the user may not.
+    """
+
+    def problem(prefix: str, subresource: str, namespace: str, name: str) -> str | None:
+        verb = prefix + wanted
+        asked = Attributes(verb, kind.group, kind.plural, subresource, namespace, name)
+        if allowed(cluster, user, asked):
+            return None
+        return f'verb="{verb}" permission: {refusal(user, asked)}'
+
+    return problem

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about users: TokenReview, SelfSubjectReview and the access reviews. Nothing is stored."""
+"""Questions of users about themselves: who they are, and what they may. Nothing is stored."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from typing import Final
 from .. import status
 from ..cluster import Cluster
 from ..objects import Object, timestamp
+from ..users import User
 from . import rbac
-from .users import AUTHENTICATED, User
 
 AUTHENTICATION: Final = "authentication.k8s.io"
 AUTHORIZATION: Final = "authorization.k8s.io"
@@ -24,14 +24,6 @@ class Review:
     plural: str
     answer: Callable[[Cluster, User, Object], Object]
     """(cluster, who asks, the request's body) -> its status."""
-    namespaced: bool = False
-
-
-def _token(cluster: Cluster, user: User, body: Object) -> Object:
-    found = cluster.tokens.user(_spec(body).get("token", ""))
-    if found is None:
-        return {"user": {}, "error": "[invalid bearer token, token lookup failed]"}
-    return {"authenticated": True, "user": found.info}
 
 
 def _self(cluster: Cluster, user: User, body: Object) -> Object:
@@ -40,12 +32,6 @@ def _self(cluster: Cluster, user: User, body: Object) -> Object:
 
 def _self_access(cluster: Cluster, user: User, body: Object) -> Object:
     return _access(cluster, user, _spec(body))
-
-
-def _access_of_other(cluster: Cluster, user: User, body: Object) -> Object:
-    spec = _spec(body)
-    groups = tuple(spec.get("groups") or ())
-    return _access(cluster, User(spec.get("user", ""), groups or (AUTHENTICATED,)), spec)
 
 
 def _access(cluster: Cluster, user: User, spec: Object) -> Object:
@@ -87,11 +73,8 @@ def _spec(body: Object) -> Object:
 
 REVIEWS: Final = (
     Review(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", _self),
-    Review(AUTHENTICATION, "TokenReview", "tokenreviews", _token),
-    Review(AUTHORIZATION, "LocalSubjectAccessReview", "localsubjectaccessreviews", _access_of_other, namespaced=True),
     Review(AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", _self_access),
     Review(AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", _self_rules),
-    Review(AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews", _access_of_other),
 )
 
 

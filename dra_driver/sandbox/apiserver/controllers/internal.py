@@ -3,11 +3,11 @@
 
 from collections.abc import Callable
 
-from ..auth.users import INTERNAL
 from ..cluster import Cluster
 from ..kinds import Served
 from ..objects import Object, clone
 from ..storage.store import Record
+from ..users import INTERNAL
 from ..verbs.call import Call
 from ..verbs.write import replace
 

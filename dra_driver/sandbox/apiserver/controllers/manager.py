@@ -33,11 +33,10 @@ class Controllers:
 
     @property
     def _idle(self) -> bool:
-        return self._custom.idle and self._garbage.idle and self._namespaces.idle
+        return self._garbage.idle and self._namespaces.idle
 
     def _work(self) -> None:
         self._scheduled = False
         while not self._idle:
-            self._custom.work()
             self._garbage.collect()
             self._namespaces.work()

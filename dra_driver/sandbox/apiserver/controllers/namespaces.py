@@ -42,9 +42,8 @@ class NamespaceController:
             record = self._cluster.store.get(NAMESPACES, name)
             if record is None:
                 continue
-            remaining = self._empty(name)
-            if not remaining:
-                finalize(self._cluster, record, [])
+            if not self._empty(name):
+                self._finish(record)
 
     def _empty(self, namespace: str) -> int:
         prefix = f"{namespace}/"
@@ -61,12 +60,10 @@ class NamespaceController:
                 remaining += not gone
         return remaining
 
-
-def finalize(cluster: Cluster, record: Record, finalizers: list[str]) -> Record:
-    """Sets a namespace's own finalizers; without any, and being deleted, it goes."""
-    obj: Object = {**record.object, "metadata": dict(record.object["metadata"])}
-    obj["spec"] = {"finalizers": finalizers} if finalizers else {}
-    meta = obj["metadata"]
-    if not finalizers and meta.get("deletionTimestamp") and not meta.get("finalizers"):
-        return cluster.store.delete(NAMESPACES, record.key, obj)
-    return cluster.store.put(NAMESPACES, record.key, obj)
+    def _finish(self, record: Record) -> None:
+        """Takes the namespace's own finalizer; without any other, it goes."""
+        obj: Object = {**record.object, "metadata": dict(record.object["metadata"]), "spec": {}}
+        if obj["metadata"].get("finalizers"):
+            self._cluster.store.put(NAMESPACES, record.key, obj)
+        else:
+            self._cluster.store.delete(NAMESPACES, record.key, obj)

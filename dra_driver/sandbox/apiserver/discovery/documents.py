@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Discovery: the documents below /api and /apis, one by one and aggregated.
+"""Discovery: the documents below /api and /apis, as in k8s.io/apiserver/pkg/endpoints/discovery.
 
-Follows k8s.io/apiserver/pkg/endpoints/discovery; the aggregated form is that of
-apidiscovery.k8s.io/v2.
+There is no aggregated form: clients that prefer it ask for these one by one.
 """
 
 import base64
@@ -11,14 +10,13 @@ from collections.abc import Iterable, Iterator
 
 from ..auth.reviews import REVIEWS
 from ..catalog import Catalog
-from ..groups.names import version_order
 from ..kinds import Kind, Served
+from ..names import version_order
 from ..objects import Object
 
 _SUBRESOURCE_VERBS = {
     "binding": ["create"],
     "eviction": ["create"],
-    "finalize": ["update"],
     "scale": ["get", "patch", "update"],
     "status": ["get", "patch", "update"],
     "token": ["create"],
@@ -82,7 +80,7 @@ def api_resource_list(catalog: Catalog, group: str, version: str) -> Object:
                 {
                     "name": review.plural,
                     "singularName": review.kind.lower(),
-                    "namespaced": review.namespaced,
+                    "namespaced": False,
                     "kind": review.kind,
                     "verbs": ["create"],
                 }
@@ -116,77 +114,6 @@ def _subresources(kind: Kind) -> Iterator[Object]:
         resource["kind"] = foreign or kind.name
         resource["verbs"] = _SUBRESOURCE_VERBS[name]
         yield resource
-
-
-def aggregated(catalog: Catalog, *, core: bool, version: str) -> Object:
-    """The aggregated document of `/api` (core) or `/apis`, in apidiscovery.k8s.io/VERSION."""
-    if core:
-        items = [_aggregated_group(catalog, "", ["v1"])]
-    else:
-        items = [_aggregated_group(catalog, group, versions) for group, versions in group_versions(catalog).items()]
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": f"apidiscovery.k8s.io/{version}",
-        "metadata": {},
-        "items": items,
-    }
-
-
-def _aggregated_group(catalog: Catalog, group: str, versions: list[str]) -> Object:
-    return {
-        "metadata": {"name": group} if group else {},
-        "versions": [
-            {
-                "version": version,
-                "resources": [
-                    *(_aggregated(served) for served in _of(catalog, group, version)),
-                    *(
-                        _aggregated_review(review.plural, review.kind, review.namespaced)
-                        for review in REVIEWS
-                        if (group, version) == (review.group, "v1")
-                    ),
-                ],
-                "freshness": "Current",
-            }
-            for version in versions
-        ],
-    }
-
-
-def _response_kind(group: str, version: str, kind: str) -> Object:
-    return {"group": group, "version": version, "kind": kind}
-
-
-def _aggregated_review(plural: str, kind: str, namespaced: bool) -> Object:
-    return {
-        "resource": plural,
-        "responseKind": _response_kind("", "", kind),
-        "scope": "Namespaced" if namespaced else "Cluster",
-        "singularResource": kind.lower(),
-        "verbs": ["create"],
-    }
-
-
-def _aggregated(served: Served) -> Object:
-    kind = served.kind
-    result = _aggregated_review(kind.plural, kind.name, kind.namespaced)
-    result["responseKind"] = _response_kind(kind.group, served.version, kind.name)
-    result["singularResource"] = kind.singular_name
-    result["verbs"] = list(kind.verbs)
-    if kind.short:
-        result["shortNames"] = list(kind.short)
-    if kind.all_categories:
-        result["categories"] = list(kind.all_categories)
-    if kind.subresources:
-        result["subresources"] = [
-            {
-                "subresource": name,
-                "responseKind": _response_kind(*_FOREIGN_KINDS.get(name, (kind.group, served.version, kind.name))),
-                "verbs": _SUBRESOURCE_VERBS[name],
-            }
-            for name in kind.subresources
-        ]
-    return result
 
 
 def version_info(minor: int) -> Object:

@@ -17,8 +17,7 @@ from ..schema.published import PublishedSchemas
 from .documents import group_versions
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_V3_PREFIX: Final = "#/components/schemas/"
-_V2_PREFIX: Final = "#/definitions/"
+_PREFIX: Final = "#/components/schemas/"
 _GVK: Final = "x-kubernetes-group-version-kind"
 _WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation")
 _INFO: Final = {"title": "Kubernetes", "version": "unversioned"}
@@ -57,22 +56,9 @@ def v3_document(catalog: Catalog, group: str, version: str) -> bytes:
         "openapi": "3.0.0",
         "info": _INFO,
         "paths": {path: item for one in served for path, item in _paths(one)},
-        "components": {"schemas": {name: _schema(schema, _V3_PREFIX) for name, schema in definitions.items()}},
+        "components": {"schemas": {name: _schema(schema) for name, schema in definitions.items()}},
     }
     return encode(document)
-
-
-def v2_document(catalog: Catalog) -> bytes:
-    """`/openapi/v2`."""
-    definitions = _definitions(catalog, list(catalog))
-    return encode(
-        {
-            "swagger": "2.0",
-            "info": _INFO,
-            "paths": {},
-            "definitions": {name: _schema(schema, _V2_PREFIX) for name, schema in definitions.items()},
-        }
-    )
 
 
 def _definitions(catalog: Catalog, served: Iterable[Served]) -> dict[str, Object]:
@@ -80,7 +66,7 @@ def _definitions(catalog: Catalog, served: Iterable[Served]) -> dict[str, Object
     found: dict[str, Object] = {}
     for item in served:
         if item.kind.custom:
-            found[_custom_name(item)] = _custom_schema(catalog, item)
+            found[_custom_name(item)] = _custom_schema(item)
             _collect(_META, catalog.schemas, found)
             continue
         name = catalog.schemas.definition_name(item.kind.group, item.version, item.kind.name)
@@ -113,23 +99,16 @@ def _custom_name(served: Served) -> str:
     return f"{'.'.join(reversed(served.kind.group.split('.')))}.{served.version}.{served.kind.name}"
 
 
-def _custom_schema(catalog: Catalog, served: Served) -> Object:
-    kind = served.kind
-    gvk = {_GVK: [{"group": kind.group, "kind": kind.name, "version": served.version}]}
-    schema: Object = served.declared or {"type": "object"}
-    properties = {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        **schema.get("properties", {}),
-        "metadata": {"$ref": f"#/$defs/{_META}"},
-    }
-    return {**schema, "properties": properties, **gvk}
+def _custom_schema(served: Served) -> Object:
+    gvk = {"group": served.kind.group, "kind": served.kind.name, "version": served.version}
+    text, meta = {"type": "string"}, {"$ref": f"#/$defs/{_META}"}
+    return {"type": "object", "properties": {"apiVersion": text, "kind": text, "metadata": meta}, _GVK: [gvk]}
 
 
-def _schema(schema: Any, prefix: str) -> Any:
-    """A published schema as OpenAPI writes it: no null types, references below `prefix`."""
+def _schema(schema: Any) -> Any:
+    """A published schema as OpenAPI writes it: no null types, references to its components."""
     if isinstance(schema, list):
-        return [_schema(item, prefix) for item in schema]
+        return [_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     result: Object = {}
@@ -137,20 +116,20 @@ def _schema(schema: Any, prefix: str) -> Any:
         if key == "type" and isinstance(value, list):
             result[key] = next(name for name in value if name != "null")
         elif key == "$ref" and isinstance(value, str):
-            reference = {"$ref": prefix + value.rpartition("/")[2]}
-            if len(schema) == 1 or prefix == _V2_PREFIX:
+            reference = {"$ref": _PREFIX + value.rpartition("/")[2]}
+            if len(schema) == 1:
                 result.update(reference)
             else:
                 result["allOf"] = [reference]
         elif key == "additionalProperties" and value is False:
             continue
         elif key == "properties" and isinstance(value, dict):
-            result[key] = {name: _schema(field, prefix) for name, field in value.items()}
+            result[key] = {name: _schema(field) for name, field in value.items()}
         elif key in ("description", "enum", "default", _GVK):
             if key != "enum" or not _is_envelope(schema):
                 result[key] = value
         else:
-            result[key] = _schema(value, prefix)
+            result[key] = _schema(value)
     return result
 
 

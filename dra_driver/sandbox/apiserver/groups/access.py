@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from .. import field_errors as errors
+from .. import names
 from ..field_errors import FieldError
 from ..kinds import Context, Strategy
-from ..objects import Object, pick
-from . import columns, names
+from ..objects import Object
+from . import columns
 from .columns import AGE, NAME
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
@@ -90,16 +91,13 @@ def _subjects(kind: str) -> Any:
     return find
 
 
-ROLE: Final = Strategy(validate=validate_role, name_problems=names.path_segment_problems, create_on_update=True)
+ROLE: Final = Strategy(validate=validate_role, name_problems=names.path_segment_problems)
 BINDING: Final = Strategy(
     default=set_binding_defaults,
     validate=validate_binding,
     name_problems=names.path_segment_problems,
-    create_on_update=True,
 )
-LEASE: Final = Strategy(validate=validate_lease, create_on_update=True, unconditional_update=False)
-STORED_POLICY: Final = Strategy(generation=("*",), unconditional_update=False)
-"""Admission policies and webhooks: kept, not carried out."""
+LEASE: Final = Strategy(validate=validate_lease, unconditional_update=False)
 
 BINDING_COLUMNS: Final = (
     NAME,
@@ -110,24 +108,3 @@ BINDING_COLUMNS: Final = (
     columns.made("ServiceAccounts", _subjects("ServiceAccount"), wide=True),
 )
 LEASE_COLUMNS: Final = (NAME, columns.text("Holder", "spec", "holderIdentity"), AGE)
-POLICY_COLUMNS: Final = (
-    NAME,
-    columns.count("Validations", "spec", "validations"),
-    columns.made(
-        "ParamKind",
-        lambda obj: (
-            "/".join(
-                filter(None, ((pick(obj, "spec", "paramKind") or {}).get(field) for field in ("apiVersion", "kind")))
-            )
-            or "<unset>"
-        ),
-    ),
-    AGE,
-)
-POLICY_BINDING_COLUMNS: Final = (
-    NAME,
-    columns.text("PolicyName", "spec", "policyName"),
-    columns.text("ParamRef", "spec", "paramRef", "name", absent="<unset>"),
-    AGE,
-)
-WEBHOOK_COLUMNS: Final = (NAME, columns.count("Webhooks", "webhooks"), AGE)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from .. import field_errors as errors
+from .. import names
 from ..field_errors import FieldError
 from ..objects import Object
-from . import names
 
 ANNOTATIONS_BYTES: Final = 256 * 1024
 _STANDARD_FINALIZERS: Final = {"orphan", "foregroundDeletion", "kubernetes"}

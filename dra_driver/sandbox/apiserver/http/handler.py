@@ -15,12 +15,12 @@ from aiohttp import web
 from .. import status
 from ..auth import rbac, reviews
 from ..auth.impersonation import acting_user
-from ..auth.users import ANONYMOUS, User
 from ..cluster import Cluster
 from ..faults import Fault
 from ..kinds import Served
 from ..storage.listing import Page
 from ..storage.store import Record
+from ..users import ANONYMOUS, User
 from ..verbs.body import read_body, typed
 from ..verbs.call import Call
 from ..verbs.dispatch import check_shape, run
@@ -28,7 +28,7 @@ from . import watching
 from .negotiation import JSON, Media, negotiate
 from .paths import Paths
 from .rendering import render_page, render_record, render_value
-from .reply import Reply, failure, headers, indented, response, wants_pretty
+from .reply import Reply, failure, headers, response
 from .target import Target, parse_target
 
 _log = logging.getLogger(__name__)
@@ -73,12 +73,12 @@ class Handler:
                     return _disconnect(request)
             return answer if isinstance(answer, web.StreamResponse) else response(answer, warnings)
         except status.ApiError as error:
-            return response(failure(request, error), warnings)
+            return response(failure(error), warnings)
         except ConnectionError:
             raise
         except Exception:
             _log.exception("%s %s failed", request.method, request.path_qs)
-            return response(failure(request, status.internal("see the server's log")))
+            return response(failure(status.internal("see the server's log")))
 
     def _authenticate(self, request: web.BaseRequest) -> User:
         header = request.headers.get("Authorization", "")
@@ -110,15 +110,13 @@ class Handler:
     def _document(self, request: web.BaseRequest, target: Target) -> Reply:
         if target.verb not in ("get", "head"):
             raise status.method_not_allowed()
-        accept, known = request.headers.get("Accept", ""), request.headers.get("If-None-Match", "")
-        reply = self._paths.answer(target.path, accept, known)
+        reply = self._paths.answer(target.path)
         if reply is None:
             group = target.path.removeprefix("/apis/").partition("/")
             if target.path.startswith("/apis/") and group[2] and self._has_group(group[0]):
                 raise status.no_such_resource()
             return _NOT_FOUND
-        pretty = wants_pretty(request) and reply.content_type == JSON and reply.code == 200
-        return Reply(200, indented(reply.body), JSON, reply.headers) if pretty else reply
+        return reply
 
     async def _answer(
         self, request: web.BaseRequest, target: Target, user: User, warnings: list[str]
@@ -137,16 +135,15 @@ class Handler:
                 raise status.method_not_allowed()
             content_type = request.headers.get("Content-Type", "")
             api_version = f"{review.group}/{target.version}"
-            value, _ = read_body(body, content_type, review.kind, api_version, self._cluster.catalog.schemas.find)
+            value = read_body(body, content_type, review.kind, api_version, self._cluster.catalog.schemas.find)
             value = typed(self._cluster, value, api_version, review.kind)
-            return Reply(201, render_value(reviews.answer(self._cluster, review, user, value), media), media.type)
+            return Reply(201, render_value(reviews.answer(self._cluster, review, user, value)), JSON)
         call = _call(request, target, served, user, warnings, body)
         check_shape(call)
         deprecation = self._cluster.release.deprecation(target.group, served.version, served.kind.name)
         if deprecation:
             warnings.append(deprecation)
         if target.verb == "watch":
-            watching.check_options(call)
             return await self._watch(request, call, media)
         return self._carry_out(request, call, media)
 
@@ -163,19 +160,17 @@ class Handler:
             elif isinstance(result, Page):
                 body = render_page(result, call.served, media, now, include)
             else:
-                body = render_value(result, media)
+                body = render_value(result)
         finally:
             if call.verb not in ("get", "list"):
                 self.settle()
-        if wants_pretty(request) and not media.yaml:
-            body = indented(body)
-        return Reply(code, body, media.type)
+        return Reply(code, body, JSON)
 
     async def _watch(self, request: web.BaseRequest, call: Call, media: Media) -> web.StreamResponse:
         frames = watching.stream(self._cluster, call, media)
         # The first frame is asked for before the head is sent, so that a bad parameter gets its own answer.
         first = await anext(frames, b"")
-        answer = web.StreamResponse(headers=headers(media.type, {}, call.warnings))
+        answer = web.StreamResponse(headers=headers(JSON, {}, call.warnings))
         answer.enable_chunked_encoding()
         await answer.prepare(request)
         try:

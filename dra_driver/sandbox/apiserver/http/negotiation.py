@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which representation a client wants: the Accept header.
 
-JSON and YAML; of objects also as a Table or as metadata only, which is how kubectl and informers
-of metadata ask. Protobuf is not offered; clients that prefer it accept JSON too.
+JSON; of objects also as a Table, which is how kubectl asks, or as metadata only. Protobuf and YAML are not offered;
+clients that prefer them accept JSON, too.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,7 @@ from typing import Final
 from .. import status
 
 JSON: Final = "application/json"
-YAML: Final = "application/yaml"
-OFFERED: Final = (JSON, YAML, f"{JSON};stream=watch")
+OFFERED: Final = (JSON, f"{JSON};stream=watch")
 _META_GROUP: Final = "meta.k8s.io"
 _FORMS: Final = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _VERSIONS: Final = ("v1", "v1beta1")
@@ -23,16 +22,10 @@ _VERSIONS: Final = ("v1", "v1beta1")
 class Media:
     """The representation to answer in."""
 
-    type: str = JSON
     form: str = ""
     """`Table` or `PartialObjectMetadata` instead of the objects themselves."""
     version: str = "v1"
     """Of the form's group, meta.k8s.io."""
-
-    @property
-    def yaml(self) -> bool:
-        """Whether the answer is YAML."""
-        return self.type == YAML
 
 
 PLAIN: Final = Media()
@@ -64,16 +57,12 @@ def negotiate(header: str) -> Media:
         return PLAIN
     for kind, pairs in accept_terms(header):
         parameters = dict(pairs)
-        if kind in (JSON, "application/*", "*/*"):
-            media_type = JSON
-        elif kind in (YAML, "text/yaml"):
-            media_type = YAML
-        else:
+        if kind not in (JSON, "application/*", "*/*"):
             continue
         form = parameters.get("as", "")
         if not form:
-            return Media(media_type)
+            return PLAIN
         known = form in _FORMS and parameters.get("g") == _META_GROUP and parameters.get("v") in _VERSIONS
         if known:
-            return Media(media_type, form.removesuffix("List"), parameters["v"])
+            return Media(form.removesuffix("List"), parameters["v"])
     raise status.not_acceptable(OFFERED)

@@ -1,21 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that is served besides resources: discovery, OpenAPI, health, version."""
 
-import hashlib
-from collections.abc import Iterable
 from typing import Final
 
-from .. import status
 from ..catalog import Catalog
 from ..discovery import documents, openapi
 from ..objects import Object, encode
-from .negotiation import JSON, accept_terms
+from .negotiation import JSON
 from .reply import Reply
 
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 _CHECKS: Final = ("ping", "etcd", "log", "poststarthook/rbac/bootstrap-roles")
-_DISCOVERY_GROUP: Final = "apidiscovery.k8s.io"
-_DISCOVERY_VERSIONS: Final = ("v2", "v2beta1")
 
 
 class Paths:
@@ -24,11 +19,11 @@ class Paths:
     def __init__(self, catalog: Catalog, address: str) -> None:
         self._catalog = catalog
         self._address = address
-        self._made: dict[tuple[str, str], Reply] = {}
+        self._made: dict[str, Reply] = {}
         self._generation = -1
 
-    def answer(self, path: str, accept: str, if_none_match: str) -> Reply | None:
-        """The answer to a GET of `path`; None when nothing is there. Raises 406."""
+    def answer(self, path: str) -> Reply | None:
+        """The answer to a GET of `path`; None when nothing is there."""
         trimmed = path.rstrip("/") or "/"
         health = self._health(trimmed)
         if health is not None:
@@ -36,42 +31,27 @@ class Paths:
         if self._generation != self._catalog.generation:
             self._made.clear()
             self._generation = self._catalog.generation
-        if trimmed == "/openapi/v2" and _wants_protobuf(accept):
+        if trimmed == "/openapi/v2":
             return Reply(200, openapi.V2_PROTOBUF, openapi.V2_PROTOBUF_TYPE)
-        version = _aggregated_version(accept) if trimmed in ("/api", "/apis") else ""
-        key = (trimmed, version)
-        if key not in self._made:
-            made = self._make(trimmed, version)
+        if trimmed not in self._made:
+            made = self._make(trimmed)
             if made is None:
                 return None
-            self._made[key] = made
-        reply = self._made[key]
-        if reply.headers.get("ETag") and reply.headers["ETag"] == if_none_match:
-            return Reply(304, b"", reply.content_type, reply.headers)
-        return reply
+            self._made[trimmed] = made
+        return self._made[trimmed]
 
-    def _make(self, path: str, version: str) -> Reply | None:
-        if path == "/":
-            return _json({"paths": list(self._all_paths())})
+    def _make(self, path: str) -> Reply | None:
         if path == "/version":
             return _json(documents.version_info(self._catalog.release.minor))
         if path == "/openapi/v3":
             return _json(openapi.index_document(self._catalog))
-        if path == "/openapi/v2":
-            return _bytes(openapi.v2_document(self._catalog))
         if path.startswith("/openapi/v3/"):
             found = openapi.paths_of(self._catalog).get(path.removeprefix("/openapi/v3/"))
             return None if found is None else _bytes(openapi.v3_document(self._catalog, *found))
-        return self._discovery(path, version)
+        return self._discovery(path)
 
-    def _discovery(self, path: str, version: str) -> Reply | None:
+    def _discovery(self, path: str) -> Reply | None:
         catalog = self._catalog
-        if version:
-            document = documents.aggregated(catalog, core=path == "/api", version=version)
-            kind = f"{JSON};g={_DISCOVERY_GROUP};v={version};as=APIGroupDiscoveryList"
-            body = encode(document)
-            etag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
-            return Reply(200, body, kind, {"ETag": etag, "Vary": "Accept", "Cache-Control": "public"})
         if path == "/api":
             return _json(documents.api_versions(self._address))
         if path == "/apis":
@@ -91,35 +71,6 @@ class Paths:
             if path == root or (path.startswith(f"{root}/") and path.removeprefix(f"{root}/") in _CHECKS):
                 return Reply(200, b"ok", "text/plain; charset=utf-8")
         return None
-
-    def _all_paths(self) -> Iterable[str]:
-        yield from ("/api", "/api/v1", "/apis")
-        for group, versions in documents.group_versions(self._catalog).items():
-            yield f"/apis/{group}"
-            yield from (f"/apis/{group}/{version}" for version in versions)
-        yield from (*_HEALTH, "/openapi/v2", "/openapi/v3", "/version")
-
-
-def _aggregated_version(accept: str) -> str:
-    """The version of aggregated discovery that the client prefers to the plain documents; empty when it does not."""
-    for kind, pairs in accept_terms(accept):
-        parameters = dict(pairs)
-        if parameters.get("as") == "APIGroupDiscoveryList" and parameters.get("g") == _DISCOVERY_GROUP:
-            if parameters.get("v") in _DISCOVERY_VERSIONS:
-                return parameters["v"]
-        elif kind in (JSON, "*/*", "application/*") and not parameters.get("as"):
-            return ""
-    return ""
-
-
-def _wants_protobuf(accept: str) -> bool:
-    """Whether the client takes OpenAPI v2 as protobuf only. Raises 406 for one that does not take JSON either."""
-    kinds = {kind.replace("@", ".") for kind, _ in accept_terms(accept)} if accept else {JSON}
-    if kinds & {JSON, "*/*", "application/*"}:
-        return False
-    if openapi.V2_PROTOBUF_TYPE not in kinds:
-        raise status.not_acceptable([JSON, openapi.V2_PROTOBUF_TYPE])
-    return True
 
 
 def _json(value: Object) -> Reply:

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The body of an answer: a stored object, a list, or any JSON value, as the client wants it."""
 
-import json
 from datetime import datetime
 from typing import Any
-
-import yaml
 
 from ..kinds import Served
 from ..objects import Object, encode
@@ -19,11 +16,9 @@ def render_record(record: Record, served: Served, media: Media, now: datetime, i
     """One object."""
     if media.form == "Table":
         meta = {"resourceVersion": record.object["metadata"].get("resourceVersion", "")}
-        return render_value(tables.table(served, [record.object], meta, media, now, include), media)
+        return render_value(tables.table(served, [record.object], meta, media, now, include))
     if media.form:
-        return render_value(tables.partial(record.object, media.version), media)
-    if media.yaml:
-        return render_value(json.loads(record.encoded(served)), media)
+        return render_value(tables.partial(record.object, media.version))
     return record.encoded(served) + b"\n"
 
 
@@ -42,22 +37,16 @@ def render_page(page: Page, served: Served, media: Media, now: datetime, include
     meta = list_meta(page)
     if media.form == "Table":
         objects = (record.object for record in page.records)
-        return render_value(tables.table(served, objects, meta, media, now, include), media)
+        return render_value(tables.table(served, objects, meta, media, now, include))
     if media.form:
-        return render_value(tables.partial_list(page.records, meta, media.version), media)
+        items = [tables.partial(record.object, media.version) for record in page.records]
+        kind = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{media.version}"}
+        return render_value({**kind, "metadata": meta, "items": items})
     head = encode({"kind": served.kind.list_kind, "apiVersion": served.api_version, "metadata": meta})
-    # The items of a built-in list do not repeat their kind, those of a custom one do.
-    start = served.prefix if served.kind.custom else b"{"
-    items = b",".join(start + record.body(served) for record in page.records)
-    body = head[:-1] + b',"items":[' + items + b"]}"
-    return render_value(json.loads(body), media) if media.yaml else body + b"\n"
+    bodies = b",".join(b"{" + record.body(served) for record in page.records)  # which do not repeat their kind
+    return head[:-1] + b',"items":[' + bodies + b"]}\n"
 
 
-def render_value(value: Any, media: Media, *, pretty: bool = False) -> bytes:
+def render_value(value: Any) -> bytes:
     """Any JSON value."""
-    if media.yaml:
-        text: str = yaml.safe_dump(value, default_flow_style=False, allow_unicode=True)
-        return text.encode()
-    if pretty:
-        return json.dumps(value, indent=2, ensure_ascii=False).encode()
     return encode(value) + b"\n"

@@ -5,16 +5,13 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from aiohttp import web
 from multidict import CIMultiDict
 
 from .. import status
-from .negotiation import PLAIN, negotiate
+from .negotiation import JSON
 from .rendering import render_value
-
-_BROWSERS: Final = ("curl", "Wget", "Mozilla/5.0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +24,11 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def failure(request: web.BaseRequest, error: status.ApiError) -> Reply:
-    """The Status of an error, as the client wants it."""
-    try:
-        media = negotiate(request.headers.get("Accept", ""))
-    except status.ApiError:
-        media = PLAIN
+def failure(error: status.ApiError) -> Reply:
+    """The Status of an error."""
     retry = (error.details or {}).get("retryAfterSeconds")
     extra = {"Retry-After": str(retry)} if retry else {}
-    body = render_value(error.status, media, pretty=wants_pretty(request))
-    return Reply(error.code, body, media.type, extra)
-
-
-def wants_pretty(request: web.BaseRequest) -> bool:
-    """Whether the body is to be indented: asked for, or for human eyes."""
-    given = request.query.get("pretty")
-    if given is not None:
-        return given not in ("0", "false")
-    return request.headers.get("User-Agent", "").startswith(_BROWSERS)
-
-
-def indented(body: bytes) -> bytes:
-    """A JSON body for human eyes."""
-    return json.dumps(json.loads(body), indent=2, ensure_ascii=False).encode()
+    return Reply(error.code, render_value(error.status), JSON, extra)
 
 
 def headers(content_type: str, extra: Mapping[str, str], warnings: Sequence[str]) -> CIMultiDict[str]:

@@ -8,7 +8,6 @@ from typing import Any
 from ..groups.columns import NAME_AND_AGE
 from ..kinds import Served
 from ..objects import Object
-from ..storage.store import Record
 from .negotiation import Media
 
 
@@ -68,15 +67,4 @@ def partial(obj: Object, version: str) -> Object:
         "kind": "PartialObjectMetadata",
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": obj["metadata"],
-    }
-
-
-def partial_list(records: Iterable[Record], meta: Object, version: str) -> Object:
-    """A list of metadata."""
-    items = [partial(record.object, version) for record in records]
-    return {
-        "kind": "PartialObjectMetadataList",
-        "apiVersion": f"meta.k8s.io/{version}",
-        "metadata": meta,
-        "items": items,
     }

@@ -6,7 +6,6 @@ Follows the RequestInfo of k8s.io/apiserver.
 
 from dataclasses import dataclass
 
-_NAMESPACE_SUBRESOURCES = ("status", "finalize")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get", "HEAD": "get"}
 
 
@@ -39,7 +38,7 @@ def parse_target(method: str, path: str, *, watch: bool) -> Target:
     else:
         return Target(method.lower(), path)
     namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] != "status":
         namespace, rest = rest[1], rest[2:]
     resource, name = rest[0], rest[1] if len(rest) > 1 else ""
     subresource = "/".join(rest[2:])

@@ -79,22 +79,6 @@ def frame(kind: str, obj: Object) -> bytes:
     return encode({"type": kind, "object": obj}) + b"\n"
 
 
-def check_options(call: Call) -> None:
-    """Raises 422 when the parameters of a watch contradict each other."""
-    match, initial = call.option("resourceVersionMatch"), bool(call.query.get("sendInitialEvents"))
-    problems = []
-    if match and not initial:
-        text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        problems.append(errors.forbidden("resourceVersionMatch", text))
-    if initial and not match:
-        text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        problems.append(errors.forbidden("resourceVersionMatch", text))
-    elif initial and match != "NotOlderThan":
-        problems.append(errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
-    if problems:
-        raise status.invalid_options("ListOptions", problems)
-
-
 async def stream(cluster: Cluster, call: Call, media: Media) -> AsyncGenerator[bytes, None]:
     """The bytes of a watch. What cannot be known before the stream starts comes as an ERROR frame."""
     loop = asyncio.get_running_loop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Patch, RFC 6902, with the liberties that the API server takes.
+"""JSON Patch, RFC 6902, with the liberties that the API server takes; and JSON Merge Patch, RFC 7386.
 
 A replaced field need not exist, an absent value is null, and an absent field tests equal to null.
 """
@@ -121,3 +121,16 @@ def _remove(document: Any, path: list[str]) -> Any:
     else:
         del parent[path[-1]]
     return document
+
+
+def apply_merge_patch(target: Any, patch: Any) -> Any:
+    """`target` with `patch` merged in: null removes, objects merge, anything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = apply_merge_patch(result.get(key), value)
+    return result

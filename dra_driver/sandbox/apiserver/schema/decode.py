@@ -12,6 +12,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,28 +42,20 @@ class DecodeError(Exception):
         return f"json: cannot unmarshal {self.found} into {place} of type {self.wanted}"
 
 
+@dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded object, and what strict validation holds against its text."""
+    """A decoded object, and its unknown fields, worded as in warnings and strict errors."""
 
-    __slots__ = ("complaints", "value")
-
-    def __init__(self, value: Object, complaints: list[str]) -> None:
-        self.value = value
-        self.complaints = complaints
+    value: Object
+    unknown: list[str]
 
 
-def decode(value: Object, node: Type, *, duplicates: list[str] | None = None) -> Decoded:
-    """`value` as an object of type `node`; DecodeError when it does not fit.
-
-    `complaints` of the result are the duplicate fields given and the unknown ones, worded as
-    warnings and strict errors word them.
-    """
+def decode(value: Object, node: Type) -> Decoded:
+    """`value` as an object of type `node`; DecodeError when it does not fit."""
     walk = _Walk()
     result = walk.struct(value, node)
-    complaints = list(duplicates or ())
-    if walk.unknown:
-        complaints += [f'unknown field "{path}"' for path in _unknown_fields(value, node, "")]
-    return Decoded(result, complaints)
+    found = _unknown_fields(value, node, "") if walk.unknown else ()
+    return Decoded(result, [f'unknown field "{path}"' for path in found])
 
 
 class _Walk:

@@ -2,7 +2,8 @@
 """Reading a request's protobuf body: from Kubernetes' wire format to the JSON object that it stands for.
 
 Typed Go clients (`kubectl create`, `kubectl auth`, the scheduler) send protobuf unless told
-otherwise. The published schemas say what the fields are, `wire.json` which number each has.
+otherwise. The published schemas say what the fields are, `wire.json` which number each has
+(tests/sandbox/apiserver/wire_table.py makes it).
 Answers are JSON, which those clients accept.
 """
 
@@ -13,12 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 from ..objects import Object, timestamp
 from .types import Shape, Type
-from .wire_table import WIRE_FILE
 
+WIRE_FILE: Final = Path(__file__).with_name("wire.json")
 MAGIC: Final = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 

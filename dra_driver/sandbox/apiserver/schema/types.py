@@ -2,8 +2,7 @@
 """The type of a JSON value in an API object.
 
 One description serves decoding, strategic merge patch and server-side apply: what a value may
-be, how lists and maps merge (the `x-kubernetes-` extensions of the published schemas), and for
-custom resources the value rules of a structural schema.
+be, and how lists and maps merge (the `x-kubernetes-` extensions of the published schemas).
 """
 
 import enum
@@ -62,10 +61,8 @@ class Type:
     """Strategic merge: `merge`, `replace`, `retainKeys`."""
     bits: int = 64
     """Of an INTEGER."""
-    rules: "Rules | None" = None
-    """Value rules, in custom resources only."""
     open: bool = False
-    """Whether fields that are not declared are kept as they are (preserve-unknown-fields)."""
+    """Whether fields that are not declared are kept as they are: those of a custom object."""
 
     def child(self, name: str) -> "Type":
         """The type of field or key `name`."""
@@ -77,18 +74,5 @@ class Type:
         return self.element or DEDUCED
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The value rules of one node of a structural schema, as the CRD states them."""
-
-    nullable: bool = False
-    default: Any = None
-    has_default: bool = False
-    constraints: dict[str, Any] = field(default_factory=dict)
-    """JSON schema keywords and their values: `type`, `minimum`, `pattern`, `oneOf`, ..."""
-    validations: tuple[dict[str, Any], ...] = ()
-    """`x-kubernetes-validations`: CEL rules with their messages."""
-
-
 DEDUCED = Type(Shape.ANY, go_name="interface {}", open=True)
-"""A value that nothing is declared about, merged by what it turns out to be (preserve-unknown-fields)."""
+"""A value that nothing is declared about, merged by what it turns out to be."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""list: what a collection holds now or held at a revision, in pages.
+"""list: what a collection holds, in pages.
 
-A continue token names the revision of the first page and the key to go on after, so that all
-pages show one state, as those of etcd do.
+A continue token names the revision of the first page and the key to go on after. Unlike those of
+etcd, later pages show what there is when they are read.
 """
 
 import base64
@@ -14,7 +14,7 @@ from typing import Final
 from .. import status
 from ..kinds import Kind
 from .selectors import Test
-from .store import Collection, Record, Store
+from .store import Record, Store
 
 _FORMAT: Final = "meta.k8s.io/v1"
 _INCONSISTENT: Final = -1
@@ -36,7 +36,6 @@ class ListQuery:
     limit: int = 0
     token: str = ""
     revision: int | None = None
-    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +60,8 @@ def list_page(store: Store, kind: Kind, namespace: str, query: ListQuery) -> Pag
             revision = asked
             if asked < collection.floor:
                 raise _too_old(after)
-            records = _past(collection, asked, store.revision)
-            keys = sorted(records)
-    elif query.revision:
-        if query.revision > store.revision:
-            raise status.too_large_resource_version(query.revision, store.revision)
-        if query.exact:
-            revision = query.revision
-            if revision < collection.floor:
-                text = "The resourceVersion for the provided list is too old."
-                raise status.expired(text)
-            records = _past(collection, revision, store.revision)
-            keys = sorted(records)
+    elif query.revision and query.revision > store.revision:
+        raise status.too_large_resource_version(query.revision, store.revision)
     prefix = f"{namespace}/" if namespace else ""
     if query.name and (namespace or not kind.namespaced):
         only = prefix + query.name
@@ -92,10 +81,6 @@ def list_page(store: Store, kind: Kind, namespace: str, query: ListQuery) -> Pag
             return Page(found, revision, _token(revision, last), remaining)
         found.append(record)
     return Page(found, revision)
-
-
-def _past(collection: Collection, revision: int, current: int) -> dict[str, Record]:
-    return collection.records if revision >= current else collection.at(revision)
 
 
 def _token(revision: int, last: str) -> str:

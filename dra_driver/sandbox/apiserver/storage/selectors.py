@@ -6,15 +6,21 @@ its fields package (`=`, `==`, `!=`, comma; a backslash quotes).
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..groups.names import label_key_problems, label_value_problems
+from ..names import label_key_problems, label_value_problems
 from ..objects import Object
 
 Test = Callable[[Object], bool]
 
-_TOKEN = re.compile(r"\s*(?:(?P<symbol>==|!=|[=(),!<>])|(?P<word>[^\s=!(),<>]+))")
+_WORD = r"[^\s=!(),<>]+"
+_REQUIREMENT = re.compile(
+    rf"\s*(?:(?P<absent>!)\s*(?P<gone>{_WORD})"
+    rf"|(?P<key>{_WORD})\s*(?:(?P<operator>==|=|!=|<|>)\s*(?P<value>[^\s=!(),<>]*)"
+    rf"|\b(?P<set>in|notin)\s*\((?P<values>[^()=!<>]*)\))?)\s*(?:,(?=\s*[^\s,])|$)"
+)
+"""One requirement of a label selector, up to the comma before the next one."""
 
 
 class SelectorError(ValueError):
@@ -47,7 +53,7 @@ class _Requirement:
 
 def label_test(text: str) -> Test | None:
     """The test of a labelSelector; None when it selects everything. Raises SelectorError."""
-    requirements = list(_Labels(text).parse())
+    requirements = list(_requirements(text))
     if not requirements:
         return None
 
@@ -58,113 +64,28 @@ def label_test(text: str) -> Test | None:
     return test
 
 
-class _Labels:
-    """A recursive-descent parser over the tokens of a label selector."""
-
-    def __init__(self, text: str) -> None:
-        self.tokens: list[tuple[str, bool]] = []  # (text, is a word)
-        position = 0
-        while position < len(text.rstrip()):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise SelectorError(f"unable to parse requirement: unexpected {text[position:]!r}")
-            self.tokens.append((match["symbol"] or match["word"], match["symbol"] is None))
-            position = match.end()
-        self.at = 0
-
-    def _next(self) -> tuple[str, bool]:
-        token = self.tokens[self.at] if self.at < len(self.tokens) else ("", False)
-        self.at += 1
-        return token
-
-    def _peek(self) -> str:
-        return self.tokens[self.at][0] if self.at < len(self.tokens) else ""
-
-    def parse(self) -> Iterator[_Requirement]:
-        if self._peek() == ",":
-            raise SelectorError("found ',', expected: !, identifier, or 'end of string'")
-        while self.at < len(self.tokens):
-            yield self._requirement()
-            if self.at < len(self.tokens):
-                separator, _ = self._next()
-                if separator != ",":
-                    raise SelectorError(f"found '{separator}', expected: ',' or 'end of string'")
-                following = self._peek()
-                if following in ("", ","):
-                    raise SelectorError(f"found '{following}', expected: identifier after ','")
-
-    def _requirement(self) -> _Requirement:
-        if self._peek() == "!":
-            self._next()
-            return _Requirement(self._key(), "!")
-        key = self._key()
-        operator = self._peek()
-        if operator in ("", ","):
-            return _Requirement(key, "exists")
-        self._next()
-        match operator:
-            case "=" | "==":
-                return _Requirement(key, "in", _label_values(key, [self._value()]))
-            case "!=":
-                return _Requirement(key, "notin", _label_values(key, [self._value()]))
-            case "in" | "notin":
-                return _Requirement(key, operator, _label_values(key, self._values()))
-            case ">" | "<":
-                bound = self._value()
-                if not re.fullmatch(r"[+-]?\d+", bound):
-                    raise SelectorError(
-                        f"unable to parse requirement: values[0]: Invalid value: {_quote(bound)}: "
-                        "for 'Gt', 'Lt' operators, the value must be an integer"
-                    )
-                return _Requirement(key, operator, (bound,))
-        raise SelectorError(f"unable to parse requirement: found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
-
-    def _key(self) -> str:
-        word, is_word = self._next()
-        if not is_word:
-            raise SelectorError(f"unable to parse requirement: found '{word}', expected: identifier")
-        problems = label_key_problems(word)
-        if problems:
-            text = "; ".join(problems)
-            raise SelectorError(f"unable to parse requirement: <nil>: Invalid value: {_quote(word)}: {text}")
-        return word
-
-    def _value(self) -> str:
-        if self._peek() in ("", ","):
-            return ""
-        word, is_word = self._next()
-        if not is_word:
-            raise SelectorError(f"unable to parse requirement: found '{word}', expected: identifier")
-        return word
-
-    def _values(self) -> list[str]:
-        symbol, _ = self._next()
-        if symbol != "(":
-            raise SelectorError(f"unable to parse requirement: found '{symbol}' expected: '('")
-        values = []
-        while True:
-            if self._peek() in (",", ")"):
-                values.append("")
-            else:
-                values.append(self._value())
-            symbol, _ = self._next()
-            if symbol == ")":
-                return values
-            if symbol != ",":
-                raise SelectorError(f"unable to parse requirement: found '{symbol}', expected: ',' or ')'")
+def _requirements(text: str) -> Iterator[_Requirement]:
+    position = 0
+    while position < len(text.rstrip()):
+        match = _REQUIREMENT.match(text, position)
+        if match is None:
+            raise SelectorError(f"unable to parse requirement: {text[position:]!r} is not understood")
+        position = match.end()
+        yield _requirement(match)
 
 
-def _label_values(key: str, values: Iterable[str]) -> tuple[str, ...]:
-    wanted = tuple(sorted(set(values)))
-    for index, value in enumerate(wanted):
-        for problem in label_value_problems(value):
-            where = f"values[{index}][{key}]"
-            raise SelectorError(f"unable to parse requirement: {where}: Invalid value: {_quote(value)}: {problem}")
-    return wanted
-
-
-def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _requirement(match: re.Match[str]) -> _Requirement:
+    key, operator = match["gone"] or match["key"], match["set"] or match["operator"]
+    values = [one.strip() for one in match["values"].split(",")] if match["set"] else [match["value"] or ""]
+    for problem in (*label_key_problems(key), *(each for one in values for each in label_value_problems(one))):
+        raise SelectorError(f"unable to parse requirement: {match[0].strip()!r}: {problem}")
+    if match["absent"]:
+        return _Requirement(key, "!")
+    if operator is None:
+        return _Requirement(key, "exists")
+    if operator in "<>" and not re.fullmatch(r"[+-]?\d+", values[0]):
+        raise SelectorError(f"unable to parse requirement: the value of {match[0].strip()!r} must be an integer")
+    return _Requirement(key, {"=": "in", "==": "in", "!=": "notin"}.get(operator, operator), tuple(values))
 
 
 FieldReaders = Mapping[str, Callable[[Object], str]]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects, their revisions, and the recent past of every collection.
 
-It keeps etcd's contract: one counter of revisions for everything, every write takes the next,
-and a past state can be had until it is compacted. All of it runs on the server's event loop, so
+It keeps etcd's contract: one counter of revisions for everything, every write takes the next, and
+what happened since a revision can be had until it is compacted. All of it runs on the server's event loop, so
 a write is never seen half done. A stored object is never changed; its encoded JSON is kept with
 it, so that a read costs a look-up and a watch event is encoded once for all watchers.
 """
@@ -140,18 +140,6 @@ class Collection:
         self.history.append(event)
         for watcher in self.watchers:
             watcher.offer(event)
-
-    def at(self, revision: int) -> dict[str, Record]:
-        """The records as of a past revision, which must not be below the floor."""
-        state = dict(self.records)
-        for event in reversed(self.history):
-            if event.revision <= revision:
-                break
-            if event.previous is None:
-                state.pop(event.record.key, None)
-            else:
-                state[event.record.key] = event.previous
-        return state
 
     def since(self, revision: int) -> Iterator[Event]:
         """Events after `revision`, oldest first."""

@@ -9,15 +9,12 @@ from .. import status
 from ..cluster import Cluster
 from ..kinds import Served
 from ..objects import Object
-from ..schema import structural
 from ..schema.decode import DecodeError, decode, json_name
 from ..schema.protobuf import WireError, decode_message, read_envelope
-from ..schema.text import TextError, read_json, read_yaml
 from ..schema.types import Type
 from .call import Call
 
 JSON: Final = "application/json"
-YAML: Final = "application/yaml"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 
@@ -25,29 +22,23 @@ Messages = Callable[[str, str, str], Type | None]
 """(group, version, kind) -> the type of a protobuf body."""
 
 
-def read_body(
-    body: bytes, content_type: str, kind: str, api_version: str, messages: Messages | None
-) -> tuple[Object, list[str]]:
-    """The body of a request as a JSON object, and complaints about fields given twice.
+def read_body(body: bytes, content_type: str, kind: str, api_version: str, messages: Messages | None) -> Object:
+    """The body of a request as a JSON object.
 
     `kind` and `api_version` are the URL's. Without `messages` protobuf is refused. 400 or 415 when
     the body is no object.
     """
     content_type = content_type.partition(";")[0].strip().lower() or JSON
     prefix = f"the object provided is unrecognized (must be of type {kind})"
-    readable = (JSON, YAML) if messages is None else (JSON, YAML, PROTOBUF)
+    readable = (JSON,) if messages is None else (JSON, PROTOBUF)
     if content_type not in readable:
         raise status.unsupported_media_type(readable)
-    complaints: list[str] = []
     value: Any
     try:
         if content_type == PROTOBUF and messages is not None:
-            return _read_protobuf(body, kind, api_version, messages), []
-        if content_type == YAML:
-            value = read_yaml(body)
-        else:
-            value, complaints = read_json(body)
-    except TextError as problem:
+            return _read_protobuf(body, kind, api_version, messages)
+        value = json.loads(body)
+    except ValueError as problem:
         start = body[:32].decode(errors="replace") or "<empty>"
         raise status.bad_request(
             f"{prefix}: couldn't get version/kind; json parse error: {problem} ({start})"
@@ -57,7 +48,8 @@ def read_body(
     if not isinstance(value, dict):
         text = f"json: cannot unmarshal {json_name(value)} into Go value of type {kind}"
         raise status.bad_request(f"{prefix}: couldn't get version/kind; json parse error: {text}")
-    return value, complaints
+    found: Object = value
+    return found
 
 
 def _read_protobuf(body: bytes, kind: str, api_version: str, messages: Messages) -> Object:
@@ -69,7 +61,7 @@ def _read_protobuf(body: bytes, kind: str, api_version: str, messages: Messages)
     return {**decode_message(raw, node), **head}
 
 
-def read_value(cluster: Cluster, call: Call) -> tuple[Object, list[str]]:
+def read_value(cluster: Cluster, call: Call) -> Object:
     """As `read_body`, of a request to a resource."""
     messages = None if call.kind.custom else cluster.catalog.schemas.find
     return read_body(call.body, call.content_type, call.kind.name, call.served.api_version, messages)
@@ -77,7 +69,7 @@ def read_value(cluster: Cluster, call: Call) -> tuple[Object, list[str]]:
 
 def read_message(cluster: Cluster, call: Call, api_version: str, kind: str) -> Object:
     """The body as a message that is of another kind than the URL's: options, a Binding, a Scale. 400 or 415."""
-    return typed(cluster, read_value(cluster, call)[0], api_version, kind)
+    return typed(cluster, read_value(cluster, call), api_version, kind)
 
 
 def typed(cluster: Cluster, value: Object, api_version: str, kind: str) -> Object:
@@ -94,9 +86,14 @@ def typed(cluster: Cluster, value: Object, api_version: str, kind: str) -> Objec
 
 def read_object(cluster: Cluster, call: Call) -> Object:
     """The body's object, decoded, defaulted, in stored form. 400, 415 or 422 when it cannot be had."""
-    value, complaints = read_value(cluster, call)
+    value = read_value(cluster, call)
     _check_kind(call, value)
-    return to_stored(cluster, call, value, complaints)
+    try:
+        return stored_form(cluster, call, value)
+    except DecodingError as problem:
+        version = call.served.version
+        text = f'{call.kind.name} in version "{version}" cannot be handled as a {call.kind.name}: {problem}'
+        raise status.bad_request(text) from problem
 
 
 def _check_kind(call: Call, value: Object) -> None:
@@ -119,29 +116,16 @@ class DecodingError(Exception):
     """The JSON does not fit the kind's schema, or strict validation objects to fields of it."""
 
 
-def to_stored(cluster: Cluster, call: Call, value: Object, complaints: list[str]) -> Object:
-    """A JSON object in the request's version, decoded, converted and defaulted. 400 or 422."""
+def stored_form(cluster: Cluster, call: Call, value: Object) -> Object:
+    """A JSON object in the request's version, decoded, converted and defaulted. Raises DecodingError."""
     try:
-        return stored_form(cluster, call, value, complaints)
-    except DecodingError as problem:
-        version = call.served.version
-        text = f'{call.kind.name} in version "{version}" cannot be handled as a {call.kind.name}: {problem}'
-        raise status.bad_request(text) from problem
-
-
-def stored_form(cluster: Cluster, call: Call, value: Object, complaints: list[str]) -> Object:
-    """As `to_stored`, but raises DecodingError, whose wording depends on the verb."""
-    try:
-        if call.kind.custom:
-            decoded = structural.decode(value, call.served.type, duplicates=complaints)
-        else:
-            decoded = decode(value, call.served.type, duplicates=complaints)
+        decoded = decode(value, call.served.type)
     except DecodeError as error:
         raise DecodingError(str(error)) from error
-    if decoded.complaints and call.field_validation == "Strict":
-        raise DecodingError(f"strict decoding error: {', '.join(decoded.complaints)}")
+    if decoded.unknown and call.field_validation == "Strict":
+        raise DecodingError(f"strict decoding error: {', '.join(decoded.unknown)}")
     if call.field_validation == "Warn":
-        call.warnings += [text for text in decoded.complaints if text not in call.warnings]
+        call.warnings += [text for text in decoded.unknown if text not in call.warnings]
     return defaulted(cluster, call, decoded.value)
 
 
@@ -152,8 +136,6 @@ def defaulted(cluster: Cluster, call: Call, value: Object) -> Object:
     value.setdefault("metadata", {})
     stored = call.kind.to_stored(value, call.served.version)
     call.kind.strategy.default(stored, cluster.context(call.user))
-    if call.kind.custom:
-        structural.fill_defaults(stored, call.served.type)
     return stored
 
 

@@ -7,9 +7,9 @@ from functools import cached_property
 
 from .. import field_errors as errors
 from .. import status
-from ..auth.users import User
 from ..field_errors import FieldError
 from ..kinds import Kind, Served
+from ..users import User
 
 Query = Mapping[str, Sequence[str]]
 

@@ -7,11 +7,11 @@ from typing import Final
 
 from .. import field_errors as errors
 from .. import status
-from ..admission import check_delete
 from ..cluster import Cluster
 from ..objects import Object, clone, parse_timestamp, timestamp
 from ..storage.listing import Page, list_page
 from ..storage.store import Record
+from .admission import check_delete
 from .body import read_message
 from .call import Call
 from .read import list_query
@@ -27,8 +27,6 @@ class DeleteOptions:
 
     grace: int | None = None
     policy: str = ""
-    orphan: bool | None = None
-    """The field that preceded the policy."""
     uid: str | None = None
     resource_version: str | None = None
     dry_run: bool = False
@@ -40,13 +38,9 @@ def delete_options(cluster: Cluster, call: Call) -> DeleteOptions:
     dry_run = body.get("dryRun") or [value for value in call.query.get("dryRun", ()) if value]
     preconditions = body.get("preconditions") or {}
     grace = body.get("gracePeriodSeconds")
-    orphan = body.get("orphanDependents")
-    if orphan is None and call.query.get("orphanDependents"):
-        orphan = call.flag("orphanDependents")
     options = DeleteOptions(
         grace=call.number("gracePeriodSeconds") if grace is None else grace,
         policy=body.get("propagationPolicy") or call.option("propagationPolicy"),
-        orphan=orphan,
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
         dry_run="All" in dry_run,
@@ -54,9 +48,6 @@ def delete_options(cluster: Cluster, call: Call) -> DeleteOptions:
     problems = []
     if options.policy and options.policy not in _POLICIES:
         problems.append(errors.not_supported("propagationPolicy", options.policy, (*_POLICIES, "nil")))
-    if options.policy and options.orphan is not None:
-        text = "orphanDependents and deletionPropagation cannot be both set"
-        problems.append(errors.invalid("propagationPolicy", options.policy, text))
     if dry_run and dry_run != ["All"]:
         problems.append(errors.not_supported("dryRun", dry_run, ["All"]))
     if problems:
@@ -203,9 +194,7 @@ def _finalizers(call: Call, meta: Object, options: DeleteOptions) -> list[str]:
     if not strategy.collects_garbage:
         return current
     wanted = ""
-    if options.orphan is not None:
-        wanted = ORPHAN if options.orphan else ""
-    elif options.policy:
+    if options.policy:
         wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(options.policy, "")
     elif ORPHAN in current or FOREGROUND in current:
         wanted = ORPHAN if ORPHAN in current else FOREGROUND

@@ -6,7 +6,6 @@ from typing import Final
 from .. import field_errors as errors
 from .. import status
 from ..cluster import Cluster
-from ..field_errors import FieldError
 from ..kinds import FieldSelectors, text_at
 from ..release import RESOURCE_GROUP
 from ..storage.listing import ListQuery, Page, list_page
@@ -14,7 +13,6 @@ from ..storage.selectors import SelectorError, Test, field_terms, field_test, la
 from ..storage.store import Record
 from .call import Call
 
-_MATCHES: Final = ("Exact", "NotOlderThan")
 _NAME: Final = "metadata.name"
 
 
@@ -47,14 +45,10 @@ def resource_version(call: Call) -> int | None:
 
 def list_query(call: Call) -> ListQuery:
     """The list parameters of a request. 400 or 422 when they are wrong."""
-    problems = _list_problems(call)
-    if problems:
-        raise status.invalid_options("ListOptions", problems)
     token = call.option("continue")
     revision = resource_version(call)
     if token and revision:
         raise status.bad_request("specifying resource version is not allowed when using continue")
-    match = call.option("resourceVersionMatch")
     tests, name = selectors(call)
     return ListQuery(
         tests=tests,
@@ -62,28 +56,7 @@ def list_query(call: Call) -> ListQuery:
         limit=0 if revision == 0 else call.number("limit") or 0,  # "any version" comes whole, as from a cache
         token=token,
         revision=revision,
-        exact=match == "Exact" or (not match and bool(revision) and bool(call.number("limit"))),
     )
-
-
-def _list_problems(call: Call) -> list[FieldError]:
-    match, field = call.option("resourceVersionMatch"), "resourceVersionMatch"
-    if call.flag("sendInitialEvents") or call.query.get("sendInitialEvents"):
-        return [errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")]
-    if not match:
-        return []
-    problems = []
-    if not call.option("resourceVersion"):
-        text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        problems.append(errors.forbidden(field, text))
-    if call.option("continue"):
-        problems.append(errors.forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
-    if match not in _MATCHES:
-        problems.append(errors.not_supported(field, match, (*_MATCHES, "")))
-    elif match == "Exact" and call.option("resourceVersion") == "0":
-        text = 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
-        problems.append(errors.forbidden(field, text))
-    return problems
 
 
 def selectors(call: Call) -> tuple[tuple[Test, ...], str]:

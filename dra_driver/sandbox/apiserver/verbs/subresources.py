@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endpoints below an object that are not its status: scale, binding, eviction, token, finalize."""
+"""Endpoints below an object that are not its status: scale, binding, eviction, token."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,13 +7,11 @@ from typing import Final
 from .. import field_errors as errors
 from .. import status
 from ..apply.managers import decode
-from ..auth.users import service_account
 from ..cluster import Cluster
-from ..controllers.namespaces import finalize
-from ..kinds import ScalePaths
 from ..objects import Object, clone, pick, timestamp
 from ..storage.store import Record
-from .body import read_message, read_object, typed
+from ..users import service_account
+from .body import read_message, typed
 from .call import Call
 from .delete import DeleteOptions, delete_record
 from .modify import patched
@@ -35,7 +33,6 @@ def run(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
         ("binding", "create"): bind,
         ("eviction", "create"): evict,
         ("token", "create"): request_token,
-        ("finalize", "update"): finalize_namespace,
     }
     handler = handlers.get((call.subresource, call.verb))
     if handler is None:
@@ -45,30 +42,20 @@ def run(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
 
 def get_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
     """GET of a scale."""
-    return _scale(get_object(cluster, call), _paths(call)), 200
+    return _scale(get_object(cluster, call)), 200
 
 
-def _paths(call: Call) -> ScalePaths:
-    paths = call.kind.scale
-    if paths is None:
-        raise status.no_such_resource()
-    return paths
-
-
-def _scale(record: Record, paths: ScalePaths) -> Object:
+def _scale(record: Record) -> Object:
     obj = record.object
     meta = {
         field: obj["metadata"][field]
         for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
         if field in obj["metadata"]
     }
-    state: Object = {"replicas": pick(obj, *paths.status) or 0}
-    selector = pick(obj, *paths.selector) if paths.selector else None
-    if isinstance(selector, dict):
-        selector = ",".join(f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items()))
-    if selector:
-        state["selector"] = selector
-    replicas = pick(obj, *paths.spec)
+    state: Object = {"replicas": pick(obj, "status", "replicas") or 0}
+    if labels := pick(obj, "spec", "selector", "matchLabels"):
+        state["selector"] = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    replicas = pick(obj, "spec", "replicas")
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -80,12 +67,12 @@ def _scale(record: Record, paths: ScalePaths) -> Object:
 
 def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
     """PUT or PATCH of a scale: changes the object's replicas."""
-    existing, paths = get_object(cluster, call), _paths(call)
-    current = _scale(existing, paths)
+    existing = get_object(cluster, call)
+    current = _scale(existing)
     if call.verb == "patch":
         node = cluster.catalog.schemas.find("autoscaling", "v1", "Scale")
         assert node is not None, "Scale is published"
-        wanted = typed(cluster, patched(call, current, node)[0], *_SCALE)
+        wanted = typed(cluster, patched(call, current, node), *_SCALE)
     else:
         wanted = read_message(cluster, call, *_SCALE)
     given = pick(wanted, "metadata", "resourceVersion")
@@ -96,15 +83,11 @@ def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
         problem = errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise status.invalid("Scale", "autoscaling", call.name, [problem])
     obj: Object = clone(existing.object)
-    parent = obj
-    for part in paths.spec[:-1]:
-        parent = parent.setdefault(part, {})
-    parent[paths.spec[-1]] = replicas
+    obj["spec"]["replicas"] = replicas
     # As the real server: while nobody owns the number of replicas, scaling makes no owner.
-    path = tuple(f"f:{part}" for part in paths.spec)
     owners = decode(existing.object["metadata"].get("managedFields", ()))
-    owned = any(path in owner.paths for owner in owners.values())
-    return _scale(replace(cluster, call, existing, obj, track=owned), paths), 200
+    owned = any(("f:spec", "f:replicas") in owner.paths for owner in owners.values())
+    return _scale(replace(cluster, call, existing, obj, track=owned)), 200
 
 
 def bind(cluster: Cluster, call: Call) -> tuple[Object, int]:
@@ -191,11 +174,3 @@ def request_token(cluster: Cluster, call: Call) -> tuple[Object, int]:
         "status": {"token": token, "expirationTimestamp": expiry},
     }
     return result, 201
-
-
-def finalize_namespace(cluster: Cluster, call: Call) -> tuple[Record, int]:
-    """PUT of a namespace's finalizers."""
-    obj = read_object(cluster, call)
-    existing = get_object(cluster, call)
-    finalizers = [str(name) for name in pick(obj, "spec", "finalizers") or ()]
-    return finalize(cluster, existing, finalizers), 200

@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from .. import field_errors as errors
 from .. import status
-from ..admission import check_create
 from ..apply import applier
 from ..apply.paths import Path
-from ..auth.synthetic import authorizer
+from ..auth.rbac import authorizer
 from ..cluster import Cluster
 from ..field_errors import FieldError
 from ..groups import meta as meta_rules
@@ -23,6 +22,7 @@ from ..objects import Object, clone, generated_name, new_uid, timestamp
 from ..schema.empties import without_empties
 from ..schema.required import missing_fields
 from ..storage.store import Record
+from .admission import check_create
 from .body import versioned
 from .call import Call
 
@@ -34,7 +34,7 @@ def request_context(cluster: Cluster, call: Call) -> Context:
     """What strategies may know of this request; their warnings become the request's."""
     context = cluster.context(call.user)
     context.warnings = call.warnings
-    context.authorize = authorizer(cluster, call)
+    context.authorize = authorizer(cluster, call.user, call.verb, call.kind)
     return context
 
 
@@ -162,8 +162,6 @@ def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, trac
 
 def _storable(cluster: Cluster, call: Call, obj: Object) -> Object:
     """The object as it comes back from storage."""
-    if call.kind.custom:
-        return obj
     served = cluster.catalog.find(call.kind.group, "v1", call.kind.plural) or call.served
     # Objects are stored in the form of v1; where only older versions are served, their type is near enough.
     return without_empties(obj, served.type)

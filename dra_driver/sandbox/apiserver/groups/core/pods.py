@@ -8,10 +8,11 @@ from typing import Any, Final
 from dra_driver.resource.quantity import Quantity
 
 from ... import field_errors as errors
+from ... import names
 from ...field_errors import FieldError
 from ...kinds import Column, Context, Strategy
 from ...objects import Object, clone, pick
-from .. import columns, names
+from .. import columns
 from ..columns import AGE, NAME, NONE
 from .pod_defaults import admit_pod, set_pod_defaults, set_spec_defaults
 

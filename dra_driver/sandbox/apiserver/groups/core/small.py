@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from ... import field_errors as errors
+from ... import names
 from ...field_errors import FieldError
 from ...kinds import Context, Strategy
 from ...objects import Object, pick, timestamp
-from .. import columns, names
+from .. import columns
 from ..columns import AGE, NAME, NONE
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
@@ -213,7 +214,6 @@ SERVICE: Final = Strategy(
     name_problems=names.label_name,
     first_status={"loadBalancer": {}},
     status_keeps_metadata=True,
-    create_on_update=True,
     returns_deleted=True,
 )
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ResourceClaim's status: what may be allocated, reserved and reported, and by whom."""
 
-import ipaddress
-import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 from dra_driver.resource import limits
@@ -19,10 +16,6 @@ from .rules import Problems
 _SOURCES: Final = ("FromClaim", "FromClass")
 _CONDITIONS: Final = 8
 _DATA_BYTES: Final = 10 * 1024
-_IPS: Final = 16
-_INTERFACE_BYTES: Final = 256
-_HARDWARE_ADDRESS_BYTES: Final = 128
-_LEADING_ZEROS: Final = re.compile(r"\b0+(\d+\.|\d+/)")
 
 DeviceId = tuple[str, str, str, str]
 """Driver, pool, device and share ID."""
@@ -183,23 +176,3 @@ def _device_problems(item: Object, path: str, allocated: set[DeviceId]) -> Probl
     yield from meta.condition_problems(conditions, f"{path}.conditions")
     if item.get("data") is not None:
         yield from rules.raw_object_problems(item["data"], f"{path}.data", _DATA_BYTES)
-    yield from _network_problems(item.get("networkData") or {}, f"{path}.networkData")
-
-
-def _network_problems(network: Object, path: str) -> Iterator[errors.FieldError]:
-    for field, limit in (("interfaceName", _INTERFACE_BYTES), ("hardwareAddress", _HARDWARE_ADDRESS_BYTES)):
-        if len(network.get(field, "").encode()) > limit:
-            yield errors.too_long(f"{path}.{field}", limit)
-
-    def address(text: Any, here: str) -> Problems:
-        try:
-            parsed = ipaddress.ip_interface(_LEADING_ZEROS.sub(r"\1", text))
-        except ValueError:
-            parsed = None
-        if parsed is None or "/" not in text:
-            detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"
-            yield errors.invalid(here, text, detail)
-        elif str(parsed) != text:
-            yield errors.invalid(here, text, f'must be in canonical form ("{parsed}")')
-
-    yield from rules.set_problems(network.get("ips") or (), _IPS, address, lambda ip: ip, f"{path}.ips")

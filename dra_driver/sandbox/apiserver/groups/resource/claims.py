@@ -6,9 +6,10 @@ from typing import Any, Final
 from dra_driver.resource import limits
 
 from ... import field_errors as errors
+from ... import names
 from ...kinds import Context, Strategy
 from ...objects import Object
-from .. import meta, names
+from .. import meta
 from . import claim_status, gates, rules
 from .references import RequestNames, references_problems, request_names
 from .rules import Problems

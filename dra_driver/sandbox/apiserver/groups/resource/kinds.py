@@ -85,13 +85,6 @@ def kinds(release: Release) -> tuple[Kind, ...]:
             "devicetaintrules",
             ("v1", "v1beta2", "v1alpha3"),
             namespaced=False,
-            subresources=("status",) if release.minor >= 35 else (),
-            strategy=classes.TAINT_RULE,
-            columns=(
-                NAME,
-                *(columns.text(field.title(), "spec", "taint", field) for field in ("key", "value", "effect")),
-                columns.text("TimeAdded", "spec", "taint", "timeAdded"),
-                AGE,
-            ),
+            columns=NAME_AND_AGE,
         ),
     )

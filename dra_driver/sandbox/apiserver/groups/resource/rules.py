@@ -9,10 +9,10 @@ from dra_driver.resource import limits
 from dra_driver.resource.quantity import Quantity
 
 from ... import field_errors as errors
+from ... import names
 from ...field_errors import FieldError
 from ...kinds import Context
 from ...objects import Object, encode
-from .. import names
 
 DEVICE_CONFIGS: Final = 32
 RESERVED_FOR: Final = 256
@@ -253,53 +253,10 @@ def binding_problems(device: Object, path: str) -> Problems:
 
 
 def node_selector_problems(selector: Object, path: str) -> Problems:
-    """Of a core/v1 NodeSelector."""
+    """Of a core/v1 NodeSelector: that it has terms."""
     terms = selector.get("nodeSelectorTerms") or []
     if not terms:
         yield errors.required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
-    for index, term in enumerate(terms):
-        here = f"{path}.nodeSelectorTerms[{index}]"
-        for number, requirement in enumerate(term.get("matchExpressions", ())):
-            place = f"{here}.matchExpressions[{number}]"
-            yield from _requirement_problems(requirement, place)
-            yield from label_name_problems(requirement.get("key", ""), f"{place}.key")
-        for number, requirement in enumerate(term.get("matchFields", ())):
-            yield from _field_requirement_problems(requirement, f"{here}.matchFields[{number}]")
-
-
-def _requirement_problems(requirement: Object, path: str) -> Problems:
-    values = requirement.get("values") or []
-    match requirement.get("operator", ""):
-        case "In" | "NotIn":
-            if not values:
-                text = "must be specified when `operator` is 'In' or 'NotIn'"
-                yield errors.required(f"{path}.values", text)
-        case "Exists" | "DoesNotExist":
-            if values:
-                text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield errors.forbidden(f"{path}.values", text)
-        case "Gt" | "Lt":
-            if len(values) != 1:
-                text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-                yield errors.required(f"{path}.values", text)
-        case other:
-            yield errors.invalid(f"{path}.operator", other, "not a valid selector operator")
-
-
-def _field_requirement_problems(requirement: Object, path: str) -> Problems:
-    values = requirement.get("values") or []
-    if requirement.get("operator") not in ("In", "NotIn"):
-        text = "not a valid selector operator"
-        yield errors.invalid(f"{path}.operator", requirement.get("operator", ""), text)
-    elif len(values) != 1:
-        text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-        yield errors.required(f"{path}.values", text)
-    if requirement.get("key") != "metadata.name":
-        yield errors.invalid(f"{path}.key", requirement.get("key", ""), "not a valid field selector key")
-    else:
-        for index, value in enumerate(values):
-            for problem in names.subdomain_problems(value):
-                yield errors.invalid(f"{path}.values[{index}]", value, problem)
 
 
 def is_extended_resource_name(name: str) -> bool:

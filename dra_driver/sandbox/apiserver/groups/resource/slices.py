@@ -8,9 +8,9 @@ from typing import Any, Final
 from dra_driver.resource import limits
 
 from ... import field_errors as errors
+from ... import names
 from ...kinds import Context, Strategy
 from ...objects import Object, timestamp
-from .. import names
 from . import counters, gates, policy, rules
 from .rules import Problems
 
@@ -22,7 +22,6 @@ _SEMVER: Final = re.compile(
 )
 _LISTS: Final = ("bools", "ints", "strings", "versions")
 _VALUES: Final = ("bool", "int", "string", "version", *_LISTS)
-_ALLOCATABLE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _FOUR: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 _THREE: Final = (
     "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when "
@@ -35,8 +34,6 @@ def set_defaults(obj: Object, context: Context) -> None:
     for device in obj.get("spec", {}).get("devices", ()):
         for taint in device.get("taints", ()):
             taint.setdefault("timeAdded", timestamp(context.now))
-        for mapping in device.get("nodeAllocatableResourceMappings", {}).values():
-            mapping.setdefault("allocationMultiplier", "1")
 
 
 def prepare(new: Object, old: Object | None, context: Context) -> None:
@@ -167,8 +164,6 @@ def _device_problems(device: Object, old: Object | None, path: str, spec: Object
     yield from counters.consumption_problems(device, spec, path, context)
     yield from _device_node_problems(device, path, spec.get("perDeviceNodeSelection") is True)
     yield from rules.binding_problems(device, path)
-    for resource, mapping in device.get("nodeAllocatableResourceMappings", {}).items():
-        yield from _mapping_problems(resource, mapping, capacity, f"{path}.nodeAllocatableResourceMappings[{resource}]")
 
 
 def _shortened(key: str) -> str:
@@ -240,20 +235,6 @@ def _device_node_problems(device: Object, path: str, per_device: bool) -> Proble
         yield errors.required(path, _THREE)
     elif len(chosen) > 1:
         yield errors.invalid(path, f"{{{', '.join(chosen)}}}", _THREE)
-
-
-def _mapping_problems(resource: str, mapping: Object, capacity: Object, path: str) -> Problems:
-    if resource not in _ALLOCATABLE and not resource.startswith("hugepages-"):
-        yield errors.invalid(path, resource, "must be a node allocatable resource name")
-    key, multiplier = mapping.get("capacityKey"), mapping.get("allocationMultiplier")
-    if key is None and multiplier is None:
-        yield errors.invalid(path, "", "at least one of allocationMultiplier or capacityKey must be set")
-    if multiplier is not None and rules.quantity(multiplier).nanos <= 0:
-        yield errors.invalid(f"{path}.allocationMultiplier", multiplier, "must be positive")
-    if key == "":
-        yield errors.invalid(f"{path}.capacityKey", "", "capacityKey must not be an empty string")
-    elif key is not None and key not in capacity:
-        yield errors.not_found(f"{path}.capacityKey", key)
 
 
 STRATEGY: Final = Strategy(

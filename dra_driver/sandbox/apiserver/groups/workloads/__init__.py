@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""apps and batch: the objects that make pods. Nothing here makes them; defaults, rules and columns only."""
+"""apps and batch: defaults, rules and columns of the kinds for which `dra_driver.sandbox.workloads` makes pods."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""batch/v1: Job and CronJob."""
+"""batch/v1: Job."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -10,7 +10,7 @@ from ...field_errors import FieldError
 from ...kinds import Column, Context, Strategy
 from ...objects import Object, parse_timestamp, pick
 from .. import columns
-from ..columns import AGE, CONTAINERS, IMAGES, NAME, NONE, SELECTOR
+from ..columns import AGE, CONTAINERS, IMAGES, NAME, SELECTOR
 from ..core.pod_defaults import set_spec_defaults
 from ..core.pods import spec_problems
 from .apps import template_spec
@@ -85,28 +85,6 @@ def _template_problems(spec: Object, path: str) -> Problems:
         )
 
 
-def set_cron_job_defaults(obj: Object, context: Context) -> None:
-    """Policies, limits, and the job template's."""
-    spec = obj.setdefault("spec", {})
-    spec["concurrencyPolicy"] = spec.get("concurrencyPolicy") or "Allow"
-    spec.setdefault("suspend", False)
-    spec.setdefault("successfulJobsHistoryLimit", 3)
-    spec.setdefault("failedJobsHistoryLimit", 1)
-    job = spec.setdefault("jobTemplate", {})
-    job.setdefault("metadata", {})
-    set_spec_defaults(template_spec(job.setdefault("spec", {})))
-
-
-def validate_cron_job(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a cron job."""
-    spec = new["spec"]
-    if not spec.get("schedule"):
-        yield errors.required("spec.schedule")
-    elif len(str(spec["schedule"]).split()) != 5 and not str(spec["schedule"]).startswith("@"):
-        yield errors.invalid("spec.schedule", spec["schedule"], "expected exactly 5 fields, or a descriptor (@hourly)")
-    yield from _template_problems(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
-
-
 def _condition(job: Object, kind: str) -> bool:
     conditions = pick(job, "status", "conditions") or ()
     return any(item.get("type") == kind and item.get("status") == "True" for item in conditions)
@@ -139,16 +117,6 @@ def _duration(job: Object, now: datetime) -> Any:
     return columns.since(start, parse_timestamp(end) if end else now)
 
 
-def _last_schedule(job: Object, now: datetime) -> Any:
-    last = pick(job, "status", "lastScheduleTime")
-    return columns.since(last, now) if last else NONE
-
-
-def _joined(cron_job: Object, field: str) -> str:
-    template = pick(cron_job, "spec", "jobTemplate", "spec", "template")
-    return columns.joined(container.get(field, "") for container in columns.containers(template))
-
-
 JOB: Final = Strategy(
     default=set_job_defaults,
     prepare=prepare_job,
@@ -157,13 +125,6 @@ JOB: Final = Strategy(
     first_status={},
     status_keeps_metadata=True,
     orphans_dependents=True,
-)
-CRON_JOB: Final = Strategy(
-    default=set_cron_job_defaults,
-    validate=validate_cron_job,
-    generation=("spec",),
-    first_status={},
-    status_keeps_metadata=True,
 )
 JOB_COLUMNS: Final[tuple[Column, ...]] = (
     NAME,
@@ -174,18 +135,4 @@ JOB_COLUMNS: Final[tuple[Column, ...]] = (
     CONTAINERS,
     IMAGES,
     SELECTOR,
-)
-CRON_JOB_COLUMNS: Final[tuple[Column, ...]] = (
-    NAME,
-    columns.text("Schedule", "spec", "schedule"),
-    columns.text("Timezone", "spec", "timeZone", absent=NONE),
-    columns.made("Suspend", lambda obj: str(bool(pick(obj, "spec", "suspend"))), kind="boolean"),
-    columns.count("Active", "status", "active"),
-    Column("Last Schedule", _last_schedule),
-    AGE,
-    columns.made("Containers", lambda obj: _joined(obj, "name"), wide=True),
-    columns.made("Images", lambda obj: _joined(obj, "image"), wide=True),
-    columns.made(
-        "Selector", lambda obj: columns.label_selector(pick(obj, "spec", "jobTemplate", "spec", "selector")), wide=True
-    ),
 )

@@ -5,7 +5,7 @@ The published JSON schemas say what an object looks like but not how protobuf nu
 Kubernetes states the numbers in the struct tags of its API types; this reads them from a source
 tree and writes one line of facts a message. Run it again for a new release:
 
-    python -m dra_driver.sandbox.apiserver.schema.wire_table KUBERNETES_TREE
+    python -m tests.sandbox.apiserver.wire_table KUBERNETES_TREE
 
 A message is `"io.k8s.api.core.v1.Pod": "metadata=1 spec=2 status=3"`. After the number, `*` marks
 a pointer (its zero value is meant, not merely unset), `@NAME` a message whose fields JSON
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-WIRE_FILE: Final = Path(__file__).with_name("wire.json")
+from dra_driver.sandbox.apiserver.schema.protobuf import WIRE_FILE
 
 # Go package below staging/src/k8s.io -> the prefix of its definitions.
 _GROUPS: Final = (

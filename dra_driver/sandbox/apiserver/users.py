@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..objects import Object
+from .objects import Object
 
 SYSTEM_MASTERS: Final = "system:masters"
 AUTHENTICATED: Final = "system:authenticated"

@@ -7,10 +7,10 @@ namespaces that the system needs stay.
 
 from typing import Final
 
-from . import status
-from .cluster import Cluster
-from .objects import Object
-from .verbs.call import Call
+from .. import status
+from ..cluster import Cluster
+from ..objects import Object
+from .call import Call
 
 IMMORTAL: Final = ("default", "kube-system", "kube-public")
 

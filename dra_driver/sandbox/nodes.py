@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node of the sandbox: simulated hardware, a kubelet in this process, and the driver as real processes.
+
+A node's folder has `hardware` (the state of the simulated GPUs), `kubelet`, `cdi` and `logs`. What a killed process
+leaves there is found by the next one.
+"""
+
+import contextlib
+import logging
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from .. import DRIVER_NAME
+from ..gpu.inventory import Inventory, read_inventory
+from ..gpu.simulation import NodeDescription, SimulatedNode
+from .kubelet import Kubelet, KubernetesCluster, Options, Periods, stat_device, stat_stand_in
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 10.0
+_PERIODS = Periods(pod_resync=2.0, unprepare_retry=2.0, claim_reconcile=2.0)
+"""Kubelet waits 10 s or a minute until it tries again what failed."""
+
+
+class SandboxError(Exception):
+    """A part of the sandbox does not start."""
+
+
+class SandboxNode:
+    """The parts of one node."""
+
+    kubelet: Kubelet
+
+    def __init__(
+        self, name: str, folder: Path, kubeconfig: Path, description: NodeDescription, *, policy: Path | None, lock: int
+    ) -> None:
+        """`policy` is the driver's policy file. The processes inherit the descriptor `lock`.
+
+        Raises DescriptionError when the folder holds other hardware, and OSError.
+        """
+        self.name = name
+        self.kubeconfig = kubeconfig
+        self.cdi_root = folder / "cdi"
+        self.kubelet_root = folder / "kubelet"
+        self.logs = folder / "logs"
+        self._policy = policy
+        self._lock = lock
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        for each in (self.logs, self.cdi_root):
+            each.mkdir(parents=True, exist_ok=True)
+        self.hardware = SimulatedNode.create(folder / "hardware", description, name)
+
+    @contextlib.contextmanager
+    def kubelet_running(self) -> Iterator[None]:
+        """Run the kubelet inside of the context, which is entered when the Node object is Ready."""
+        # Without the right to make device nodes, the simulated ones are plain files.
+        real = stat.S_ISCHR((self.hardware.driver_root / "dev/nvidiactl").stat().st_mode)
+        options = Options(
+            self.name,
+            self.kubelet_root,
+            cdi_dirs=(self.cdi_root,),
+            periods=_PERIODS,
+            device_stat=stat_device if real else stat_stand_in,
+        )
+        with Kubelet(options, KubernetesCluster(self.kubeconfig, node_name=self.name)) as self.kubelet:
+            self.kubelet.wait_ready()
+            yield
+
+    @contextlib.contextmanager
+    def driver_running(self) -> Iterator[None]:
+        """Run dra-controller and dra-kubeletplugin inside of the context; `wait_registered` waits for them."""
+        try:
+            self.start_controller()
+            self.start_plugin()
+            yield
+        finally:
+            self._stop_driver()
+
+    def start_controller(self) -> None:
+        """Start dra-controller."""
+        plugins = str(self.kubelet_root / "plugins")
+        self._start("controller", "controller.main", "--kubelet-plugins-directory-path", plugins)
+
+    def start_plugin(self) -> None:
+        """Start dra-kubeletplugin."""
+        self._start(
+            "kubeletplugin",
+            "kubeletplugin.main",
+            *("--cdi-root", str(self.cdi_root)),
+            *("--kubelet-registrar-directory-path", str(self.kubelet_root / "plugins_registry")),
+            *("--kubelet-plugins-directory-path", str(self.kubelet_root / "plugins")),
+        )
+
+    def wait_registered(self) -> None:
+        """Wait until kubelet has registered the plugin. Raises SandboxError when the plugin ends instead."""
+        self.wait("kubeletplugin", lambda: bool(self.kubelet.plugins(DRIVER_NAME)))
+        self.kubelet.wait_registered(DRIVER_NAME)
+
+    def wait(self, name: str, is_so: Callable[[], object]) -> None:
+        """Wait for what a process does. Raises SandboxError when it ends instead."""
+        process = self._processes[name]
+        what = f"{name} of {self.name} to be at work"
+        self.kubelet.wait(lambda: bool(is_so()) or process.poll() is not None, what=what)
+        if process.poll() is not None:
+            raise SandboxError(self.ending(name))
+
+    def _stop_driver(self) -> None:
+        for name in list(self._processes):
+            try:
+                self.terminate(name)
+            except subprocess.TimeoutExpired:
+                log.warning("%s of %s did not end within %g s and is killed", name, self.name, _STOP_SECONDS)
+                self.kill(name)
+
+    # The processes: `controller` and `kubeletplugin`
+
+    def processes(self) -> tuple[str, ...]:
+        """The names of those that were started."""
+        return tuple(self._processes)
+
+    def pid(self, name: str) -> int:
+        """The id of a process."""
+        return self._processes[name].pid
+
+    def kill(self, name: str) -> None:
+        """End a process with SIGKILL, in the middle of whatever it does."""
+        self._processes[name].kill()
+        self._reap(name, None)
+
+    def terminate(self, name: str) -> int:
+        """End a process with SIGTERM; gives its exit code. TimeoutExpired when it runs on."""
+        with contextlib.suppress(ProcessLookupError):
+            self._processes[name].send_signal(signal.SIGTERM)
+        return self._reap(name, _STOP_SECONDS)
+
+    def log(self, name: str) -> str:
+        """What a process has logged, over all of its starts."""
+        return (self.logs / f"{name}.log").read_text(encoding="utf-8")
+
+    def ending(self, name: str) -> str:
+        """How a process has ended, and where its log is."""
+        process = self._processes[name]
+        code = process.wait()
+        if code < 0:
+            how = f"was ended by signal {-code} ({signal.strsignal(-code)})"
+        else:
+            last = self.log(name).strip().rpartition("\n")[2]
+            how = f"ended with code {code}: {last}"
+        return f"{name} of {self.name} (process {process.pid}) {how}; its log is {self.logs / name}.log"
+
+    # What is on the node
+
+    def inventory(self) -> Inventory:
+        """What the hardware holds."""
+        nvml = self.hardware.nvml()
+        nvml.initialize()
+        return read_inventory(nvml, self.hardware.driver_root / "sys")
+
+    def claim_specs(self) -> list[Path]:
+        """The CDI specs of claims."""
+        return sorted(self.cdi_root.glob("*-claim_*.json"))
+
+    def records(self) -> list[Path]:
+        """What the plugin remembers of claims."""
+        return sorted((self.kubelet_root / "plugins" / DRIVER_NAME / "claims").glob("*"))
+
+    def _start(self, name: str, module: str, *arguments: str) -> None:
+        policy = ("--policy-file", str(self._policy)) if self._policy else ()
+        command: Sequence[str] = (
+            *(sys.executable, "-m", "dra_driver.sandbox.child", module),
+            *("--node-name", self.name, "--kubeconfig", str(self.kubeconfig)),
+            *("--simulated-root", str(self.hardware.root), *policy, *arguments),
+        )
+        with (self.logs / f"{name}.log").open("ab") as output:
+            self._processes[name] = subprocess.Popen(  # noqa: S603
+                command, stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=(self._lock,)
+            )
+
+    def _reap(self, name: str, seconds: float | None) -> int:
+        """The exit code of a process that ends. Raises TimeoutExpired."""
+        process = self._processes[name]
+        code = process.wait(seconds)
+        if process.stdin is not None:
+            process.stdin.close()
+        del self._processes[name]
+        return code

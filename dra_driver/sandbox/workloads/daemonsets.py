@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DaemonSets: a pod on every node that the template selects."""
+
+from collections.abc import Callable
+
+from ...cluster import NODES
+from ..placement import selects
+from ..pods import DAEMON_SETS, JSON, PODS, is_alive, is_finished
+from .owned import HASH_LABEL, Workloads, is_owned, is_ready, revision_of, share
+
+
+class DaemonSets(Workloads):
+    """Makes pods for nodes; which node a pod is for is in its node affinity, and the scheduler binds it there."""
+
+    kind = DAEMON_SETS
+    name = "DaemonSet"
+
+    def prepare(self) -> Callable[[JSON], None]:
+        """See `Workloads.prepare`."""
+        nodes, pods = self.client.list(NODES).items, self.client.list(PODS).items
+        return lambda one: self._sync(one, [pod for pod in pods if is_owned(pod, one)], nodes)
+
+    def _sync(self, one: JSON, pods: list[JSON], nodes: list[JSON]) -> None:
+        template = one["spec"]["template"]
+        wanted = [node["metadata"]["name"] for node in nodes if selects(template["spec"], node)]
+        revision = revision_of(template)
+        by_node: dict[str, list[JSON]] = {name: [] for name in wanted}
+        misplaced = []
+        for pod in pods:
+            if is_finished(pod):
+                self.delete(PODS, [pod])
+            elif node := by_node.get(_node(pod)):
+                misplaced.append(pod)  # there is one already
+            elif node is None:
+                misplaced.append(pod)
+            else:
+                node.append(pod)
+        self.delete(PODS, misplaced)
+        for name, there in by_node.items():
+            if not there:
+                self.create_pod(
+                    one, spec={"affinity": _affinity(template["spec"], name)}, labels={HASH_LABEL: revision}
+                )
+        running = [pod for there in by_node.values() for pod in there if is_alive(pod)]
+        updated = [pod for pod in running if pod["metadata"]["labels"].get(HASH_LABEL) == revision]
+        self._update(one["spec"], len(wanted), running, updated)
+        ready = sum(1 for pod in running if is_ready(pod))
+        self.write_status(
+            one,
+            {
+                "desiredNumberScheduled": len(wanted),
+                "currentNumberScheduled": len(running),
+                "numberMisscheduled": sum(1 for pod in misplaced if _node(pod) not in by_node),
+                "numberReady": ready,
+                "numberAvailable": ready,
+                "numberUnavailable": len(wanted) - ready,
+                "updatedNumberScheduled": len(updated),
+            },
+        )
+
+    def _update(self, spec: JSON, wanted: int, running: list[JSON], updated: list[JSON]) -> None:
+        """Delete pods of an older template: those that are not ready, and as many others as may be unavailable."""
+        strategy = spec["updateStrategy"]
+        if strategy["type"] != "RollingUpdate":
+            return
+        most = max(1, share((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), wanted, up=True))
+        outdated = [pod for pod in running if pod not in updated]
+        self.delete(PODS, [pod for pod in outdated if not is_ready(pod)])
+        unavailable = wanted - sum(1 for pod in running if is_ready(pod))
+        self.delete(PODS, [pod for pod in outdated if is_ready(pod)][: max(0, most - unavailable)])
+
+
+def _affinity(spec: JSON, node: str) -> JSON:
+    """The template's affinity, with the node as the only one that is required."""
+    affinity = spec.get("affinity") or {}
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {
+        **affinity,
+        "nodeAffinity": {
+            **(affinity.get("nodeAffinity") or {}),
+            "requiredDuringSchedulingIgnoredDuringExecution": required,
+        },
+    }
+
+
+def _node(pod: JSON) -> str:
+    """The node that a pod is on, or is for."""
+    if name := pod["spec"].get("nodeName"):
+        return str(name)
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])

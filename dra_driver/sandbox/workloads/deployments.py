@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deployments: a ReplicaSet for each template, and the way from the pods of one template to those of the next.
+
+Follows pkg/controller/deployment of k8s.io/kubernetes: a rolling update makes at most `maxSurge` pods more than asked
+for, and leaves at most `maxUnavailable` less than asked for available.
+"""
+
+from collections.abc import Callable
+
+from ..pods import DEPLOYMENTS, JSON, REPLICA_SETS
+from .owned import Workloads, is_owned, revision_of, share, with_condition
+
+HASH = "pod-template-hash"
+REVISION = "deployment.kubernetes.io/revision"
+
+
+class Deployments(Workloads):
+    """Makes ReplicaSets and scales them."""
+
+    kind = DEPLOYMENTS
+    name = "Deployment"
+
+    def prepare(self) -> Callable[[JSON], None]:
+        """See `Workloads.prepare`: a Deployment owns ReplicaSets instead of pods."""
+        sets = self.client.list(REPLICA_SETS).items
+        return lambda one: self.sync(one, [each for each in sets if is_owned(each, one)])
+
+    def sync(self, one: JSON, sets: list[JSON]) -> None:
+        """See `Workloads.sync`."""
+        spec = one["spec"]
+        revision = revision_of(spec["template"])
+        sets = sorted(sets, key=_revision)
+        current = next((each for each in sets if each["metadata"]["labels"].get(HASH) == revision), None)
+        old = [each for each in sets if each is not current]
+        if current is None:
+            if not spec.get("paused"):
+                self._create(one, revision, _next(sets))
+            self._write_status(one, None, old)
+            return
+        if old and _revision(current) < _revision(old[-1]):  # rolled back to
+            annotations = {**current["metadata"].get("annotations", {}), REVISION: str(_next(sets))}
+            current = {**current, "metadata": {**current["metadata"], "annotations": annotations}}
+            current = self.client.update(REPLICA_SETS, current)
+        targets = _targets(spec, current, old)
+        for each in (current, *old):
+            wanted = targets.get(each["metadata"]["name"], each["spec"]["replicas"])
+            if wanted != each["spec"]["replicas"]:
+                self.client.update(REPLICA_SETS, {**each, "spec": {**each["spec"], "replicas": wanted}})
+        if self._write_status(one, current, old):
+            empty = [each for each in old if not each["spec"]["replicas"] and not _count(each, "replicas")]
+            self.delete(REPLICA_SETS, empty[: max(0, len(empty) - spec["revisionHistoryLimit"])])
+
+    def _create(self, one: JSON, revision: str, number: int) -> None:
+        spec, name = one["spec"], one["metadata"]["name"]
+        meta = self.metadata(one, spec["template"], labels={HASH: revision})
+        template = {**spec["template"], "metadata": {**spec["template"]["metadata"], "labels": meta["labels"]}}
+        selector = {**spec["selector"], "matchLabels": {**spec["selector"].get("matchLabels", {}), HASH: revision}}
+        annotations = {**one["metadata"].get("annotations", {}), REVISION: str(number)}
+        made = {
+            "apiVersion": REPLICA_SETS.api_version,
+            "kind": "ReplicaSet",
+            "metadata": {**meta, "name": f"{name}-{revision}", "annotations": annotations},
+            "spec": {"replicas": 0, "selector": selector, "template": template},
+        }
+        self.client.create(REPLICA_SETS, made, one["metadata"]["namespace"])
+
+    def _write_status(self, one: JSON, current: JSON | None, old: list[JSON]) -> bool:
+        """Write counts and conditions; gives whether all pods are of the current template and available."""
+        every = [current, *old] if current else old
+        wanted = one["spec"]["replicas"]
+        total, ready, available = (
+            sum(_count(each, field) for each in every) for field in ("replicas", "readyReplicas", "availableReplicas")
+        )
+        updated = _count(current, "replicas") if current else 0
+        complete = bool(updated == total == available == wanted)
+        enough = available >= wanted - _bounds(one["spec"])[1]
+        before = (one.get("status") or {}).get("conditions")
+        name = current["metadata"]["name"] if current else ""
+        reason = "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated"
+        message = f'ReplicaSet "{name}" {"has successfully progressed" if complete else "is progressing"}.'
+        conditions = with_condition(before, "Progressing", True, reason, message)
+        reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
+        message = f"Deployment {'has' if enough else 'does not have'} minimum availability."
+        status = {
+            "replicas": total,
+            "updatedReplicas": updated,
+            "readyReplicas": ready,
+            "availableReplicas": available,
+            "unavailableReplicas": max(0, max(total, wanted) - available),
+            "conditions": with_condition(conditions, "Available", enough, reason, message),
+        }
+        annotations = one["metadata"].get("annotations") or {}
+        number = str(_revision(current)) if current else ""
+        if number and annotations.get(REVISION) != number:
+            change = {"metadata": {"annotations": {REVISION: number}}}
+            one = self.client.patch(
+                DEPLOYMENTS, one["metadata"]["name"], change, namespace=one["metadata"]["namespace"]
+            )
+        self.write_status(one, status)
+        return complete
+
+
+def _revision(replica_set: JSON) -> int:
+    return int((replica_set["metadata"].get("annotations") or {}).get(REVISION, "0"))
+
+
+def _next(sets: list[JSON]) -> int:
+    return _revision(sets[-1]) + 1 if sets else 1
+
+
+def _count(replica_set: JSON, field: str) -> int:
+    count: int = (replica_set.get("status") or {}).get(field, 0)
+    return count
+
+
+def _bounds(spec: JSON) -> tuple[int, int]:
+    """How many pods more than asked for there may be, and how many less may be available."""
+    rolling = spec["strategy"].get("rollingUpdate")
+    if rolling is None:
+        return 0, spec["replicas"]
+    surge = share(rolling.get("maxSurge"), spec["replicas"], up=True)
+    unavailable = share(rolling.get("maxUnavailable"), spec["replicas"], up=False)
+    return surge, unavailable if surge or unavailable else 1
+
+
+def _targets(spec: JSON, current: JSON, old: list[JSON]) -> dict[str, int]:
+    """How many pods each ReplicaSet is to have now, by its name."""
+    wanted: int = spec["replicas"]
+    name = current["metadata"]["name"]
+    active = [each for each in old if each["spec"]["replicas"] or _count(each, "replicas")]
+    if not active:
+        return {name: wanted}
+    if spec.get("paused"):
+        return {}
+    if spec["strategy"]["type"] == "Recreate":
+        return {each["metadata"]["name"]: 0 for each in active}
+    surge, unavailable = _bounds(spec)
+    replicas = {each["metadata"]["name"]: each["spec"]["replicas"] for each in (current, *active)}
+    available = {
+        each["metadata"]["name"]: min(_count(each, "availableReplicas"), each["spec"]["replicas"])
+        for each in (current, *active)
+    }
+    targets = dict(replicas)
+    least = wanted - unavailable
+    removable = sum(replicas.values()) - least - (replicas[name] - available[name])
+    surplus = sum(available.values()) - least
+    for each in active:
+        key = each["metadata"]["name"]
+        unhealthy = max(0, min(replicas[key] - available[key], removable))
+        healthy = max(0, min(available[key], surplus))
+        targets[key] -= unhealthy + healthy
+        removable -= unhealthy
+        surplus -= healthy
+    room = wanted + surge - sum(replicas.values())
+    targets[name] = min(wanted, replicas[name] + max(0, room)) if replicas[name] < wanted else wanted
+    return targets

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs: pods until enough of them have succeeded.
+
+No container of the sandbox runs a program that could end: a Job's pods succeed after `RUN_SECONDS`, unless the template
+says otherwise.
+"""
+
+import time
+
+from ..kubelet.model import RUN_SECONDS
+from ..kubelet.podstatus import timestamp
+from ..pods import JOBS, JSON, PODS, is_alive
+from .owned import Workloads, count_ready, with_condition
+
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_SECONDS = "5"
+
+
+class Jobs(Workloads):
+    """Keeps as many pods running as may run at once, until the Job is complete or has failed too often."""
+
+    kind = JOBS
+    name = "Job"
+
+    def sync(self, one: JSON, pods: list[JSON]) -> None:
+        """See `Workloads.sync`."""
+        spec, before = one["spec"], one.get("status") or {}
+        conditions = before.get("conditions") or []
+        if any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions):
+            return
+        alive = [pod for pod in pods if is_alive(pod)]
+        succeeded = [pod for pod in pods if _phase(pod) == "Succeeded"]
+        failed = sum(1 for pod in pods if _phase(pod) == "Failed")
+        status = {
+            "active": len(alive),
+            "ready": count_ready(alive),
+            "succeeded": len(_indexes(succeeded)) if _indexed(spec) else len(succeeded),
+            "failed": failed,
+            "startTime": before.get("startTime") or timestamp(time.time()),
+            "conditions": conditions or None,
+        }
+        if failed > spec["backoffLimit"]:
+            text = "Job has reached the specified backoff limit"
+            status["conditions"] = with_condition(conditions, "Failed", True, "BackoffLimitExceeded", text)
+        elif _is_complete(spec, status):
+            text = "Reached expected number of succeeded pods"
+            status["conditions"] = with_condition(conditions, "Complete", True, "CompletionsReached", text)
+            status["completionTime"] = timestamp(time.time())
+        elif spec.get("suspend"):
+            text = "Job suspended"
+            status["conditions"] = with_condition(conditions, "Suspended", True, "JobSuspended", text)
+        else:
+            if conditions:
+                status["conditions"] = with_condition(conditions, "Suspended", False, "JobResumed", "Job resumed")
+            self._run(one, alive, succeeded)
+            self._write(one, status)
+            return
+        self.delete(PODS, alive)
+        self._write(one, status)
+
+    def _run(self, one: JSON, alive: list[JSON], succeeded: list[JSON]) -> None:
+        """Create the pods that may run now, and delete those that are too many."""
+        spec = one["spec"]
+        annotations = {RUN_SECONDS: _SECONDS, **(spec["template"]["metadata"].get("annotations") or {})}
+        if _indexed(spec):
+            waiting = [index for index in range(spec["completions"]) if index not in _indexes([*alive, *succeeded])]
+            for index in waiting[: max(0, spec["parallelism"] - len(alive))]:
+                numbered = {_INDEX: str(index)}
+                name = {"hostname": f"{one['metadata']['name']}-{index}"}
+                self.create_pod(one, spec=name, labels=numbered, annotations={**annotations, **numbered})
+            return
+        left = spec["completions"] - len(succeeded) if spec.get("completions") is not None else spec["parallelism"]
+        wanted = min(spec["parallelism"], left)
+        if spec.get("completions") is None and succeeded:
+            wanted = len(alive)  # one has found that there is no more work: the others end when they like
+        for _ in range(wanted - len(alive)):
+            self.create_pod(one, annotations=annotations)
+        self.delete(PODS, alive[max(0, wanted) :])
+
+    def _write(self, one: JSON, status: JSON) -> None:
+        """As `write_status`: the status of a Job has no generation."""
+        kept = {key: value for key, value in status.items() if value not in (0, None)}
+        if kept != one.get("status"):
+            self.client.update(JOBS, {**one, "status": kept}, subresource="status")
+
+
+def _phase(pod: JSON) -> str:
+    return str((pod.get("status") or {}).get("phase", ""))
+
+
+def _indexed(spec: JSON) -> bool:
+    return bool(spec["completionMode"] == "Indexed")
+
+
+def _indexes(pods: list[JSON]) -> set[int]:
+    """The completion indexes of an indexed Job's pods."""
+    return {int(pod["metadata"]["annotations"][_INDEX]) for pod in pods}
+
+
+def _is_complete(spec: JSON, status: JSON) -> bool:
+    if spec.get("completions") is None:
+        return bool(status["succeeded"] and not status["active"])
+    return bool(status["succeeded"] >= spec["completions"])

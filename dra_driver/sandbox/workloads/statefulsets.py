@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StatefulSets: pods with numbers, made and updated one after the other."""
+
+from collections.abc import Mapping
+
+from ..pods import JSON, PODS, STATEFUL_SETS, is_finished
+from .owned import HASH_LABEL, Workloads, count_ready, is_going, is_ready, revision_of
+
+
+class StatefulSets(Workloads):
+    """Keeps pod NAME-N for every number N that is asked for."""
+
+    kind = STATEFUL_SETS
+    name = "StatefulSet"
+
+    def sync(self, one: JSON, pods: list[JSON]) -> None:
+        """See `Workloads.sync`."""
+        spec, name = one["spec"], one["metadata"]["name"]
+        first = (spec.get("ordinals") or {}).get("start", 0)
+        numbers = range(first, first + spec["replicas"])
+        revision = f"{name}-{revision_of(spec['template'])}"
+        by_number = {_number(pod): pod for pod in pods}
+        if self._fill(one, numbers, by_number, revision):
+            surplus = sorted((number for number in by_number if number not in numbers), reverse=True)
+            if surplus:
+                ordered = spec["podManagementPolicy"] == "OrderedReady"
+                self.delete(PODS, [by_number[number] for number in (surplus[:1] if ordered else surplus)])
+            else:
+                self._update(spec, numbers, by_number, revision)
+        updated = [pod for pod in pods if pod["metadata"]["labels"].get(HASH_LABEL) == revision]
+        before = (one.get("status") or {}).get("currentRevision") or revision
+        ready = count_ready(pods)
+        finished = len(updated) == len(pods) == spec["replicas"] == ready
+        self.write_status(
+            one,
+            {
+                "replicas": len(pods),
+                "readyReplicas": ready,
+                "availableReplicas": ready,
+                "currentReplicas": len(updated) if finished else len(pods) - len(updated),
+                "updatedReplicas": len(updated),
+                "currentRevision": revision if finished else before,
+                "updateRevision": revision,
+            },
+        )
+
+    def _fill(self, one: JSON, numbers: range, by_number: Mapping[int, JSON], revision: str) -> bool:
+        """Create missing pods and replace ended ones; gives whether all are there, and ready where that matters."""
+        ordered = one["spec"]["podManagementPolicy"] == "OrderedReady"
+        complete = True
+        for number in numbers:
+            pod = by_number.get(number)
+            if pod is None:
+                self._create(one, number, revision)
+            elif is_finished(pod):
+                self.delete(PODS, [pod])
+            elif not is_going(pod) and (is_ready(pod) or not ordered):
+                continue
+            complete = False
+            if ordered:
+                break
+        return complete
+
+    def _create(self, one: JSON, number: int, revision: str) -> None:
+        name = f"{one['metadata']['name']}-{number}"
+        labels = {
+            HASH_LABEL: revision,
+            "statefulset.kubernetes.io/pod-name": name,
+            "apps.kubernetes.io/pod-index": str(number),
+        }
+        spec = {"hostname": name, "subdomain": one["spec"].get("serviceName", "")}
+        self.create_pod(one, name=name, spec=spec, labels=labels)
+
+    def _update(self, spec: JSON, numbers: range, by_number: Mapping[int, JSON], revision: str) -> None:
+        """Delete the last pod of an older template, so that it is made anew from the current one."""
+        strategy = spec["updateStrategy"]
+        if strategy["type"] != "RollingUpdate":
+            return
+        partition = (strategy.get("rollingUpdate") or {}).get("partition", 0)
+        outdated = [
+            by_number[number]
+            for number in numbers
+            if number >= partition and by_number[number]["metadata"]["labels"].get(HASH_LABEL) != revision
+        ]
+        self.delete(PODS, outdated[-1:])
+
+
+def _number(pod: JSON) -> int:
+    return int(pod["metadata"]["name"].rpartition("-")[2])

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `dra-sandbox up` is told: nodes, policy, release, feature gates, the chart, and Kubernetes' own programs."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dra_driver.cluster import NODES, ApiClient, Kind
+from dra_driver.command import run
+from dra_driver.sandbox.deviceclasses import RELEASE, device_classes
+from dra_driver.sandbox.environment import Sandbox
+from dra_driver.sandbox.main import sandbox
+from dra_driver.sandbox.pods import CLASSES, DAEMON_SETS, PODS, SLICES
+from dra_driver.sandbox.real import PROGRAMS
+from tests.support.apiserver import connect
+from tests.support.waiting import wait_for
+
+from .apiserver.binaries import binary
+
+SANDBOX = (sys.executable, "-m", "dra_driver.sandbox.main")
+CHART = Path(__file__).parents[2] / "charts/dra-driver-gpu"
+
+
+@contextlib.contextmanager
+def up(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[ApiClient, list[str]]]:
+    """`dra-sandbox up` in a folder: a client of it, and what it says."""
+    command = [*SANDBOX, "up", "--folder", str(folder), *arguments]
+    variables = {**os.environ, **environment}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=variables
+    ) as process:
+        assert process.stdout is not None
+        try:
+            said = [process.stdout.readline() for _ in range(2)]
+            assert "KUBECONFIG" in said[0]
+            with connect(folder / "kubeconfig") as client:
+                yield client, said
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
+    """Exit code and last line of standard error of `dra-sandbox up`, run in this process."""
+    with pytest.raises(SystemExit) as ended:
+        run(sandbox, ["up", *arguments])
+    return ended.value.code, capsys.readouterr().err.splitlines()[-1]
+
+
+def devices(client: ApiClient, node: str) -> set[str]:
+    slices = client.list(SLICES, field_selector=f"spec.nodeName={node}").items
+    return {device["name"] for one in slices for device in one["spec"].get("devices") or ()}
+
+
+def test_nodes_have_hardware_of_their_own_and_follow_a_policy(short_path: Path) -> None:
+    policy = short_path / "policy.yaml"
+    rule = {"match": {"nodes": ["node-2"], "indexes": [0]}, "publish": False}
+    policy.write_text(yaml.safe_dump({"gpus": [rule]}), encoding="utf-8")
+    options = ("--nodes", "2", "--policy", str(policy), "--kubernetes-version", "1.35")
+    gates = "DRAPartitionableDevices=true,DRADeviceTaints=true"
+    with up(short_path / "sandbox", "--node", "a30x4", *options, "--feature-gates", gates) as (client, said):
+        assert "2 nodes, Kubernetes 1.35 at https://" in said[1]
+        assert {one["metadata"]["name"] for one in client.list(NODES).items} == {"node-1", "node-2"}
+        everywhere = {f"gpu-{number}" for number in range(4)}
+        assert devices(client, "node-1") == everywhere
+        assert devices(client, "node-2") == everywhere - {"gpu-0"}
+        assert client.get(CLASSES, "gpu.nvidia.com")["spec"]["selectors"]
+        tainted = client.list(SLICES).items[0]
+        tainted["spec"]["devices"][0]["taints"] = [{"key": "a.io/b", "effect": "NoSchedule"}]
+        assert client.update(SLICES, tainted)["spec"]["devices"][0]["taints"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--feature-gates", "DRAFoo=true"], 2, "Kubernetes 1.36 has no feature gate DRAFoo"),
+        (["--feature-gates", "DRADeviceTaints"], 2, "not of the form GATE=true or GATE=false"),
+        (["--policy", __file__], 2, "test_up.py"),
+        (["--real"], 2, "--real: set KUBEBUILDER_ASSETS"),
+        (["--node", "h900x8"], 2, "h900x8"),
+    ],
+    ids=["gate", "form", "policy", "real", "hardware"],
+)
+def test_what_cannot_be_used_is_named(
+    tmp_path: Path,
+    arguments: list[str],
+    code: int,
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    found, said = refusal(capsys, "--folder", str(tmp_path / "sandbox"), *arguments)
+    assert found == code
+    assert text in said
+    assert not (tmp_path / "sandbox").exists()
+
+
+def test_a_folder_without_the_programs_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    (tmp_path / "etcd").touch()
+    found, said = refusal(capsys, "--folder", str(tmp_path / "s"), "--real")
+    assert found == 1
+    assert f"{tmp_path} has no kube-apiserver, kube-controller-manager, kube-scheduler" in said
+
+
+def test_a_program_that_ends_is_named_with_its_last_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    for name in PROGRAMS:
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\necho unknown flag\nexit 3\n", encoding="utf-8")
+        program.chmod(0o755)
+    found, said = refusal(capsys, "--folder", str(tmp_path / "s"), "--real")
+    assert found == 1
+    assert "kube-apiserver ended with code 3" in said
+    assert said.endswith("and ends with: unknown flag")
+
+
+@pytest.mark.skipif(not all(map(binary, PROGRAMS)), reason=f"no {', '.join(PROGRAMS)} in KUBEBUILDER_ASSETS")
+def test_kubernetes_own_programs_place_pods_on_the_simulated_nodes(short_path: Path) -> None:
+    apiserver = binary("kube-apiserver")
+    assert apiserver is not None
+    options = ("--node", "a30x4", "--nodes", "2", "--real")
+    with up(short_path / "sandbox", *options, KUBEBUILDER_ASSETS=str(Path(apiserver).parent)) as (client, said):
+        assert f"the programs of {Path(apiserver).parent} at https://" in said[1]
+        spec: Any = {"containers": [{"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}]}
+        template = {
+            "metadata": {"labels": {"app": "w"}},
+            "spec": {**spec, "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]},
+        }
+        request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+        client.create(
+            Kind("resource.k8s.io/v1", "resourceclaimtemplates", namespaced=True),
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaimTemplate",
+                "metadata": {"name": "one"},
+                "spec": {"spec": {"devices": {"requests": [request]}}},
+            },
+            "default",
+        )
+        workload = {"selector": {"matchLabels": {"app": "w"}}, "template": template}
+        value = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "w"}, "spec": workload}
+        client.create(DAEMON_SETS, value, "default")
+        wait_for(lambda: client.get(DAEMON_SETS, "w", "default").get("status", {}).get("numberReady") == 2, "pods", 120)
+        assert {one["spec"]["nodeName"] for one in client.list(PODS).items} == {"node-1", "node-2"}
+
+
+def test_the_chart_is_installed_beside_what_the_sandbox_runs(short_path: Path) -> None:
+    """The DeviceClasses become the release's; the DaemonSet and the Deployment get pods, in which no program runs."""
+    helm = pytest.importorskip("helm_python")
+    with Sandbox(short_path, "a30x4", nodes=2) as running:
+        before = running.slices()
+        with helm.Config(kubeconfig_path=running.kubeconfig, namespace=RELEASE) as config:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RELEASE}}
+            running.client.create(Kind("v1", "namespaces"), namespace)
+            config.install(str(CHART), RELEASE, {"simulatedNode": "a30x4"}, namespace=RELEASE)
+            wait_for(lambda: sum(map(_is_running, running.pods())) == 3, "the chart's pods")
+            for made, ours in zip(running.client.list(CLASSES).items, device_classes(), strict=True):
+                assert made["metadata"]["labels"]["app.kubernetes.io/instance"] == RELEASE
+                assert made["spec"] == ours["spec"]
+            config.uninstall(RELEASE)
+        wait_for(lambda: not running.pods(), "the chart's pods to go")
+        assert running.client.list(CLASSES).items == []
+        assert running.slices() == before
+
+
+def _is_running(pod: dict[str, Any]) -> bool:
+    return bool(pod["status"]["phase"] == "Running")
