@@ -135,9 +135,9 @@ def test_what_the_server_does_not_have_is_named(only_v1: Kubectl, command: str, 
 
 
 def test_an_edited_object_is_stored(kubectl: Kubectl) -> None:
-    kubectl("create", "configmap", "edited", "--from-literal=a=b")
-    kubectl("edit", "configmap", "edited", KUBE_EDITOR="sed -i s/b$/c/")
-    assert kubectl.json("get", "configmap", "edited")["data"] == {"a": "c"}
+    kubectl("create", "configmap", "edited", "--from-literal=a=before")
+    kubectl("edit", "configmap", "edited", KUBE_EDITOR="sed -i s/before$/after/")
+    assert kubectl.json("get", "configmap", "edited")["data"] == {"a": "after"}
 
 
 @pytest.mark.parametrize(
