@@ -57,6 +57,16 @@ class Kubectl:
         assert (done.returncode != 0) is fails, done.stderr or done.stdout
         return done.stderr if fails else done.stdout
 
+    def first_line(self, *arguments: str) -> str:
+        """What a command that goes on says first; then it is killed."""
+        assert KUBECTL is not None
+        command = [KUBECTL, *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            process.kill()
+        return line
+
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "-o", "json"))
 
@@ -184,8 +194,7 @@ def test_waiting_and_watching_end(kubectl: Kubectl) -> None:
     assert "allocated" in kubectl("get", "resourceclaim", "waited")
     kubectl("delete", "resourceclaim", "waited", "--wait=true")
     kubectl("wait", "resourceclaim/waited", "--for=delete", "--timeout=20s")
-    watched = kubectl("get", "configmaps", "-w", "--request-timeout=1s")
-    assert watched.splitlines()[0].split() == ["NAME", "DATA", "AGE"]
+    assert kubectl.first_line("get", "configmaps", "-w").split() == ["NAME", "DATA", "AGE"]
 
 
 DEFINITION = """
