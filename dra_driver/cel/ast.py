@@ -12,6 +12,8 @@ from .types import ERROR, Type
 
 ACCUMULATOR = "@result"
 """The accumulator's name in comprehensions; no expression can spell it."""
+TRADITIONAL_ACCUMULATOR = "__result__"
+"""Its name in older releases of cel-go, which expressions can spell."""
 UNUSED = "#unused"
 """The iteration variable of cel.bind and its like."""
 
@@ -66,18 +68,19 @@ class Invalid(Node):
 
 
 class Ident(Node):
-    """A name. `.name` (with the dot) is `absolute`, which changes nothing but names of variables.
+    """A name. `.name` (with the dot) is `absolute`: never that of a local variable.
 
-    The checker sets `constant` for names of types.
+    The checker sets `constant` for names of types, `shadowed` where a local variable has the same name.
     """
 
-    __slots__ = ("absolute", "constant", "name")
+    __slots__ = ("absolute", "constant", "name", "shadowed")
 
     def __init__(self, offset: int, name: str, *, absolute: bool = False) -> None:
         super().__init__(offset)
         self.name = name
         self.absolute = absolute
         self.constant: object = None
+        self.shadowed = False
 
     def copy(self) -> "Ident":
         return Ident(self.offset, self.name, absolute=self.absolute)
@@ -250,7 +253,7 @@ class Comprehension(Node):
             and not self.range.elements
             and isinstance(self.condition, Literal)
             and self.condition.value is False
-            and self.accumulator != "__result__"
+            and self.accumulator != TRADITIONAL_ACCUMULATOR
         )
 
 

@@ -135,9 +135,10 @@ class _Checker:
     # names and fields
 
     def _ident(self, node: Ident) -> Type:
-        for scope in reversed(self._scopes):
-            if node.name in scope:
-                return scope[node.name]
+        local = self._is_local(node.name)
+        if local and not node.absolute:
+            return next(scope[node.name] for scope in reversed(self._scopes) if node.name in scope)
+        node.shadowed = local
         if node.name == VARIABLE:
             return DEVICE
         resolved = self._constant(node, node.name)
@@ -236,14 +237,15 @@ class _Checker:
         return self._functions.get(node.function)
 
     def _logic(self, node: Call, function: Function) -> Type:
-        result = BOOL
-        for argument in node.arguments:
-            if not self._assignable((argument.type,), (BOOL,)):
-                self._mismatch(argument, BOOL, argument.type)
-                result = ERROR
-        if result is BOOL:
+        wrong = [argument for argument in node.arguments if not self._assignable((argument.type,), (BOOL,))]
+        for argument in wrong:
+            self._mismatch(argument, BOOL, argument.type)
+        if not wrong:
             node.overloads = (function.overloads[0].id,)
-        return result
+        # Kubernetes balances a chain to calls of two operands; an error inside of one does not spread to its type
+        outermost = node.arguments[-1:] if len(node.arguments) == 3 else node.arguments
+        spreads = len(node.arguments) <= 3 and any(argument in outermost for argument in wrong)
+        return ERROR if spreads else BOOL
 
     def _overloads(self, node: Call, function: Function) -> Type:
         given = [part.type for part in node.children()]

@@ -32,7 +32,7 @@ from .environment import Environment
 from .errors import Abort, Fault
 from .frame import Frame
 from .maps import LiteralMap, hashable
-from .messages import MESSAGES, TYPE_VALUES, UNUSABLE_TYPES, Message
+from .messages import MESSAGES, TYPE_VALUES, UNUSABLE_TYPES
 from .paths import Branches, Constant, Index, Key, Path, Plan, Run, is_key, relative
 from .scalars import INT_MAX, INT_MIN, UINT_MAX, OptionalValue, Uint
 from .types import Kind
@@ -111,7 +111,7 @@ class _Compiler:
                 raise PlanError(f"reference to undefined type: {node.name}", node.offset)
             return Constant(TYPE_VALUES[node.name])
         for scope in reversed(self._scopes):
-            if node.name in scope:
+            if node.name in scope and not node.absolute:
                 return Path(scope[node.name])
         assert node.name == VARIABLE
         return self._device
@@ -119,7 +119,7 @@ class _Compiler:
     @staticmethod
     def _named_constant(node: Ident | Select) -> Plan:
         name = (qualified_name(node) or "").removeprefix(".")
-        if name in UNUSABLE_TYPES:
+        if name in UNUSABLE_TYPES or (isinstance(node, Ident) and node.shadowed):
             raise PlanError(f"the type {name} cannot be used as a value", node.offset)
         return Constant(node.constant)
 
@@ -197,11 +197,8 @@ class _Compiler:
         return _folded(run, [plan for entry in entries for plan in entry], _MAP_COST, node.offset)
 
     def _message(self, node: MessageNode) -> Plan:
-        message = MESSAGES.get(node.name)
         values = [self._run(entry.value) for entry in node.entries]
-        if message is None:
-            raise PlanError(f"values of type {node.name} cannot be made", node.offset)
-        return Plan(_charged(_message_of(message, values, node.entries, node.offset), _MESSAGE_COST))
+        return Plan(_charged(_message_of(node.name, values, node.entries, node.offset), _MESSAGE_COST))
 
     def _loop(self, node: Comprehension) -> Plan:
         first = self.slots
@@ -374,12 +371,13 @@ def _map_of(parts: Sequence[tuple[Run, Run]], entries: Sequence[Entry], offset: 
     return run
 
 
-def _message_of(message: Message, values: Sequence[Run], entries: Sequence[Entry], offset: int) -> Run:
-    names = [str(entry.key.value) for entry in entries if isinstance(entry.key, Literal)]
+def _message_of(name: str, values: Sequence[Run], entries: Sequence[Entry], offset: int) -> Run:
+    message = MESSAGES.get(name)
+    fields_set = [str(entry.key.value) for entry in entries if isinstance(entry.key, Literal)]
 
     def run(frame: Frame) -> object:
         fields: dict[str, object] = {}
-        for name, value_run, entry in zip(names, values, entries, strict=True):
+        for field, value_run, entry in zip(fields_set, values, entries, strict=True):
             value = value_run(frame)
             if value.__class__ is Fault:
                 return value
@@ -387,10 +385,12 @@ def _message_of(message: Message, values: Sequence[Run], entries: Sequence[Entry
                 if not isinstance(value, OptionalValue):
                     return located(_not_optional(), offset)
                 if not value.present:
-                    fields.pop(name, None)
+                    fields.pop(field, None)
                     continue
                 value = value.value
-            fields[name] = value
+            fields[field] = value
+        if message is None:  # the type checker knows the type, the evaluator does not
+            return Fault("other", f"unknown type '{name}'", offset)
         try:
             return message.build(fields)
         except Fault as fault:

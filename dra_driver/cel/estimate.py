@@ -60,7 +60,7 @@ class _Estimator:
         match node:
             case Ident():
                 local = self._local(node)
-                path = local.path if local else Names.of(node.name)
+                path = local.path if local else Names.of(f".{node.name}" if node.shadowed else node.name)
                 if path is not None:
                     self._paths[node] = path
                 return 1
@@ -233,7 +233,7 @@ class _Estimator:
     # sizes
 
     def _local(self, node: Node) -> _Local | None:
-        if not isinstance(node, Ident):
+        if not isinstance(node, Ident) or node.absolute:
             return None
         stack = self._locals.get(node.name)
         return stack[-1] if stack else None

@@ -165,7 +165,7 @@ def _decimal(clause: Clause, value: object) -> str:
 
 def _double(clause: Clause, value: object) -> float:
     if isinstance(value, float):
-        return value
+        return value + 0.0  # golang.org/x/text writes no sign in front of zero
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(str(value))
     raise _refused(clause, value)

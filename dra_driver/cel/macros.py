@@ -10,6 +10,7 @@ from typing import Final
 
 from .ast import (
     ACCUMULATOR,
+    TRADITIONAL_ACCUMULATOR,
     UNUSED,
     Call,
     Comprehension,
@@ -88,13 +89,19 @@ class _Expansion:
             return Invalid(error.offset, "macro", error.message, tuple(call.children()))
 
 
-def variable_name(node: Node, message: str = "argument must be a simple name") -> str:
-    """The name of a loop variable. Raises MacroError when the argument is not just a name."""
+def variable_name(node: Node, message: str) -> str:
+    """The name that a macro gives a value. Raises MacroError with the message when the argument is not just a name."""
     if not isinstance(node, Ident):
         raise MacroError(node.offset, message)
-    if node.name == "__result__":
-        raise MacroError(node.offset, "iteration variable overwrites accumulator variable")
     return f".{node.name}" if node.absolute else node.name  # a name that nothing refers to
+
+
+def loop_variable(node: Node) -> str:
+    """The name of a loop variable. Raises MacroError when the argument is none."""
+    name = variable_name(node, "argument must be a simple name")
+    if name == TRADITIONAL_ACCUMULATOR:  # names of values may be the same, see cel.bind and optMap
+        raise MacroError(node.offset, "iteration variable overwrites accumulator variable")
+    return name
 
 
 def accumulated(call: Call) -> Ident:
@@ -131,6 +138,6 @@ def binding(call: Call, name: str, value: Node, result: Node) -> Comprehension:
         name,
         value,
         Literal(call.offset, False),
-        Ident(call.offset, name),
+        Ident(call.offset, name.removeprefix("."), absolute=name.startswith(".")),
         result,
     )

@@ -20,6 +20,7 @@ from .hints import PublishedNames, suggestion, unknown_names
 from .parser import parse, refusal
 from .reads import Reads, reads_of
 from .registry import registry_of
+from .scalars import OptionalValue
 from .types import BOOL, Type, TypeTooLargeError
 from .validators import validate
 from .values import type_name
@@ -78,6 +79,8 @@ class Selector:
         except Abort as abort:
             cost = frame.cost + abort.cost
             raise EvaluationError(abort.kind, abort.message, self.expression, cost=cost) from None
+        while isinstance(value, OptionalValue) and value.present:
+            value = value.value
         if value is True or value is False:
             return value
         if isinstance(value, Fault):
@@ -103,7 +106,7 @@ def compile_selector(expression: str, environment: Environment | None = None) ->
     """Compile an expression, by default for the newest Kubernetes. Raises CompileError."""
     environment = environment or Environment()
     tree = _checked(expression, environment)
-    if tree.type != BOOL and tree.type not in environment.result_types:
+    if (tree.type != BOOL or tree.type.nullable) and tree.type not in environment.result_types:
         message = f"must evaluate to bool or the unknown type, not {tree.type}"
         raise CompileError("wrong_output_type", message, expression)
     try:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from . import literals
-from .ast import Call, Entry, Ident, Invalid, ListNode, Literal, MapNode, MessageNode, Node, Select, walk
+from .ast import Call, Entry, Ident, Invalid, ListNode, Literal, MapNode, MessageNode, Node, Select
 
 RESERVED: Final = frozenset(
     (
@@ -29,10 +29,8 @@ LITERALS: Final[dict[str, Callable[[str], object]]] = {
     "NULL_LIT": lambda _: None,
 }
 
-NO_FIELD: Final = "\0"
-"""In place of a name behind a dot, where there is none: the selection is left out."""
-LOST_FIELD: Final = "\0lost"
-"""In place of a name behind a dot, where another word is: nothing is left of the selection."""
+LOST: Final = "\0lost"
+"""In place of an operand that could not be read. Its place is in front of everything."""
 
 
 class Piece:
@@ -132,10 +130,6 @@ class TreeBuilder:
         return piece
 
     def member_dot(self, operand: Piece, dot: Any, field: Any) -> Piece:
-        if field == NO_FIELD:
-            return operand
-        if field == LOST_FIELD:
-            return Piece(Literal(min(node.offset for node in walk(operand.node)), None))
         piece = Piece(Select(dot.start_pos, operand.node, str(field)), operand, visit=1)
         piece.name = f"{operand.name}.{field}" if operand.name else ""
         return piece
@@ -174,6 +168,8 @@ class TreeBuilder:
 
     def _named(self, name: Any, *, absolute: bool) -> Piece:
         text = str(name)
+        if text == LOST:
+            return Piece(Literal(name.start_pos, None))
         piece = Piece(_reserved(name) if text in RESERVED else Ident(name.start_pos, text, absolute=absolute))
         piece.name = f".{text}" if absolute else text
         return piece

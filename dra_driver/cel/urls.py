@@ -207,20 +207,22 @@ def _parse_authority(scheme: str, authority: str) -> tuple[str | None, str]:
 
 def _parse_host(scheme: str, host: str) -> str:
     opening = host.rfind("[")
-    if opening >= 0:
-        return _parse_bracketed(host, opening)
+    if opening > 0:
+        raise URLError("invalid IP-literal")
+    if opening == 0:
+        return _parse_bracketed(host)
     colon = host.find(":") if scheme in _STRICT_COLONS else host.rfind(":")
     if colon >= 0:
         _check_port(host[colon:])
     return _unescaped_host(host)
 
 
-def _parse_bracketed(host: str, opening: int) -> str:
+def _parse_bracketed(host: str) -> str:
     closing = host.rfind("]")
     if closing < 0:
         raise URLError("missing ']' in host")
     _check_port(host[closing + 1 :])
-    name, percent, zone = host[opening + 1 : closing].partition("%25")
+    name, percent, zone = host[1:closing].partition("%25")
     address = _unescaped_host(name)
     try:
         ipaddress.IPv6Address(address)

@@ -81,7 +81,7 @@ def _subtract(left: object, right: object) -> object:
         case Timestamp(), Timestamp():
             return _span(left.minus(right))
         case Timestamp(), Duration():
-            return _moment(left, -right.nanos)
+            return _moment(left, _span(-right.nanos).nanos)
     raise no_such_overload("_-_", left, right)
 
 

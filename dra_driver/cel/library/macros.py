@@ -4,7 +4,7 @@
 from ..ast import Call, ListNode, MapNode, Node, Select
 from ..declarations import Function, Library, Macro, Overload
 from ..errors import Fault
-from ..macros import MacroError, accumulated, literal, loop, operation, variable_name
+from ..macros import MacroError, accumulated, literal, loop, loop_variable, operation
 from ..maps import LiteralMap, MapValue
 from ..types import map_of, parameter
 
@@ -12,11 +12,11 @@ Variables = tuple[str, str]
 
 
 def _one(call: Call) -> tuple[Variables, list[Node]]:
-    return (variable_name(call.arguments[0]), ""), call.arguments[1:]
+    return (loop_variable(call.arguments[0]), ""), call.arguments[1:]
 
 
 def _two(call: Call) -> tuple[Variables, list[Node]]:
-    first, second = variable_name(call.arguments[0]), variable_name(call.arguments[1])
+    first, second = loop_variable(call.arguments[0]), loop_variable(call.arguments[1])
     if first == second:
         raise MacroError(call.arguments[1].offset, f"duplicate variable name: {first}")
     return (first, second), call.arguments[2:]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """matches(), find() and findAll() (cel-go's `common/stdlib`, k8s.io/apiserver `pkg/cel/library/regex.go`)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .. import costs, effort
 from ..declarations import Function, Library, Overload
@@ -21,25 +21,24 @@ def _matches(text: object, pattern: object) -> bool:
 
 
 def _find(text: str, pattern: str) -> str:
-    match = compiled(pattern).search(encoded(text))
-    return match[0].decode() if match else ""
+    return next(_found(text, pattern), "")
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[object]:
-    if limit == 0:
-        return []
     found: list[object] = []
-    last = -1
-    for match in compiled(pattern).finditer(encoded(text).decode()):
-        start, end = match.span()
-        if start == end == last:  # an empty match right behind another one does not count
-            continue
-        last = end
-        found.append(match[0])
+    if limit == 0:
+        return found
+    for match in _found(text, pattern):
+        found.append(match)
         effort.spend(1)
         if len(found) == limit:
             break
     return found
+
+
+def _found(text: str, pattern: str) -> Iterator[str]:
+    octets = encoded(text)
+    return (octets[start:end].decode() for start, end in compiled(pattern).spans(octets))
 
 
 def _match_cost(arguments: Sequence[object], result: object) -> int:
