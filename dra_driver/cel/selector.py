@@ -8,22 +8,19 @@ import functools
 from typing import Final
 
 from ..resource import Device
-from . import effort
-from .ast import Node
-from .checker import check
-from .compiler import PlanError, Program, compile_tree
-from .environment import Environment
+from .check.checker import check
+from .check.constants import validate
+from .check.environment import Environment
+from .check.estimate import estimate
 from .errors import Abort, CelError, CompileError, EvaluationError, Fault
-from .estimate import estimate
-from .frame import Frame
-from .hints import PublishedNames, suggestion, unknown_names
-from .parser import parse, refusal
-from .reads import Reads, reads_of
-from .registry import registry_of
-from .scalars import OptionalValue
+from .evaluate.compiler import PlanError, Program, compile_tree
+from .evaluate.frame import Frame
+from .library import registry_of
+from .library.values import OptionalValue, refill, type_name
+from .reads import PublishedNames, Reads, reads_of, suggestion, unknown_names
+from .syntax.parser import parse, refusal
+from .syntax.tree import Node
 from .types import BOOL, Type, TypeTooLargeError
-from .validators import validate
-from .values import type_name
 
 MAX_BYTES: Final = 10_240
 """The longest expression, in bytes of UTF-8, that kube-apiserver accepts."""
@@ -69,7 +66,7 @@ class Selector:
             frame.lists = True
         if self._slots:
             frame.slots = [None] * self._slots
-        effort.refill()
+        refill()
         try:
             frame.check_attributes()
         except Fault as fault:
@@ -120,7 +117,7 @@ def _checked(expression: str, environment: Environment) -> Node:
     registry = registry_of(environment)
     tree = parse(expression, registry.macros)
     try:
-        issues = check(tree, registry, environment) or validate(tree)
+        issues = check(tree, registry, environment) or validate(tree, registry)
     except TypeTooLargeError:
         raise CompileError("size_limit", "its types are larger than any selector needs", expression) from None
     if issues:

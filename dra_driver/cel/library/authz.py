@@ -8,12 +8,21 @@ calls one on a value of type dyn compiles.
 from collections.abc import Sequence
 from typing import Final
 
-from .. import costs
-from ..declarations import EstimateCall, Function, Library, Overload, RuntimeCost
-from ..operands import TRAVERSAL, CallEstimate, Operand
-from ..sizes import add, scaled
+from ..check.declarations import (
+    TRAVERSAL,
+    CallEstimate,
+    EstimateCall,
+    Function,
+    Library,
+    Operand,
+    Overload,
+    RuntimeCost,
+    add,
+    scaled,
+)
 from ..types import BOOL, STRING, Kind, Type
-from ..values import cost_size, no_such_overload
+from . import costs
+from .values import cost_size, no_such_overload
 
 _CHECK_COST: Final = 350_000
 _LIST_COST: Final = 10

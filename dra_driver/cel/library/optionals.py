@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that may be missing (cel-go's optional types): optional.of(), `.?field`, `[?key]`, or(), optMap()."""
 
-from ..ast import Call, Node
-from ..declarations import Function, Library, Macro, Overload
+from ..check.declarations import Function, Library, Overload
 from ..errors import Fault
-from ..macros import binding, operation, variable_name
-from ..scalars import NONE, OptionalValue
+from ..syntax.macros import Macro, binding, operation, variable_name
+from ..syntax.tree import Call, Node
 from ..types import BOOL, INT, list_of, map_of, optional_of, parameter
-from ..values import is_zero, type_name
+from .values import NONE, OptionalValue, is_zero, type_name
 
 _K, _V = parameter("K"), parameter("V")
 _OPTIONAL = optional_of(_V)

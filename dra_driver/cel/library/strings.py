@@ -5,15 +5,29 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from .. import costs, effort, texts
-from ..ast import Literal
-from ..declarations import EstimateCall, Function, Implementation, Library, Overload, RuntimeCost
+from ..check.declarations import (
+    TRAVERSAL,
+    UNBOUNDED,
+    CallEstimate,
+    EstimateCall,
+    Function,
+    Implementation,
+    Library,
+    Operand,
+    Overload,
+    RuntimeCost,
+    Size,
+    searching,
+    times,
+    traversal,
+)
 from ..errors import Fault
-from ..formats import render
-from ..operands import TRAVERSAL, CallEstimate, Operand, searching, traversal
-from ..sizes import UNBOUNDED, Size, times
+from ..syntax.tree import Literal
 from ..types import BOOL, DYN, INT, STRING, Type, list_of
-from ..values import core_cost_size, cost_size, no_such_overload, type_name
+from . import costs
+from .conversions import escaped
+from .formatting import check_format, render
+from .values import core_cost_size, cost_size, no_such_overload, spend, type_name
 
 _TO_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _TO_UPPER: Final = {code + 32: code for code in _TO_LOWER}
@@ -82,12 +96,12 @@ def _upper(text: str) -> str:
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
     found = text.count(old) if count < 0 else min(text.count(old), count)
-    effort.spend(len(text) + found * len(new))
+    spend(len(text) + found * len(new))
     return text.replace(old, new, found)
 
 
 def _split(text: str, separator: str, count: int = -1) -> list[object]:
-    effort.spend(len(text))
+    spend(len(text))
     if count == 0:
         return []
     if not separator:
@@ -123,7 +137,7 @@ def _join(items: list[object], separator: str = "") -> str:
     for item in items:
         if not isinstance(item, str):
             raise Fault("other", f"join() takes strings, not {type_name(item)}")
-        effort.spend(len(item) + len(separator))
+        spend(len(item) + len(separator))
         strings.append(item)
     return separator.join(strings)
 
@@ -300,14 +314,11 @@ STRINGS = Library(
                     estimate=_format_estimate,
                 ),
             ),
+            constants=check_format,
         ),
         Function(
             "strings.quote",
-            (
-                Overload(
-                    "strings_quote", (STRING,), STRING, texts.escaped, cost=costs.read_core, estimate=_quote_estimate
-                ),
-            ),
+            (Overload("strings_quote", (STRING,), STRING, escaped, cost=costs.read_core, estimate=_quote_estimate),),
         ),
         Function(
             "join",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dra_driver.cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, EvaluationError, Selector, compile_selector
-from dra_driver.cel.quantities import WrittenQuantity
+from dra_driver.cel.library.quantity import WrittenQuantity
 from dra_driver.resource import Device
 from dra_driver.resource.codec import V1, decode_slice
 

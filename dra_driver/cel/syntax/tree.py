@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tree of an expression.
+
+The parser makes it, macros rewrite it, the type checker notes types and overloads in it. `offset` is
+the place in the source (code points) that an error about the node points at: the operator, the dot,
+the opening bracket, or where a name or literal begins.
+"""
+
+from collections.abc import Iterator
+
+from ..types import ERROR, Type
+
+ACCUMULATOR = "@result"
+"""The accumulator's name in comprehensions; no expression can spell it."""
+TRADITIONAL_ACCUMULATOR = "__result__"
+"""Its name in older releases of cel-go, which expressions can spell."""
+UNUSED = "#unused"
+"""The iteration variable of cel.bind and its like."""
+
+
+class Node:
+    """Any expression. `type` is what the type checker found."""
+
+    __slots__ = ("offset", "type")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.type: Type = ERROR
+
+    def children(self) -> Iterator["Node"]:
+        """The direct parts."""
+        return iter(())
+
+    def copy(self) -> "Node":
+        """A separate tree with the same meaning."""
+        raise NotImplementedError
+
+
+class Literal(Node):
+    """A constant."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, offset: int, value: object) -> None:
+        super().__init__(offset)
+        self.value = value
+
+    def copy(self) -> "Literal":
+        return Literal(self.offset, self.value)
+
+
+class Invalid(Node):
+    """A place where the parser or a macro found an error. `parts` may hold more of them."""
+
+    __slots__ = ("kind", "message", "parts")
+
+    def __init__(self, offset: int, kind: str, message: str, parts: tuple[Node, ...] = ()) -> None:
+        super().__init__(offset)
+        self.kind = kind
+        self.message = message
+        self.parts = parts
+
+    def children(self) -> Iterator[Node]:
+        return iter(self.parts)
+
+    def copy(self) -> "Invalid":
+        return Invalid(self.offset, self.kind, self.message, self.parts)
+
+
+class Ident(Node):
+    """A name. `.name` (with the dot) is `absolute`: never that of a local variable.
+
+    The checker sets `constant` for names of types, `shadowed` where a local variable has the same name.
+    """
+
+    __slots__ = ("absolute", "constant", "name", "shadowed")
+
+    def __init__(self, offset: int, name: str, *, absolute: bool = False) -> None:
+        super().__init__(offset)
+        self.name = name
+        self.absolute = absolute
+        self.constant: object = None
+        self.shadowed = False
+
+    def copy(self) -> "Ident":
+        return Ident(self.offset, self.name, absolute=self.absolute)
+
+
+class Select(Node):
+    """operand.field; with `test`, has(operand.field). The checker sets `constant` for qualified type names."""
+
+    __slots__ = ("constant", "field", "operand", "test")
+
+    def __init__(self, offset: int, operand: Node, field: str, *, test: bool = False) -> None:
+        super().__init__(offset)
+        self.operand = operand
+        self.field = field
+        self.test = test
+        self.constant: object = None
+
+    def children(self) -> Iterator[Node]:
+        yield self.operand
+
+    def copy(self) -> "Select":
+        return Select(self.offset, self.operand.copy(), self.field, test=self.test)
+
+
+class Call(Node):
+    """A function or operator. The checker sets `overloads`, and moves a namespace from the target to the name."""
+
+    __slots__ = ("arguments", "function", "overloads", "target")
+
+    def __init__(self, offset: int, function: str, arguments: list[Node], target: Node | None = None) -> None:
+        super().__init__(offset)
+        self.function = function
+        self.arguments = arguments
+        self.target = target
+        self.overloads: tuple[str, ...] = ()
+
+    def children(self) -> Iterator[Node]:
+        if self.target is not None:
+            yield self.target
+        yield from self.arguments
+
+    def copy(self) -> "Call":
+        target = None if self.target is None else self.target.copy()
+        return Call(self.offset, self.function, [argument.copy() for argument in self.arguments], target)
+
+
+class ListNode(Node):
+    """[a, ?b]: `optional` has the indices of elements that may be missing."""
+
+    __slots__ = ("elements", "optional")
+
+    def __init__(self, offset: int, elements: list[Node], optional: frozenset[int] = frozenset()) -> None:
+        super().__init__(offset)
+        self.elements = elements
+        self.optional = optional
+
+    def children(self) -> Iterator[Node]:
+        return iter(self.elements)
+
+    def copy(self) -> "ListNode":
+        return ListNode(self.offset, [element.copy() for element in self.elements], self.optional)
+
+
+class Entry:
+    """key: value of a map literal, or field: value of a message (its key is the field's name)."""
+
+    __slots__ = ("key", "offset", "optional", "value")
+
+    def __init__(self, offset: int, key: Node, value: Node, *, optional: bool = False) -> None:
+        self.offset = offset
+        self.key = key
+        self.value = value
+        self.optional = optional
+
+    def copy(self) -> "Entry":
+        """A separate entry with the same meaning."""
+        return Entry(self.offset, self.key.copy(), self.value.copy(), optional=self.optional)
+
+
+class MapNode(Node):
+    """{a: b, ?c: d}"""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, offset: int, entries: list[Entry]) -> None:
+        super().__init__(offset)
+        self.entries = entries
+
+    def children(self) -> Iterator[Node]:
+        for entry in self.entries:
+            yield entry.key
+            yield entry.value
+
+    def copy(self) -> "MapNode":
+        return MapNode(self.offset, [entry.copy() for entry in self.entries])
+
+
+class MessageNode(Node):
+    """some.Message{field: value}"""
+
+    __slots__ = ("entries", "name")
+
+    def __init__(self, offset: int, name: str, entries: list[Entry]) -> None:
+        super().__init__(offset)
+        self.name = name
+        self.entries = entries
+
+    def children(self) -> Iterator[Node]:
+        return (entry.value for entry in self.entries)
+
+    def copy(self) -> "MessageNode":
+        return MessageNode(self.offset, self.name, [entry.copy() for entry in self.entries])
+
+
+class Comprehension(Node):
+    """A loop over `range` that folds `step` into the accumulator while `condition` holds, and gives `result`.
+
+    With `second`, the variables are key (or index) and value. cel.bind is one that loops over nothing.
+    """
+
+    __slots__ = ("accumulator", "condition", "initial", "range", "result", "second", "step", "variable")
+
+    def __init__(
+        self,
+        offset: int,
+        iterated: Node,
+        variable: str,
+        accumulator: str,
+        initial: Node,
+        condition: Node,
+        step: Node,
+        result: Node,
+        second: str = "",
+    ) -> None:
+        super().__init__(offset)
+        self.range = iterated
+        self.variable = variable
+        self.second = second
+        self.accumulator = accumulator
+        self.initial = initial
+        self.condition = condition
+        self.step = step
+        self.result = result
+
+    def children(self) -> Iterator[Node]:
+        yield self.range
+        yield self.initial
+        yield self.condition
+        yield self.step
+        yield self.result
+
+    def copy(self) -> "Comprehension":
+        return Comprehension(
+            self.offset,
+            self.range.copy(),
+            self.variable,
+            self.accumulator,
+            self.initial.copy(),
+            self.condition.copy(),
+            self.step.copy(),
+            self.result.copy(),
+            self.second,
+        )
+
+    @property
+    def is_binding(self) -> bool:
+        """Whether it only names a value, as cel.bind does."""
+        return (
+            isinstance(self.range, ListNode)
+            and not self.range.elements
+            and isinstance(self.condition, Literal)
+            and self.condition.value is False
+            and self.accumulator != TRADITIONAL_ACCUMULATOR
+        )
+
+
+def walk(root: Node) -> Iterator[Node]:
+    """The node and all below it, parents first, in source order."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(reversed(list(node.children())))
+
+
+def depth(root: Node) -> int:
+    """The number of levels of the tree."""
+    deepest, level = 0, [root]
+    while level:
+        deepest += 1
+        level = [child for node in level for child in node.children()]
+    return deepest
+
+
+def qualified_name(node: Node) -> str | None:
+    """`a.b.c` if the node is nothing but that."""
+    parts: list[str] = []
+    while isinstance(node, Select) and not node.test:
+        parts.append(node.field)
+        node = node.operand
+    if not isinstance(node, Ident):
+        return None
+    parts.append("." + node.name if node.absolute else node.name)
+    return ".".join(reversed(parts))
