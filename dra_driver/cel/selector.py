@@ -76,9 +76,11 @@ class Selector:
         except Abort as abort:
             cost = frame.cost + abort.cost
             raise EvaluationError(abort.kind, abort.message, self.expression, cost=cost) from None
+        if value is True or value is False:
+            return value
         while isinstance(value, OptionalValue) and value.present:
             value = value.value
-        if value is True or value is False:
+        if isinstance(value, bool):
             return value
         if isinstance(value, Fault):
             raise EvaluationError(

@@ -9,10 +9,11 @@ the limits of the resource.k8s.io API.
 Follows cel-go's `common/decls` and `checker/cost.go`, and the size estimator of
 k8s.io/dynamic-resource-allocation `cel/compile.go`."""
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from ..errors import Issue
 from ..syntax.macros import Macro
@@ -288,6 +289,24 @@ class Function:
             estimate=self.estimate or other.estimate,
             constants=self.constants or other.constants,
         )
+
+
+def function(
+    name: str,
+    identifier: str,
+    parameters: tuple[Type, ...],
+    result: Type,
+    call: Implementation | None = None,
+    *,
+    constants: CheckConstants | None = None,
+    **options: Any,
+) -> Function:
+    """A function with one overload; `options` are fields of Overload."""
+    return Function(name, (Overload(identifier, parameters, result, call, **options),), constants=constants)
+
+
+method = functools.partial(function, member=True)
+"""A member function with one overload, whose first parameter is the target."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,17 @@ k8s.io/dynamic-resource-allocation `cel/compile.go`."""
 from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import CallEstimate, Function, Implementation, Library, Operand, Overload, RuntimeCost, add
+from ..check.declarations import (
+    CallEstimate,
+    Function,
+    Implementation,
+    Library,
+    Operand,
+    Overload,
+    RuntimeCost,
+    add,
+    method,
+)
 from ..errors import Fault
 from ..types import BOOL, BYTES, DYN, INT, STRING, list_of, map_of, parameter
 from .values import MapValue, core_cost_size, cost_size, no_such_overload, same, size_of, spend
@@ -130,10 +140,5 @@ def _estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstim
 
 
 INCLUDES = Library(
-    functions=(
-        Function(
-            "includes",
-            (Overload("dra_includes_dyn_dyn", (DYN, DYN), BOOL, _includes, member=True, estimate=_estimate),),
-        ),
-    )
+    functions=(method("includes", "dra_includes_dyn_dyn", (DYN, DYN), BOOL, _includes, estimate=_estimate),)
 )

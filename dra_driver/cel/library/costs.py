@@ -7,7 +7,7 @@ and k8s.io/apiserver `pkg/cel/library/cost.go`.
 
 from collections.abc import Sequence
 
-from ..check.declarations import RuntimeCost
+from ..check.declarations import TRAVERSAL, CallEstimate, Operand, RuntimeCost
 from .values import MapValue, core_cost_size, cost_size, spend
 
 
@@ -78,3 +78,8 @@ def _visits(value: object) -> int:
 def allocation(size: int, factor: float = 1.0) -> int:
     """Making a list."""
     return int(size * factor) + 11
+
+
+def parse_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
+    """The estimate for parsing the first argument."""
+    return CallEstimate(arguments[0].size.scaled(TRAVERSAL))

@@ -21,13 +21,15 @@ from ..check.declarations import (
     Overload,
     RuntimeCost,
     add,
+    function,
+    method,
     scaled,
     traversal,
 )
 from ..errors import Fault
 from ..types import BOOL, CIDR, INT, IP, STRING, Type
 from . import costs
-from .values import Extension, cost_size, no_such_overload
+from .values import Extension, cost_size, no_such_overload, succeeds
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -155,66 +157,52 @@ def _parse(text: str, wanted: str) -> Address:
     return address
 
 
-def _is_ip(text: str) -> bool:
-    try:
-        parse_address(text)
-    except Fault:
-        return False
-    return True
-
-
 def _is_canonical(text: str) -> bool:
     return str(parse_address(text)) == text
-
-
-def _parse_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(traversal(arguments[0]))
 
 
 def _canonical_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
     return CallEstimate(arguments[0].size.scaled(0.2))
 
 
-def _member(name: str, identifier: str, result: Type, call: Implementation) -> Function:
-    return Function(name, (Overload(identifier, (IP,), result, call, member=True),))
-
-
 IPS = Library(
     functions=(
-        Function(
-            "ip",
-            (Overload("string_to_ip", (STRING,), IP, parse_address, cost=costs.read_first, estimate=_parse_estimate),),
+        function(
+            "ip", "string_to_ip", (STRING,), IP, parse_address, cost=costs.read_first, estimate=costs.parse_estimate
         ),
-        Function(
-            "isIP", (Overload("is_ip", (STRING,), BOOL, _is_ip),), cost=costs.read_first, estimate=_parse_estimate
+        function(
+            "isIP",
+            "is_ip",
+            (STRING,),
+            BOOL,
+            succeeds(parse_address),
+            cost=costs.read_first,
+            estimate=costs.parse_estimate,
         ),
-        Function(
+        function(
             "ip.isCanonical",
-            (Overload("ip_is_canonical", (STRING,), BOOL, _is_canonical),),
+            "ip_is_canonical",
+            (STRING,),
+            BOOL,
+            _is_canonical,
             cost=costs.rebuild_first,
             estimate=_canonical_estimate,
         ),
-        Function("string", (Overload("ip_to_string", (IP,), STRING, IPValue.__str__),)),
-        _member("family", "ip_family", INT, lambda ip: ip.address.version),
-        _member("isUnspecified", "ip_is_unspecified", BOOL, lambda ip: ip.address.is_unspecified),
-        _member("isLoopback", "ip_is_loopback", BOOL, lambda ip: ip.address.is_loopback),
-        _member("isLinkLocalMulticast", "ip_is_link_local_multicast", BOOL, lambda ip: ip.is_link_local_multicast),
-        _member("isLinkLocalUnicast", "ip_is_link_local_unicast", BOOL, lambda ip: ip.address.is_link_local),
-        _member("isGlobalUnicast", "ip_is_global_unicast", BOOL, lambda ip: ip.is_global_unicast),
+        function("string", "ip_to_string", (IP,), STRING, IPValue.__str__),
+        method("family", "ip_family", (IP,), INT, lambda ip: ip.address.version),
+        method("isUnspecified", "ip_is_unspecified", (IP,), BOOL, lambda ip: ip.address.is_unspecified),
+        method("isLoopback", "ip_is_loopback", (IP,), BOOL, lambda ip: ip.address.is_loopback),
+        method(
+            "isLinkLocalMulticast", "ip_is_link_local_multicast", (IP,), BOOL, lambda ip: ip.is_link_local_multicast
+        ),
+        method("isLinkLocalUnicast", "ip_is_link_local_unicast", (IP,), BOOL, lambda ip: ip.address.is_link_local),
+        method("isGlobalUnicast", "ip_is_global_unicast", (IP,), BOOL, lambda ip: ip.is_global_unicast),
     )
 )
 
 
 _ADDRESS_SIZE: Final = 16
 """Bytes of the longest address."""
-
-
-def _is_cidr(text: str) -> bool:
-    try:
-        parse_network(text)
-    except Fault:
-        return False
-    return True
 
 
 def _contains_text(network: CIDRValue, text: str) -> bool:
@@ -272,17 +260,23 @@ def _contains(
 
 CIDRS = Library(
     functions=(
-        Function(
+        function(
             "cidr",
-            (Overload("string_to_cidr", (STRING,), CIDR, parse_network),),
+            "string_to_cidr",
+            (STRING,),
+            CIDR,
+            parse_network,
             cost=costs.read_first,
-            estimate=_parse_estimate,
+            estimate=costs.parse_estimate,
         ),
-        Function(
+        function(
             "isCIDR",
-            (Overload("is_cidr", (STRING,), BOOL, _is_cidr),),
+            "is_cidr",
+            (STRING,),
+            BOOL,
+            succeeds(parse_network),
             cost=costs.read_first,
-            estimate=_parse_estimate,
+            estimate=costs.parse_estimate,
         ),
         Function(
             "containsIP",
@@ -314,11 +308,9 @@ CIDRS = Library(
             ),
             cost=_contains_network_cost(parses=False),
         ),
-        Function("string", (Overload("cidr_to_string", (CIDR,), STRING, CIDRValue.__str__),)),
-        Function("ip", (Overload("cidr_ip", (CIDR,), IP, lambda network: IPValue(network.address), member=True),)),
-        Function("masked", (Overload("cidr_masked", (CIDR,), CIDR, lambda network: network.masked, member=True),)),
-        Function(
-            "prefixLength", (Overload("cidr_prefix_length", (CIDR,), INT, lambda network: network.bits, member=True),)
-        ),
+        function("string", "cidr_to_string", (CIDR,), STRING, CIDRValue.__str__),
+        method("ip", "cidr_ip", (CIDR,), IP, lambda network: IPValue(network.address)),
+        method("masked", "cidr_masked", (CIDR,), CIDR, lambda network: network.masked),
+        method("prefixLength", "cidr_prefix_length", (CIDR,), INT, lambda network: network.bits),
     )
 )

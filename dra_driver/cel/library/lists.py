@@ -20,6 +20,8 @@ from ..check.declarations import (
     Size,
     add,
     exactly,
+    function,
+    method,
     scaled,
     searching,
 )
@@ -324,20 +326,7 @@ def _sort_estimate(item: Type) -> EstimateCall:
 LIST_TRANSFORMS = Library(
     since=34,
     functions=(
-        Function(
-            "slice",
-            (
-                Overload(
-                    "list_slice",
-                    (_TS, INT, INT),
-                    _TS,
-                    _slice,
-                    member=True,
-                    cost=_result_cost,
-                    estimate=_slice_estimate,
-                ),
-            ),
-        ),
+        method("slice", "list_slice", (_TS, INT, INT), _TS, _slice, cost=_result_cost, estimate=_slice_estimate),
         Function(
             "flatten",
             (
@@ -393,38 +382,11 @@ LIST_TRANSFORMS = Library(
             ),
             dispatch=_sort_by,
         ),
-        Function(
-            "lists.range",
-            (Overload("lists_range", (INT,), list_of(INT), _range, cost=_result_cost, estimate=_range_estimate),),
+        function(
+            "lists.range", "lists_range", (INT,), list_of(INT), _range, cost=_result_cost, estimate=_range_estimate
         ),
-        Function(
-            "reverse",
-            (
-                Overload(
-                    "list_reverse",
-                    (_TS,),
-                    _TS,
-                    _reverse,
-                    member=True,
-                    cost=_result_cost,
-                    estimate=_reverse_estimate,
-                ),
-            ),
-        ),
-        Function(
-            "distinct",
-            (
-                Overload(
-                    "list_distinct",
-                    (_TS,),
-                    _TS,
-                    _distinct,
-                    member=True,
-                    cost=_sort_cost,
-                    estimate=_distinct_estimate,
-                ),
-            ),
-        ),
+        method("reverse", "list_reverse", (_TS,), _TS, _reverse, cost=_result_cost, estimate=_reverse_estimate),
+        method("distinct", "list_distinct", (_TS,), _TS, _distinct, cost=_sort_cost, estimate=_distinct_estimate),
     ),
     macros=(Macro("sortBy", 2, _sort_by_macro),),
 )

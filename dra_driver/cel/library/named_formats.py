@@ -9,7 +9,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from ..check.declarations import CallEstimate, Function, Implementation, Library, Operand, Overload, scaled, traversal
+from ..check.declarations import (
+    CallEstimate,
+    Function,
+    Implementation,
+    Library,
+    Operand,
+    function,
+    method,
+    scaled,
+    traversal,
+)
 from ..types import NAMED_FORMAT, STRING, list_of, optional_of
 from . import costs
 from .time import days_in_month
@@ -231,27 +241,22 @@ def _getting(named: NamedFormat) -> Implementation:
 
 def _getters() -> Iterator[Function]:
     for name, named in FORMATS.items():
-        function = f"format.{name}"
-        yield Function(function, (Overload(function, (), NAMED_FORMAT, _getting(named)),))
+        getter = f"format.{name}"
+        yield function(getter, getter, (), NAMED_FORMAT, _getting(named))
 
 
 FORMAT = Library(
     functions=(
         *_getters(),
-        Function("format.named", (Overload("format-named", (STRING,), optional_of(NAMED_FORMAT), _named),)),
-        Function(
+        function("format.named", "format-named", (STRING,), optional_of(NAMED_FORMAT), _named),
+        method(
             "validate",
-            (
-                Overload(
-                    "format-validate",
-                    (NAMED_FORMAT, STRING),
-                    optional_of(list_of(STRING)),
-                    _validate,
-                    member=True,
-                    cost=_validate_cost,
-                    estimate=_validate_estimate,
-                ),
-            ),
+            "format-validate",
+            (NAMED_FORMAT, STRING),
+            optional_of(list_of(STRING)),
+            _validate,
+            cost=_validate_cost,
+            estimate=_validate_estimate,
         ),
     )
 )

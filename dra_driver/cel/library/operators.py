@@ -8,7 +8,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from ..check.declarations import TRAVERSAL, CallEstimate, Function, Library, Operand, Overload, RuntimeCost, scaled
+from ..check.declarations import (
+    TRAVERSAL,
+    CallEstimate,
+    Function,
+    Library,
+    Operand,
+    Overload,
+    RuntimeCost,
+    function,
+    scaled,
+)
 from ..errors import Fault
 from ..types import (
     BOOL,
@@ -57,11 +67,11 @@ def _not(value: object) -> object:
 
 LOGIC = Library(
     functions=(
-        Function("_?_:_", (Overload("conditional", (BOOL, _A, _A), _A),)),
-        Function("_&&_", (Overload("logical_and", (BOOL, BOOL), BOOL),)),
-        Function("_||_", (Overload("logical_or", (BOOL, BOOL), BOOL),)),
+        function("_?_:_", "conditional", (BOOL, _A, _A), _A),
+        function("_&&_", "logical_and", (BOOL, BOOL), BOOL),
+        function("_||_", "logical_or", (BOOL, BOOL), BOOL),
         Function("!_", (Overload("logical_not", (BOOL,), BOOL),), dispatch=_not),
-        Function("@not_strictly_false", (Overload("not_strictly_false", (BOOL,), BOOL),)),
+        function("@not_strictly_false", "not_strictly_false", (BOOL,), BOOL),
     )
 )
 

@@ -10,16 +10,21 @@ Follows k8s.io/apimachinery `pkg/api/resource` (quantity.go, amount.go) and k8s.
 import decimal
 import functools
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ...resource import Format, Quantity
-from ..check.declarations import CallEstimate, Function, Implementation, Library, Operand, Overload, traversal
+from ..check.declarations import (
+    Function,
+    Library,
+    Overload,
+    function,
+    method,
+)
 from ..errors import Fault
-from ..types import BOOL, DOUBLE, INT, INT_MAX, INT_MIN, QUANTITY, STRING, Type
+from ..types import BOOL, DOUBLE, INT, INT_MAX, INT_MIN, QUANTITY, STRING
 from . import costs
-from .values import Extension, no_such_overload, spend
+from .values import Extension, no_such_overload, spend, succeeds
 
 _TEXT: Final = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)", re.ASCII)
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -304,14 +309,6 @@ def _quantity(text: str) -> QuantityValue:
     return QuantityValue(parsed_quantity(text))
 
 
-def _is_quantity(text: str) -> bool:
-    try:
-        _quantity(text)
-    except Fault:
-        return False
-    return True
-
-
 def _as_integer(quantity: QuantityValue) -> int:
     amount = quantity.as_integer
     if amount is None:
@@ -323,37 +320,41 @@ def _of_int(amount: int) -> QuantityValue:
     return QuantityValue((amount, 0, False))
 
 
-def _parse_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(traversal(arguments[0]))
-
-
-def _member(name: str, identifier: str, parameters: tuple[Type, ...], result: Type, call: Implementation) -> Function:
-    return Function(name, (Overload(identifier, (QUANTITY, *parameters), result, call, member=True),))
-
-
 QUANTITIES = Library(
     functions=(
-        Function(
+        function(
             "quantity",
-            (Overload("string_to_quantity", (STRING,), QUANTITY, _quantity),),
+            "string_to_quantity",
+            (STRING,),
+            QUANTITY,
+            _quantity,
             cost=costs.read_first,
-            estimate=_parse_estimate,
+            estimate=costs.parse_estimate,
         ),
-        Function(
+        function(
             "isQuantity",
-            (Overload("is_quantity_string", (STRING,), BOOL, _is_quantity),),
+            "is_quantity_string",
+            (STRING,),
+            BOOL,
+            succeeds(_quantity),
             cost=costs.read_first,
-            estimate=_parse_estimate,
+            estimate=costs.parse_estimate,
         ),
-        Function("sign", (Overload("quantity_sign", (QUANTITY,), INT, lambda quantity: quantity.sign),)),
-        _member("compareTo", "quantity_compare_to", (QUANTITY,), INT, QuantityValue.compare),
-        _member(
-            "isGreaterThan", "quantity_is_greater_than", (QUANTITY,), BOOL, lambda one, other: one.compare(other) > 0
+        function("sign", "quantity_sign", (QUANTITY,), INT, lambda quantity: quantity.sign),
+        method("compareTo", "quantity_compare_to", (QUANTITY, QUANTITY), INT, QuantityValue.compare),
+        method(
+            "isGreaterThan",
+            "quantity_is_greater_than",
+            (QUANTITY, QUANTITY),
+            BOOL,
+            lambda one, other: one.compare(other) > 0,
         ),
-        _member("isLessThan", "quantity_is_less_than", (QUANTITY,), BOOL, lambda one, other: one.compare(other) < 0),
-        _member("asApproximateFloat", "quantity_get_float", (), DOUBLE, lambda quantity: quantity.approximate),
-        _member("asInteger", "quantity_get_int", (), INT, _as_integer),
-        _member("isInteger", "quantity_is_integer", (), BOOL, lambda quantity: quantity.as_integer is not None),
+        method(
+            "isLessThan", "quantity_is_less_than", (QUANTITY, QUANTITY), BOOL, lambda one, other: one.compare(other) < 0
+        ),
+        method("asApproximateFloat", "quantity_get_float", (QUANTITY,), DOUBLE, lambda quantity: quantity.approximate),
+        method("asInteger", "quantity_get_int", (QUANTITY,), INT, _as_integer),
+        method("isInteger", "quantity_is_integer", (QUANTITY,), BOOL, lambda quantity: quantity.as_integer is not None),
         Function(
             "add",
             (

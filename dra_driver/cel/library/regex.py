@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from ..check.constants import literal_argument
-from ..check.declarations import CallEstimate, Function, Library, Operand, Overload, Size, matching
+from ..check.declarations import CallEstimate, Function, Library, Operand, Overload, Size, matching, method
 from ..errors import Fault
 from ..types import BOOL, INT, STRING, list_of
 from . import costs
@@ -309,11 +309,8 @@ MATCHES = Library(
 
 REGEX = Library(
     functions=(
-        Function(
-            "find",
-            (Overload("string_find_string", (STRING, STRING), STRING, _find, member=True),),
-            cost=_search_cost,
-            estimate=_search_estimate,
+        method(
+            "find", "string_find_string", (STRING, STRING), STRING, _find, cost=_search_cost, estimate=_search_estimate
         ),
         Function(
             "findAll",

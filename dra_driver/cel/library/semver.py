@@ -5,14 +5,13 @@ They are parsed as github.com/blang/semver does, and compared as semver.org 2.0.
 
 import functools
 import re
-from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import CallEstimate, Function, Implementation, Library, Operand, Overload, traversal
+from ..check.declarations import Function, Library, Overload, method
 from ..errors import Fault
-from ..types import BOOL, INT, INT_MAX, SEMVER, STRING, UINT_MAX, Type
+from ..types import BOOL, INT, INT_MAX, SEMVER, STRING, UINT_MAX
 from . import costs
-from .values import Extension, no_such_overload
+from .values import Extension, no_such_overload, succeeds
 
 _NUMBER: Final = re.compile(r"[0-9]+", re.ASCII)
 _IDENTIFIER: Final = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
@@ -110,22 +109,6 @@ def _semver(text: str, normalize: bool = False) -> Semver:
     return parse_semver_loosely(text) if normalize else parse_semver(text)
 
 
-def _is_semver(text: str, normalize: bool = False) -> bool:
-    try:
-        _semver(text, normalize)
-    except Fault:
-        return False
-    return True
-
-
-def _parse_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(traversal(arguments[0]))
-
-
-def _member(name: str, identifier: str, parameters: tuple[Type, ...], result: Type, call: Implementation) -> Function:
-    return Function(name, (Overload(identifier, (SEMVER, *parameters), result, call, member=True),))
-
-
 SEMVERS = Library(
     functions=(
         Function(
@@ -135,22 +118,24 @@ SEMVERS = Library(
                 Overload("string_bool_to_semver", (STRING, BOOL), SEMVER, _semver, since=_NORMALIZING),
             ),
             cost=costs.read_first,
-            estimate=_parse_estimate,
+            estimate=costs.parse_estimate,
         ),
         Function(
             "isSemver",
             (
-                Overload("is_semver_string", (STRING,), BOOL, _is_semver),
-                Overload("is_semver_string_bool", (STRING, BOOL), BOOL, _is_semver, since=_NORMALIZING),
+                Overload("is_semver_string", (STRING,), BOOL, succeeds(_semver)),
+                Overload("is_semver_string_bool", (STRING, BOOL), BOOL, succeeds(_semver), since=_NORMALIZING),
             ),
             cost=costs.read_first,
-            estimate=_parse_estimate,
+            estimate=costs.parse_estimate,
         ),
-        _member("compareTo", "semver_compare_to", (SEMVER,), INT, Semver.compare),
-        _member("isGreaterThan", "semver_is_greater_than", (SEMVER,), BOOL, lambda one, other: one.compare(other) > 0),
-        _member("isLessThan", "semver_is_less_than", (SEMVER,), BOOL, lambda one, other: one.compare(other) < 0),
-        _member("major", "semver_major", (), INT, lambda version: version.major),
-        _member("minor", "semver_minor", (), INT, lambda version: version.minor),
-        _member("patch", "semver_patch", (), INT, lambda version: version.patch),
+        method("compareTo", "semver_compare_to", (SEMVER, SEMVER), INT, Semver.compare),
+        method(
+            "isGreaterThan", "semver_is_greater_than", (SEMVER, SEMVER), BOOL, lambda one, other: one.compare(other) > 0
+        ),
+        method("isLessThan", "semver_is_less_than", (SEMVER, SEMVER), BOOL, lambda one, other: one.compare(other) < 0),
+        method("major", "semver_major", (SEMVER,), INT, lambda version: version.major),
+        method("minor", "semver_minor", (SEMVER,), INT, lambda version: version.minor),
+        method("patch", "semver_patch", (SEMVER,), INT, lambda version: version.patch),
     )
 )

@@ -17,6 +17,8 @@ from ..check.declarations import (
     Overload,
     RuntimeCost,
     Size,
+    function,
+    method,
     searching,
     times,
     traversal,
@@ -300,25 +302,19 @@ STRINGS = Library(
             estimate=_same_size,
         ),
         Function("trim", (_member("string_trim", (), STRING, _trim),), cost=costs.read_first, estimate=_same_size),
-        Function(
+        method(
             "format",
-            (
-                Overload(
-                    "string_format",
-                    (STRING, list_of(DYN)),
-                    STRING,
-                    render,
-                    member=True,
-                    lazy=True,
-                    cost=costs.read_core,
-                    estimate=_format_estimate,
-                ),
-            ),
+            "string_format",
+            (STRING, list_of(DYN)),
+            STRING,
+            render,
+            lazy=True,
+            cost=costs.read_core,
+            estimate=_format_estimate,
             constants=check_format,
         ),
-        Function(
-            "strings.quote",
-            (Overload("strings_quote", (STRING,), STRING, escaped, cost=costs.read_core, estimate=_quote_estimate),),
+        function(
+            "strings.quote", "strings_quote", (STRING,), STRING, escaped, cost=costs.read_core, estimate=_quote_estimate
         ),
         Function(
             "join",

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import CallEstimate, Function, Implementation, Library, Operand, Overload, traversal
+from ..check.declarations import (
+    CallEstimate,
+    Function,
+    Implementation,
+    Library,
+    Operand,
+    function,
+    method,
+    traversal,
+)
 from ..errors import Fault
 from ..types import BOOL, STRING, URL, Type, list_of, map_of
 from . import costs
@@ -291,18 +300,13 @@ def _query(url: URLValue) -> TextMap:
 
 
 def _part(name: str, identifier: str, call: Implementation, result: Type = STRING) -> Function:
-    return Function(name, (Overload(identifier, (URL,), result, call, member=True),))
+    return method(name, identifier, (URL,), result, call)
 
 
 URLS = Library(
     functions=(
-        Function(
-            "url",
-            (Overload("string_to_url", (STRING,), URL, parse_url),),
-            cost=costs.read_first,
-            estimate=_parse_estimate,
-        ),
-        Function("isURL", (Overload("is_url_string", (STRING,), BOOL, _is_url),)),
+        function("url", "string_to_url", (STRING,), URL, parse_url, cost=costs.read_first, estimate=_parse_estimate),
+        function("isURL", "is_url_string", (STRING,), BOOL, _is_url),
         _part("getScheme", "url_get_scheme", lambda url: url.scheme),
         _part("getHost", "url_get_host", lambda url: url.host),
         _part("getHostname", "url_get_hostname", lambda url: url.hostname),

@@ -12,7 +12,7 @@ writes. Such operations report their real size, and one evaluation gets so much 
 
 import math
 import threading
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import ClassVar, Final
 
 from ..errors import Abort, Fault
@@ -482,3 +482,16 @@ def list_index(index: object) -> int:
     if index.__class__ in NUMBERS:
         raise Fault("unsupported_index", f"unsupported index value {index} in list")
     raise Fault("unsupported_index", f"unsupported index type '{type_name(index)}' in list")
+
+
+def succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
+    """The function that tells whether `parse` does not raise Fault."""
+
+    def test(*arguments: object) -> bool:
+        try:
+            parse(*arguments)
+        except Fault:
+            return False
+        return True
+
+    return test

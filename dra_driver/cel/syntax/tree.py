@@ -7,6 +7,7 @@ the opening bracket, or where a name or literal begins.
 """
 
 from collections.abc import Iterator
+from typing import Any, Self
 
 from ..types import ERROR, Type
 
@@ -31,9 +32,10 @@ class Node:
         """The direct parts."""
         return iter(())
 
-    def copy(self) -> "Node":
-        """A separate tree with the same meaning."""
-        raise NotImplementedError
+    def copy(self) -> Self:
+        """A separate tree with the same contents."""
+        twin: Self = _copied(self)
+        return twin
 
 
 class Literal(Node):
@@ -44,9 +46,6 @@ class Literal(Node):
     def __init__(self, offset: int, value: object) -> None:
         super().__init__(offset)
         self.value = value
-
-    def copy(self) -> "Literal":
-        return Literal(self.offset, self.value)
 
 
 class Invalid(Node):
@@ -62,9 +61,6 @@ class Invalid(Node):
 
     def children(self) -> Iterator[Node]:
         return iter(self.parts)
-
-    def copy(self) -> "Invalid":
-        return Invalid(self.offset, self.kind, self.message, self.parts)
 
 
 class Ident(Node):
@@ -82,9 +78,6 @@ class Ident(Node):
         self.constant: object = None
         self.shadowed = False
 
-    def copy(self) -> "Ident":
-        return Ident(self.offset, self.name, absolute=self.absolute)
-
 
 class Select(Node):
     """operand.field; with `test`, has(operand.field). The checker sets `constant` for qualified type names."""
@@ -100,9 +93,6 @@ class Select(Node):
 
     def children(self) -> Iterator[Node]:
         yield self.operand
-
-    def copy(self) -> "Select":
-        return Select(self.offset, self.operand.copy(), self.field, test=self.test)
 
 
 class Call(Node):
@@ -122,10 +112,6 @@ class Call(Node):
             yield self.target
         yield from self.arguments
 
-    def copy(self) -> "Call":
-        target = None if self.target is None else self.target.copy()
-        return Call(self.offset, self.function, [argument.copy() for argument in self.arguments], target)
-
 
 class ListNode(Node):
     """[a, ?b]: `optional` has the indices of elements that may be missing."""
@@ -140,9 +126,6 @@ class ListNode(Node):
     def children(self) -> Iterator[Node]:
         return iter(self.elements)
 
-    def copy(self) -> "ListNode":
-        return ListNode(self.offset, [element.copy() for element in self.elements], self.optional)
-
 
 class Entry:
     """key: value of a map literal, or field: value of a message (its key is the field's name)."""
@@ -154,10 +137,6 @@ class Entry:
         self.key = key
         self.value = value
         self.optional = optional
-
-    def copy(self) -> "Entry":
-        """A separate entry with the same meaning."""
-        return Entry(self.offset, self.key.copy(), self.value.copy(), optional=self.optional)
 
 
 class MapNode(Node):
@@ -174,9 +153,6 @@ class MapNode(Node):
             yield entry.key
             yield entry.value
 
-    def copy(self) -> "MapNode":
-        return MapNode(self.offset, [entry.copy() for entry in self.entries])
-
 
 class MessageNode(Node):
     """some.Message{field: value}"""
@@ -190,9 +166,6 @@ class MessageNode(Node):
 
     def children(self) -> Iterator[Node]:
         return (entry.value for entry in self.entries)
-
-    def copy(self) -> "MessageNode":
-        return MessageNode(self.offset, self.name, [entry.copy() for entry in self.entries])
 
 
 class Comprehension(Node):
@@ -232,19 +205,6 @@ class Comprehension(Node):
         yield self.step
         yield self.result
 
-    def copy(self) -> "Comprehension":
-        return Comprehension(
-            self.offset,
-            self.range.copy(),
-            self.variable,
-            self.accumulator,
-            self.initial.copy(),
-            self.condition.copy(),
-            self.step.copy(),
-            self.result.copy(),
-            self.second,
-        )
-
     @property
     def is_binding(self) -> bool:
         """Whether it only names a value, as cel.bind does."""
@@ -255,6 +215,18 @@ class Comprehension(Node):
             and self.condition.value is False
             and self.accumulator != TRADITIONAL_ACCUMULATOR
         )
+
+
+def _copied(part: Any) -> Any:
+    if isinstance(part, list | tuple):
+        return part.__class__([_copied(item) for item in part])
+    if not isinstance(part, Node | Entry):
+        return part
+    twin = part.__class__.__new__(part.__class__)
+    for owner in part.__class__.__mro__:
+        for name in getattr(owner, "__slots__", ()):
+            setattr(twin, name, _copied(getattr(part, name)))
+    return twin
 
 
 def walk(root: Node) -> Iterator[Node]:
