@@ -210,10 +210,8 @@ def matching(text: Operand, pattern: Operand) -> int:
     return times(scaled(add(text.size.high, 1), TRAVERSAL), pattern.size.scaled(PATTERN))
 
 
-def searching(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
+def searching(target: Operand, *arguments: Operand) -> CallEstimate:
     """Visiting a list: one for each element, more for strings and bytes. Visiting a string: its size."""
-    if target is None:
-        return None
     element = target.element
     if element is None:
         return CallEstimate(traversal(target))
@@ -226,8 +224,8 @@ def searching(target: Operand | None, arguments: Sequence[Operand]) -> CallEstim
 RuntimeCost = Callable[[Sequence[object], object], int]
 """Cost of a call from its arguments and its result, either of which may be a Fault. Raises Abort."""
 
-EstimateCall = Callable[[Operand | None, Sequence[Operand]], CallEstimate | None]
-"""Cost of a call from its target and arguments, None to fall back on the standard functions' rules."""
+EstimateCall = Callable[..., CallEstimate]
+"""Cost of a call from its operands, the target first."""
 
 Implementation = Callable[..., object]
 

@@ -108,15 +108,15 @@ class _Estimator:
             self._copy_sizes(node, argument)
             return cost
         costs = [self.cost(argument) for argument in node.arguments]
-        arguments = [self._operand(argument) for argument in node.arguments]
-        spent, target = 0, None
+        operands = [self._operand(argument) for argument in node.arguments]
+        spent = 0
         if node.target is not None:
             spent = self.cost(node.target)
-            target = self._operand(node.target)
+            operands.insert(0, self._operand(node.target))
         worst = 0
         result: Size | None = None
         for overload in node.overloads:
-            estimated = self._overload(node, overload, target, arguments, costs)
+            estimated = self._overload(node, overload, operands, costs)
             worst = max(worst, estimated.cost)
             if estimated.size is not None:
                 result = estimated.size if result is None else result.union(estimated.size)
@@ -130,9 +130,7 @@ class _Estimator:
             self._sizes[node] = result
         return add(spent, worst)
 
-    def _overload(
-        self, node: Call, overload: str, target: Operand | None, arguments: Sequence[Operand], costs: Sequence[int]
-    ) -> CallEstimate:
+    def _overload(self, node: Call, overload: str, operands: Sequence[Operand], costs: Sequence[int]) -> CallEstimate:
         spent = add(*costs)
         match overload:
             case "logical_and" | "logical_or":
@@ -145,9 +143,9 @@ class _Estimator:
                 return CallEstimate(add(spent, 1))
         function = self._functions[node.function]
         custom = function.overload(overload).estimate or function.estimate
-        estimated = custom(target, arguments) if custom else None
-        if estimated is None:
+        if custom is None:
             return CallEstimate(add(spent, 1))
+        estimated = custom(*operands)
         return replace(estimated, cost=add(estimated.cost, spent))
 
     def _conditional(self, node: Call, costs: Sequence[int]) -> CallEstimate:

@@ -54,12 +54,8 @@ def _parsing(arguments: Sequence[object], result: object) -> int:
     return _selector_cost(cost_size(arguments[1]))
 
 
-def _parsing_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(_selector_cost(arguments[0].size.high))
-
-
-def _check_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(_CHECK_COST)
+def _parsing_estimate(resource: Operand, selector: Operand) -> CallEstimate:
+    return CallEstimate(_selector_cost(selector.size.high))
 
 
 def _function(
@@ -89,7 +85,7 @@ AUTHORIZATION = Library(
             ("pathcheck_check", (_PATH, STRING), _DECISION),
             ("resourcecheck_check", (_RESOURCE, STRING), _DECISION),
             cost=costs.fixed(_CHECK_COST),
-            estimate=_check_estimate,
+            estimate=lambda *_: CallEstimate(_CHECK_COST),
         ),
         _function("errored", ("decision_errored", (_DECISION,), BOOL)),
         _function("error", ("decision_error", (_DECISION,), STRING)),

@@ -46,8 +46,8 @@ def _search_cost(arguments: Sequence[object], result: object) -> int:
     return core_cost_size(arguments[1])
 
 
-def _search(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(arguments[1].size.scaled(1.0))
+def _search(element: Operand, container: Operand) -> CallEstimate:
+    return CallEstimate(container.size.scaled(1.0))
 
 
 CONTAINERS = Library(
@@ -107,8 +107,8 @@ def _cost(factor: int) -> RuntimeCost:
 
 
 def _overload(identifier: str, call: Implementation, factor: int) -> Overload:
-    def estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-        return CallEstimate(add(arguments[0].size.times(arguments[1].size).scaled(factor), 1))
+    def estimate(one: Operand, other: Operand) -> CallEstimate:
+        return CallEstimate(add(one.size.times(other.size).scaled(factor), 1))
 
     return Overload(identifier, (_SET, _SET), BOOL, call, cost=_cost(factor), estimate=estimate)
 
@@ -135,10 +135,15 @@ def _includes(target: object, value: object) -> bool:
     return False
 
 
-def _estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(_MOST_ITEMS)
-
-
 INCLUDES = Library(
-    functions=(method("includes", "dra_includes_dyn_dyn", (DYN, DYN), BOOL, _includes, estimate=_estimate),)
+    functions=(
+        method(
+            "includes",
+            "dra_includes_dyn_dyn",
+            (DYN, DYN),
+            BOOL,
+            _includes,
+            estimate=lambda *_: CallEstimate(_MOST_ITEMS),
+        ),
+    )
 )

@@ -5,7 +5,6 @@ Values become text as `string()` and quoting in Go's `strconv` and `fmt` write t
 
 import math
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from ..check.constants import literal_argument
@@ -248,13 +247,13 @@ def _string_to_timestamp(value: str) -> Timestamp:
     return timestamp
 
 
-def _encoded(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    size = arguments[0].size
+def _encoded(text: Operand) -> CallEstimate:
+    size = text.size
     return CallEstimate(size.scaled(TRAVERSAL), Size(size.low, size.high * 4 % (UNBOUNDED + 1)))
 
 
-def _decoded(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    size = arguments[0].size
+def _decoded(octets: Operand) -> CallEstimate:
+    size = octets.size
     return CallEstimate(size.scaled(TRAVERSAL), Size(size.low // 4, size.high))
 
 

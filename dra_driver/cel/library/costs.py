@@ -80,6 +80,6 @@ def allocation(size: int, factor: float = 1.0) -> int:
     return int(size * factor) + 11
 
 
-def parse_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    """The estimate for parsing the first argument."""
-    return CallEstimate(arguments[0].size.scaled(TRAVERSAL))
+def parse_estimate(text: Operand, *options: Operand) -> CallEstimate:
+    """The estimate for parsing a text."""
+    return CallEstimate(text.size.scaled(TRAVERSAL))

@@ -161,10 +161,6 @@ def _is_canonical(text: str) -> bool:
     return str(parse_address(text)) == text
 
 
-def _canonical_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(arguments[0].size.scaled(0.2))
-
-
 IPS = Library(
     functions=(
         function(
@@ -186,7 +182,7 @@ IPS = Library(
             BOOL,
             _is_canonical,
             cost=costs.rebuild_first,
-            estimate=_canonical_estimate,
+            estimate=lambda text: CallEstimate(text.size.scaled(0.2)),
         ),
         function("string", "ip_to_string", (IP,), STRING, IPValue.__str__),
         method("family", "ip_family", (IP,), INT, lambda ip: ip.address.version),
@@ -230,8 +226,8 @@ def _contains_address_cost(parses: bool) -> RuntimeCost:
 
 
 def _comparison(base: int, *, parses: bool) -> EstimateCall:
-    def estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-        return CallEstimate(add(base, traversal(arguments[0])) if parses else base)
+    def estimate(network: Operand, other: Operand) -> CallEstimate:
+        return CallEstimate(add(base, traversal(other)) if parses else base)
 
     return estimate
 

@@ -283,44 +283,22 @@ def _allocated(size: Size, factor: float = 1.0) -> CallEstimate:
     return CallEstimate(add(scaled(size.high, factor), costs.allocation(0)), size)
 
 
-def _slice_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    if target is None:
-        return None
-    start, end = arguments[0].integer(0), arguments[1].integer(target.size.high)
-    return _allocated(exactly((end - start) % (UNBOUNDED + 1)))
+def _slice_estimate(items: Operand, start: Operand, end: Operand) -> CallEstimate:
+    count = end.integer(items.size.high) - start.integer(0)
+    return _allocated(exactly(count % (UNBOUNDED + 1)))
 
 
-def _range_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    return _allocated(exactly(arguments[0].integer(UNBOUNDED)))
-
-
-def _reverse_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    return _allocated(target.size) if target else None
-
-
-def _flatten_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    if target is None:
-        return None
-    depth = arguments[0].integer(UNBOUNDED) if arguments else 1
-    return _allocated(target.size, float(depth))
+def _flatten_estimate(items: Operand, depth: Operand | None = None) -> CallEstimate:
+    return _allocated(items.size, float(depth.integer(UNBOUNDED) if depth else 1))
 
 
 def _squared(operand: Operand, factor: float) -> CallEstimate:
     return _allocated(operand.size.times(operand.size), factor)
 
 
-def _distinct_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    return _squared(target, _COMPARISON) if target else None
-
-
 def _sort_estimate(item: Type) -> EstimateCall:
     factor = _COMPARISON_OF_TEXT if item in (STRING, BYTES) else _COMPARISON
-
-    def estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-        listed = arguments[0] if arguments else target
-        return _squared(listed, factor) if listed else None
-
-    return estimate
+    return lambda *lists: _squared(lists[-1], factor)
 
 
 LIST_TRANSFORMS = Library(
@@ -383,10 +361,32 @@ LIST_TRANSFORMS = Library(
             dispatch=_sort_by,
         ),
         function(
-            "lists.range", "lists_range", (INT,), list_of(INT), _range, cost=_result_cost, estimate=_range_estimate
+            "lists.range",
+            "lists_range",
+            (INT,),
+            list_of(INT),
+            _range,
+            cost=_result_cost,
+            estimate=lambda count: _allocated(exactly(count.integer(UNBOUNDED))),
         ),
-        method("reverse", "list_reverse", (_TS,), _TS, _reverse, cost=_result_cost, estimate=_reverse_estimate),
-        method("distinct", "list_distinct", (_TS,), _TS, _distinct, cost=_sort_cost, estimate=_distinct_estimate),
+        method(
+            "reverse",
+            "list_reverse",
+            (_TS,),
+            _TS,
+            _reverse,
+            cost=_result_cost,
+            estimate=lambda items: _allocated(items.size),
+        ),
+        method(
+            "distinct",
+            "list_distinct",
+            (_TS,),
+            _TS,
+            _distinct,
+            cost=_sort_cost,
+            estimate=lambda items: _squared(items, _COMPARISON),
+        ),
     ),
     macros=(Macro("sortBy", 2, _sort_by_macro),),
 )

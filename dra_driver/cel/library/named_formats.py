@@ -231,8 +231,8 @@ def _validate_cost(arguments: Sequence[object], result: object) -> int:
     return costs.matching(cost_size(arguments[1]), named.pattern_size) if isinstance(named, NamedFormat) else 1
 
 
-def _validate_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(scaled(traversal(arguments[0]), _LONGEST_PATTERN))
+def _validate_estimate(named: Operand, text: Operand) -> CallEstimate:
+    return CallEstimate(scaled(traversal(text), _LONGEST_PATTERN))
 
 
 def _getting(named: NamedFormat) -> Implementation:

@@ -109,13 +109,11 @@ def _equality_cost(arguments: Sequence[object], result: object) -> int:
     return 1 if isinstance(arguments[0], Extension) else costs.shorter(arguments, result)
 
 
-def _shorter(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    left, right = arguments
+def _shorter(left: Operand, right: Operand) -> CallEstimate:
     return CallEstimate(scaled(min(left.size.high, right.size.high), TRAVERSAL))
 
 
-def _equality(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    left, right = arguments
+def _equality(left: Operand, right: Operand) -> CallEstimate:
     if left.type == right.type:
         if left.type in (IP, CIDR, QUANTITY, SEMVER):
             return CallEstimate(1)
@@ -123,7 +121,7 @@ def _equality(target: Operand | None, arguments: Sequence[Operand]) -> CallEstim
             return CallEstimate(scaled(_FORMAT_SIZE, TRAVERSAL))
         if left.type == URL:
             return CallEstimate(scaled(right.known.high if right.known else 1, TRAVERSAL))
-    return _shorter(target, arguments)
+    return _shorter(left, right)
 
 
 def _overloads(name: str) -> Iterator[Overload]:
@@ -302,13 +300,13 @@ def _negate(value: object) -> object:
     raise no_such_overload("-_", value)
 
 
-def _joined(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    size = arguments[0].size.plus(arguments[1].size)
+def _joined(left: Operand, right: Operand) -> CallEstimate:
+    size = left.size.plus(right.size)
     return CallEstimate(size.scaled(TRAVERSAL), size)
 
 
-def _linked(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(1, arguments[0].size.plus(arguments[1].size))
+def _linked(left: Operand, right: Operand) -> CallEstimate:
+    return CallEstimate(1, left.size.plus(right.size))
 
 
 def _same(name: str, operand: Type) -> Overload:

@@ -277,12 +277,12 @@ def _search_cost(arguments: Sequence[object], result: object) -> int:
     return costs.matching(cost_size(arguments[0]), cost_size(arguments[1]))
 
 
-def _match_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    return CallEstimate(matching(target, arguments[0])) if target else None
+def _match_estimate(text: Operand, pattern: Operand) -> CallEstimate:
+    return CallEstimate(matching(text, pattern))
 
 
-def _search_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    return CallEstimate(matching(target, arguments[0]), Size(0, target.size.high)) if target else None
+def _search_estimate(text: Operand, pattern: Operand, *limit: Operand) -> CallEstimate:
+    return CallEstimate(matching(text, pattern), Size(0, text.size.high))
 
 
 MATCHES = Library(

@@ -152,35 +152,25 @@ def _joined_cost(arguments: Sequence[object], result: object) -> int:
     return costs.construction(cost_size(result))
 
 
-def _contains_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    if target is None or len(arguments) != 1:
-        return None
-    return CallEstimate(times(traversal(target), traversal(arguments[0])))
+def _contains_estimate(text: Operand, part: Operand) -> CallEstimate:
+    return CallEstimate(times(traversal(text), traversal(part)))
 
 
-def _affix_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(traversal(arguments[0]))
+def _affix_estimate(text: Operand, affix: Operand) -> CallEstimate:
+    return CallEstimate(traversal(affix))
 
 
-def _format_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    return CallEstimate(traversal(target)) if target else None
+def _quote_estimate(text: Operand) -> CallEstimate:
+    return CallEstimate(traversal(text), Size(text.size.low + 2, (text.size.high * 2 + 2) % (UNBOUNDED + 1)))
 
 
-def _quote_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    size = arguments[0].size
-    return CallEstimate(traversal(arguments[0]), Size(size.low + 2, (size.high * 2 + 2) % (UNBOUNDED + 1)))
+def _same_size(text: Operand, *arguments: Operand) -> CallEstimate:
+    return CallEstimate(traversal(text), text.size)
 
 
-def _same_size(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    return CallEstimate(traversal(target), target.size) if target else None
-
-
-def _replaced(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    if target is None:
-        return None
-    size, old, new = target.size, arguments[0].size, arguments[1].size
-    result = Size(_fewest(size, old, new), _most(size, old, new))
-    return CallEstimate(size.scaled(2 * TRAVERSAL), result)
+def _replaced(text: Operand, old: Operand, new: Operand, *count: Operand) -> CallEstimate:
+    sizes = text.size, old.size, new.size
+    return CallEstimate(text.size.scaled(2 * TRAVERSAL), Size(_fewest(*sizes), _most(*sizes)))
 
 
 def _most(size: Size, old: Size, new: Size) -> int:
@@ -201,24 +191,20 @@ def _fewest(size: Size, old: Size, new: Size) -> int:
     return Size(math.ceil(float(size.low) / float(old.high)), 0).times(new).low
 
 
-def _parts(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    if target is None:
-        return None
-    most = target.size.high
-    if len(arguments) > 1 and isinstance(arguments[1].node, Literal) and isinstance(arguments[1].node.value, int):
-        most = arguments[1].node.value % (UNBOUNDED + 1)
-    return CallEstimate(target.size.scaled(2 * TRAVERSAL), Size(0, most))
+def _parts(text: Operand, separator: Operand, count: Operand | None = None) -> CallEstimate:
+    most = text.size.high
+    if count and isinstance(count.node, Literal) and isinstance(count.node.value, int):
+        most = count.node.value % (UNBOUNDED + 1)
+    return CallEstimate(text.size.scaled(2 * TRAVERSAL), Size(0, most))
 
 
-def _joined(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    if target is None:
-        return None
-    count = target.size
-    element = target.element
+def _joined(strings: Operand, separator: Operand | None = None) -> CallEstimate:
+    count = strings.size
+    element = strings.element
     size = count.times(element.size) if element else Size(0, 0)
-    if arguments:
+    if separator:
         gaps = Size(max(count.low - 1, 0), max(count.high - 1, 0))
-        size = size.plus(arguments[0].size.times(gaps))
+        size = size.plus(separator.size.times(gaps))
     return CallEstimate(size.scaled(TRAVERSAL), size)
 
 
@@ -310,7 +296,7 @@ STRINGS = Library(
             render,
             lazy=True,
             cost=costs.read_core,
-            estimate=_format_estimate,
+            estimate=lambda template, _: CallEstimate(traversal(template)),
             constants=check_format,
         ),
         function(

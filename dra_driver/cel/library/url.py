@@ -8,22 +8,18 @@ import functools
 import ipaddress
 import re
 import string
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ..check.declarations import (
     CallEstimate,
-    Function,
-    Implementation,
     Library,
-    Operand,
     function,
     method,
     traversal,
 )
 from ..errors import Fault
-from ..types import BOOL, STRING, URL, Type, list_of, map_of
+from ..types import BOOL, STRING, URL, list_of, map_of
 from . import costs
 from .conversions import quoted
 from .values import Extension, TextMap, no_such_overload
@@ -291,27 +287,27 @@ def _is_url(text: str) -> bool:
     return True
 
 
-def _parse_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(traversal(arguments[0]), arguments[0].size)
-
-
 def _query(url: URLValue) -> TextMap:
     return TextMap(url.parameters())
 
 
-def _part(name: str, identifier: str, call: Implementation, result: Type = STRING) -> Function:
-    return method(name, identifier, (URL,), result, call)
-
-
 URLS = Library(
     functions=(
-        function("url", "string_to_url", (STRING,), URL, parse_url, cost=costs.read_first, estimate=_parse_estimate),
+        function(
+            "url",
+            "string_to_url",
+            (STRING,),
+            URL,
+            parse_url,
+            cost=costs.read_first,
+            estimate=lambda text: CallEstimate(traversal(text), text.size),
+        ),
         function("isURL", "is_url_string", (STRING,), BOOL, _is_url),
-        _part("getScheme", "url_get_scheme", lambda url: url.scheme),
-        _part("getHost", "url_get_host", lambda url: url.host),
-        _part("getHostname", "url_get_hostname", lambda url: url.hostname),
-        _part("getPort", "url_get_port", lambda url: url.port),
-        _part("getEscapedPath", "url_get_escaped_path", lambda url: url.escaped_path),
-        _part("getQuery", "url_get_query", _query, map_of(STRING, list_of(STRING))),
+        method("getScheme", "url_get_scheme", (URL,), STRING, lambda url: url.scheme),
+        method("getHost", "url_get_host", (URL,), STRING, lambda url: url.host),
+        method("getHostname", "url_get_hostname", (URL,), STRING, lambda url: url.hostname),
+        method("getPort", "url_get_port", (URL,), STRING, lambda url: url.port),
+        method("getEscapedPath", "url_get_escaped_path", (URL,), STRING, lambda url: url.escaped_path),
+        method("getQuery", "url_get_query", (URL,), map_of(STRING, list_of(STRING)), _query),
     )
 )
