@@ -29,9 +29,7 @@ class Reads:
 
     def __or__(self, other: "Reads") -> "Reads":
         return Reads(
-            self.attributes | other.attributes,
-            self.capacities | other.capacities,
-            self.everything or other.everything,
+            self.attributes | other.attributes, self.capacities | other.capacities, self.everything or other.everything
         )
 
 

@@ -8,8 +8,7 @@ import functools
 from typing import Final
 
 from ..resource import Device
-from .check.checker import check
-from .check.constants import validate
+from .check.checker import check, validate
 from .check.environment import Environment
 from .check.estimate import estimate
 from .errors import Abort, CelError, CompileError, EvaluationError, Fault

@@ -77,6 +77,14 @@ EXACT: dict[str, dict[str, bool | str]] = {
         r"'\u00e9b'.findAll(r'\B|b', 2) == ['', 'b']": True,
         r"'B'.matches(r'\\B') || 'a'.matches(r'\B)(')": "compile:invalid_literal",
     },
+    "an optional element has an optional type": {
+        "[?dyn(optional.of(1))].size() == 1": "compile:other",
+        "[1, 'a'].size() == 2 && {'a': 1, ?'b': device.attributes['a'].b}.size() == 1": "compile:other",
+        "[1, 'a', ?dyn(1)].size() == 2": "compile:type_mismatch",
+        "cel.bind(o, optional.of(quantity('1')), [?o].size() == 1 && {?'a': o}.size() == 1)": True,
+        "cel.bind(o, optional.of(quantity('1')), [?o][0] == quantity('1'))": "unsupported_value",
+        "'%s'.format([?dyn(1)]) == ''": "other",
+    },
     "of a chain of && or ||, only the outermost call has the type of an error": {
         "(1 || true) == 1": "compile:type_mismatch",
         "(true || true || 1) == 1": "compile:type_mismatch",

@@ -3,10 +3,14 @@
 
 Follows cel-go's `checker/checker.go`. Where several overloads fit, as they do for arguments of type
 `dyn`, all are noted, and the arguments decide when the expression runs.
+
+What Kubernetes checks in addition once the types are right follows cel-go's `cel/validator.go`. Literal arguments that
+cannot work (durations, timestamps, regular expressions, format strings) are found by the functions that take them;
+lists and maps of mixed types are refused here.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ..errors import Issue
@@ -325,7 +329,7 @@ class _Checker:
             return current
         if self._assignable((previous,), (current,)):
             return unify.most_general(previous, current)
-        return DYN  # allowed in arguments of format() only, see validators.py
+        return DYN  # allowed in arguments of format() only, see `validate`
 
     def _message(self, node: MessageNode) -> Type:
         name = node.name.removeprefix(".")
@@ -404,3 +408,63 @@ def _has_fields(fields: Mapping[str, Type]) -> str:
 def _nearest(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def validate(root: Node, registry: Registry) -> list[Issue]:
+    """What is wrong, in source order."""
+    found = [issue for node in walk(root) if isinstance(node, Call) for issue in _in_arguments(node, registry)]
+    try:
+        found += _mixed(root)
+    except _PanicError as panic:  # in Kubernetes, too, nothing else is reported then
+        return [panic.issue]
+    return sorted(found, key=lambda issue: issue.offset)
+
+
+def _in_arguments(call: Call, registry: Registry) -> Iterator[Issue]:
+    constants = registry.functions[call.function].constants if call.function in registry.functions else None
+    if constants is not None and call.arguments:
+        yield from constants(call)
+
+
+def _mixed(root: Node) -> Iterator[Issue]:
+    """Lists and maps whose parts have different types, unless they are arguments of format()."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Call) and node.function == "format":
+            continue
+        pending.extend(node.children())
+        if isinstance(node, ListNode):
+            yield from _different(_parts(node.elements, node.optional))
+        elif isinstance(node, MapNode):
+            optional = frozenset(index for index, entry in enumerate(node.entries) if entry.optional)
+            yield from _different(_parts([entry.key for entry in node.entries], frozenset()))
+            yield from _different(_parts([entry.value for entry in node.entries], optional))
+
+
+class _PanicError(Exception):
+    """An optional element of type dyn: Kubernetes' own check takes its type apart, and panics."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        message = "an optional element must have an optional type, not one that is only known when it is evaluated"
+        self.issue = Issue("other", message, node.offset)
+
+
+def _parts(nodes: Sequence[Node], optional: frozenset[int]) -> Iterator[tuple[Node, Type]]:
+    for index, node in enumerate(nodes):
+        found, is_optional = unwrap_optional(node.type)
+        if index in optional and not is_optional:
+            raise _PanicError(node)
+        yield node, found if index in optional else node.type
+
+
+def _different(parts: Iterator[tuple[Node, Type]]) -> Iterator[Issue]:
+    first: Type | None = None
+    for node, found in parts:
+        if first is None:
+            first = found
+        elif found != first:
+            message = f"expected type '{first}' but found '{found}': use dyn() for mixed types"
+            yield Issue("type_mismatch", message, node.offset)
+            return

@@ -307,6 +307,17 @@ method = functools.partial(function, member=True)
 """A member function with one overload, whose first parameter is the target."""
 
 
+def literal_argument(is_usable: Callable[[object], bool]) -> CheckConstants:
+    """A check of the first argument that is not part of the target, where it is a literal."""
+
+    def check(call: Call) -> Iterator[Issue]:
+        argument = call.arguments[0]
+        if isinstance(argument, Literal) and not is_usable(argument.value):
+            yield Issue("invalid_literal", f"invalid {call.function} argument", argument.offset)
+
+    return check
+
+
 @dataclass(frozen=True, slots=True)
 class Library:
     """Functions and macros that come together.

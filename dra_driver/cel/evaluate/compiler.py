@@ -4,9 +4,13 @@
 Follows cel-go's `interpreter/planner.go` with the optimizations that Kubernetes turns on: conversions of
 constants, literals of constants, membership in constant lists and constant regular expressions are
 worked out here, and what fails there makes the whole expression unusable.
+
+Loops and bindings are what macros such as all(), map() and cel.bind() become; they follow `evalFold` of
+`interpreter/interpretable.go`. The accumulator is evaluated when it is first read, so an unused binding costs nothing
+and cannot fail.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,11 +19,10 @@ from ..check.declarations import Registry
 from ..check.environment import TYPE_VALUES, UNUSABLE_TYPES, Environment
 from ..errors import Abort, Fault
 from ..library import regex
-from ..library.values import LiteralMap, OptionalValue, hashable, no_such_overload
+from ..library.values import LiteralMap, MapValue, MutableList, OptionalValue, no_such_overload, type_name
 from ..syntax.tree import (
     Call,
     Comprehension,
-    Entry,
     Ident,
     ListNode,
     Literal,
@@ -29,21 +32,22 @@ from ..syntax.tree import (
     Select,
     qualified_name,
 )
-from ..types import INT_MAX, INT_MIN, UINT_MAX, Kind, Uint
-from . import calls, loops
+from ..types import Kind
+from . import calls, literals
 from .calls import located
 from .frame import Frame
-from .messages import BUILDERS
 from .paths import Branches, Constant, DevicePath, Index, Key, Path, Plan, Run, is_key, relative
 
 _CONVERSIONS: Final = frozenset(
     ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
 )
 _SEARCHES: Final = frozenset(("matches", "find", "findAll"))
-_IN_SET: Final = frozenset((bool, int, Uint, float, str))
 _LIST_COST: Final = 10
 _MAP_COST: Final = 30
 _MESSAGE_COST: Final = 40
+
+
+_UNSET: Final = object()
 
 
 class PlanError(Exception):
@@ -150,9 +154,12 @@ class _Compiler:
                 if run is not None:
                     return Plan(run)
             case "@in" if node.overloads == ("in_list",) and isinstance(plans[1], Constant):
-                membership = _membership(plans[0], plans[1].value)
+                elements = plans[1].value
+                if not elements:
+                    return Constant(False)
+                membership = literals.membership(plans[0].run, elements) if isinstance(elements, list) else None
                 if membership is not None:
-                    return membership
+                    return Plan(membership)
         return self._function(node, plans)
 
     def _function(self, node: Call, plans: Sequence[Plan]) -> Plan:
@@ -186,35 +193,35 @@ class _Compiler:
 
     def _list(self, node: ListNode) -> Plan:
         elements = [self.plan(element) for element in node.elements]
-        run = _list_of([plan.run for plan in elements], node.optional, node.offset)
+        run = literals.list_of([plan.run for plan in elements], node.optional, node.offset)
         return _folded(run, elements, _LIST_COST, node.offset)
 
     def _map(self, node: MapNode) -> Plan:
         entries = [(self.plan(entry.key), self.plan(entry.value)) for entry in node.entries]
-        run = _map_of([(key.run, value.run) for key, value in entries], node.entries, node.offset)
+        run = literals.map_of([(key.run, value.run) for key, value in entries], node.entries, node.offset)
         return _folded(run, [plan for entry in entries for plan in entry], _MAP_COST, node.offset)
 
     def _message(self, node: MessageNode) -> Plan:
         values = [self._run(entry.value) for entry in node.entries]
-        return Plan(_charged(_message_of(node.name, values, node.entries, node.offset), _MESSAGE_COST))
+        return Plan(_charged(literals.message_of(node.name, values, node.entries, node.offset), _MESSAGE_COST))
 
     def _loop(self, node: Comprehension) -> Plan:
         first = self.slots
         self.slots += 3
-        accumulator, variable = loops.accumulator(first, self._run(node.initial)), loops.variable(first + 1)
+        accumulator, variable = _accumulator(first, self._run(node.initial)), _variable(first + 1)
         iterated = self._run(node.range)
         self._scopes.append({node.accumulator: accumulator})
         names = {node.variable: variable}
         if node.second:
-            names[node.second] = loops.variable(first + 2)
+            names[node.second] = _variable(first + 2)
         self._scopes.append(names)
         condition, step = self._run(node.condition), self._run(node.step)
         self._scopes.pop()
         result = self._run(node.result)
         self._scopes.pop()
         second = first + 2 if node.second else None
-        loop = loops.Loop(node.offset, iterated, condition, step, result, first, first + 1, second)
-        return Plan(loops.run(loop))
+        loop = _Loop(node.offset, iterated, condition, step, result, first, first + 1, second)
+        return Plan(_loop_of(loop))
 
 
 def _evaluated(run: Run, offset: int) -> object:
@@ -296,106 +303,81 @@ def _not_strictly_false(term: Run) -> Run:
     return run
 
 
-def _membership(element: Plan, elements: object) -> Plan | None:
-    """`element in [constants]` by a hash look-up, None where that is not possible."""
-    assert isinstance(elements, list)
-    if not elements:
-        return Constant(False)
-    if any(item.__class__ not in _IN_SET for item in elements):
-        return None
-    members = frozenset(hashable(twin) for item in elements for twin in _twins(item) if twin == twin)
-    evaluate = element.run
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """The parts of a loop, and the slots of its variables. `second` is None with one variable."""
 
-    def run(frame: Frame) -> object:
-        value = evaluate(frame)
-        return value if value.__class__ is Fault else hashable(value) in members
-
-    return Plan(run)
+    offset: int
+    range: Run
+    condition: Run
+    step: Run
+    result: Run
+    accumulator: int
+    variable: int
+    second: int | None
 
 
-def _twins(item: object) -> Sequence[object]:
-    """The item and the numbers of other types that stand for it in a set."""
-    twins: list[object] = [item]
-    if isinstance(item, float):
-        if item.is_integer():
-            whole = int(item)
-            twins += [whole] * (INT_MIN <= whole <= INT_MAX) + [Uint(whole)] * (0 <= whole <= UINT_MAX)
-    elif isinstance(item, int) and item.__class__ is not bool:
-        whole = int(item)
-        twins.append(float(whole))
-        twins += [whole] * (whole <= INT_MAX) + [Uint(whole)] * (whole >= 0)
-    return twins
+def _accumulator(slot: int, initial: Run) -> Run:
+    """Read the accumulator. An empty list or map becomes one that grows in place."""
+
+    def read(frame: Frame) -> object:
+        value = frame.slots[slot]
+        if value is _UNSET:
+            value = initial(frame)
+            if isinstance(value, list) and not value:
+                value = MutableList()
+            elif isinstance(value, MapValue) and len(value) == 0:
+                value = LiteralMap()
+            frame.slots[slot] = value
+        return value
+
+    return read
 
 
-def _list_of(elements: Sequence[Run], optional: frozenset[int], offset: int) -> Run:
-    def run(frame: Frame) -> object:
-        values: list[object] = []
-        for index, element in enumerate(elements):
-            value = element(frame)
-            if value.__class__ is Fault:
-                return value
-            if index in optional:
-                if not isinstance(value, OptionalValue):
-                    return located(_not_optional(), offset)
-                if not value.present:
-                    continue
-                value = value.value
-            values.append(value)
-        return values
-
-    return run
+def _variable(slot: int) -> Run:
+    """Read a loop variable."""
+    return lambda frame: frame.slots[slot]
 
 
-def _map_of(parts: Sequence[tuple[Run, Run]], entries: Sequence[Entry], offset: int) -> Run:
-    def run(frame: Frame) -> object:
-        built = LiteralMap()
-        for (key_run, value_run), entry in zip(parts, entries, strict=True):
-            key = key_run(frame)
-            if key.__class__ is Fault:
-                return key
-            value = value_run(frame)
-            if value.__class__ is Fault:
-                return value
-            if entry.optional:
-                if not isinstance(value, OptionalValue):
-                    return located(_not_optional(), offset)
-                if not value.present:
-                    built.remove(key)
-                    continue
-                value = value.value
-            built.insert(key, value)
-        return built
+def _loop_of(loop: _Loop) -> Run:
+    """Evaluate the loop."""
+    iterated, condition, step, result = loop.range, loop.condition, loop.step, loop.result
+    accumulated, first, second = loop.accumulator, loop.variable, loop.second
 
-    return run
+    def evaluate(frame: Frame) -> object:
+        source = iterated(frame)
+        if source.__class__ is Fault:
+            return source
+        if not isinstance(source, list | MapValue):
+            return located(_not_iterable(source), loop.offset)
+        slots = frame.slots
+        slots[accumulated] = _UNSET
+        if second is None:
+            for item in _items(source):
+                slots[first] = item
+                if condition(frame) is False:
+                    break
+                slots[accumulated] = step(frame)
+        else:
+            for slots[first], slots[second] in _pairs(source):
+                if condition(frame) is False:
+                    break
+                slots[accumulated] = step(frame)
+        value = result(frame)
+        return list(value) if isinstance(value, MutableList) else value
 
-
-def _message_of(name: str, values: Sequence[Run], entries: Sequence[Entry], offset: int) -> Run:
-    build = BUILDERS.get(name)
-    fields_set = [str(entry.key.value) for entry in entries if isinstance(entry.key, Literal)]
-
-    def run(frame: Frame) -> object:
-        fields: dict[str, object] = {}
-        for field, value_run, entry in zip(fields_set, values, entries, strict=True):
-            value = value_run(frame)
-            if value.__class__ is Fault:
-                return value
-            if entry.optional:
-                if not isinstance(value, OptionalValue):
-                    return located(_not_optional(), offset)
-                if not value.present:
-                    fields.pop(field, None)
-                    continue
-                value = value.value
-            fields[field] = value
-        if build is None:  # the type checker knows the type, the evaluator does not
-            return Fault("other", f"unknown type '{name}'", offset)
-        try:
-            return build(fields)
-        except Fault as fault:
-            return located(fault, offset)
-
-    return run
+    return evaluate
 
 
-def _not_optional() -> Fault:
-    return Fault("other", "an optional entry needs an optional value")
+def _items(source: list[object] | MapValue) -> Iterator[object]:
+    if isinstance(source, MapValue):
+        return source.keys()
+    return iter(list(source) if isinstance(source, MutableList) else source)  # the loop itself may make it grow
+
+
+def _pairs(source: list[object] | MapValue) -> Iterable[tuple[object, object]]:
+    return source.items() if isinstance(source, MapValue) else enumerate(_items(source))
+
+
+def _not_iterable(source: object) -> Fault:
+    return Fault("not_iterable", f"a {type_name(source)} cannot be looped over: only lists and maps can")

@@ -165,11 +165,7 @@ class Frame:
 
     def device_map(self, *, multiple_allocations: bool) -> TextMap:
         """The device itself, as a value."""
-        fields: dict[str, object] = {
-            "driver": self.driver,
-            "attributes": self.attributes,
-            "capacity": self.capacities,
-        }
+        fields: dict[str, object] = {"driver": self.driver, "attributes": self.attributes, "capacity": self.capacities}
         if multiple_allocations:
             fields["allowMultipleAllocations"] = self.device.allow_multiple_allocations
         return TextMap(fields)

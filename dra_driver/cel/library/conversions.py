@@ -7,7 +7,6 @@ import math
 import re
 from typing import Final
 
-from ..check.constants import literal_argument
 from ..check.declarations import (
     TRAVERSAL,
     UNBOUNDED,
@@ -19,6 +18,7 @@ from ..check.declarations import (
     Operand,
     Overload,
     Size,
+    literal_argument,
 )
 from ..errors import Fault
 from ..types import (

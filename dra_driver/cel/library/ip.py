@@ -236,13 +236,7 @@ _ADDRESS: Final = scaled(2 * _ADDRESS_SIZE, TRAVERSAL)
 _NETWORK: Final = _ADDRESS + scaled(_ADDRESS_SIZE, TRAVERSAL) + 1
 
 
-def _contains(
-    identifier: str,
-    argument: Type,
-    call: Implementation,
-    cost: RuntimeCost,
-    base: int,
-) -> Overload:
+def _contains(identifier: str, argument: Type, call: Implementation, cost: RuntimeCost, base: int) -> Overload:
     return Overload(
         identifier,
         (CIDR, argument),

@@ -97,11 +97,7 @@ _NOT_A_LABEL_1035: Final = _unlike(
     "abc-123",
 )
 _NOT_A_KEY: Final = _unlike(
-    f"must consist of alphanumeric characters, '-', '_' or '.', {_ALPHANUMERIC}",
-    _KEY,
-    "MyName",
-    "my.name",
-    "123-abc",
+    f"must consist of alphanumeric characters, '-', '_' or '.', {_ALPHANUMERIC}", _KEY, "MyName", "my.name", "123-abc"
 )
 _NOT_A_VALUE: Final = _unlike(
     f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ALPHANUMERIC}",

@@ -14,13 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...resource import Format, Quantity
-from ..check.declarations import (
-    Function,
-    Library,
-    Overload,
-    function,
-    method,
-)
+from ..check.declarations import Function, Library, Overload, function, method
 from ..errors import Fault
 from ..types import BOOL, DOUBLE, INT, INT_MAX, INT_MIN, QUANTITY, STRING
 from . import costs

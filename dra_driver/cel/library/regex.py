@@ -15,8 +15,17 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from ..check.constants import literal_argument
-from ..check.declarations import CallEstimate, Function, Library, Operand, Overload, Size, matching, method
+from ..check.declarations import (
+    CallEstimate,
+    Function,
+    Library,
+    Operand,
+    Overload,
+    Size,
+    literal_argument,
+    matching,
+    method,
+)
 from ..errors import Fault
 from ..types import BOOL, INT, STRING, list_of
 from . import costs

@@ -54,11 +54,7 @@ def parse_semver(text: str) -> Semver:
         raise Fault("parse", f"{text!r} is not a semantic version: it needs major.minor.patch")
     rest, plus, build = parts[2].partition("+")
     patch, minus, prerelease = rest.partition("-")
-    numbers = (
-        _number("major", parts[0], text),
-        _number("minor", parts[1], text),
-        _number("patch", patch, text),
-    )
+    numbers = (_number("major", parts[0], text), _number("minor", parts[1], text), _number("patch", patch, text))
     identifiers = tuple(_identifier(part, text) for part in prerelease.split(".")) if minus else ()
     if plus and not all(_IDENTIFIER.fullmatch(part) for part in build.split(".")):
         raise Fault("parse", f"{text!r} is not a semantic version: invalid build metadata {build!r}")

@@ -281,23 +281,18 @@ TIME = Library(
         Function("getDate", _of_timestamp("day_of_month_1_based", lambda civil, _: civil.day)),
         Function("getDayOfWeek", _of_timestamp("day_of_week", lambda civil, _: civil.weekday)),
         Function(
-            "getHours",
-            (*_of_timestamp("hours", lambda civil, _: civil.hour), _of_duration("hours", 3600 * SECOND)),
+            "getHours", (*_of_timestamp("hours", lambda civil, _: civil.hour), _of_duration("hours", 3600 * SECOND))
         ),
         Function(
             "getMinutes",
             (*_of_timestamp("minutes", lambda civil, _: civil.minute), _of_duration("minutes", 60 * SECOND)),
         ),
         Function(
-            "getSeconds",
-            (*_of_timestamp("seconds", lambda civil, _: civil.second), _of_duration("seconds", SECOND)),
+            "getSeconds", (*_of_timestamp("seconds", lambda civil, _: civil.second), _of_duration("seconds", SECOND))
         ),
         Function(
             "getMilliseconds",
-            (
-                *_of_timestamp("milliseconds", lambda _, at: at.nanos // 10**6),
-                _of_duration("milliseconds", 10**6),
-            ),
+            (*_of_timestamp("milliseconds", lambda _, at: at.nanos // 10**6), _of_duration("milliseconds", 10**6)),
         ),
     )
 )

@@ -11,13 +11,7 @@ import string
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import (
-    CallEstimate,
-    Library,
-    function,
-    method,
-    traversal,
-)
+from ..check.declarations import CallEstimate, Library, function, method, traversal
 from ..errors import Fault
 from ..types import BOOL, STRING, URL, list_of, map_of
 from . import costs

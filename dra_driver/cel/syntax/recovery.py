@@ -17,14 +17,7 @@ from .grammar import lark_parser
 from .tree import MapNode, walk
 
 _BRACKETS: Final = {"RPAR": "LPAR", "RSQB": "LSQB", "RBRACE": "LBRACE"}
-_SHOWN: Final = {
-    "RPAR": "')'",
-    "RSQB": "']'",
-    "RBRACE": "'}'",
-    "COMMA": "','",
-    "COLON": "':'",
-    "$END": "the end",
-}
+_SHOWN: Final = {"RPAR": "')'", "RSQB": "']'", "RBRACE": "'}'", "COMMA": "','", "COLON": "':'", "$END": "the end"}
 _CLOSING: Final = {opening: closing for closing, opening in _BRACKETS.items()}
 _OPERATORS: Final = frozenset(("QMARK", "IN", "LESSTHAN", "MORETHAN", "PLUS", "MINUS", "STAR", "SLASH", "PERCENT"))
 _OPERAND: Final = "INT_LIT"
