@@ -59,7 +59,7 @@ _NAMED: Final = {
 
 
 def double_text(value: float) -> str:
-    """The shortest text that reads back as the same double_text: `0.1`, `1e+06`, `+Inf`."""
+    """The shortest text that reads back as the same double: `0.1`, `1e+06`, `+Inf`."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -123,12 +123,12 @@ def text(value: object) -> str:
 
 
 def escaped(value: str) -> str:
-    """The string in double_text quotes with the escapes that CEL has names for."""
+    """The string in double quotes with the escapes that CEL has names for."""
     return '"' + "".join(_NAMED.get(character, character) for character in value) + '"'
 
 
 def quoted(value: str) -> str:
-    """The string in double_text quotes with everything escaped that does not print."""
+    """The string in double quotes with everything escaped that does not print."""
     return '"' + "".join(map(_escape, value)) + '"'
 
 

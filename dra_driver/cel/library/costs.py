@@ -7,7 +7,8 @@ and k8s.io/apiserver `pkg/cel/library/cost.go`.
 
 from collections.abc import Sequence
 
-from ..check.declarations import TRAVERSAL, CallEstimate, Operand, RuntimeCost
+from ..check.declarations import TRAVERSAL, CallEstimate, Function, Implementation, Operand, RuntimeCost, function
+from ..types import STRING, Type
 from .values import MapValue, core_cost_size, cost_size, spend
 
 
@@ -83,3 +84,8 @@ def allocation(size: int, factor: float = 1.0) -> int:
 def parse_estimate(text: Operand, *options: Operand) -> CallEstimate:
     """The estimate for parsing a text."""
     return CallEstimate(text.size.scaled(TRAVERSAL))
+
+
+def parser(name: str, identifier: str, result: Type, call: Implementation) -> Function:
+    """A function that parses a text."""
+    return function(name, identifier, (STRING,), result, call, cost=read_first, estimate=parse_estimate)

@@ -8,6 +8,7 @@ import functools
 import ipaddress
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ..check.declarations import (
@@ -38,20 +39,12 @@ _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 _LINK_LOCAL_GROUPS: Final = ipaddress.IPv4Network("224.0.0.0/24")
 
 
+@dataclass(frozen=True, slots=True)
 class IPValue(Extension):
     """An IP address."""
 
-    __slots__ = ("address",)
+    address: Address
     cel_type = IP
-
-    def __init__(self, address: Address) -> None:
-        self.address = address
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, IPValue) and self.address == other.address
-
-    def __hash__(self) -> int:
-        return hash(self.address)
 
     def __str__(self) -> str:
         return str(self.address)
@@ -83,21 +76,13 @@ class IPValue(Extension):
         return not special
 
 
+@dataclass(frozen=True, slots=True)
 class CIDRValue(Extension):
     """An address with the length of its network's prefix. The bits behind the prefix are kept."""
 
-    __slots__ = ("address", "bits")
+    address: Address
+    bits: int
     cel_type = CIDR
-
-    def __init__(self, address: Address, bits: int) -> None:
-        self.address = address
-        self.bits = bits
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CIDRValue) and self.address == other.address and self.bits == other.bits
-
-    def __hash__(self) -> int:
-        return hash((self.address, self.bits))
 
     def __str__(self) -> str:
         return f"{self.address}/{self.bits}"
@@ -163,18 +148,8 @@ def _is_canonical(text: str) -> bool:
 
 IPS = Library(
     functions=(
-        function(
-            "ip", "string_to_ip", (STRING,), IP, parse_address, cost=costs.read_first, estimate=costs.parse_estimate
-        ),
-        function(
-            "isIP",
-            "is_ip",
-            (STRING,),
-            BOOL,
-            succeeds(parse_address),
-            cost=costs.read_first,
-            estimate=costs.parse_estimate,
-        ),
+        costs.parser("ip", "string_to_ip", IP, parse_address),
+        costs.parser("isIP", "is_ip", BOOL, succeeds(parse_address)),
         function(
             "ip.isCanonical",
             "ip_is_canonical",
@@ -250,24 +225,8 @@ def _contains(identifier: str, argument: Type, call: Implementation, cost: Runti
 
 CIDRS = Library(
     functions=(
-        function(
-            "cidr",
-            "string_to_cidr",
-            (STRING,),
-            CIDR,
-            parse_network,
-            cost=costs.read_first,
-            estimate=costs.parse_estimate,
-        ),
-        function(
-            "isCIDR",
-            "is_cidr",
-            (STRING,),
-            BOOL,
-            succeeds(parse_network),
-            cost=costs.read_first,
-            estimate=costs.parse_estimate,
-        ),
+        costs.parser("cidr", "string_to_cidr", CIDR, parse_network),
+        costs.parser("isCIDR", "is_cidr", BOOL, succeeds(parse_network)),
         Function(
             "containsIP",
             (

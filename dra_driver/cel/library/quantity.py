@@ -16,7 +16,7 @@ from typing import Final
 from ...resource import Format, Quantity
 from ..check.declarations import Function, Library, Overload, function, method
 from ..errors import Fault
-from ..types import BOOL, DOUBLE, INT, INT_MAX, INT_MIN, QUANTITY, STRING
+from ..types import BOOL, DOUBLE, INT, INT_MAX, INT_MIN, QUANTITY
 from . import costs
 from .values import Extension, no_such_overload, spend, succeeds
 
@@ -59,7 +59,7 @@ Form = tuple[int, int, bool]
 
 
 class QuantityValue(Extension):
-    """A quantity in one evaluation. `computed` marks the results quantity_of add() and sub()."""
+    """A quantity in one evaluation. `computed` marks the results of add() and sub()."""
 
     __slots__ = ("_decimal", "_exponent", "_value", "computed")
     cel_type = QUANTITY
@@ -89,7 +89,7 @@ class QuantityValue(Extension):
 
     @property
     def approximate(self) -> float:
-        """The nearest double, give or take the rounding quantity_of one multiplication."""
+        """The nearest double, give or take the rounding of one multiplication."""
         digits, exponent = self._parts()
         try:
             base = float(digits)
@@ -165,14 +165,14 @@ class QuantityValue(Extension):
         scale = max(decimal.scale, -exponent)
         widen, shift = scale - decimal.scale, scale + exponent
         if max(widen if decimal.unscaled else 0, shift if digits else 0) > _WIDEST:
-            raise Fault("overflow", "quantities quantity_of too different a size to be added")
+            raise Fault("overflow", "quantities of too different a size to be added")
         amount = decimal.unscaled * int(10**widen) if decimal.unscaled else 0
         decimal.unscaled = amount + (digits * int(10**shift) if digits else 0)
         decimal.scale = scale
 
 
 def _order(left: tuple[int, int], right: tuple[int, int]) -> int:
-    """Compares two (digits, exponent) without writing out huge powers quantity_of ten."""
+    """Compares two (digits, exponent) without writing out huge powers of ten."""
     if left[1] == right[1]:
         return (left[0] > right[0]) - (left[0] < right[0])
     left_sign, right_sign = ((n > 0) - (n < 0) for n in (left[0], right[0]))
@@ -195,12 +195,12 @@ def _places(number: int) -> int:
 
 
 def _whole(digits: str) -> int:
-    """A number quantity_of any length. (Python's int() refuses more than 4300 digits.)"""
+    """A number of any length. (Python's int() refuses more than 4300 digits.)"""
     return int(digits) if len(digits) < 4000 else int(decimal.Decimal(digits))
 
 
 def _power_of_ten(exponent: int) -> float:
-    """10**exponent as Go's math.Pow10 has it: the product or quotient quantity_of two table entries."""
+    """10**exponent as Go's math.Pow10 has it: the product or quotient of two table entries."""
     if exponent > 308:
         return float("inf")
     if exponent < -323:
@@ -253,7 +253,7 @@ def _parse_binary(sign: int, whole: str, fraction: str, power: int) -> Form:
 
 def _as_int32(exponent: int, text: str) -> int:
     if not INT_MIN <= exponent <= INT_MAX:
-        raise Fault("parse", f"{text!r} is not a quantity: its exponent is out quantity_of range")
+        raise Fault("parse", f"{text!r} is not a quantity: its exponent is out of range")
     return (exponent + (1 << 31)) % (1 << 32) - (1 << 31)  # Go cuts it to 32 bits
 
 
@@ -284,7 +284,7 @@ def quantity_of(quantity: Quantity) -> QuantityValue:
 
 _MOST_FORMS: Final = 4096
 _FORMS: Final[dict[int, tuple[Format, Form]]] = {}
-"""The form quantity_of an amount in the style it was last met in. (Hashing styles takes longer than the rest.)"""
+"""The form of an amount in the style it was last met in. (Hashing styles takes longer than the rest.)"""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -316,24 +316,8 @@ def _of_int(amount: int) -> QuantityValue:
 
 QUANTITIES = Library(
     functions=(
-        function(
-            "quantity",
-            "string_to_quantity",
-            (STRING,),
-            QUANTITY,
-            _quantity,
-            cost=costs.read_first,
-            estimate=costs.parse_estimate,
-        ),
-        function(
-            "isQuantity",
-            "is_quantity_string",
-            (STRING,),
-            BOOL,
-            succeeds(_quantity),
-            cost=costs.read_first,
-            estimate=costs.parse_estimate,
-        ),
+        costs.parser("quantity", "string_to_quantity", QUANTITY, _quantity),
+        costs.parser("isQuantity", "is_quantity_string", BOOL, succeeds(_quantity)),
         function("sign", "quantity_sign", (QUANTITY,), INT, lambda quantity: quantity.sign),
         method("compareTo", "quantity_compare_to", (QUANTITY, QUANTITY), INT, QuantityValue.compare),
         method(

@@ -29,7 +29,7 @@ from ..check.declarations import (
 from ..errors import Fault
 from ..types import BOOL, INT, STRING, list_of
 from . import costs
-from .values import core_cost_size, cost_size, no_such_overload, spend
+from .values import core_cost_size, cost_size, no_such_overload, spend, succeeds
 
 _MEMORY: Final = 64 << 20
 
@@ -272,10 +272,7 @@ def _found(text: str, pattern: str) -> Iterator[str]:
 
 
 def _is_pattern(value: object) -> bool:
-    try:
-        return not isinstance(value, str) or bool(compiled(value))
-    except Fault:
-        return False
+    return not isinstance(value, str) or succeeds(compiled)(value)
 
 
 def _match_cost(arguments: Sequence[object], result: object) -> int:

@@ -229,7 +229,7 @@ STRING_TESTS = Library(
 
 STRINGS = Library(
     functions=(
-        Function("charAt", (_member("string_char_at_int", (INT,), STRING, _char_at),)),
+        method("charAt", "string_char_at_int", (STRING, INT), STRING, _char_at),
         Function(
             "indexOf",
             (
@@ -248,17 +248,11 @@ STRINGS = Library(
             cost=costs.visited,
             estimate=searching,
         ),
-        Function(
-            "lowerAscii",
-            (_member("string_lower_ascii", (), STRING, _lower),),
-            cost=costs.read_first,
-            estimate=_same_size,
+        method(
+            "lowerAscii", "string_lower_ascii", (STRING,), STRING, _lower, cost=costs.read_first, estimate=_same_size
         ),
-        Function(
-            "upperAscii",
-            (_member("string_upper_ascii", (), STRING, _upper),),
-            cost=costs.read_first,
-            estimate=_same_size,
+        method(
+            "upperAscii", "string_upper_ascii", (STRING,), STRING, _upper, cost=costs.read_first, estimate=_same_size
         ),
         Function(
             "replace",
@@ -287,7 +281,7 @@ STRINGS = Library(
             cost=costs.read_first,
             estimate=_same_size,
         ),
-        Function("trim", (_member("string_trim", (), STRING, _trim),), cost=costs.read_first, estimate=_same_size),
+        method("trim", "string_trim", (STRING,), STRING, _trim, cost=costs.read_first, estimate=_same_size),
         method(
             "format",
             "string_format",

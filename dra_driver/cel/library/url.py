@@ -148,7 +148,7 @@ def parse_url(text: str) -> URLValue:
         before, _, fragment = text.partition("#")
         parts = _parse(before, fragment, is_request=False)
     except URLError as error:
-        raise Fault("parse", f"URL parse_url error during conversion from string: {error}") from None
+        raise Fault("parse", f"URL parse error during conversion from string: {error}") from None
     return URLValue(parts)
 
 
