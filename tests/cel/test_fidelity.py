@@ -116,6 +116,12 @@ SYNTAX: dict[str, str] = {
     "has(": "syntax",
     "(has(": "syntax",
     "[1].all(], true)": "syntax",
+    # a string without an end takes the rest of its line with it
+    "has(device.\"attributes['x'].a)": "macro",
+    "has(device.driver == 'x)": "syntax",
+    # too much is left out: nothing else is reported
+    "has(x) && " + "+".join(["."] * 40): "syntax",
+    "has(x) " + "1 " * 300: "other",
     # nothing readable behind a dot
     "has(device.)": "macro",
     "has(device.>['x'].r)": "macro",

@@ -8,6 +8,7 @@ that makes the token fit, and otherwise the construct ends there and tokens are 
 """
 
 import copy
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,8 +25,10 @@ _OPERAND: Final = "INT_LIT"
 """A token that begins an operand: it is accepted where one is expected."""
 _SUFFIXES: Final = frozenset(("DOT", "LSQB"))
 _MOST_REPAIRS: Final = 30
-_HALVES: Final = "&|="
-"""Characters that begin an operator of two; Kubernetes leaves out both when the second is another."""
+_MOST_SKIPPED: Final = 256
+"""Kubernetes gives up after so many repairs in one text, or tokens skipped in one repair."""
+_BROKEN: Final = re.compile(r"""[&|=].?|(["'])(?:(?!\1)[^\\\r\n]|\\[^\r\n])*.?""", re.DOTALL)
+"""A string without its end, or the first half of an operator: Kubernetes leaves out the next character, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,11 @@ def syntax_problem(expression: str, error: Any, deepest: int) -> SyntaxProblem:
         offset = error.token.start_pos
     tokens = _tokens(expression)
     depth = _bracket_depth([token for token in tokens if token.start_pos < offset])
-    before = _Repair(tokens, len(expression)).piece(offset) if depth < deepest else None
-    return SyntaxProblem(Issue("syntax", _describe(error), offset), depth, before)
+    issue = Issue("syntax", _describe(error), offset)
+    try:
+        return SyntaxProblem(issue, depth, _Repair(tokens, len(expression)).piece() if depth < deepest else None)
+    except _SkippedTooMuchError:
+        return SyntaxProblem(Issue("other", issue.message, offset), depth, None)
 
 
 def _describe(error: Any) -> str:
@@ -79,8 +85,9 @@ def _tokens(expression: str) -> list[Any]:
             return list(lark_parser().lex(text))
         except UnexpectedCharacters as error:
             place = error.pos_in_stream or 0
-            width = 2 if text[place] in _HALVES else 1
-            text = text[:place] + " " * width + text[place + width :]
+            broken = _BROKEN.match(text, place)
+            end = broken.end() if broken else place + 1
+            text = text[:place] + " " * (end - place) + text[end:]
 
 
 def _bracket_depth(tokens: list[Any]) -> int:
@@ -89,6 +96,10 @@ def _bracket_depth(tokens: list[Any]) -> int:
         depth += (token.type in _CLOSING) - (token.type in _BRACKETS)
         deepest = max(deepest, depth)
     return deepest
+
+
+class _SkippedTooMuchError(Exception):
+    """More tokens would be skipped than Kubernetes' parser does."""
 
 
 class _Repair:
@@ -108,17 +119,19 @@ class _Repair:
         self._bare_keys: set[int] = set()
         self._cursor = self._fresh()
 
-    def piece(self, offset: int) -> Piece | None:
-        """The expression, None if there is none; `offset` is the place of the first error."""
-        repairs = 0
+    def piece(self) -> Piece | None:
+        """The expression, None if there is none. Raises _SkippedTooMuchError."""
+        repairs, closing = 0, 0
+        most_closing = 2 * len(self._rest)
         while self._rest:
             if self._fits(self._rest[-1]):
                 self._done.append(self._rest.pop())
                 continue
-            repairs += 1
-            if repairs > _MOST_REPAIRS:
-                del self._rest[1:]  # as in Kubernetes; what is open is closed
-            if repairs > _MOST_REPAIRS + 2 * len(self._done):
+            if self._rest[-1].type == "$END":
+                closing += 1
+            else:
+                repairs += 1
+            if repairs > _MOST_REPAIRS or closing > most_closing:
                 return None
             self._repair(self._cursor.accepts())
         return self._built()
@@ -136,11 +149,12 @@ class _Repair:
         from lark.exceptions import UnexpectedToken
 
         after_operand = _OPERAND not in self._cursor.choices()
+        cursor = self._cursor.copy(deepcopy_values=False)  # a token that does not fit may change it, too
         try:
-            self._cursor.feed_token(token)
+            cursor.feed_token(token)
         except UnexpectedToken:
-            self._cursor = self._fresh()  # without the reductions that led nowhere
             return False
+        self._cursor = cursor
         if token.type in _CLOSING:
             is_member = after_operand and (token.type == "LSQB" or self._is_behind_dot())
             self._brackets.append((token.type, after_operand, not is_member))
@@ -232,7 +246,7 @@ class _Repair:
         """Close the innermost bracket or condition. Skip tokens (`skips`) unless only the closing one is missing."""
         kind = next(iter(expected - {"$END"}), None)
         if kind is None:
-            del self._rest[1:]
+            self._drop(len(self._rest) - 1)
             return
         token = self._rest[-1]
         opening, is_suffix, is_primary = self._brackets[-1] if self._brackets else ("", False, False)
@@ -262,8 +276,14 @@ class _Repair:
         stop = {*closing, *more, "$END", *(("COMMA", "COLON") if closing else ())}
         if self._is_primary_open():
             stop |= _SUFFIXES
-        while self._rest[-1].type not in stop and not _is_operator(self._rest[-1].type):
-            self._rest.pop()
+        behind = enumerate(reversed(self._rest))
+        self._drop(next(count for count, token in behind if token.type in stop or _is_operator(token.type)))
+
+    def _drop(self, count: int) -> None:
+        """Leave out so many tokens."""
+        if count > _MOST_SKIPPED:
+            raise _SkippedTooMuchError
+        del self._rest[len(self._rest) - count :]
 
     def _built(self) -> Piece | None:
         from lark.exceptions import UnexpectedToken
