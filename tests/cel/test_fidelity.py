@@ -118,7 +118,8 @@ SYNTAX: dict[str, str] = {
     "[1].all(], true)": "syntax",
     # a string without an end takes the rest of its line with it
     "has(device.\"attributes['x'].a)": "macro",
-    "has(device.driver == 'x)": "syntax",
+    "has(device.driver == 'x)": "macro",
+    "[1].exists(x, x == 'x)": "syntax",
     # too much is left out: nothing else is reported
     "has(x) && " + "+".join(["."] * 40): "syntax",
     "has(x) " + "1 " * 300: "other",
