@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an expression reads of a device, and the names in it that no device has.
+"""The attributes and capacities that an expression reads, and the names in it that no device has.
 
 Callers evaluate each distinct combination of what is read once; users are told the nearest existing names."""
 
@@ -37,7 +37,7 @@ EVERYTHING: Final = Reads(everything=True)
 
 
 def reads_of(root: Node) -> Reads:
-    """What the tree reads. A device, or a part of it, that is used as a value counts as everything."""
+    """The attributes and capacities that the tree reads: all where a part of the device is used as a value."""
     found = Reads()
     pending = [root]
     while pending:
@@ -128,7 +128,7 @@ def unknown_names(root: Node, names: PublishedNames) -> list[Issue]:
 
 
 def suggestion(root: Node, offset: int, driver: str, device: Device) -> str:
-    """What to say about a key that a device lacks, empty where that is no attribute or capacity."""
+    """A hint for a key that the device lacks; empty if the key is not that of an attribute or capacity."""
     names = PublishedNames.of([(driver, device)])
     messages = (
         message

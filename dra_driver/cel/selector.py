@@ -95,7 +95,7 @@ class Selector:
         return f"{fault.message}: {hint}" if hint else fault.message
 
     def unknown_names(self, names: PublishedNames) -> list[CelError]:
-        """What the expression reads and no device has, each with its place and the nearest existing names."""
+        """The names that the expression reads and no device has, each with its place and the nearest existing names."""
         found = unknown_names(self._tree, names)
         return [CelError(issue.kind, issue.message, self.expression, issue.offset) for issue in found]
 
@@ -120,7 +120,7 @@ def _checked(expression: str, environment: Environment) -> Node:
     try:
         issues = check(tree, registry, environment) or validate(tree, registry)
     except TypeTooLargeError:
-        raise CompileError("size_limit", "its types are larger than any selector needs", expression) from None
+        raise CompileError("size_limit", "its types are nested too deeply", expression) from None
     if issues:
         raise refusal(expression, issues)
     return tree

@@ -49,7 +49,7 @@ _MAX_SIZE: Final = 1000
 
 
 class TypeTooLargeError(Exception):
-    """A type larger than anybody can want."""
+    """A type that consists of more than _MAX_SIZE types."""
 
 
 @dataclass(frozen=True, slots=True)

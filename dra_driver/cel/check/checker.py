@@ -411,7 +411,7 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def validate(root: Node, registry: Registry) -> list[Issue]:
-    """What is wrong, in source order."""
+    """The errors, in source order."""
     found = [issue for node in walk(root) if isinstance(node, Call) for issue in _in_arguments(node, registry)]
     try:
         found += _mixed(root)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a library declares: functions with their overloads, and macros.
+"""Declarations of a library: functions with their overloads, and macros.
 
 An overload has an id (as in Kubernetes, the cost tables go by it), static types for the type checker, an
 implementation, and two costs: at run time, and the estimate from the sizes of its operands before anything is
@@ -201,7 +201,7 @@ class CallEstimate:
 
 
 def traversal(operand: Operand) -> int:
-    """Looking at all of it."""
+    """The cost of reading all of the operand."""
     return operand.size.scaled(TRAVERSAL)
 
 
@@ -340,7 +340,7 @@ class Registry:
 
     @staticmethod
     def of(libraries: Sequence[Library], level: int, release: int) -> "Registry":
-        """What is available to expressions at a level (a minor version) in a release."""
+        """The functions and macros that expressions can use at a level (a minor version) in a release."""
         functions: dict[str, Function] = {}
         macros: dict[tuple[str, int, bool], Macro] = {}
         for library in libraries:

@@ -8,7 +8,7 @@ that shows in result types and costs.
 from ..types import DYN, Kind, Type, is_optional, list_of, map_of
 
 Bindings = dict[str, Type]
-"""What each type parameter stands for, so far."""
+"""The types that type parameters stand for, so far."""
 
 _NULLABLE = frozenset((Kind.OPAQUE, Kind.STRUCT, Kind.ANY, Kind.DURATION, Kind.TIMESTAMP))
 _SIMPLE = frozenset(

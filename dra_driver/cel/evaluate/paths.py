@@ -58,7 +58,7 @@ class Step:
         self.optional = optional
 
     def take(self, frame: Frame, value: object, *, optional: bool) -> object:
-        """What is there, or a Fault; _ABSENT if `optional` and nothing is there."""
+        """The value behind the step, or a Fault; _ABSENT if there is none and the step is `optional`."""
         raise NotImplementedError
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls cost while an expression runs: the parts that the libraries' cost functions share.
+"""Runtime costs of calls: the functions that several libraries use.
 
 Arguments and results may be Faults, which count as size 1. Follows cel-go's `interpreter/runtimecost.go`
 and k8s.io/apiserver `pkg/cel/library/cost.go`.
@@ -28,17 +28,17 @@ def fixed(amount: int) -> RuntimeCost:
 
 
 def read_first(arguments: Sequence[object], result: object) -> int:
-    """Looking at the first argument."""
+    """The cost of reading the first argument."""
     return traversal(cost_size(arguments[0]))
 
 
 def read_core(arguments: Sequence[object], result: object) -> int:
-    """Looking at the first argument, as the standard functions count."""
+    """The cost of reading the first argument, with the sizes of the standard functions."""
     return traversal(core_cost_size(arguments[0]))
 
 
 def rebuild_first(arguments: Sequence[object], result: object) -> int:
-    """Looking at the first argument and building the like."""
+    """The cost of reading the first argument and building a value of the same size."""
     return construction(cost_size(arguments[0]))
 
 

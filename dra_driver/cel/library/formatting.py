@@ -40,7 +40,7 @@ class Clause:
     show: Callable[["Clause", object], str]
 
     def refusal(self, given: str) -> str:
-        """What is wrong with a value of type `given`."""
+        """The error text for a value of type `given`."""
         return f"%{self.letter} shows {self.accepted}, not {given}"
 
 
@@ -243,7 +243,7 @@ _CLAUSES: Final[dict[str, _Known]] = {
 
 
 def check_format(call: Call) -> Iterator[Issue]:
-    """What is wrong with a format string that is a literal, and its arguments if they are a list literal."""
+    """Errors in a format string that is a literal, and in its arguments if they are a list literal."""
     template, arguments = call.target, call.arguments[0]
     if not isinstance(template, Literal) or not isinstance(template.value, str) or not isinstance(arguments, ListNode):
         return

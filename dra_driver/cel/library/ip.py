@@ -68,7 +68,7 @@ class IPValue(Extension):
 
     @property
     def is_global_unicast(self) -> bool:
-        """Everything that is not of a special kind; private addresses count."""
+        """Whether it is neither unspecified, loopback, multicast, link-local nor broadcast; it may be private."""
         address = self.address
         special = address.is_unspecified or address.is_loopback or address.is_multicast or address.is_link_local
         if isinstance(address, ipaddress.IPv4Address):

@@ -27,7 +27,7 @@ from .url import URLError, parse_request
 from .values import NONE, Extension, OptionalValue, cost_size, no_such_overload
 
 Check = Callable[[str], list[str]]
-"""What is wrong with a text; nothing if it is right."""
+"""Gives the errors in a text, none if it has the format."""
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = f"{_LABEL}(\\.{_LABEL})*"

@@ -294,7 +294,7 @@ def parsed_quantity(text: str) -> Form:
 
 
 _USUAL: Final = 64
-"""Characters; nobody writes longer quantities."""
+"""The number of characters that a quantity usually has at most."""
 
 
 def _quantity(text: str) -> QuantityValue:

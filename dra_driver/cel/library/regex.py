@@ -198,7 +198,7 @@ _BUT_CASED: Final = r"\p{Lm}\p{Lo}\pM\pN\pP\pS\pZ\pC"
 
 
 def _unicode_class(written: str, name: str, *, inside: bool) -> str:
-    r"""What RE2 calls \p{name} or \P{name}."""
+    r"""The syntax of RE2 for \p{name} or \P{name}."""
     negated = written[1] == "P"
     if name.startswith("^"):
         name, negated = name[1:], not negated

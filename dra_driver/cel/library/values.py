@@ -51,7 +51,7 @@ _METER: Final = _Meter()
 
 
 def refill() -> None:
-    """Begin an evaluation."""
+    """Reset the budget of this thread, at the start of an evaluation."""
     _METER.left = BUDGET
 
 
@@ -59,7 +59,10 @@ def spend(amount: int) -> None:
     """Account for work. Raises Abort when there was too much of it."""
     _METER.left -= amount
     if _METER.left < 0:
-        raise Abort("cost_limit", "the evaluation handles more data than any selector needs")
+        raise Abort(
+            "cost_limit",
+            "the evaluation handles too many elements, characters or comparisons",
+        )
 
 
 class OptionalValue:
@@ -89,7 +92,7 @@ class Extension:
 
     @property
     def cost_size(self) -> int:
-        """What the value counts for where costs depend on sizes."""
+        """The size of the value in costs that depend on sizes."""
         return 1
 
     def unwrapped(self) -> object:
@@ -422,14 +425,14 @@ def size_of(value: object) -> int | None:
 
 
 def cost_size(value: object) -> int:
-    """What a value counts for in the cost of an extension function. Errors and scalars count 1."""
+    """The size of a value in the cost of an extension function. Errors and scalars have size 1."""
     if isinstance(value, str | bytes | list | MapValue):
         return len(value)
     return value.cost_size if isinstance(value, Extension) else 1
 
 
 def core_cost_size(value: object) -> int:
-    """What a value counts for in the cost of a standard function: like `cost_size`, but looks into optionals."""
+    """The size of a value in the cost of a standard function: that of `cost_size`, but an optional has its value's."""
     while isinstance(value, OptionalValue) and value.present:
         value = value.value
     return cost_size(value)
@@ -449,7 +452,7 @@ def is_zero(value: object) -> bool:
 
 
 def unwrapped(value: object) -> object:
-    """What a bound optional holds when it is read: its value, taken to Kubernetes' native form and back.
+    """The value of a bound optional after a conversion to Kubernetes' native form and back.
 
     Raises Fault when there is no way back.
     """

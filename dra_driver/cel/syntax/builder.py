@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rule of the grammar makes of its parts: literals, the tree, and how deep it is nested.
+"""The tree builder: literals, nodes, and how deep they are nested.
 
 The tree is built while the parser reduces, so no recursion is involved, however deep the expression.
 Follows the visitor of cel-go's `parser/parser.go`, and `parser/unescape.go` for strings."""
@@ -160,7 +160,7 @@ def _infix(operator: str) -> Any:
 
 
 class TreeBuilder:
-    """What to make of each rule of the grammar, once its parts are known. Anonymous tokens come as parts too."""
+    """Builds the tree, with one method for each rule of the grammar. Anonymous tokens are parts of a rule, too."""
 
     def expr(self, condition: Piece, *rest: Any) -> Piece:
         if rest:

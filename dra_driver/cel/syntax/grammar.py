@@ -51,13 +51,13 @@ def release(lark_version: str) -> str:
 
 
 def kept() -> Tables:
-    """What the file holds."""
+    """The contents of the file."""
     tables: Tables = json.loads(PATH.read_text(encoding="utf-8"))
     return tables
 
 
 def fitting(grammar: str, lark: str) -> Tables | None:
-    """What the file holds, if it was made of this grammar and is for this release of lark."""
+    """The contents of the file, None if it was made of another grammar or is not for this release of lark."""
     tables = kept()
     return tables if tables["grammar"] == grammar and lark in tables["lark"] else None
 
@@ -178,7 +178,7 @@ def _celpy_grammar() -> Path:
 
 
 def _hooks() -> dict[str, Any]:
-    """What the parser calls while it runs; no part of its tables."""
+    """The functions that the parser calls while it runs; they are not in its tables."""
     return {"postlex": _Signs(), "transformer": _callbacks(TreeBuilder())}
 
 

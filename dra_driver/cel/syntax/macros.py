@@ -59,7 +59,7 @@ class MacroError(Exception):
 
 
 class TooLargeError(Exception):
-    """The expansion would be larger than anybody can want."""
+    """The expansion of the macros exceeds MAX_COPIED nodes."""
 
 
 def expand(root: Node, macros: Macros) -> Node:

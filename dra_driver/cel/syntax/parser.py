@@ -55,13 +55,13 @@ def _expanded(expression: str, tree: Node, macros: Macros) -> Node:
     try:
         tree = expand(tree, macros)
     except TooLargeError:
-        raise CompileError("size_limit", "its macros expand to more than any selector needs", expression) from None
+        raise CompileError("size_limit", "its macros expand to too large an expression", expression) from None
     make_room(tree)
     return tree
 
 
 def _invalid_places(root: Node) -> list[Issue]:
-    """What is wrong inside a well-formed expression, in source order, the parts of a place before the place itself."""
+    """Errors inside a well-formed expression, in source order; those in parts of a place come before its own."""
     invalid = reversed([node for node in walk(root) if isinstance(node, Invalid)])
     found = [Issue(node.kind, node.message, node.offset) for node in invalid]
     return sorted(found, key=lambda issue: issue.offset)

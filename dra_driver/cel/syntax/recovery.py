@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to say about text that is no expression.
+"""Errors in text that is not an expression.
 
 Kubernetes' parser goes on behind an error, and reports first what is wrong in front of it: a reserved word, or an
 argument that a macro cannot take. So the tokens are repaired here as ANTLR's `DefaultErrorStrategy` does it with
@@ -41,7 +41,7 @@ class SyntaxProblem:
 
 
 def syntax_problem(expression: str, error: Any, deepest: int) -> SyntaxProblem:
-    """What a lark UnexpectedInput error is about. Nothing is completed that is nested `deepest` levels or more."""
+    """The problem behind a lark UnexpectedInput error. Text that is nested `deepest` levels or more is not repaired."""
     from lark.exceptions import UnexpectedToken
 
     offset = len(expression)
@@ -235,7 +235,7 @@ class _Repair:
         self._take("IDENT", LOST, -1)
 
     def _expected(self, accepted: set[str]) -> set[str]:
-        """What must follow an operand here, if no operator does."""
+        """The tokens that may follow an operand here, without operators."""
         expected = accepted & {*_BRACKETS, "COLON", "$END"}
         opening, is_suffix, _ = self._brackets[-1] if self._brackets else ("", False, False)
         if "COMMA" in accepted and (opening == "LBRACE" or (opening == "LSQB" and not is_suffix)):
