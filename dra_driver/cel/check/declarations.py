@@ -73,6 +73,7 @@ def exactly(size: int) -> Size:
     return Size(size, size)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Names:
     """How a value is reached from a variable: `device`, `attributes`, `@values`.
 
@@ -80,11 +81,8 @@ class Names:
     that continue the same one share memory, and the later one changes the earlier. Estimates show it.
     """
 
-    __slots__ = ("_array", "_length")
-
-    def __init__(self, array: list[str], length: int) -> None:
-        self._array = array
-        self._length = length
+    _array: list[str]
+    _length: int
 
     @staticmethod
     def of(*names: str) -> "Names":

@@ -9,6 +9,7 @@ one step; they answer and cost what the general calls do, which they leave all r
 Follows cel-go's `interpreter/interpretable.go` and `runtimecost.go`, and its `IsAssignableRuntimeType`."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ..check.declarations import Function, Implementation, Overload, RuntimeCost
@@ -102,17 +103,15 @@ def call(
     return _with_arity(called, arguments, lazy=lazy or overload.lazy)
 
 
+@dataclass(frozen=True, slots=True)
 class _Called:
     """What to call, the overload whose parameters the arguments must fit (None: any), and the cost (None: 1)."""
 
-    def __init__(
-        self, implementation: Implementation, guard: Overload | None, cost: RuntimeCost | None, offset: int, name: str
-    ) -> None:
-        self.implementation = implementation
-        self.guard = guard
-        self.cost = cost
-        self.offset = offset
-        self.name = name
+    implementation: Implementation
+    guard: Overload | None
+    cost: RuntimeCost | None
+    offset: int
+    name: str
 
 
 def _choosing(function: Function) -> Implementation:

@@ -8,20 +8,8 @@ calls one on a value of type dyn compiles.
 from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import (
-    TRAVERSAL,
-    CallEstimate,
-    EstimateCall,
-    Function,
-    Library,
-    Operand,
-    Overload,
-    RuntimeCost,
-    add,
-    scaled,
-)
+from ..check.declarations import TRAVERSAL, CallEstimate, Function, Library, Operand, Overload, add, method, scaled
 from ..types import BOOL, STRING, Kind, Type
-from . import costs
 from .values import cost_size, no_such_overload
 
 _CHECK_COST: Final = 350_000
@@ -58,48 +46,43 @@ def _parsing_estimate(resource: Operand, selector: Operand) -> CallEstimate:
     return CallEstimate(_selector_cost(selector.size.high))
 
 
-def _function(
-    name: str,
-    *overloads: tuple[str, tuple[Type, ...], Type],
-    cost: RuntimeCost | None = None,
-    estimate: EstimateCall | None = None,
-) -> Function:
-    members = [
-        Overload(identifier, parameters, result, _unavailable, member=True)
-        for identifier, parameters, result in overloads
-    ]
-    return Function(name, tuple(members), cost=cost, estimate=estimate)
-
-
 AUTHORIZATION = Library(
     functions=(
-        _function("path", ("authorizer_path", (_AUTHORIZER, STRING), _PATH)),
-        _function("group", ("authorizer_group", (_AUTHORIZER, STRING), _GROUP)),
-        _function("serviceAccount", ("authorizer_serviceaccount", (_AUTHORIZER, STRING, STRING), _AUTHORIZER)),
-        _function("resource", ("groupcheck_resource", (_GROUP, STRING), _RESOURCE)),
-        _function("subresource", ("resourcecheck_subresource", (_RESOURCE, STRING), _RESOURCE)),
-        _function("namespace", ("resourcecheck_namespace", (_RESOURCE, STRING), _RESOURCE)),
-        _function("name", ("resourcecheck_name", (_RESOURCE, STRING), _RESOURCE)),
-        _function(
+        method("path", "authorizer_path", (_AUTHORIZER, STRING), _PATH, _unavailable),
+        method("group", "authorizer_group", (_AUTHORIZER, STRING), _GROUP, _unavailable),
+        method("serviceAccount", "authorizer_serviceaccount", (_AUTHORIZER, STRING, STRING), _AUTHORIZER, _unavailable),
+        method("resource", "groupcheck_resource", (_GROUP, STRING), _RESOURCE, _unavailable),
+        method("subresource", "resourcecheck_subresource", (_RESOURCE, STRING), _RESOURCE, _unavailable),
+        method("namespace", "resourcecheck_namespace", (_RESOURCE, STRING), _RESOURCE, _unavailable),
+        method("name", "resourcecheck_name", (_RESOURCE, STRING), _RESOURCE, _unavailable),
+        Function(
             "check",
-            ("pathcheck_check", (_PATH, STRING), _DECISION),
-            ("resourcecheck_check", (_RESOURCE, STRING), _DECISION),
-            cost=costs.fixed(_CHECK_COST),
+            (
+                Overload("pathcheck_check", (_PATH, STRING), _DECISION, _unavailable, member=True),
+                Overload("resourcecheck_check", (_RESOURCE, STRING), _DECISION, _unavailable, member=True),
+            ),
+            cost=lambda *_: _CHECK_COST,
             estimate=lambda *_: CallEstimate(_CHECK_COST),
         ),
-        _function("errored", ("decision_errored", (_DECISION,), BOOL)),
-        _function("error", ("decision_error", (_DECISION,), STRING)),
-        _function("allowed", ("decision_allowed", (_DECISION,), BOOL)),
-        _function("reason", ("decision_reason", (_DECISION,), STRING)),
-        _function(
+        method("errored", "decision_errored", (_DECISION,), BOOL, _unavailable),
+        method("error", "decision_error", (_DECISION,), STRING, _unavailable),
+        method("allowed", "decision_allowed", (_DECISION,), BOOL, _unavailable),
+        method("reason", "decision_reason", (_DECISION,), STRING, _unavailable),
+        method(
             "fieldSelector",
-            ("authorizer_fieldselector", (_RESOURCE, STRING), _RESOURCE),
+            "authorizer_fieldselector",
+            (_RESOURCE, STRING),
+            _RESOURCE,
+            _unavailable,
             cost=_parsing,
             estimate=_parsing_estimate,
         ),
-        _function(
+        method(
             "labelSelector",
-            ("authorizer_labelselector", (_RESOURCE, STRING), _RESOURCE),
+            "authorizer_labelselector",
+            (_RESOURCE, STRING),
+            _RESOURCE,
+            _unavailable,
             cost=_parsing,
             estimate=_parsing_estimate,
         ),

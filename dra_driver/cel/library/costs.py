@@ -7,7 +7,7 @@ and k8s.io/apiserver `pkg/cel/library/cost.go`.
 
 from collections.abc import Sequence
 
-from ..check.declarations import TRAVERSAL, CallEstimate, Function, Implementation, Operand, RuntimeCost, function
+from ..check.declarations import TRAVERSAL, CallEstimate, Function, Implementation, Operand, function
 from ..types import STRING, Type
 from .values import MapValue, core_cost_size, cost_size, spend
 
@@ -20,11 +20,6 @@ def traversal(size: int) -> int:
 def construction(size: int) -> int:
     """A fifth of the size, rounded up: looking at everything, and building the like."""
     return (size + 4) // 5
-
-
-def fixed(amount: int) -> RuntimeCost:
-    """Always the same."""
-    return lambda arguments, result: amount
 
 
 def read_first(arguments: Sequence[object], result: object) -> int:

@@ -7,6 +7,7 @@ k8s.io/kube-openapi."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ..check.declarations import (
@@ -42,17 +43,15 @@ _LONGEST_LABEL: Final = 63
 _LONGEST_SUBDOMAIN: Final = 253
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class NamedFormat(Extension):
-    """A format. `pattern_size` is what it counts for as a regular expression in costs."""
+    """A format. `pattern_size` is its size as a regular expression, in costs."""
 
-    __slots__ = ("check", "name", "pattern_size")
+    name: str
+    check: Check
+    pattern_size: int
     cel_type = NAMED_FORMAT
     hashable = False
-
-    def __init__(self, name: str, check: Check, pattern_size: int) -> None:
-        self.name = name
-        self.check = check
-        self.pattern_size = pattern_size
 
     def equals(self, other: object) -> bool:
         if not isinstance(other, NamedFormat):

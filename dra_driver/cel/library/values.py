@@ -13,6 +13,7 @@ writes. Such operations report their real size, and one evaluation gets so much 
 import math
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from ..errors import Abort, Fault
@@ -65,14 +66,12 @@ def spend(amount: int) -> None:
         )
 
 
+@dataclass(slots=True, eq=False)
 class OptionalValue:
     """optional.of(value), or optional.none() when there is none."""
 
-    __slots__ = ("present", "value")
-
-    def __init__(self, value: object = None, *, present: bool = True) -> None:
-        self.value = value
-        self.present = present
+    value: object = None
+    present: bool = field(default=True, kw_only=True)
 
 
 NONE: Final = OptionalValue(present=False)

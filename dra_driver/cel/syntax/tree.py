@@ -6,6 +6,7 @@ the place in the source (code points) that an error about the node points at: th
 the opening bracket, or where a name or literal begins.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -19,14 +20,12 @@ UNUSED = "#unused"
 """The iteration variable of cel.bind and its like."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Node:
     """Any expression. `type` is what the type checker found."""
 
-    __slots__ = ("offset", "type")
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.type: Type = ERROR
+    offset: int
+    type: Type = dataclasses.field(default=ERROR, init=False)
 
     def children(self) -> Iterator["Node"]:
         """The direct parts."""
@@ -38,74 +37,59 @@ class Node:
         return twin
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Literal(Node):
     """A constant."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, offset: int, value: object) -> None:
-        super().__init__(offset)
-        self.value = value
+    value: object
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Invalid(Node):
     """A place where the parser or a macro found an error. `parts` may hold more of them."""
 
-    __slots__ = ("kind", "message", "parts")
-
-    def __init__(self, offset: int, kind: str, message: str, parts: tuple[Node, ...] = ()) -> None:
-        super().__init__(offset)
-        self.kind = kind
-        self.message = message
-        self.parts = parts
+    kind: str
+    message: str
+    parts: tuple[Node, ...] = ()
 
     def children(self) -> Iterator[Node]:
         return iter(self.parts)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Ident(Node):
     """A name. `.name` (with the dot) is `absolute`: never that of a local variable.
 
     The checker sets `constant` for names of types, `shadowed` where a local variable has the same name.
     """
 
-    __slots__ = ("absolute", "constant", "name", "shadowed")
-
-    def __init__(self, offset: int, name: str, *, absolute: bool = False) -> None:
-        super().__init__(offset)
-        self.name = name
-        self.absolute = absolute
-        self.constant: object = None
-        self.shadowed = False
+    name: str
+    absolute: bool = dataclasses.field(default=False, kw_only=True)
+    constant: object = dataclasses.field(default=None, init=False)
+    shadowed: bool = dataclasses.field(default=False, init=False)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Select(Node):
     """operand.field; with `test`, has(operand.field). The checker sets `constant` for qualified type names."""
 
-    __slots__ = ("constant", "field", "operand", "test")
-
-    def __init__(self, offset: int, operand: Node, field: str, *, test: bool = False) -> None:
-        super().__init__(offset)
-        self.operand = operand
-        self.field = field
-        self.test = test
-        self.constant: object = None
+    operand: Node
+    field: str
+    test: bool = dataclasses.field(default=False, kw_only=True)
+    constant: object = dataclasses.field(default=None, init=False)
 
     def children(self) -> Iterator[Node]:
         yield self.operand
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Call(Node):
     """A function or operator. The checker sets `overloads`, and moves a namespace from the target to the name."""
 
-    __slots__ = ("arguments", "function", "overloads", "target")
-
-    def __init__(self, offset: int, function: str, arguments: list[Node], target: Node | None = None) -> None:
-        super().__init__(offset)
-        self.function = function
-        self.arguments = arguments
-        self.target = target
-        self.overloads: tuple[str, ...] = ()
+    function: str
+    arguments: list[Node]
+    target: Node | None = None
+    overloads: tuple[str, ...] = dataclasses.field(default=(), init=False)
 
     def children(self) -> Iterator[Node]:
         if self.target is not None:
@@ -113,40 +97,32 @@ class Call(Node):
         yield from self.arguments
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class ListNode(Node):
     """[a, ?b]: `optional` has the indices of elements that may be missing."""
 
-    __slots__ = ("elements", "optional")
-
-    def __init__(self, offset: int, elements: list[Node], optional: frozenset[int] = frozenset()) -> None:
-        super().__init__(offset)
-        self.elements = elements
-        self.optional = optional
+    elements: list[Node]
+    optional: frozenset[int] = frozenset()
 
     def children(self) -> Iterator[Node]:
         return iter(self.elements)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Entry:
     """key: value of a map literal, or field: value of a message (its key is the field's name)."""
 
-    __slots__ = ("key", "offset", "optional", "value")
-
-    def __init__(self, offset: int, key: Node, value: Node, *, optional: bool = False) -> None:
-        self.offset = offset
-        self.key = key
-        self.value = value
-        self.optional = optional
+    offset: int
+    key: Node
+    value: Node
+    optional: bool = dataclasses.field(default=False, kw_only=True)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class MapNode(Node):
     """{a: b, ?c: d}"""
 
-    __slots__ = ("entries",)
-
-    def __init__(self, offset: int, entries: list[Entry]) -> None:
-        super().__init__(offset)
-        self.entries = entries
+    entries: list[Entry]
 
     def children(self) -> Iterator[Node]:
         for entry in self.entries:
@@ -154,49 +130,32 @@ class MapNode(Node):
             yield entry.value
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class MessageNode(Node):
     """some.Message{field: value}"""
 
-    __slots__ = ("entries", "name")
-
-    def __init__(self, offset: int, name: str, entries: list[Entry]) -> None:
-        super().__init__(offset)
-        self.name = name
-        self.entries = entries
+    name: str
+    entries: list[Entry]
 
     def children(self) -> Iterator[Node]:
         return (entry.value for entry in self.entries)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Comprehension(Node):
     """A loop over `range` that folds `step` into the accumulator while `condition` holds, and gives `result`.
 
     With `second`, the variables are key (or index) and value. cel.bind is one that loops over nothing.
     """
 
-    __slots__ = ("accumulator", "condition", "initial", "range", "result", "second", "step", "variable")
-
-    def __init__(
-        self,
-        offset: int,
-        iterated: Node,
-        variable: str,
-        accumulator: str,
-        initial: Node,
-        condition: Node,
-        step: Node,
-        result: Node,
-        second: str = "",
-    ) -> None:
-        super().__init__(offset)
-        self.range = iterated
-        self.variable = variable
-        self.second = second
-        self.accumulator = accumulator
-        self.initial = initial
-        self.condition = condition
-        self.step = step
-        self.result = result
+    range: Node
+    variable: str
+    accumulator: str
+    initial: Node
+    condition: Node
+    step: Node
+    result: Node
+    second: str = ""
 
     def children(self) -> Iterator[Node]:
         yield self.range
