@@ -14,7 +14,6 @@ from typing import Final
 from ..check.declarations import (
     TRAVERSAL,
     CallEstimate,
-    EstimateCall,
     Function,
     Implementation,
     Library,
@@ -200,27 +199,15 @@ def _contains_address_cost(parses: bool) -> RuntimeCost:
     return cost
 
 
-def _comparison(base: int, *, parses: bool) -> EstimateCall:
-    def estimate(network: Operand, other: Operand) -> CallEstimate:
-        return CallEstimate(add(base, traversal(other)) if parses else base)
-
-    return estimate
-
-
 _ADDRESS: Final = scaled(2 * _ADDRESS_SIZE, TRAVERSAL)
 _NETWORK: Final = _ADDRESS + scaled(_ADDRESS_SIZE, TRAVERSAL) + 1
 
 
 def _contains(identifier: str, argument: Type, call: Implementation, cost: RuntimeCost, base: int) -> Overload:
-    return Overload(
-        identifier,
-        (CIDR, argument),
-        BOOL,
-        call,
-        member=True,
-        cost=cost,
-        estimate=_comparison(base, parses=argument is STRING),
-    )
+    def estimate(network: Operand, other: Operand) -> CallEstimate:
+        return CallEstimate(add(base, traversal(other)) if argument is STRING else base)
+
+    return Overload(identifier, (CIDR, argument), BOOL, call, member=True, cost=cost, estimate=estimate)
 
 
 CIDRS = Library(

@@ -33,9 +33,6 @@ from .values import core_cost_size, cost_size, no_such_overload, spend, succeeds
 
 _MEMORY: Final = 64 << 20
 
-Span = tuple[int, int]
-"""Where a match begins and ends, in bytes."""
-
 
 class Pattern:
     """A compiled regular expression. `search` finds out whether some bytes of UTF-8 have a match."""
@@ -45,8 +42,8 @@ class Pattern:
         self._by_character = by_character
         self.search: Callable[[bytes], object] = by_character.match if by_character else compiled.search
 
-    def spans(self, text: bytes) -> Iterator[Span]:
-        """The matches from left to right. An empty match right behind another one does not count."""
+    def spans(self, text: bytes) -> Iterator[tuple[int, int]]:
+        """The places of the matches, in bytes. An empty match right behind another one does not count."""
         place, last = 0, -1
         while place <= len(text):
             found = self._next(text, place)
@@ -62,7 +59,7 @@ class Pattern:
             last = end
             yield found
 
-    def _next(self, text: bytes, place: int) -> Span | None:
+    def _next(self, text: bytes, place: int) -> tuple[int, int] | None:
         if self._by_character is None:
             match = self._compiled.search(text, place)
             return match.span() if match else None

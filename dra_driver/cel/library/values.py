@@ -60,10 +60,7 @@ def spend(amount: int) -> None:
     """Account for work. Raises Abort when there was too much of it."""
     _METER.left -= amount
     if _METER.left < 0:
-        raise Abort(
-            "cost_limit",
-            "the evaluation handles too many elements, characters or comparisons",
-        )
+        raise Abort("cost_limit", "the evaluation handles too many elements, characters or comparisons")
 
 
 @dataclass(slots=True, eq=False)
