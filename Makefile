@@ -80,7 +80,7 @@ proto: $(READY)
 
 # The tables of CEL's parser, after an upgrade of celpy or lark.
 grammar: $(READY)
-	$(BIN)/python -m dra_driver.cel.make_tables
+	$(BIN)/python -m dra_driver.cel.syntax
 
 clean:
 	rm -rf $(VENV) build dist .sandbox

@@ -57,6 +57,8 @@ API_SERVER = (
     *("discovery", "http", "certificates", "kubeconfig", "bootstrap", "server"),
 )
 """Of dra_driver/sandbox/apiserver, in the same way."""
+CEL_PACKAGES = ("errors", "types", "syntax", "check", "library", "evaluate")
+"""Of dra_driver.cel, in the order in which an expression passes through them. The other modules may import all."""
 
 
 def files(folder: str) -> list[Path]:
@@ -123,6 +125,27 @@ def test_every_part_of_the_sandbox_has_a_place_in_the_order() -> None:
             path.name.removesuffix(".py") for path in (ROOT / folder).iterdir() if path.suffix == ".py" or path.is_dir()
         }
         assert there - {"__init__", "__pycache__"} == set(order)
+
+
+@pytest.mark.parametrize("package", CEL_PACKAGES)
+def test_a_package_of_cel_imports_only_those_before_it(package: str) -> None:
+    allowed = CEL_PACKAGES[: CEL_PACKAGES.index(package) + 1]
+    found = [path for path in files("dra_driver/cel") if path.relative_to(ROOT).with_suffix("").parts[2] == package]
+    assert found
+    for path in found:
+        names = [name.split(".") for name in imported(path) if name.startswith("dra_driver.cel")]
+        assert all(len(parts) > 2 and parts[2] in allowed for parts in names), path
+
+
+def test_no_module_of_cel_imports_itself_by_way_of_others() -> None:
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files("dra_driver/cel")}
+    imports = {
+        module: {known for name in imported(path) for known in (name, name.rpartition(".")[0]) if known in modules}
+        for module, path in modules.items()
+    }
+    while leaves := {module for module, needed in imports.items() if not needed & imports.keys()}:
+        imports = {module: needed for module, needed in imports.items() if module not in leaves}
+    assert imports == {}
 
 
 def test_the_stand_in_kubelet_shares_nothing_but_the_vocabulary_with_the_driver() -> None:

@@ -9,7 +9,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..cel.quantities import is_decimal
+from ..cel.library.quantity import is_decimal
 from ..resource import DeviceCapacity, Format, Quantity, RequestPolicy, RequestRange
 
 Amounts = Mapping[str, Quantity]

@@ -9,7 +9,7 @@ pointer changes, too. See calculateConsumedCapacity and CmpRequestOverCapacity i
 
 from collections.abc import Mapping
 
-from ..cel.quantities import is_decimal
+from ..cel.library.quantity import is_decimal
 from ..resource import DeviceCapacity, Quantity
 from .capacity import CapacityRefusal, Share, amounts_for, consumed, shortage, takes_as_is
 

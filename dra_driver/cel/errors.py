@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong with an expression, and how it is shown.
+"""Errors in expressions, and how they are shown to users.
 
 `CompileError` and `EvaluationError` are what callers see: a kind (the coarse classes of
 tests/golden/cel/README.md), a message, and the place in the expression. `Fault` and `Abort` live

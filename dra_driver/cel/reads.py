@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an expression reads of a device, so that callers evaluate each distinct combination once."""
+"""The attributes and capacities that an expression reads, and the names in it that no device has.
 
-from collections.abc import Iterator
+Callers evaluate each distinct combination of what is read once; users are told the nearest existing names."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from .ast import Call, Ident, Literal, Node, Select
-from .checker import VARIABLE
+from ..resource import Device
+from .check.checker import VARIABLE
+from .errors import Issue
+from .syntax.tree import Call, Ident, Literal, Node, Select, walk
 
 _INDEXING: Final = frozenset(("_[_]", "_[?_]", "_?._"))
 
@@ -24,9 +29,7 @@ class Reads:
 
     def __or__(self, other: "Reads") -> "Reads":
         return Reads(
-            self.attributes | other.attributes,
-            self.capacities | other.capacities,
-            self.everything or other.everything,
+            self.attributes | other.attributes, self.capacities | other.capacities, self.everything or other.everything
         )
 
 
@@ -34,7 +37,7 @@ EVERYTHING: Final = Reads(everything=True)
 
 
 def reads_of(root: Node) -> Reads:
-    """What the tree reads. A device, or a part of it, that is used as a value counts as everything."""
+    """The attributes and capacities that the tree reads: all where a part of the device is used as a value."""
     found = Reads()
     pending = [root]
     while pending:
@@ -81,3 +84,79 @@ def _computed_keys(node: Node) -> Iterator[Node]:
         else:
             assert isinstance(node, Select)
             node = node.operand
+
+
+_SINGULAR: Final = {"attributes": "attribute", "capacity": "capacity"}
+_LISTED: Final = 8
+
+Names = Mapping[str, frozenset[str]]
+"""Identifiers by domain."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedNames:
+    """The names of the attributes and capacities that some devices publish."""
+
+    attributes: Names
+    capacity: Names
+
+    @staticmethod
+    def of(devices: Iterable[tuple[str, Device]]) -> "PublishedNames":
+        """The names that devices, each with its driver, publish."""
+        attributes: dict[str, set[str]] = {}
+        capacity: dict[str, set[str]] = {}
+        for driver, device in devices:
+            for names, published in ((attributes, device.attributes), (capacity, device.capacity)):
+                for name in published:
+                    domain, slash, identifier = name.partition("/")
+                    names.setdefault(domain if slash else driver, set()).add(identifier if slash else name)
+        return PublishedNames(_frozen(attributes), _frozen(capacity))
+
+
+def _frozen(names: Mapping[str, set[str]]) -> Names:
+    return {domain: frozenset(identifiers) for domain, identifiers in names.items()}
+
+
+def unknown_names(root: Node, names: PublishedNames) -> list[Issue]:
+    """Where the expression reads what no device has, in source order. has() and optional reads count, too."""
+    found = [
+        Issue("unknown_name", message, node.offset)
+        for node in walk(root)
+        for message in _missing(node, names, "no device has")
+    ]
+    return sorted(found, key=lambda issue: issue.offset)
+
+
+def suggestion(root: Node, offset: int, driver: str, device: Device) -> str:
+    """A hint for a key that the device lacks; empty if the key is not that of an attribute or capacity."""
+    names = PublishedNames.of([(driver, device)])
+    messages = (
+        message
+        for node in walk(root)
+        if node.offset == offset
+        for message in _missing(node, names, "the device does not have")
+    )
+    return next(messages, "")
+
+
+def _missing(node: Node, names: PublishedNames, who: str) -> Iterator[str]:
+    match path_of(node):
+        case ("attributes" | "capacity" as field, str(domain), str(identifier)):
+            published = names.attributes if field == "attributes" else names.capacity
+            if domain not in published:
+                yield f"{who} any {_SINGULAR[field]} in domain {domain!r}" + _nearest(domain, published)
+            elif identifier not in published[domain]:
+                what = f"{_SINGULAR[field]} {identifier!r} in domain {domain}"
+                yield f"{who} {what}" + _nearest(identifier, published[domain])
+
+
+def _nearest(wanted: str, existing: Iterable[str]) -> str:
+    known = {name.lower(): name for name in sorted(existing)}
+    close = difflib.get_close_matches(wanted.lower(), known, n=1)
+    if close:
+        return f"; did you mean {known[close[0]]!r}?"
+    shown = [repr(name) for name in sorted(known.values())]
+    if not shown:
+        return ""
+    more = f" and {len(shown) - _LISTED} more" if len(shown) > _LISTED else ""
+    return f" (there are {', '.join(shown[:_LISTED])}{more})"

@@ -8,21 +8,18 @@ import functools
 from typing import Final
 
 from ..resource import Device
-from . import effort
-from .ast import Node
-from .checker import check
-from .compiler import PlanError, Program, compile_tree
-from .environment import Environment
+from .check.checker import check, validate
+from .check.environment import Environment
+from .check.estimate import estimate
 from .errors import Abort, CelError, CompileError, EvaluationError, Fault
-from .estimate import estimate
-from .frame import Frame
-from .hints import PublishedNames, suggestion, unknown_names
-from .parser import parse, refusal
-from .reads import Reads, reads_of
-from .registry import registry_of
+from .evaluate.compiler import PlanError, Program, compile_tree
+from .evaluate.frame import Frame
+from .library import registry_of
+from .library.values import OptionalValue, refill, type_name
+from .reads import PublishedNames, Reads, reads_of, suggestion, unknown_names
+from .syntax.parser import parse, refusal
+from .syntax.tree import Node
 from .types import BOOL, Type, TypeTooLargeError
-from .validators import validate
-from .values import type_name
 
 MAX_BYTES: Final = 10_240
 """The longest expression, in bytes of UTF-8, that kube-apiserver accepts."""
@@ -68,7 +65,7 @@ class Selector:
             frame.lists = True
         if self._slots:
             frame.slots = [None] * self._slots
-        effort.refill()
+        refill()
         try:
             frame.check_attributes()
         except Fault as fault:
@@ -79,6 +76,10 @@ class Selector:
             cost = frame.cost + abort.cost
             raise EvaluationError(abort.kind, abort.message, self.expression, cost=cost) from None
         if value is True or value is False:
+            return value
+        while isinstance(value, OptionalValue) and value.present:
+            value = value.value
+        if isinstance(value, bool):
             return value
         if isinstance(value, Fault):
             raise EvaluationError(
@@ -94,7 +95,7 @@ class Selector:
         return f"{fault.message}: {hint}" if hint else fault.message
 
     def unknown_names(self, names: PublishedNames) -> list[CelError]:
-        """What the expression reads and no device has, each with its place and the nearest existing names."""
+        """The names that the expression reads and no device has, each with its place and the nearest existing names."""
         found = unknown_names(self._tree, names)
         return [CelError(issue.kind, issue.message, self.expression, issue.offset) for issue in found]
 
@@ -103,7 +104,7 @@ def compile_selector(expression: str, environment: Environment | None = None) ->
     """Compile an expression, by default for the newest Kubernetes. Raises CompileError."""
     environment = environment or Environment()
     tree = _checked(expression, environment)
-    if tree.type != BOOL and tree.type not in environment.result_types:
+    if (tree.type != BOOL or tree.type.nullable) and tree.type not in environment.result_types:
         message = f"must evaluate to bool or the unknown type, not {tree.type}"
         raise CompileError("wrong_output_type", message, expression)
     try:
@@ -117,9 +118,9 @@ def _checked(expression: str, environment: Environment) -> Node:
     registry = registry_of(environment)
     tree = parse(expression, registry.macros)
     try:
-        issues = check(tree, registry, environment) or validate(tree)
+        issues = check(tree, registry, environment) or validate(tree, registry)
     except TypeTooLargeError:
-        raise CompileError("size_limit", "its types are larger than any selector needs", expression) from None
+        raise CompileError("size_limit", "its types are nested too deeply", expression) from None
     if issues:
         raise refusal(expression, issues)
     return tree

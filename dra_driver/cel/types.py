@@ -10,6 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+INT_MIN: Final = -(1 << 63)
+INT_MAX: Final = (1 << 63) - 1
+UINT_MAX: Final = (1 << 64) - 1
+
+
+class Uint(int):
+    """An unsigned 64-bit integer. Arithmetic on it gives plain ints: wrap what is to stay one."""
+
+    __slots__ = ()
+
 
 class Kind(enum.Enum):
     """The family a type belongs to."""
@@ -39,7 +49,7 @@ _MAX_SIZE: Final = 1000
 
 
 class TypeTooLargeError(Exception):
-    """A type larger than anybody can want."""
+    """A type that consists of more than _MAX_SIZE types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,7 @@ URL = Type(Kind.STRUCT, "kubernetes.URL")
 NAMED_FORMAT = Type(Kind.STRUCT, "kubernetes.NamedFormat")
 IP = Type(Kind.OPAQUE, "net.IP")
 CIDR = Type(Kind.OPAQUE, "net.CIDR")
+EMPTY = Type(Kind.STRUCT, "google.protobuf.Empty")
 DEVICE = Type(Kind.STRUCT, "kubernetes.DRADevice")
 
 _OPTIONAL = "optional_type"

@@ -7,18 +7,18 @@ from typing import Any
 import lark
 import pytest
 
-from dra_driver.cel import grammar, tables
-from dra_driver.cel.ast import Node, walk
+from dra_driver.cel.syntax import grammar
+from dra_driver.cel.syntax.tree import Node, walk
 from tests import golden
 from tests.golden.cel.vectors import vectors
 
-RELEASE = tables.release(lark.__version__)
-COMMAND = "python -m dra_driver.cel.make_tables"
+RELEASE = grammar.release(lark.__version__)
+COMMAND = "python -m dra_driver.cel.syntax"
 
 
 def test_the_file_has_the_tables_of_the_grammar() -> None:
-    made = tables.tables_of(grammar.build_parser(), grammar.grammar_digest(), RELEASE)
-    kept = tables.kept()
+    made = grammar.tables_of(grammar.build_parser(), grammar.grammar_digest(), RELEASE)
+    kept = grammar.kept()
     different = [field for field in made if field != "lark" and made[field] != kept[field]]
     assert different == [], f"celpy, lark {lark.__version__} or selector.lark make other tables: type {COMMAND}"
     if RELEASE not in kept["lark"]:
@@ -26,16 +26,16 @@ def test_the_file_has_the_tables_of_the_grammar() -> None:
 
 
 def test_a_parser_with_these_tables_has_these_tables() -> None:
-    kept = tables.kept()
-    parser = tables.parser_of(kept, postlex=None, transformer=None)
-    assert tables.tables_of(parser, kept["grammar"], "") == kept | {"lark": [""]}
+    kept = grammar.kept()
+    parser = grammar.parser_of(kept, postlex=None, transformer=None)
+    assert grammar.tables_of(parser, kept["grammar"], "") == kept | {"lark": [""]}
 
 
 def test_tables_of_another_grammar_or_for_another_lark_are_not_used() -> None:
-    kept = tables.kept()
-    assert tables.fitting(kept["grammar"], kept["lark"][0]) == kept
-    assert tables.fitting("of another grammar", kept["lark"][0]) is None
-    assert tables.fitting(kept["grammar"], "0.12") is None
+    kept = grammar.kept()
+    assert grammar.fitting(kept["grammar"], kept["lark"][0]) == kept
+    assert grammar.fitting("of another grammar", kept["lark"][0]) is None
+    assert grammar.fitting(kept["grammar"], "0.12") is None
 
 
 def test_a_parser_built_from_the_grammar_reads_expressions_the_same_way() -> None:

@@ -28,8 +28,12 @@ Strike = Callable[[str], None]
 ACCESS = "gpu-access"
 """The thread that brings the node and the records together at a start; what changes a GPU runs on the GPU's own."""
 
-BACKGROUND = ("nvml", "discovery", "health", "claim-reports", "api-contact", "sockets", "binding", "events")
+BACKGROUND = ("view", "health", "claim-reports", "api-contact", "sockets", "binding", "events")
 """Threads (by the beginnings of their names) that only look and tell, at any moment: they are not counted."""
+
+GPUS = "nvml-"
+"""What the names of GPUs' threads begin with. They are counted while they carry out the steps of a claim."""
+_STEPS = "kubeletplugin/claims/actions.py"
 
 _CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.chmod", "os.utime", "os.truncate", "os.link"}
 _LAST_OF_A_FILE = {"os.remove", "os.rename"}
@@ -83,7 +87,8 @@ class Points:
     def reach(self, what: str) -> None:
         """A thread comes to a point."""
         dial = self.dial
-        if not dial.watching or threading.current_thread().name.startswith(self._ignored):
+        name = threading.current_thread().name
+        if not dial.watching or name.startswith(self._ignored) or (name.startswith(GPUS) and not _in_a_step()):
             return
         with self._guard:
             index = dial.count
@@ -120,6 +125,14 @@ class Points:
             yield
         finally:
             _watches.remove(watch)
+
+
+def _in_a_step() -> bool:
+    """Whether this thread carries out the steps of a claim, rather than read a GPU."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not frame.f_code.co_filename.endswith(_STEPS):
+        frame = frame.f_back
+    return frame is not None
 
 
 # Strikes

@@ -8,12 +8,9 @@ calls one on a value of type dyn compiles.
 from collections.abc import Sequence
 from typing import Final
 
-from .. import costs
-from ..declarations import EstimateCall, Function, Library, Overload, RuntimeCost
-from ..operands import TRAVERSAL, CallEstimate, Operand
-from ..sizes import add, scaled
+from ..check.declarations import TRAVERSAL, CallEstimate, Function, Library, Operand, Overload, add, method, scaled
 from ..types import BOOL, STRING, Kind, Type
-from ..values import cost_size, no_such_overload
+from .values import cost_size, no_such_overload
 
 _CHECK_COST: Final = 350_000
 _LIST_COST: Final = 10
@@ -45,56 +42,47 @@ def _parsing(arguments: Sequence[object], result: object) -> int:
     return _selector_cost(cost_size(arguments[1]))
 
 
-def _parsing_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(_selector_cost(arguments[0].size.high))
-
-
-def _check_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(_CHECK_COST)
-
-
-def _function(
-    name: str,
-    *overloads: tuple[str, tuple[Type, ...], Type],
-    cost: RuntimeCost | None = None,
-    estimate: EstimateCall | None = None,
-) -> Function:
-    members = [
-        Overload(identifier, parameters, result, _unavailable, member=True)
-        for identifier, parameters, result in overloads
-    ]
-    return Function(name, tuple(members), cost=cost, estimate=estimate)
+def _parsing_estimate(resource: Operand, selector: Operand) -> CallEstimate:
+    return CallEstimate(_selector_cost(selector.size.high))
 
 
 AUTHORIZATION = Library(
     functions=(
-        _function("path", ("authorizer_path", (_AUTHORIZER, STRING), _PATH)),
-        _function("group", ("authorizer_group", (_AUTHORIZER, STRING), _GROUP)),
-        _function("serviceAccount", ("authorizer_serviceaccount", (_AUTHORIZER, STRING, STRING), _AUTHORIZER)),
-        _function("resource", ("groupcheck_resource", (_GROUP, STRING), _RESOURCE)),
-        _function("subresource", ("resourcecheck_subresource", (_RESOURCE, STRING), _RESOURCE)),
-        _function("namespace", ("resourcecheck_namespace", (_RESOURCE, STRING), _RESOURCE)),
-        _function("name", ("resourcecheck_name", (_RESOURCE, STRING), _RESOURCE)),
-        _function(
+        method("path", "authorizer_path", (_AUTHORIZER, STRING), _PATH, _unavailable),
+        method("group", "authorizer_group", (_AUTHORIZER, STRING), _GROUP, _unavailable),
+        method("serviceAccount", "authorizer_serviceaccount", (_AUTHORIZER, STRING, STRING), _AUTHORIZER, _unavailable),
+        method("resource", "groupcheck_resource", (_GROUP, STRING), _RESOURCE, _unavailable),
+        method("subresource", "resourcecheck_subresource", (_RESOURCE, STRING), _RESOURCE, _unavailable),
+        method("namespace", "resourcecheck_namespace", (_RESOURCE, STRING), _RESOURCE, _unavailable),
+        method("name", "resourcecheck_name", (_RESOURCE, STRING), _RESOURCE, _unavailable),
+        Function(
             "check",
-            ("pathcheck_check", (_PATH, STRING), _DECISION),
-            ("resourcecheck_check", (_RESOURCE, STRING), _DECISION),
-            cost=costs.fixed(_CHECK_COST),
-            estimate=_check_estimate,
+            (
+                Overload("pathcheck_check", (_PATH, STRING), _DECISION, _unavailable, member=True),
+                Overload("resourcecheck_check", (_RESOURCE, STRING), _DECISION, _unavailable, member=True),
+            ),
+            cost=lambda *_: _CHECK_COST,
+            estimate=lambda *_: CallEstimate(_CHECK_COST),
         ),
-        _function("errored", ("decision_errored", (_DECISION,), BOOL)),
-        _function("error", ("decision_error", (_DECISION,), STRING)),
-        _function("allowed", ("decision_allowed", (_DECISION,), BOOL)),
-        _function("reason", ("decision_reason", (_DECISION,), STRING)),
-        _function(
+        method("errored", "decision_errored", (_DECISION,), BOOL, _unavailable),
+        method("error", "decision_error", (_DECISION,), STRING, _unavailable),
+        method("allowed", "decision_allowed", (_DECISION,), BOOL, _unavailable),
+        method("reason", "decision_reason", (_DECISION,), STRING, _unavailable),
+        method(
             "fieldSelector",
-            ("authorizer_fieldselector", (_RESOURCE, STRING), _RESOURCE),
+            "authorizer_fieldselector",
+            (_RESOURCE, STRING),
+            _RESOURCE,
+            _unavailable,
             cost=_parsing,
             estimate=_parsing_estimate,
         ),
-        _function(
+        method(
             "labelSelector",
-            ("authorizer_labelselector", (_RESOURCE, STRING), _RESOURCE),
+            "authorizer_labelselector",
+            (_RESOURCE, STRING),
+            _RESOURCE,
+            _unavailable,
             cost=_parsing,
             estimate=_parsing_estimate,
         ),

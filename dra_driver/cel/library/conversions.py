@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int(), uint(), double(), string(), bool(), bytes(), duration(), timestamp(), type() and dyn() (cel-go's `common`)."""
+"""int(), uint(), double(), string(), bool(), bytes(), duration(), timestamp(), type() and dyn() (cel-go's `common`).
+
+Values become text as `string()` and quoting in Go's `strconv` and `fmt` write them."""
 
 import math
 import re
-from collections.abc import Sequence
 from typing import Final
 
-from .. import costs
-from ..declarations import Function, Implementation, Library, Overload
+from ..check.declarations import (
+    TRAVERSAL,
+    UNBOUNDED,
+    CallEstimate,
+    CheckConstants,
+    Function,
+    Implementation,
+    Library,
+    Operand,
+    Overload,
+    Size,
+    literal_argument,
+)
 from ..errors import Fault
-from ..operands import TRAVERSAL, CallEstimate, Operand
-from ..scalars import INT_MAX, INT_MIN, UINT_MAX, Uint, checked_int, checked_uint
-from ..sizes import UNBOUNDED, Size
-from ..texts import text
-from ..times import MAX_SECONDS, MIN_SECONDS, Duration, Timestamp, parse_duration, parse_timestamp
 from ..types import (
     BOOL,
     BYTES,
@@ -21,14 +28,120 @@ from ..types import (
     DURATION,
     DYN,
     INT,
+    INT_MAX,
+    INT_MIN,
     STRING,
     TIMESTAMP,
     UINT,
+    UINT_MAX,
     Type,
+    Uint,
     parameter,
     type_of,
 )
-from ..values import type_of as value_type
+from . import costs
+from .time import MAX_SECONDS, MIN_SECONDS, SECOND, Duration, Timestamp, parse_duration, parse_timestamp
+from .values import checked_int, checked_uint, no_such_overload
+from .values import type_of as value_type
+
+_PLAIN_DIGITS: Final = 6
+_NAMED: Final = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
+
+
+def double_text(value: float) -> str:
+    """The shortest text that reads back as the same double: `0.1`, `1e+06`, `+Inf`."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    sign, digits, exponent = _shortest(value)
+    if -4 <= exponent < _PLAIN_DIGITS:
+        return _fixed(value)
+    fraction = "." + digits[1:] if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+
+
+def _shortest(value: float) -> tuple[str, str, int]:
+    """Sign, significant digits, and the power of ten of the first one."""
+    mantissa, _, power = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    exponent = int(power or "0") + len(whole) - 1
+    digits = whole + fraction
+    leading = len(digits) - len(digits.lstrip("0"))
+    digits = digits.strip("0")
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    return (sign, digits, exponent - leading) if digits else (sign, "0", 0)
+
+
+def seconds(value: Duration) -> str:
+    """A duration as `90s` or `1.5s`."""
+    return _fixed(value.in_units(SECOND)) + "s"
+
+
+def _fixed(value: float) -> str:
+    """The shortest text without an exponent."""
+    sign, digits, exponent = _shortest(value)
+    if exponent < 0:
+        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
+    whole, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
+    return sign + whole + ("." + fraction if fraction else "")
+
+
+def text(value: object) -> str:
+    """string(value). Raises Fault for values that have no text."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case Uint() | int():
+            return str(int(value))
+        case float():
+            return double_text(value)
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                raise Fault("conversion", "invalid UTF-8 in bytes, cannot convert to string") from None
+        case Duration():
+            return seconds(value)
+        case Timestamp():
+            return str(value)
+        case Type():
+            return value.name
+    raise no_such_overload("string", value)
+
+
+def escaped(value: str) -> str:
+    """The string in double quotes with the escapes that CEL has names for."""
+    return '"' + "".join(_NAMED.get(character, character) for character in value) + '"'
+
+
+def quoted(value: str) -> str:
+    """The string in double quotes with everything escaped that does not print."""
+    return '"' + "".join(map(_escape, value)) + '"'
+
+
+def _escape(character: str) -> str:
+    if character in _NAMED:
+        return _NAMED[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
 
 _A = parameter("A")
 _INTEGER: Final = re.compile(r"([+-]?)([0-9]+)", re.ASCII)
@@ -134,13 +247,13 @@ def _string_to_timestamp(value: str) -> Timestamp:
     return timestamp
 
 
-def _encoded(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    size = arguments[0].size
+def _encoded(text: Operand) -> CallEstimate:
+    size = text.size
     return CallEstimate(size.scaled(TRAVERSAL), Size(size.low, size.high * 4 % (UNBOUNDED + 1)))
 
 
-def _decoded(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    size = arguments[0].size
+def _decoded(octets: Operand) -> CallEstimate:
+    size = octets.size
     return CallEstimate(size.scaled(TRAVERSAL), Size(size.low // 4, size.high))
 
 
@@ -148,9 +261,24 @@ def _same(value: object) -> object:
     return value
 
 
-def _conversion(name: str, result: Type, *sources: tuple[str, Type, Implementation]) -> Function:
+def _is_duration(value: object) -> bool:
+    """Whether a literal can be an argument of duration()."""
+    return parse_duration(value) is not None if isinstance(value, str) else not isinstance(value, int)
+
+
+def _is_timestamp(value: object) -> bool:
+    """Whether a literal can be an argument of timestamp()."""
+    if isinstance(value, str):
+        timestamp = parse_timestamp(value)
+        return timestamp is not None and timestamp.in_range
+    return not isinstance(value, int) or Timestamp(value).in_range
+
+
+def _conversion(
+    name: str, result: Type, *sources: tuple[str, Type, Implementation], constants: CheckConstants | None = None
+) -> Function:
     overloads = [Overload(identifier, (given,), result, call) for identifier, given, call in sources]
-    return Function(name, tuple(overloads))
+    return Function(name, tuple(overloads), constants=constants)
 
 
 CONVERSIONS = Library(
@@ -181,6 +309,7 @@ CONVERSIONS = Library(
             ("duration_to_duration", DURATION, _same),
             ("int64_to_duration", INT, _int_to_duration),
             ("string_to_duration", STRING, _string_to_duration),
+            constants=literal_argument(_is_duration),
         ),
         _conversion(
             "int",
@@ -211,6 +340,7 @@ CONVERSIONS = Library(
             ("timestamp_to_timestamp", TIMESTAMP, _same),
             ("int64_to_timestamp", INT, _int_to_timestamp),
             ("string_to_timestamp", STRING, _string_to_timestamp),
+            constants=literal_argument(_is_timestamp),
         ),
         _conversion(
             "uint",

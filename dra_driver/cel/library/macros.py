@@ -1,22 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The macros of CEL itself, and their two-variable siblings (cel-go's `parser/macro.go`, `ext/comprehensions.go`)."""
+"""Macros: has(), all(), exists(), map(), filter() and their like with one or two variables, and cel.bind().
 
-from ..ast import Call, ListNode, MapNode, Node, Select
-from ..declarations import Function, Library, Macro, Overload
+Follows cel-go's `parser/macro.go`, `ext/comprehensions.go` and `ext/bindings.go` (version 0)."""
+
+from ..check.declarations import Function, Library, Overload
 from ..errors import Fault
-from ..macros import MacroError, accumulated, literal, loop, operation, variable_name
-from ..maps import LiteralMap, MapValue
+from ..syntax.macros import (
+    Macro,
+    MacroError,
+    accumulated,
+    binding,
+    literal,
+    loop,
+    loop_variable,
+    operation,
+    variable_name,
+)
+from ..syntax.tree import Call, Ident, ListNode, MapNode, Node, Select
 from ..types import map_of, parameter
+from .values import LiteralMap, MapValue
 
 Variables = tuple[str, str]
 
 
 def _one(call: Call) -> tuple[Variables, list[Node]]:
-    return (variable_name(call.arguments[0]), ""), call.arguments[1:]
+    return (loop_variable(call.arguments[0]), ""), call.arguments[1:]
 
 
 def _two(call: Call) -> tuple[Variables, list[Node]]:
-    first, second = variable_name(call.arguments[0]), variable_name(call.arguments[1])
+    first, second = loop_variable(call.arguments[0]), loop_variable(call.arguments[1])
     if first == second:
         raise MacroError(call.arguments[1].offset, f"duplicate variable name: {first}")
     return (first, second), call.arguments[2:]
@@ -143,3 +155,13 @@ TWO_VARIABLES = Library(
         Macro("transformMapEntry", 4, _transform_entry),
     ),
 )
+
+
+def _bind(call: Call) -> Node | None:
+    if not isinstance(call.target, Ident) or call.target.name != "cel" or call.target.absolute:
+        return None
+    name, value, result = call.arguments
+    return binding(call, variable_name(name, "cel.bind() takes a variable name first"), value, result)
+
+
+BINDINGS = Library(macros=(Macro("bind", 3, _bind),))

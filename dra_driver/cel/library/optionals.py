@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that may be missing (cel-go's optional types): optional.of(), `.?field`, `[?key]`, or(), optMap()."""
 
-from ..ast import Call, Node
-from ..declarations import Function, Library, Macro, Overload
+from ..check.declarations import Function, Library, Overload, function, method
 from ..errors import Fault
-from ..macros import binding, operation, variable_name
-from ..scalars import NONE, OptionalValue
+from ..syntax.macros import Macro, binding, operation, variable_name
+from ..syntax.tree import Call, Node
 from ..types import BOOL, INT, list_of, map_of, optional_of, parameter
-from ..values import is_zero, type_name
+from .values import NONE, OptionalValue, is_zero, type_name
 
 _K, _V = parameter("K"), parameter("V")
 _OPTIONAL = optional_of(_V)
@@ -65,16 +64,13 @@ def _if_present(call: Call, result: Node) -> Node:
 
 OPTIONALS = Library(
     functions=(
-        Function("optional.of", (Overload("optional_of", (_V,), _OPTIONAL, OptionalValue),)),
-        Function("optional.ofNonZeroValue", (Overload("optional_ofNonZeroValue", (_V,), _OPTIONAL, _of_non_zero),)),
-        Function("optional.none", (Overload("optional_none", (), _OPTIONAL, lambda: NONE),)),
-        Function("value", (Overload("optional_value", (_OPTIONAL,), _V, _value, member=True),)),
-        Function(
-            "hasValue",
-            (Overload("optional_hasValue", (_OPTIONAL,), BOOL, lambda optional: optional.present, member=True),),
-        ),
-        Function("or", (Overload("optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL, member=True),)),
-        Function("orValue", (Overload("optional_orValue_value", (_OPTIONAL, _V), _V, member=True),)),
+        function("optional.of", "optional_of", (_V,), _OPTIONAL, OptionalValue),
+        function("optional.ofNonZeroValue", "optional_ofNonZeroValue", (_V,), _OPTIONAL, _of_non_zero),
+        function("optional.none", "optional_none", (), _OPTIONAL, lambda: NONE),
+        method("value", "optional_value", (_OPTIONAL,), _V, _value),
+        method("hasValue", "optional_hasValue", (_OPTIONAL,), BOOL, lambda optional: optional.present),
+        method("or", "optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL),
+        method("orValue", "optional_orValue_value", (_OPTIONAL, _V), _V),
         Function(
             "_[?_]",
             (
@@ -98,9 +94,9 @@ OPTIONALS = Library(
 OPTIONAL_LISTS = Library(
     release=33,
     functions=(
-        Function("first", (Overload("list_first", (_LIST,), _OPTIONAL, _first, member=True),)),
-        Function("last", (Overload("list_last", (_LIST,), _OPTIONAL, _last, member=True),)),
-        Function("optional.unwrap", (Overload("optional_unwrap", (_OPTIONALS,), _LIST, _unwrap),)),
-        Function("unwrapOpt", (Overload("optional_unwrapOpt", (_OPTIONALS,), _LIST, _unwrap, member=True),)),
+        method("first", "list_first", (_LIST,), _OPTIONAL, _first),
+        method("last", "list_last", (_LIST,), _OPTIONAL, _last),
+        function("optional.unwrap", "optional_unwrap", (_OPTIONALS,), _LIST, _unwrap),
+        method("unwrapOpt", "optional_unwrapOpt", (_OPTIONALS,), _LIST, _unwrap),
     ),
 )

@@ -1,15 +1,242 @@
 # SPDX-License-Identifier: Apache-2.0
-"""matches(), find() and findAll() (cel-go's `common/stdlib`, k8s.io/apiserver `pkg/cel/library/regex.go`)."""
+"""matches(), find() and findAll() (cel-go's `common/stdlib`, k8s.io/apiserver `pkg/cel/library/regex.go`).
 
-from collections.abc import Sequence
+Regular expressions have the syntax and the matches of Go's regexp package (Go 1.26, `regexp/syntax` and `unicode`),
+and are found by RE2 in linear time. The two differ in a few places, which are made alike here:
 
-from .. import costs, effort
-from ..declarations import Function, Library, Overload
-from ..operands import CallEstimate, Operand, matching
-from ..patterns import compiled, encoded
-from ..sizes import Size
+- Names of Unicode classes: Go ignores case, blanks, hyphens and underscores, and has long names (`\\p{Letter}`). In
+  exchange no script whose own name has an underscore can be named. Unassigned code points belong to Other (`\\pC`).
+  The classes are those of RE2's release of Unicode (15.1; Go has 15.0, without 627 newer characters).
+- Names of groups consist of ASCII letters, digits and underscores. `\\C`, a single byte, is refused.
+- RE2 tries a match at every byte, Go at every character only. That shows where `\\B` matches nothing."""
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from ..check.declarations import (
+    CallEstimate,
+    Function,
+    Library,
+    Operand,
+    Overload,
+    Size,
+    literal_argument,
+    matching,
+    method,
+)
+from ..errors import Fault
 from ..types import BOOL, INT, STRING, list_of
-from ..values import core_cost_size, cost_size, no_such_overload
+from . import costs
+from .values import core_cost_size, cost_size, no_such_overload, spend, succeeds
+
+_MEMORY: Final = 64 << 20
+
+
+class Pattern:
+    """A compiled regular expression. `search` finds out whether some bytes of UTF-8 have a match."""
+
+    def __init__(self, compiled: Any, by_character: Any = None) -> None:
+        self._compiled = compiled
+        self._by_character = by_character
+        self.search: Callable[[bytes], object] = by_character.match if by_character else compiled.search
+
+    def spans(self, text: bytes) -> Iterator[tuple[int, int]]:
+        """The places of the matches, in bytes. An empty match right behind another one does not count."""
+        place, last = 0, -1
+        while place <= len(text):
+            found = self._next(text, place)
+            if found is None:
+                return
+            start, end = found
+            if end != place:
+                place = end
+            else:
+                place += _width(text, place)
+                if start == last:
+                    continue
+            last = end
+            yield found
+
+    def _next(self, text: bytes, place: int) -> tuple[int, int] | None:
+        if self._by_character is None:
+            match = self._compiled.search(text, place)
+            return match.span() if match else None
+        match = self._by_character.match(text, place)
+        return match.span(1) if match else None
+
+
+def _width(text: bytes, place: int) -> int:
+    """The length of the character at a place, 1 at the end of the text."""
+    end = place + 1
+    while end < len(text) and text[end] & 0xC0 == 0x80:
+        end += 1
+    return end - place
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(pattern: str) -> Pattern:
+    """The compiled pattern. Raises Fault when it is none."""
+    try:
+        rewritten, by_character = _rewritten(pattern)
+        alone = _compiled(rewritten)
+        # the group makes RE2 begin at characters: it consumes whole ones in front of the match
+        return Pattern(alone, _compiled(f"(?s:.)*?({rewritten})") if by_character else None)
+    except (_SyntaxError, UnicodeError) as error:
+        raise Fault("regex", f"error parsing regular expression {pattern!r}: {error}") from None
+
+
+def encoded(text: str) -> bytes:
+    """The text as patterns search it. What is no character (a lone surrogate out of JSON) becomes '?'."""
+    return text.encode("utf-8", "replace")
+
+
+class _SyntaxError(Exception):
+    """Not a regular expression of Go."""
+
+
+def _compiled(pattern: str) -> Any:
+    import re2  # type: ignore[import-untyped]  # compiled code, needed by few expressions
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else ""
+        raise _SyntaxError(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from None
+
+
+_CLASS: Final = r"\\[pP](?:\{(?P<name>[^}]*)\}|(?P<letter>[^{]))"
+_OUTSIDE: Final = re.compile(
+    rf"\\Q.*?(?:\\E|\Z)|{_CLASS}|\\.|(?P<opening>\[\^?\]?)|\(\?P?<(?P<group>[^>]*)>|.", re.DOTALL
+)
+_INSIDE: Final = re.compile(rf"\[:.*?:\]|{_CLASS}|\\.|(?P<closing>\])|.", re.DOTALL)
+_GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+
+
+def _rewritten(pattern: str) -> tuple[str, bool]:
+    """The pattern for RE2, and whether it must be told to begin at characters. Raises _SyntaxError."""
+    parts: list[str] = []
+    place, inside, by_character = 0, False, False
+    while place < len(pattern):
+        match = (_INSIDE if inside else _OUTSIDE).match(pattern, place)
+        assert match is not None
+        place = match.end()
+        part, groups = match[0], match.groupdict()
+        name = groups["name"] if groups["letter"] is None else groups["letter"]
+        if part.startswith("\\Q") and not part.endswith("\\E"):
+            part += "\\E"
+        elif name is not None:
+            part = _unicode_class(part, name, inside=inside)
+        elif inside:
+            inside = groups["closing"] is None
+        elif groups["opening"] is not None:
+            inside = True
+        elif part == "\\B":
+            by_character = True
+        elif part == "\\C":
+            raise _SyntaxError("invalid escape sequence: `\\C`")
+        elif groups["group"] is not None and not _GROUP_NAME.fullmatch(groups["group"]):
+            raise _SyntaxError(f"invalid named capture: `{part}`")
+        parts.append(part)
+    return "".join(parts), by_character
+
+
+_LONG_NAMES: Final = {
+    "Casedletter": "Lc",
+    "Closepunctuation": "Pe",
+    "Cntrl": "Cc",
+    "Combiningmark": "M",
+    "Connectorpunctuation": "Pc",
+    "Control": "Cc",
+    "Currencysymbol": "Sc",
+    "Dashpunctuation": "Pd",
+    "Decimalnumber": "Nd",
+    "Digit": "Nd",
+    "Enclosingmark": "Me",
+    "Finalpunctuation": "Pf",
+    "Format": "Cf",
+    "Initialpunctuation": "Pi",
+    "Letter": "L",
+    "Letternumber": "Nl",
+    "Lineseparator": "Zl",
+    "Lowercaseletter": "Ll",
+    "Mark": "M",
+    "Mathsymbol": "Sm",
+    "Modifierletter": "Lm",
+    "Modifiersymbol": "Sk",
+    "Nonspacingmark": "Mn",
+    "Number": "N",
+    "Openpunctuation": "Ps",
+    "Other": "C",
+    "Otherletter": "Lo",
+    "Othernumber": "No",
+    "Otherpunctuation": "Po",
+    "Othersymbol": "So",
+    "Paragraphseparator": "Zp",
+    "Privateuse": "Co",
+    "Punct": "P",
+    "Punctuation": "P",
+    "Separator": "Z",
+    "Spaceseparator": "Zs",
+    "Spacingmark": "Mc",
+    "Surrogate": "Cs",
+    "Symbol": "S",
+    "Titlecaseletter": "Lt",
+    "Unassigned": "Cn",
+    "Uppercaseletter": "Lu",
+}
+"""Go's `unicode.CategoryAliases`, spelled as `_canonical` does."""
+_ASSIGNED: Final = r"\pC\pL\pM\pN\pP\pS\pZ"
+_BUT_CASED: Final = r"\p{Lm}\p{Lo}\pM\pN\pP\pS\pZ\pC"
+
+
+def _unicode_class(written: str, name: str, *, inside: bool) -> str:
+    r"""The syntax of RE2 for \p{name} or \P{name}."""
+    negated = written[1] == "P"
+    if name.startswith("^"):
+        name, negated = name[1:], not negated
+    known = _canonical(name)
+    known = _LONG_NAMES.get(known, known)
+    parts = _parts(known, negated=negated)
+    if parts is None:
+        return f"\\{'P' if negated else 'p'}{{{known}}}"
+    return parts if inside else f"[{parts}]"
+
+
+def _parts(name: str, *, negated: bool) -> str | None:
+    """The parts of a class that RE2 has no name for, None if it has one."""
+    match name:
+        case "Ascii":
+            return "[:^ascii:]" if negated else "[:ascii:]"
+        case "Assigned":
+            return _unassigned() if negated else _ASSIGNED
+        case "Cn":
+            return _ASSIGNED if negated else _unassigned()
+        case "C":
+            return r"\pL\pM\pN\pP\pS\pZ" if negated else rf"\pC{_unassigned()}"
+        case "Lc":
+            return _BUT_CASED + _unassigned() if negated else r"\p{Lu}\p{Ll}\p{Lt}"
+    return None
+
+
+def _canonical(name: str) -> str:
+    """The name as Go compares it: without blanks, hyphens and underscores, its first letter upper case."""
+    bare = name.translate({ord(character): None for character in " _-"})
+    return bare.capitalize() if bare.isascii() else bare
+
+
+@functools.cache
+def _unassigned() -> str:
+    """The code points without a category, as ranges of a character class: RE2 has no name for them."""
+    characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    text = "".join(characters)
+    found = (match[0] for match in _compiled(rf"[^{_ASSIGNED}]+").finditer(text))
+    return "".join(f"\\x{{{ord(run[0]):x}}}-\\x{{{ord(run[-1]):x}}}" for run in found)
+
 
 _STRINGS = list_of(STRING)
 
@@ -21,25 +248,28 @@ def _matches(text: object, pattern: object) -> bool:
 
 
 def _find(text: str, pattern: str) -> str:
-    match = compiled(pattern).search(encoded(text))
-    return match[0].decode() if match else ""
+    return next(_found(text, pattern), "")
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[object]:
-    if limit == 0:
-        return []
     found: list[object] = []
-    last = -1
-    for match in compiled(pattern).finditer(encoded(text).decode()):
-        start, end = match.span()
-        if start == end == last:  # an empty match right behind another one does not count
-            continue
-        last = end
-        found.append(match[0])
-        effort.spend(1)
+    if limit == 0:
+        return found
+    for match in _found(text, pattern):
+        found.append(match)
+        spend(1)
         if len(found) == limit:
             break
     return found
+
+
+def _found(text: str, pattern: str) -> Iterator[str]:
+    octets = encoded(text)
+    return (octets[start:end].decode() for start, end in compiled(pattern).spans(octets))
+
+
+def _is_pattern(value: object) -> bool:
+    return not isinstance(value, str) or succeeds(compiled)(value)
 
 
 def _match_cost(arguments: Sequence[object], result: object) -> int:
@@ -50,12 +280,12 @@ def _search_cost(arguments: Sequence[object], result: object) -> int:
     return costs.matching(cost_size(arguments[0]), cost_size(arguments[1]))
 
 
-def _match_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    return CallEstimate(matching(target, arguments[0])) if target else None
+def _match_estimate(text: Operand, pattern: Operand) -> CallEstimate:
+    return CallEstimate(matching(text, pattern))
 
 
-def _search_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    return CallEstimate(matching(target, arguments[0]), Size(0, target.size.high)) if target else None
+def _search_estimate(text: Operand, pattern: Operand, *limit: Operand) -> CallEstimate:
+    return CallEstimate(matching(text, pattern), Size(0, text.size.high))
 
 
 MATCHES = Library(
@@ -75,17 +305,15 @@ MATCHES = Library(
                     estimate=_match_estimate,
                 ),
             ),
+            constants=literal_argument(_is_pattern),
         ),
     )
 )
 
 REGEX = Library(
     functions=(
-        Function(
-            "find",
-            (Overload("string_find_string", (STRING, STRING), STRING, _find, member=True),),
-            cost=_search_cost,
-            estimate=_search_estimate,
+        method(
+            "find", "string_find_string", (STRING, STRING), STRING, _find, cost=_search_cost, estimate=_search_estimate
         ),
         Function(
             "findAll",

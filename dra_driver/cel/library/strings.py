@@ -5,15 +5,31 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from .. import costs, effort, texts
-from ..ast import Literal
-from ..declarations import EstimateCall, Function, Implementation, Library, Overload, RuntimeCost
+from ..check.declarations import (
+    TRAVERSAL,
+    UNBOUNDED,
+    CallEstimate,
+    EstimateCall,
+    Function,
+    Implementation,
+    Library,
+    Operand,
+    Overload,
+    RuntimeCost,
+    Size,
+    function,
+    method,
+    searching,
+    times,
+    traversal,
+)
 from ..errors import Fault
-from ..formats import render
-from ..operands import TRAVERSAL, CallEstimate, Operand, searching, traversal
-from ..sizes import UNBOUNDED, Size, times
+from ..syntax.tree import Literal
 from ..types import BOOL, DYN, INT, STRING, Type, list_of
-from ..values import core_cost_size, cost_size, no_such_overload, type_name
+from . import costs
+from .conversions import escaped
+from .formatting import check_format, render
+from .values import core_cost_size, cost_size, no_such_overload, spend, type_name
 
 _TO_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _TO_UPPER: Final = {code + 32: code for code in _TO_LOWER}
@@ -82,12 +98,12 @@ def _upper(text: str) -> str:
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
     found = text.count(old) if count < 0 else min(text.count(old), count)
-    effort.spend(len(text) + found * len(new))
+    spend(len(text) + found * len(new))
     return text.replace(old, new, found)
 
 
 def _split(text: str, separator: str, count: int = -1) -> list[object]:
-    effort.spend(len(text))
+    spend(len(text))
     if count == 0:
         return []
     if not separator:
@@ -123,7 +139,7 @@ def _join(items: list[object], separator: str = "") -> str:
     for item in items:
         if not isinstance(item, str):
             raise Fault("other", f"join() takes strings, not {type_name(item)}")
-        effort.spend(len(item) + len(separator))
+        spend(len(item) + len(separator))
         strings.append(item)
     return separator.join(strings)
 
@@ -136,35 +152,25 @@ def _joined_cost(arguments: Sequence[object], result: object) -> int:
     return costs.construction(cost_size(result))
 
 
-def _contains_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    if target is None or len(arguments) != 1:
-        return None
-    return CallEstimate(times(traversal(target), traversal(arguments[0])))
+def _contains_estimate(text: Operand, part: Operand) -> CallEstimate:
+    return CallEstimate(times(traversal(text), traversal(part)))
 
 
-def _affix_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(traversal(arguments[0]))
+def _affix_estimate(text: Operand, affix: Operand) -> CallEstimate:
+    return CallEstimate(traversal(affix))
 
 
-def _format_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    return CallEstimate(traversal(target)) if target else None
+def _quote_estimate(text: Operand) -> CallEstimate:
+    return CallEstimate(traversal(text), Size(text.size.low + 2, (text.size.high * 2 + 2) % (UNBOUNDED + 1)))
 
 
-def _quote_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    size = arguments[0].size
-    return CallEstimate(traversal(arguments[0]), Size(size.low + 2, (size.high * 2 + 2) % (UNBOUNDED + 1)))
+def _same_size(text: Operand, *arguments: Operand) -> CallEstimate:
+    return CallEstimate(traversal(text), text.size)
 
 
-def _same_size(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    return CallEstimate(traversal(target), target.size) if target else None
-
-
-def _replaced(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    if target is None:
-        return None
-    size, old, new = target.size, arguments[0].size, arguments[1].size
-    result = Size(_fewest(size, old, new), _most(size, old, new))
-    return CallEstimate(size.scaled(2 * TRAVERSAL), result)
+def _replaced(text: Operand, old: Operand, new: Operand, *count: Operand) -> CallEstimate:
+    sizes = text.size, old.size, new.size
+    return CallEstimate(text.size.scaled(2 * TRAVERSAL), Size(_fewest(*sizes), _most(*sizes)))
 
 
 def _most(size: Size, old: Size, new: Size) -> int:
@@ -185,24 +191,20 @@ def _fewest(size: Size, old: Size, new: Size) -> int:
     return Size(math.ceil(float(size.low) / float(old.high)), 0).times(new).low
 
 
-def _parts(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    if target is None:
-        return None
-    most = target.size.high
-    if len(arguments) > 1 and isinstance(arguments[1].node, Literal) and isinstance(arguments[1].node.value, int):
-        most = arguments[1].node.value % (UNBOUNDED + 1)
-    return CallEstimate(target.size.scaled(2 * TRAVERSAL), Size(0, most))
+def _parts(text: Operand, separator: Operand, count: Operand | None = None) -> CallEstimate:
+    most = text.size.high
+    if count and isinstance(count.node, Literal) and isinstance(count.node.value, int):
+        most = count.node.value % (UNBOUNDED + 1)
+    return CallEstimate(text.size.scaled(2 * TRAVERSAL), Size(0, most))
 
 
-def _joined(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
-    if target is None:
-        return None
-    count = target.size
-    element = target.element
+def _joined(strings: Operand, separator: Operand | None = None) -> CallEstimate:
+    count = strings.size
+    element = strings.element
     size = count.times(element.size) if element else Size(0, 0)
-    if arguments:
+    if separator:
         gaps = Size(max(count.low - 1, 0), max(count.high - 1, 0))
-        size = size.plus(arguments[0].size.times(gaps))
+        size = size.plus(separator.size.times(gaps))
     return CallEstimate(size.scaled(TRAVERSAL), size)
 
 
@@ -227,7 +229,7 @@ STRING_TESTS = Library(
 
 STRINGS = Library(
     functions=(
-        Function("charAt", (_member("string_char_at_int", (INT,), STRING, _char_at),)),
+        method("charAt", "string_char_at_int", (STRING, INT), STRING, _char_at),
         Function(
             "indexOf",
             (
@@ -246,17 +248,11 @@ STRINGS = Library(
             cost=costs.visited,
             estimate=searching,
         ),
-        Function(
-            "lowerAscii",
-            (_member("string_lower_ascii", (), STRING, _lower),),
-            cost=costs.read_first,
-            estimate=_same_size,
+        method(
+            "lowerAscii", "string_lower_ascii", (STRING,), STRING, _lower, cost=costs.read_first, estimate=_same_size
         ),
-        Function(
-            "upperAscii",
-            (_member("string_upper_ascii", (), STRING, _upper),),
-            cost=costs.read_first,
-            estimate=_same_size,
+        method(
+            "upperAscii", "string_upper_ascii", (STRING,), STRING, _upper, cost=costs.read_first, estimate=_same_size
         ),
         Function(
             "replace",
@@ -285,29 +281,20 @@ STRINGS = Library(
             cost=costs.read_first,
             estimate=_same_size,
         ),
-        Function("trim", (_member("string_trim", (), STRING, _trim),), cost=costs.read_first, estimate=_same_size),
-        Function(
+        method("trim", "string_trim", (STRING,), STRING, _trim, cost=costs.read_first, estimate=_same_size),
+        method(
             "format",
-            (
-                Overload(
-                    "string_format",
-                    (STRING, list_of(DYN)),
-                    STRING,
-                    render,
-                    member=True,
-                    lazy=True,
-                    cost=costs.read_core,
-                    estimate=_format_estimate,
-                ),
-            ),
+            "string_format",
+            (STRING, list_of(DYN)),
+            STRING,
+            render,
+            lazy=True,
+            cost=costs.read_core,
+            estimate=lambda template, _: CallEstimate(traversal(template)),
+            constants=check_format,
         ),
-        Function(
-            "strings.quote",
-            (
-                Overload(
-                    "strings_quote", (STRING,), STRING, texts.escaped, cost=costs.read_core, estimate=_quote_estimate
-                ),
-            ),
+        function(
+            "strings.quote", "strings_quote", (STRING,), STRING, escaped, cost=costs.read_core, estimate=_quote_estimate
         ),
         Function(
             "join",

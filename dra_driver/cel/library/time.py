@@ -1,20 +1,223 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of timestamps, in UTC or a given zone, and of durations (cel-go's `common/types`)."""
+"""Timestamps and durations with nanoseconds, as Go's `time` package has them, and their functions.
+
+Python's datetime has microseconds and years 1 to 9999 only; a CEL timestamp keeps nanoseconds and the
+offset it was written with, and that offset may move its local year out of this range. The functions give the
+parts of timestamps, in UTC or a given zone, and of durations (cel-go's `common/types`)."""
 
 import datetime
 import functools
 import re
 import zoneinfo
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from ..declarations import Function, Library, Overload
+from ..check.declarations import Function, Library, Overload
 from ..errors import Fault
-from ..times import MAX_SECONDS, MIN_SECONDS, SECOND, Civil, Duration, Timestamp
 from ..types import DURATION, INT, STRING, TIMESTAMP
 
-_OFFSET: Final = re.compile(r"([+-]?)([0-9]+):([+-]?[0-9]+)", re.ASCII)
+SECOND: Final = 10**9
 _DAY: Final = 86_400
+_DURATION_MIN: Final = -(1 << 63)
+_DURATION_MAX: Final = (1 << 63) - 1
+MIN_SECONDS: Final = -62_135_596_800
+"""0001-01-01T00:00:00Z"""
+MAX_SECONDS: Final = 253_402_300_799
+"""9999-12-31T23:59:59Z"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    """A span of time in nanoseconds, within 64 bits."""
+
+    nanos: int
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether it is no time at all."""
+        return self.nanos == 0
+
+    @property
+    def in_range(self) -> bool:
+        """Whether it fits into 64 bits."""
+        return _DURATION_MIN <= self.nanos <= _DURATION_MAX
+
+    def in_units(self, unit: int) -> float:
+        """The length in units of `unit` nanoseconds, with the rounding of Go's Hours(), Minutes() and Seconds()."""
+        whole = abs(self.nanos) // unit
+        part = abs(self.nanos) % unit
+        length = whole + part / unit
+        return length if self.nanos >= 0 else -length
+
+
+_PIECE: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_UNITS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": SECOND,
+    "m": 60 * SECOND,
+    "h": 3600 * SECOND,
+}
+
+
+def parse_duration(text: str) -> Duration | None:
+    """The duration that Go's time.ParseDuration finds in `text` (`1h30m`, `1.5s`, `-2ms`), None if it is none."""
+    negative = text[:1] == "-"
+    rest = text[1:] if text[:1] in ("-", "+") else text
+    if rest == "0":
+        return Duration(0)
+    if not rest:
+        return None
+    total, place = 0, 0
+    while place < len(rest):
+        piece = _PIECE.match(rest, place)
+        if piece is None or not (piece[1] or piece[2]):
+            return None
+        unit = _UNITS[piece[3]]
+        total += int(piece[1] or "0") * unit
+        if piece[2]:
+            digits = piece[2][:18]
+            total += int(float(int(digits)) * (unit / 10.0 ** len(digits)))  # in floating point, as Go computes it
+        if total > _DURATION_MAX + 1:
+            return None
+        place = piece.end()
+    if total > _DURATION_MAX and not negative:
+        return None
+    return Duration(-total if negative else total)
+
+
+@dataclass(frozen=True, slots=True)
+class Civil:
+    """A point in time on some clock and calendar. Month and day count from 1, weekday from 0 for Sunday."""
+
+    year: int
+    month: int
+    day: int
+    hour: int
+    minute: int
+    second: int
+    weekday: int
+    day_of_year: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """A point in time: seconds since 1970 and nanoseconds; `offset` (seconds east) is only how it is written."""
+
+    seconds: int
+    nanos: int = 0
+    offset: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timestamp) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __lt__(self, other: "Timestamp") -> bool:
+        return self._key() < other._key()
+
+    def __gt__(self, other: "Timestamp") -> bool:
+        return self._key() > other._key()
+
+    def _key(self) -> tuple[int, int]:
+        return self.seconds, self.nanos
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether it is Go's zero time, the beginning of year 1."""
+        return self.seconds == MIN_SECONDS and self.nanos == 0
+
+    @property
+    def in_range(self) -> bool:
+        """Whether it is within the years that CEL allows."""
+        return MIN_SECONDS <= self.seconds <= MAX_SECONDS
+
+    def plus(self, nanos: int) -> "Timestamp":
+        """The point in time `nanos` later."""
+        seconds, rest = divmod(self.nanos + nanos, SECOND)
+        return Timestamp(self.seconds + seconds, rest, self.offset)
+
+    def minus(self, other: "Timestamp") -> int:
+        """The nanoseconds from `other` to this."""
+        return (self.seconds - other.seconds) * SECOND + self.nanos - other.nanos
+
+    def civil(self, offset: int) -> Civil:
+        """The date and time that clocks `offset` seconds east show."""
+        days, second = divmod(self.seconds + offset, _DAY)
+        year, month, day, day_of_year = _date(days)
+        return Civil(year, month, day, second // 3600, second // 60 % 60, second % 60, (days + 4) % 7, day_of_year)
+
+    def __str__(self) -> str:
+        """RFC 3339 with as many fraction digits as it takes."""
+        at = self.civil(self.offset)
+        fraction = f".{self.nanos:09d}".rstrip("0") if self.nanos else ""
+        sign, minutes = ("-" if self.offset < 0 else "+"), abs(self.offset) // 60
+        zone = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if self.offset else "Z"
+        return (
+            f"{at.year:04d}-{at.month:02d}-{at.day:02d}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{fraction}{zone}"
+        )
+
+
+def _date(days: int) -> tuple[int, int, int, int]:
+    """(year, month, day, day of the year from 1) of a day counted from 1970-01-01, in the Gregorian calendar."""
+    era, rest = divmod(days + 719_468, 146_097)  # 400 years at a time, each beginning in March
+    year = (rest - rest // 1460 + rest // 36_524 - rest // 146_096) // 365
+    in_year = rest - (365 * year + year // 4 - year // 100)
+    shifted = (5 * in_year + 2) // 153
+    day = in_year - (153 * shifted + 2) // 5 + 1
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    year += era * 400 + (month <= 2)
+    return year, month, day, days - _days(year, 1, 1) + 1
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days from 1970-01-01 to a date."""
+    year -= month <= 2
+    era, of_era = divmod(year, 400)
+    in_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + in_year - 719_468
+
+
+_RFC3339: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))",
+    re.ASCII,
+)
+_MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+def days_in_month(year: int, month: int) -> int:
+    """The length of a month."""
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return 29 if month == 2 and leap else _MONTH_DAYS[month - 1]
+
+
+def parse_timestamp(text: str) -> Timestamp | None:
+    """The time that Go's time.Parse(time.RFC3339, text) finds, None if it is none. It may be out of CEL's range."""
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
+    if not 1 <= month <= 12 or not 1 <= day <= days_in_month(year, month):
+        return None
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    offset = 0
+    if match[8]:
+        east_hours, east_minutes = int(match[9]), int(match[10])
+        if east_hours > 24 or east_minutes > 60:
+            return None
+        offset = (east_hours * 60 + east_minutes) * 60 * (-1 if match[8] == "-" else 1)
+    seconds = _days(year, month, day) * _DAY + hour * 3600 + minute * 60 + second - offset
+    nanos = int((match[7] or "")[:9].ljust(9, "0"))
+    return Timestamp(seconds, nanos, offset)
+
+
+_OFFSET: Final = re.compile(r"([+-]?)([0-9]+):([+-]?[0-9]+)", re.ASCII)
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LONGEST: Final = 18
 
@@ -78,23 +281,18 @@ TIME = Library(
         Function("getDate", _of_timestamp("day_of_month_1_based", lambda civil, _: civil.day)),
         Function("getDayOfWeek", _of_timestamp("day_of_week", lambda civil, _: civil.weekday)),
         Function(
-            "getHours",
-            (*_of_timestamp("hours", lambda civil, _: civil.hour), _of_duration("hours", 3600 * SECOND)),
+            "getHours", (*_of_timestamp("hours", lambda civil, _: civil.hour), _of_duration("hours", 3600 * SECOND))
         ),
         Function(
             "getMinutes",
             (*_of_timestamp("minutes", lambda civil, _: civil.minute), _of_duration("minutes", 60 * SECOND)),
         ),
         Function(
-            "getSeconds",
-            (*_of_timestamp("seconds", lambda civil, _: civil.second), _of_duration("seconds", SECOND)),
+            "getSeconds", (*_of_timestamp("seconds", lambda civil, _: civil.second), _of_duration("seconds", SECOND))
         ),
         Function(
             "getMilliseconds",
-            (
-                *_of_timestamp("milliseconds", lambda _, at: at.nanos // 10**6),
-                _of_duration("milliseconds", 10**6),
-            ),
+            (*_of_timestamp("milliseconds", lambda _, at: at.nanos // 10**6), _of_duration("milliseconds", 10**6)),
         ),
     )
 )

@@ -1,14 +1,276 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions on URLs (k8s.io/apiserver `pkg/cel/library/urls.go`)."""
+"""URLs, parsed and written as Go's net/url does, and the functions on them.
 
-from collections.abc import Sequence
+Kubernetes first asks for an absolute URL or path, as in an HTTP request, and then parses again to take a
+fragment off. Follows net/url of Go 1.26, and k8s.io/apiserver `pkg/cel/url.go` and `pkg/cel/library/urls.go`."""
 
-from .. import costs
-from ..declarations import Function, Implementation, Library, Overload
-from ..maps import TextMap
-from ..operands import CallEstimate, Operand, traversal
-from ..types import BOOL, STRING, URL, Type, list_of, map_of
-from ..urls import URLError, URLValue, parse, parse_request
+import functools
+import ipaddress
+import re
+import string
+from dataclasses import dataclass
+from typing import Final
+
+from ..check.declarations import CallEstimate, Library, function, method, traversal
+from ..errors import Fault
+from ..types import BOOL, STRING, URL, list_of, map_of
+from . import costs
+from .conversions import quoted
+from .values import Extension, TextMap, no_such_overload
+
+_UNRESERVED: Final = frozenset((string.ascii_letters + string.digits + "-_.~").encode())
+_SUBDELIMITERS: Final = frozenset(b"!$&'()*+,;=")
+# what each part may hold without being escaped, and what of it Go escapes all the same when it writes that part
+_IN_HOST: Final = _UNRESERVED | _SUBDELIMITERS | frozenset(b':[]<>"')
+_IN_PATH: Final = _UNRESERVED | frozenset(b"$&+,/:;=@")
+_IN_USER: Final = _UNRESERVED | frozenset(b"$&+,;=")
+_IN_FRAGMENT: Final = _UNRESERVED | frozenset(b"$&+,/:;=?@!()*")
+_LEFT_AS_WRITTEN: Final = _SUBDELIMITERS | frozenset(b":@[]%")
+_IN_USERINFO: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*", re.ASCII)
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+\-.]*(?=:)", re.ASCII)
+_PORT: Final = re.compile(r"(?::[0-9]*)?", re.ASCII)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})|%.{0,2}", re.ASCII | re.DOTALL)
+_STRICT_COLONS: Final = ("http", "https")
+
+
+class URLError(Exception):
+    """Not a URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    scheme: str = ""
+    opaque: str = ""
+    user: str | None = None
+    host: str = ""
+    host_omitted: bool = False
+    path: str = ""
+    question_mark: bool = False
+    query: str = ""
+    fragment: str = ""
+
+    @property
+    def escaped_path(self) -> str:
+        if _is_written_well(self.path, _IN_PATH):
+            return self.path
+        unescaped = _unescaped(self.path)
+        return "*" if unescaped == b"*" else _escaped(unescaped, _IN_PATH)
+
+    def __str__(self) -> str:
+        written = f"{self.scheme}:" if self.scheme else ""
+        if self.opaque:
+            written += self.opaque
+        else:
+            written += self._authority()
+            path = self.escaped_path
+            if path and not path.startswith("/") and self.host:
+                path = "/" + path
+            if not written and ":" in path.partition("/")[0]:
+                path = "./" + path
+            written += path
+        if self.question_mark or self.query:
+            written += f"?{self.query}"
+        return f"{written}#{self._escaped_fragment()}" if self.fragment else written
+
+    def _authority(self) -> str:
+        if not (self.host or self.user is not None or (self.path and self.scheme and not self.host_omitted)):
+            return ""
+        user = f"{self.user}@" if self.user is not None else ""
+        return f"//{user}{_escaped(self.host.encode(errors='replace'), _IN_HOST)}"
+
+    def _escaped_fragment(self) -> str:
+        if _is_written_well(self.fragment, _IN_FRAGMENT):
+            return self.fragment
+        return _escaped(_unescaped(self.fragment), _IN_FRAGMENT)
+
+
+class URLValue(Extension):
+    """A URL."""
+
+    __slots__ = ("_parts", "host", "query", "scheme")
+    cel_type = URL
+
+    def __init__(self, parts: _Parts) -> None:
+        self._parts = parts
+        self.scheme = parts.scheme
+        self.host = parts.host
+        self.query = parts.query
+
+    def equals(self, other: object) -> bool:
+        if not isinstance(other, URLValue):
+            raise no_such_overload()
+        return str(self._parts) == str(other._parts)
+
+    @property
+    def escaped_path(self) -> str:
+        """The path, escaped as it was written if that was right."""
+        return self._parts.escaped_path
+
+    @property
+    def hostname(self) -> str:
+        """The host without port and brackets."""
+        return self._split_host()[0]
+
+    @property
+    def port(self) -> str:
+        """The port, empty if there is none."""
+        return self._split_host()[1]
+
+    def _split_host(self) -> tuple[str, str]:
+        host, colon, port = self.host.rpartition(":")
+        if not colon or not _PORT.fullmatch(":" + port):
+            host, port = self.host, ""
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        return host, port
+
+    def parameters(self) -> dict[str, list[object]]:
+        """The values of each key of the query. What is not well-formed is left out."""
+        found: dict[str, list[object]] = {}
+        for pair in self.query.split("&"):
+            if ";" in pair or not pair:
+                continue
+            key, _, value = pair.partition("=")
+            try:
+                name, text = (_unescaped(part.replace("+", " ")).decode(errors="replace") for part in (key, value))
+            except URLError:
+                continue
+            found.setdefault(name, []).append(text)
+        return found
+
+
+@functools.lru_cache(maxsize=1024)
+def parse_url(text: str) -> URLValue:
+    """The URL that `text` is. Raises Fault when it is none."""
+    try:
+        parse_request(text)
+        before, _, fragment = text.partition("#")
+        parts = _parse(before, fragment, is_request=False)
+    except URLError as error:
+        raise Fault("parse", f"URL parse error during conversion from string: {error}") from None
+    return URLValue(parts)
+
+
+def parse_request(text: str) -> None:
+    """Check that `text` is an absolute URL or path. Raises URLError, worded as in Go."""
+    try:
+        _parse(text, "", is_request=True)
+    except URLError as error:
+        raise URLError(f"parse {quoted(text)}: {error}") from None
+
+
+def _parse(text: str, fragment: str, *, is_request: bool) -> _Parts:
+    if _CONTROL.search(text):
+        raise URLError("net/url: invalid control character in URL")
+    if not text and is_request:
+        raise URLError("empty url")
+    _unescaped(fragment)
+    if text == "*":
+        return _Parts(path="*", fragment=fragment)
+    if text.startswith(":"):
+        raise URLError("missing protocol scheme")
+    match = _SCHEME.match(text)
+    scheme = match[0].lower() if match else ""
+    rest, mark, query = text[match.end() + 1 if match else 0 :].partition("?")
+    question_mark = bool(mark) and not query
+    if not rest.startswith("/"):
+        if scheme:
+            return _Parts(scheme, rest, question_mark=question_mark, query=query, fragment=fragment)
+        if is_request:
+            raise URLError("invalid URI for request")
+        if ":" in rest.partition("/")[0]:
+            raise URLError("first path segment in URL cannot contain colon")
+    user: str | None = None
+    host = ""
+    host_omitted = False
+    if rest.startswith("//") and (scheme or (not is_request and not rest.startswith("///"))):
+        authority, slash, path = rest[2:].partition("/")
+        rest = slash + path
+        user, host = _parse_authority(scheme, authority)
+    elif scheme and rest.startswith("/"):
+        host_omitted = True
+    _unescaped(rest)
+    return _Parts(scheme, "", user, host, host_omitted, rest, question_mark, query, fragment)
+
+
+def _parse_authority(scheme: str, authority: str) -> tuple[str | None, str]:
+    userinfo, at, host_text = authority.rpartition("@")
+    host = _parse_host(scheme, host_text)
+    if not at:
+        return None, host
+    if not _IN_USERINFO.fullmatch(userinfo):
+        raise URLError("net/url: invalid userinfo")
+    name, colon, password = userinfo.partition(":")
+    return colon.join(_escaped(_unescaped(part), _IN_USER) for part in ((name, password) if colon else (name,))), host
+
+
+def _parse_host(scheme: str, host: str) -> str:
+    opening = host.rfind("[")
+    if opening > 0:
+        raise URLError("invalid IP-literal")
+    if opening == 0:
+        return _parse_bracketed(host)
+    colon = host.find(":") if scheme in _STRICT_COLONS else host.rfind(":")
+    if colon >= 0:
+        _check_port(host[colon:])
+    return _unescaped_host(host)
+
+
+def _parse_bracketed(host: str) -> str:
+    closing = host.rfind("]")
+    if closing < 0:
+        raise URLError("missing ']' in host")
+    _check_port(host[closing + 1 :])
+    name, percent, zone = host[1:closing].partition("%25")
+    address = _unescaped_host(name)
+    try:
+        ipaddress.IPv6Address(address)
+    except ValueError:
+        raise URLError(f"invalid host: {quoted(address)} is no IPv6 address") from None
+    if percent:
+        if not zone:
+            raise URLError("invalid host: zone must be a non-empty string")
+        address += _unescaped(percent + zone).decode(errors="replace")
+    return f"[{address}]{host[closing + 1 :]}"
+
+
+def _check_port(text: str) -> None:
+    if not _PORT.fullmatch(text):
+        raise URLError(f"invalid port {quoted(text)} after host")
+
+
+def _unescaped_host(text: str) -> str:
+    """The host, in which only what is not ASCII may be escaped."""
+    for match in _ESCAPE.finditer(text):
+        if match[1] and int(match[1], 16) < 0x80 and match[0] != "%25":
+            raise URLError(f"invalid URL escape {quoted(match[0])}")
+    for character in text:
+        code = ord(character)
+        if code < 0x80 and code not in _IN_HOST and character != "%":
+            raise URLError(f"invalid character {quoted(character)} in host name")
+    return _unescaped(text).decode(errors="replace")
+
+
+def _unescaped(text: str) -> bytes:
+    """The bytes that `text` stands for. Raises URLError for a % that begins no escape."""
+    parts: list[bytes] = []
+    place = 0
+    for match in _ESCAPE.finditer(text):
+        if match[1] is None:
+            raise URLError(f"invalid URL escape {quoted(match[0])}")
+        parts += (text[place : match.start()].encode(errors="replace"), bytes.fromhex(match[1]))
+        place = match.end()
+    parts.append(text[place:].encode(errors="replace"))
+    return b"".join(parts)
+
+
+def _escaped(data: bytes, allowed: frozenset[int]) -> str:
+    return "".join([chr(byte) if byte in allowed else f"%{byte:02X}" for byte in data])
+
+
+def _is_written_well(text: str, allowed: frozenset[int]) -> bool:
+    return all(byte in allowed or byte in _LEFT_AS_WRITTEN for byte in text.encode(errors="replace"))
 
 
 def _is_url(text: str) -> bool:
@@ -19,32 +281,27 @@ def _is_url(text: str) -> bool:
     return True
 
 
-def _parse_estimate(target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(traversal(arguments[0]), arguments[0].size)
-
-
 def _query(url: URLValue) -> TextMap:
     return TextMap(url.parameters())
 
 
-def _part(name: str, identifier: str, call: Implementation, result: Type = STRING) -> Function:
-    return Function(name, (Overload(identifier, (URL,), result, call, member=True),))
-
-
 URLS = Library(
     functions=(
-        Function(
+        function(
             "url",
-            (Overload("string_to_url", (STRING,), URL, parse),),
+            "string_to_url",
+            (STRING,),
+            URL,
+            parse_url,
             cost=costs.read_first,
-            estimate=_parse_estimate,
+            estimate=lambda text: CallEstimate(traversal(text), text.size),
         ),
-        Function("isURL", (Overload("is_url_string", (STRING,), BOOL, _is_url),)),
-        _part("getScheme", "url_get_scheme", lambda url: url.scheme),
-        _part("getHost", "url_get_host", lambda url: url.host),
-        _part("getHostname", "url_get_hostname", lambda url: url.hostname),
-        _part("getPort", "url_get_port", lambda url: url.port),
-        _part("getEscapedPath", "url_get_escaped_path", lambda url: url.escaped_path),
-        _part("getQuery", "url_get_query", _query, map_of(STRING, list_of(STRING))),
+        function("isURL", "is_url_string", (STRING,), BOOL, _is_url),
+        method("getScheme", "url_get_scheme", (URL,), STRING, lambda url: url.scheme),
+        method("getHost", "url_get_host", (URL,), STRING, lambda url: url.host),
+        method("getHostname", "url_get_hostname", (URL,), STRING, lambda url: url.hostname),
+        method("getPort", "url_get_port", (URL,), STRING, lambda url: url.port),
+        method("getEscapedPath", "url_get_escaped_path", (URL,), STRING, lambda url: url.escaped_path),
+        method("getQuery", "url_get_query", (URL,), map_of(STRING, list_of(STRING)), _query),
     )
 )

@@ -186,7 +186,7 @@ class HealthMonitor:
         }
         hung = {uuid for uuid, one in readings.items() if one.hung}
         lost = {uuid for uuid, one in readings.items() if one.lost}
-        watch.cover(gpus.keys() - hung - lost, hung)
+        readings |= dict.fromkeys(watch.cover(gpus.keys() - hung - lost, hung), Reading(hung=True))
         self._rewatched.set()
         self._record(readings, watch)
         self._covered = frozenset(gpus)

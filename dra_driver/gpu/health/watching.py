@@ -3,7 +3,7 @@
 
 import logging
 import queue
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from ..calls import EVENTS, HungError
 from ..nvml import NO_DRIVER, DeviceHandle, Event, EventSetHandle, EventType, Nvml, NvmlError
@@ -25,9 +25,9 @@ class EventWatch:
         self._problems: dict[str, str] = {}
         self._seen: queue.SimpleQueue[tuple[str, Event]] = queue.SimpleQueue()
 
-    def cover(self, uuids: Iterable[str], hung: Iterable[str]) -> None:
-        """Watch exactly these GPUs. Those that failed before are tried again; those that hang stay as they are. Raises
-        NvmlError: then `close` it.
+    def cover(self, uuids: Iterable[str], hung: Iterable[str]) -> Set[str]:
+        """Watch exactly these GPUs. Those that failed before are tried again; those that hang stay as they are. Returns
+        those that turned out to hang. Raises NvmlError: then `close` it.
         """
         wanted = frozenset(uuids)
         if self._registered - wanted - frozenset(hung):
@@ -38,7 +38,7 @@ class EventWatch:
                 self._events = self._session.ask(EVENTS, self.generation, lambda nvml: nvml.event_set())
             except HungError as error:
                 self._problems = dict.fromkeys(wanted, str(error))
-                return
+                return frozenset()
         answers = self._session.gpus(dict.fromkeys(wanted - self._registered, self._register), self.generation)
         for uuid, answer in answers.items():
             if isinstance(answer, NvmlError) and answer.code in NO_DRIVER | DRIVER_GONE:
@@ -47,6 +47,7 @@ class EventWatch:
                 self._registered |= {uuid}
             elif answer is not None:
                 self._problems[uuid] = str(answer) if isinstance(answer, NvmlError) else "the GPU reports no XIDs"
+        return frozenset(uuid for uuid, answer in answers.items() if isinstance(answer, HungError))
 
     def problem(self, uuid: str) -> str | None:
         """Why the events of a GPU are not watched, None when they are."""

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from dra_driver.allocation import Cluster, Features, NodeOutcome, allocate, allocate_all
-from dra_driver.cel.quantities import WrittenQuantity
+from dra_driver.cel.library.quantity import WrittenQuantity
 from dra_driver.resource import DeviceRequirements, ResourceClaim, codec
 
 _GATES = "# feature-gates:"

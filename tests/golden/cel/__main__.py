@@ -6,6 +6,7 @@ and every disagreement; exits with 1 unless all vectors agree.
 """
 
 import argparse
+import io
 import sys
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,8 @@ def main() -> int:
     missing = [name for name in ("devices.json", "vectors.jsonl") if not (folder / name).is_file()]
     if missing:
         parser.error(f"{folder} has no {' and no '.join(missing)}")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # an expression may hold what cannot be printed
     total: Counter[str] = Counter()
     agreeing: Counter[str] = Counter()
     wrong: Counter[str] = Counter()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dra_driver.cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, EvaluationError, Selector, compile_selector
-from dra_driver.cel.quantities import WrittenQuantity
+from dra_driver.cel.library.quantity import WrittenQuantity
 from dra_driver.resource import Device
 from dra_driver.resource.codec import V1, decode_slice
 
@@ -27,15 +27,27 @@ class Subject:
     device: Device
 
 
+class Devices:
+    """A set of devices. One that cannot be decoded is a disagreement of each vector that asks for it."""
+
+    def __init__(self, raw: Sequence[dict[str, Any]]) -> None:
+        self._raw = raw
+
+    @functools.cached_property
+    def subjects(self) -> list[Subject]:
+        """The devices in the classes of `dra_driver.resource`."""
+        return [_subject(raw) for raw in self._raw]
+
+
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """An expression, the environment, and what Kubernetes says."""
+    """An expression, the environment, the devices, and what Kubernetes says."""
 
     id: str
     category: str
     expression: str
     environment: Environment
-    subjects: Sequence[Subject]
+    devices: Devices
     expect: dict[str, Any]
 
     def __str__(self) -> str:
@@ -56,10 +68,8 @@ class Difference:
 
 def vectors(folder: Path) -> Iterator[Vector]:
     """All vectors of a folder."""
-    subjects = {
-        name: [_subject(raw) for raw in devices]
-        for name, devices in json.loads((folder / "devices.json").read_text()).items()
-    }
+    sets = json.loads((folder / "devices.json").read_text(encoding="utf-8"))
+    devices = {name: Devices(raw) for name, raw in sets.items()}
     with (folder / "vectors.jsonl").open(encoding="utf-8") as lines:
         for line in lines:
             raw = json.loads(line)
@@ -70,7 +80,7 @@ def vectors(folder: Path) -> Iterator[Vector]:
                 stored=raw["envType"] == "stored",
             )
             yield Vector(
-                raw["id"], raw["category"], raw["expression"], environment, subjects[raw["devices"]], raw["expect"]
+                raw["id"], raw["category"], raw["expression"], environment, devices[raw["devices"]], raw["expect"]
             )
 
 
@@ -106,13 +116,13 @@ def _differences(vector: Vector) -> Iterator[Difference]:
     yield from _elsewhere(vector)
     if isinstance(selector, CompileError) or theirs != "ok":
         return
-    for index, subject in enumerate(vector.subjects):
+    for index, subject in enumerate(vector.devices.subjects):
         result, cost = _answer(selector, subject)
         wanted = expect["results"][index]
         answer = wanted["match"] if "match" in wanted else wanted["kind"]
         if result != answer:
             yield Difference("results", f"{subject.device.name} is {result}", answer)
-        elif not _is_cost(cost, index, vector, selector):
+        elif not _is_cost(cost, index, subject, vector, selector):
             yield Difference("actualCost", f"{subject.device.name} costs {cost}", expect["actualCost"][index])
     if selector.output_type.display != expect["outputType"]:
         yield Difference("outputType", selector.output_type.display, expect["outputType"])
@@ -155,13 +165,13 @@ def _answer(selector: Selector, subject: Subject) -> tuple[bool | str, int | Non
         return error.kind, error.cost
 
 
-def _is_cost(cost: int | None, index: int, vector: Vector, selector: Selector) -> bool:
+def _is_cost(cost: int | None, index: int, subject: Subject, vector: Vector, selector: Selector) -> bool:
     seen = vector.expect.get("costRange", {}).get(str(index))
     if seen is None:
         return bool(cost == vector.expect["actualCost"][index])
     # it depends on the order of maps, which is random in Go: any that is possible here and was seen there will do
     lowest, highest = seen
-    costs = [cost for order in _orders(vector.subjects[index]) if (cost := _answer(selector, order)[1]) is not None]
+    costs = [cost for order in _orders(subject) if (cost := _answer(selector, order)[1]) is not None]
     return bool(costs) and min(costs) <= highest and max(costs) >= lowest
 
 

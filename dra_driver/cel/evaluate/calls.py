@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calling functions: which overload, whether the arguments fit it, what it costs.
+
+Functions of one or two arguments evaluate all of them and cost something even when one is an error; the others stop
+at the first error and, unless it is the last argument, cost nothing. Of a list that is given for a parameter the first
+element decides, of a map the first entry. The commonest calls (comparing with a text, matching a known pattern) are
+one step; they answer and cost what the general calls do, which they leave all rarer operands to.
+
+Follows cel-go's `interpreter/interpretable.go` and `runtimecost.go`, and its `IsAssignableRuntimeType`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..check.declarations import Function, Implementation, Overload, RuntimeCost
+from ..errors import Fault
+from ..library.costs import matching, traversal
+from ..library.quantity import QuantityValue
+from ..library.regex import encoded
+from ..library.semver import Semver
+from ..library.time import Duration, Timestamp
+from ..library.values import Extension, MapValue, core_cost_size, equal, no_such_overload, type_name
+from ..types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    INT,
+    NULL,
+    QUANTITY,
+    SEMVER,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    Kind,
+    Type,
+    Uint,
+)
+from .frame import Frame
+from .paths import Constant, Plan, Run
+
+Guard = Callable[[Sequence[object]], bool]
+
+_CLASSES: Final[dict[Type, type]] = {
+    BOOL: bool,
+    BYTES: bytes,
+    DOUBLE: float,
+    DURATION: Duration,
+    INT: int,
+    NULL: type(None),
+    QUANTITY: QuantityValue,
+    SEMVER: Semver,
+    STRING: str,
+    TIMESTAMP: Timestamp,
+    UINT: Uint,
+}
+
+
+def classes(parameters: Sequence[Type]) -> tuple[type | None, ...] | None:
+    """The Python class of each parameter's values (None: any), or None where classes alone cannot tell."""
+    found: list[type | None] = []
+    for parameter in parameters:
+        if parameter.is_dynamic or parameter.kind is Kind.PARAMETER:
+            found.append(None)
+        elif parameter in _CLASSES:
+            found.append(_CLASSES[parameter])
+        else:
+            return None
+    return tuple(found)
+
+
+def accepts(parameter: Type, value: object) -> bool:
+    """Whether the value can be given for the parameter."""
+    if parameter.is_dynamic or parameter.kind is Kind.PARAMETER:
+        return True
+    if parameter.kind is Kind.LIST:
+        return isinstance(value, list) and (not value or accepts(parameter.element, value[0]))
+    if parameter.kind is Kind.MAP:
+        if not isinstance(value, MapValue):
+            return False
+        entry = next(iter(value.items()), None)
+        return entry is None or all(map(accepts, parameter.parameters, entry))
+    return type_name(value) == parameter.name
+
+
+def accept_all(parameters: Sequence[Type], values: Sequence[object]) -> bool:
+    """Whether the values can be given for the parameters."""
+    return len(parameters) == len(values) and all(map(accepts, parameters, values))
+
+
+def call(
+    function: Function, overloads: Sequence[str], arguments: tuple[Run, ...], offset: int, *, lazy: bool = False
+) -> Run:
+    """Call a function, with the overloads that fit by their static types. `lazy`: stop at the first error."""
+    overload = function.overload(overloads[0]) if len(overloads) == 1 else None
+    cost = (overload.cost if overload else None) or function.cost
+    if function.dispatch is not None:
+        return _with_arity(_Called(function.dispatch, None, cost, offset, function.name), arguments, lazy=False)
+    if overload is None:
+        return _with_arity(_Called(_choosing(function), None, cost, offset, function.name), arguments, lazy=True)
+    assert overload.call is not None
+    called = _Called(overload.call, overload if overload.guarded else None, cost, offset, function.name)
+    return _with_arity(called, arguments, lazy=lazy or overload.lazy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """What to call, the overload whose parameters the arguments must fit (None: any), and the cost (None: 1)."""
+
+    implementation: Implementation
+    guard: Overload | None
+    cost: RuntimeCost | None
+    offset: int
+    name: str
+
+
+def _choosing(function: Function) -> Implementation:
+    """The function, with its overload chosen by the arguments."""
+
+    def choose(*arguments: object) -> object:
+        for overload in function.overloads:
+            if overload.call is None or len(overload.parameters) != len(arguments):
+                continue
+            if not overload.guarded or accept_all(overload.parameters, arguments):
+                return overload.call(*arguments)
+        raise no_such_overload(function.name, *arguments)
+
+    return choose
+
+
+def _with_arity(called: _Called, arguments: tuple[Run, ...], *, lazy: bool) -> Run:
+    if lazy or len(arguments) > 2:
+        return _lazy(called, arguments)
+    match arguments:
+        case (only,):
+            return _unary(called, only)
+        case (first, second):
+            return _binary(called, first, second)
+    return _lazy(called, arguments)
+
+
+def _unary(called: _Called, argument: Run) -> Run:
+    implementation, cost, offset, name = called.implementation, called.cost, called.offset, called.name
+    exact = classes(called.guard.parameters) if called.guard else (None,)
+    expected = exact[0] if exact else None
+    checked = called.guard.parameters if called.guard and exact is None else None
+
+    def run(frame: Frame) -> object:
+        value = argument(frame)
+        result: object
+        if value.__class__ is Fault:
+            result = value
+        elif (expected is None or value.__class__ is expected) and (checked is None or accept_all(checked, (value,))):
+            try:
+                result = implementation(value)
+            except Fault as fault:
+                result = located(fault, offset)
+        else:
+            result = located(no_such_overload(name, value), offset)
+        frame.charge(1 if cost is None else cost((value,), result))
+        return result
+
+    return run
+
+
+def _binary(called: _Called, first: Run, second: Run) -> Run:
+    implementation, cost, offset, name = called.implementation, called.cost, called.offset, called.name
+    exact = classes(called.guard.parameters) if called.guard else (None, None)
+    expected_left, expected_right = exact or (None, None)
+    checked = called.guard.parameters if called.guard and exact is None else None
+
+    def run(frame: Frame) -> object:
+        left = first(frame)
+        right = second(frame)
+        result: object
+        if left.__class__ is Fault:
+            result = left
+        elif right.__class__ is Fault:
+            result = right
+        elif (
+            (expected_left is None or left.__class__ is expected_left)
+            and (expected_right is None or right.__class__ is expected_right)
+            and (checked is None or accept_all(checked, (left, right)))
+        ):
+            try:
+                result = implementation(left, right)
+            except Fault as fault:
+                result = located(fault, offset)
+        else:
+            result = located(no_such_overload(name, left, right), offset)
+        frame.charge(1 if cost is None else cost((left, right), result))
+        return result
+
+    return run
+
+
+def _lazy(called: _Called, arguments: tuple[Run, ...]) -> Run:
+    implementation, cost, offset, name = called.implementation, called.cost, called.offset, called.name
+    parameters = called.guard.parameters if called.guard else None
+    last = len(arguments) - 1
+
+    def run(frame: Frame) -> object:
+        values: list[object] = []
+        result: object = None
+        for index, argument in enumerate(arguments):
+            value = argument(frame)
+            values.append(value)
+            if value.__class__ is Fault:
+                if index < last:
+                    return value
+                result = value
+                break
+        else:
+            if parameters is None or accept_all(parameters, values):
+                try:
+                    result = implementation(*values)
+                except Fault as fault:
+                    result = located(fault, offset)
+            else:
+                result = located(no_such_overload(name, *values), offset)
+        frame.charge(1 if cost is None else cost(values, result))
+        return result
+
+    return run
+
+
+def located(fault: Fault, offset: int) -> Fault:
+    """The fault with a place, as a value: without the traceback that raising it left."""
+    if fault.offset is None:
+        fault.offset = offset
+    fault.__traceback__ = fault.__context__ = None
+    return fault
+
+
+def comparison(plans: Sequence[Plan], offset: int, *, negated: bool) -> Run | None:
+    """`operand == 'text'` or `operand != 'text'`; None for others."""
+    left, right = plans
+    if not isinstance(right, Constant) or not isinstance(right.value, str):
+        return None
+    text, evaluate = right.value, left.run
+    length = len(text)
+    whole_cost = traversal(length)
+
+    def run(frame: Frame) -> object:
+        value = evaluate(frame)
+        if value.__class__ is str:
+            size = len(value)
+            frame.cost = cost = frame.cost + (whole_cost if size >= length else traversal(size))
+            if cost > frame.limit:
+                frame.charge(0)
+            return (value == text) is not negated
+        return _compared(frame, value, text, offset, negated=negated)
+
+    return run
+
+
+def _compared(frame: Frame, value: object, text: str, offset: int, *, negated: bool) -> object:
+    result: object
+    if value.__class__ is Fault:
+        result = value
+    else:
+        try:
+            result = equal(value, text) is not negated
+        except Fault as fault:  # what cannot be compared is not equal
+            result = True if negated else located(fault, offset)
+    if isinstance(value, Extension) and not negated:
+        frame.charge(1)
+    else:
+        frame.charge(traversal(min(core_cost_size(value), len(text))))
+    return result
+
+
+def matches(subject: Plan, pattern: str, compiled: Any, offset: int) -> Run:
+    """subject.matches('pattern')"""
+    evaluate, search = subject.run, compiled.search
+    pattern_size = len(pattern)
+
+    def run(frame: Frame) -> object:
+        text = evaluate(frame)
+        if text.__class__ is Fault:
+            return text
+        result: object
+        if isinstance(text, str):
+            result = search(encoded(text)) is not None
+        else:
+            result = located(no_such_overload("matches", text, pattern), offset)
+        frame.charge(matching(core_cost_size(text), pattern_size))
+        return result
+
+    return run

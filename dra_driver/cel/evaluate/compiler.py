@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the checked tree to Python closures.
+
+Follows cel-go's `interpreter/planner.go` with the optimizations that Kubernetes turns on: conversions of
+constants, literals of constants, membership in constant lists and constant regular expressions are
+worked out here, and what fails there makes the whole expression unusable.
+
+Loops and bindings are what macros such as all(), map() and cel.bind() become; they follow `evalFold` of
+`interpreter/interpretable.go`. The accumulator is evaluated when it is first read, so an unused binding costs nothing
+and cannot fail.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..check.checker import VARIABLE
+from ..check.declarations import Registry
+from ..check.environment import TYPE_VALUES, UNUSABLE_TYPES, Environment
+from ..errors import Abort, Fault
+from ..library import regex
+from ..library.values import LiteralMap, MapValue, MutableList, OptionalValue, no_such_overload, type_name
+from ..syntax.tree import (
+    Call,
+    Comprehension,
+    Ident,
+    ListNode,
+    Literal,
+    MapNode,
+    MessageNode,
+    Node,
+    Select,
+    qualified_name,
+)
+from ..types import Kind
+from . import calls, literals
+from .calls import located
+from .frame import Frame
+from .paths import Branches, Constant, DevicePath, Index, Key, Path, Plan, Run, is_key, relative
+
+_CONVERSIONS: Final = frozenset(
+    ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
+)
+_SEARCHES: Final = frozenset(("matches", "find", "findAll"))
+_LIST_COST: Final = 10
+_MAP_COST: Final = 30
+_MESSAGE_COST: Final = 40
+
+
+_UNSET: Final = object()
+
+
+class PlanError(Exception):
+    """The program cannot be made. In Kubernetes an internal error, not an invalid expression."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled expression, and how many local variables its evaluation needs."""
+
+    run: Run
+    slots: int
+
+
+def compile_tree(root: Node, registry: Registry, environment: Environment) -> Program:
+    """Closures for a checked tree. Raises PlanError."""
+    compiler = _Compiler(registry, environment)
+    run = compiler.plan(root).run
+    return Program(run, compiler.slots)
+
+
+class _Compiler:
+    def __init__(self, registry: Registry, environment: Environment) -> None:
+        self._functions = registry.functions
+        self._device = DevicePath(multiple_allocations=environment.has_multiple_allocations)
+        self._scopes: list[dict[str, Run]] = []
+        self.slots = 0
+
+    def plan(self, node: Node) -> Plan:
+        """A plan for the node."""
+        match node:
+            case Literal():
+                return Constant(node.value)
+            case Ident():
+                return self._ident(node)
+            case Select():
+                return self._select(node)
+            case Call():
+                return self._call(node)
+            case ListNode():
+                return self._list(node)
+            case MapNode():
+                return self._map(node)
+            case MessageNode():
+                return self._message(node)
+            case Comprehension():
+                return self._loop(node)
+        raise AssertionError(f"a checked tree has no {type(node).__name__}")
+
+    def _run(self, node: Node) -> Run:
+        return self.plan(node).run
+
+    def _ident(self, node: Ident) -> Plan:
+        if node.constant is not None:
+            return self._named_constant(node)
+        if node.type.kind is Kind.TYPE:  # Kubernetes takes every name of such a type for a type's name
+            if node.name not in TYPE_VALUES:
+                raise PlanError(f"reference to undefined type: {node.name}", node.offset)
+            return Constant(TYPE_VALUES[node.name])
+        for scope in reversed(self._scopes):
+            if node.name in scope and not node.absolute:
+                return Path(scope[node.name])
+        assert node.name == VARIABLE
+        return self._device
+
+    @staticmethod
+    def _named_constant(node: Ident | Select) -> Plan:
+        name = (qualified_name(node) or "").removeprefix(".")
+        if name in UNUSABLE_TYPES or (isinstance(node, Ident) and node.shadowed):
+            raise PlanError(f"the type {name} cannot be used as a value", node.offset)
+        return Constant(node.constant)
+
+    def _select(self, node: Select) -> Plan:
+        if node.constant is not None:
+            return self._named_constant(node)
+        path = relative(self.plan(node.operand))
+        return path.tested(node.field, node.offset) if node.test else path.extended(Key(node.field, node.offset))
+
+    def _call(self, node: Call) -> Plan:
+        plans = [self.plan(child) for child in node.children()]
+        match node.function:
+            case "_&&_":
+                return Plan(_all_of([plan.run for plan in plans], node.offset))
+            case "_||_":
+                return Plan(_any_of([plan.run for plan in plans], node.offset))
+            case "_?_:_":
+                condition, then, otherwise = plans
+                return Branches(condition.run, relative(then), relative(otherwise))
+            case "_[_]":
+                return self._index(node, plans, optional=False)
+            case "_[?_]" | "_?._":
+                return self._index(node, plans, optional=True)
+            case "or" | "orValue":
+                return Plan(_first_present(plans[0].run, plans[1].run, unwrap=node.function == "orValue"))
+            case "@not_strictly_false":
+                return Plan(_not_strictly_false(plans[0].run))
+            case "_==_" | "_!=_":
+                run = calls.comparison(plans, node.offset, negated=node.function == "_!=_")
+                if run is not None:
+                    return Plan(run)
+            case "@in" if node.overloads == ("in_list",) and isinstance(plans[1], Constant):
+                elements = plans[1].value
+                if not elements:
+                    return Constant(False)
+                membership = literals.membership(plans[0].run, elements) if isinstance(elements, list) else None
+                if membership is not None:
+                    return Plan(membership)
+        return self._function(node, plans)
+
+    def _function(self, node: Call, plans: Sequence[Plan]) -> Plan:
+        arguments = tuple([plan.run for plan in plans])
+        if node.function in _SEARCHES and isinstance(plans[1], Constant) and isinstance(plans[1].value, str):
+            try:
+                pattern = regex.compiled(plans[1].value)
+            except Fault as fault:
+                raise PlanError(fault.message, node.offset) from None
+            if node.overloads == ("matches_string",):
+                return Plan(calls.matches(plans[0], plans[1].value, pattern, node.offset))
+            return Plan(calls.call(self._functions[node.function], node.overloads, arguments, node.offset, lazy=True))
+        run = calls.call(self._functions[node.function], node.overloads, arguments, node.offset)
+        if node.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], Constant):
+            value = _evaluated(run, node.offset)
+            if isinstance(value, Fault):
+                raise PlanError(value.message, node.offset)
+            return Constant(value)
+        return Plan(run)
+
+    def _index(self, node: Call, plans: Sequence[Plan], *, optional: bool) -> Plan:
+        operand, index = plans
+        path = relative(operand)
+        if isinstance(index, Constant):
+            if not is_key(index.value):
+                raise PlanError("only strings, numbers and bools can be keys or indices", node.offset)
+            return path.extended(Key(index.value, node.offset, optional=optional))
+        if isinstance(index, Path):
+            return path.extended(Index(index.resolve, node.offset, optional=optional))
+        return path.extended(Index(index.run, node.offset, optional=optional))
+
+    def _list(self, node: ListNode) -> Plan:
+        elements = [self.plan(element) for element in node.elements]
+        run = literals.list_of([plan.run for plan in elements], node.optional, node.offset)
+        return _folded(run, elements, _LIST_COST, node.offset)
+
+    def _map(self, node: MapNode) -> Plan:
+        entries = [(self.plan(entry.key), self.plan(entry.value)) for entry in node.entries]
+        run = literals.map_of([(key.run, value.run) for key, value in entries], node.entries, node.offset)
+        return _folded(run, [plan for entry in entries for plan in entry], _MAP_COST, node.offset)
+
+    def _message(self, node: MessageNode) -> Plan:
+        values = [self._run(entry.value) for entry in node.entries]
+        return Plan(_charged(literals.message_of(node.name, values, node.entries, node.offset), _MESSAGE_COST))
+
+    def _loop(self, node: Comprehension) -> Plan:
+        first = self.slots
+        self.slots += 3
+        accumulator, variable = _accumulator(first, self._run(node.initial)), _variable(first + 1)
+        iterated = self._run(node.range)
+        self._scopes.append({node.accumulator: accumulator})
+        names = {node.variable: variable}
+        if node.second:
+            names[node.second] = _variable(first + 2)
+        self._scopes.append(names)
+        condition, step = self._run(node.condition), self._run(node.step)
+        self._scopes.pop()
+        result = self._run(node.result)
+        self._scopes.pop()
+        second = first + 2 if node.second else None
+        loop = _Loop(node.offset, iterated, condition, step, result, first, first + 1, second)
+        return Plan(_loop_of(loop))
+
+
+def _evaluated(run: Run, offset: int) -> object:
+    """The value of what reads no variables."""
+    try:
+        return run(Frame.without_device())
+    except Abort as abort:
+        raise PlanError(abort.message, offset) from None
+
+
+def _folded(run: Run, parts: Sequence[Plan], cost: int, offset: int) -> Plan:
+    """A literal: a constant if all of its parts are."""
+    if all(isinstance(part, Constant) for part in parts):
+        return Constant(_evaluated(run, offset))
+    return Plan(_charged(run, cost))
+
+
+def _charged(run: Run, cost: int) -> Run:
+    def charged(frame: Frame) -> object:
+        value = run(frame)
+        frame.charge(cost)
+        return value
+
+    return charged
+
+
+def _all_of(terms: Sequence[Run], offset: int) -> Run:
+    """&&: a false term decides, whatever the others are; otherwise the first error does."""
+
+    def run(frame: Frame) -> object:
+        fault: object = True
+        for term in terms:
+            value = term(frame)
+            if value is False:
+                return False
+            if value is not True and fault is True:
+                fault = value if value.__class__ is Fault else located(no_such_overload(), offset)
+        return fault
+
+    return run
+
+
+def _any_of(terms: Sequence[Run], offset: int) -> Run:
+    """||: a true term decides, whatever the others are; otherwise the first error does."""
+
+    def run(frame: Frame) -> object:
+        fault: object = False
+        for term in terms:
+            value = term(frame)
+            if value is True:
+                return True
+            if value is not False and fault is False:
+                fault = value if value.__class__ is Fault else located(no_such_overload(), offset)
+        return fault
+
+    return run
+
+
+def _first_present(optional: Run, otherwise: Run, *, unwrap: bool) -> Run:
+    """optional.or(optional) and optional.orValue(value)"""
+
+    def run(frame: Frame) -> object:
+        value = optional(frame)
+        if not isinstance(value, OptionalValue):
+            return value
+        if not value.present:
+            return otherwise(frame)
+        return value.value if unwrap else value
+
+    return run
+
+
+def _not_strictly_false(term: Run) -> Run:
+    def run(frame: Frame) -> object:
+        value = term(frame)
+        frame.charge(1)
+        return value if value.__class__ is bool else True
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """The parts of a loop, and the slots of its variables. `second` is None with one variable."""
+
+    offset: int
+    range: Run
+    condition: Run
+    step: Run
+    result: Run
+    accumulator: int
+    variable: int
+    second: int | None
+
+
+def _accumulator(slot: int, initial: Run) -> Run:
+    """Read the accumulator. An empty list or map becomes one that grows in place."""
+
+    def read(frame: Frame) -> object:
+        value = frame.slots[slot]
+        if value is _UNSET:
+            value = initial(frame)
+            if isinstance(value, list) and not value:
+                value = MutableList()
+            elif isinstance(value, MapValue) and len(value) == 0:
+                value = LiteralMap()
+            frame.slots[slot] = value
+        return value
+
+    return read
+
+
+def _variable(slot: int) -> Run:
+    """Read a loop variable."""
+    return lambda frame: frame.slots[slot]
+
+
+def _loop_of(loop: _Loop) -> Run:
+    """Evaluate the loop."""
+    iterated, condition, step, result = loop.range, loop.condition, loop.step, loop.result
+    accumulated, first, second = loop.accumulator, loop.variable, loop.second
+
+    def evaluate(frame: Frame) -> object:
+        source = iterated(frame)
+        if source.__class__ is Fault:
+            return source
+        if not isinstance(source, list | MapValue):
+            return located(_not_iterable(source), loop.offset)
+        slots = frame.slots
+        slots[accumulated] = _UNSET
+        if second is None:
+            for item in _items(source):
+                slots[first] = item
+                if condition(frame) is False:
+                    break
+                slots[accumulated] = step(frame)
+        else:
+            for slots[first], slots[second] in _pairs(source):
+                if condition(frame) is False:
+                    break
+                slots[accumulated] = step(frame)
+        value = result(frame)
+        return list(value) if isinstance(value, MutableList) else value
+
+    return evaluate
+
+
+def _items(source: list[object] | MapValue) -> Iterator[object]:
+    if isinstance(source, MapValue):
+        return source.keys()
+    return iter(list(source) if isinstance(source, MutableList) else source)  # the loop itself may make it grow
+
+
+def _pairs(source: list[object] | MapValue) -> Iterable[tuple[object, object]]:
+    return source.items() if isinstance(source, MapValue) else enumerate(_items(source))
+
+
+def _not_iterable(source: object) -> Fault:
+    return Fault("not_iterable", f"a {type_name(source)} cannot be looped over: only lists and maps can")

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tree builder: literals, nodes, and how deep they are nested.
+
+The tree is built while the parser reduces, so no recursion is involved, however deep the expression.
+Follows the visitor of cel-go's `parser/parser.go`, and `parser/unescape.go` for strings."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..types import INT_MAX, INT_MIN, UINT_MAX, Uint
+from .tree import Call, Entry, Ident, Invalid, ListNode, Literal, MapNode, MessageNode, Node, Select
+
+_LONGEST_NUMBER: Final = 4000  # digits; beyond it Python refuses to convert, and nothing fits anyway
+
+
+class LiteralError(ValueError):
+    """A token that looks like a literal but denotes no value."""
+
+
+def integer(text: str) -> int:
+    """The int of `-5` or `0x1F`."""
+    value = _number(text)
+    if value is None or not INT_MIN <= value <= INT_MAX:
+        raise LiteralError("invalid int literal: beyond 64 bits")
+    return value
+
+
+def unsigned(text: str) -> Uint:
+    """The uint of `5u` or `0x1Fu`."""
+    value = _number(text[:-1])
+    if value is None or value > UINT_MAX:
+        raise LiteralError("invalid uint literal: beyond 64 bits")
+    return Uint(value)
+
+
+def _number(text: str) -> int | None:
+    if len(text) > _LONGEST_NUMBER:
+        text = text.lstrip("-0") or "0"  # leading zeros are all that can make it so long and still fit
+    if len(text) > _LONGEST_NUMBER:
+        return None
+    return int(text, 16) if "x" in text else int(text)
+
+
+def double(text: str) -> float:
+    """The double of `1.5e3`."""
+    value = float(text)
+    if math.isinf(value):
+        raise LiteralError("invalid double literal: too large")
+    return value
+
+
+def string(text: str) -> str:
+    """The string that a quoted token denotes."""
+    body, raw = _unquote(text)
+    if raw or "\\" not in body:
+        return body
+    return _ESCAPE.sub(_character, body)
+
+
+def octets(text: str) -> bytes:
+    """The bytes that a token such as `b'…'` denotes: escapes are bytes, everything else is UTF-8."""
+    body, raw = _unquote(text[1:])
+    if raw or "\\" not in body:
+        return body.encode()
+    parts: list[bytes] = []
+    place = 0
+    for match in _ESCAPE.finditer(body):
+        parts += (body[place : match.start()].encode(), _octet(match[1]))
+        place = match.end()
+    return b"".join((*parts, body[place:].encode()))
+
+
+_ESCAPE: Final = re.compile(r"\\([0-7]{3}|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+_SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def _unquote(text: str) -> tuple[str, bool]:
+    """The inside of the quotes, with line ends made \\n, and whether escapes are left alone in it."""
+    raw = text[0] in "rR"
+    quoted = (text[1:] if raw else text).replace("\r\n", "\n").replace("\r", "\n")
+    width = 3 if len(quoted) >= 6 and quoted[:3] in ("'''", '"""') else 1
+    return quoted[width:-width], raw
+
+
+def _code(escape: str) -> int | None:
+    """The number in an octal, hexadecimal or Unicode escape; None for the others."""
+    if escape[0] in "0123":
+        return int(escape, 8)
+    return int(escape[1:], 16) if escape[0] in "xXuU" else None
+
+
+def _character(match: re.Match[str]) -> str:
+    escape = match[1]
+    code = _code(escape)
+    if code is None:
+        return _SIMPLE.get(escape, escape)
+    if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise LiteralError("invalid unicode code point")
+    return chr(code)
+
+
+def _octet(escape: str) -> bytes:
+    if escape[0] in "uU":
+        raise LiteralError("bytes have no Unicode escapes (use \\x or octal ones)")
+    code = _code(escape)
+    return bytes((code,)) if code is not None else _SIMPLE.get(escape, escape).encode()
+
+
+RESERVED: Final = frozenset(
+    (
+        *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let"),
+        *("loop", "package", "namespace", "null", "return", "true", "var", "void", "while"),
+    )
+)
+
+LITERALS: Final[dict[str, Callable[[str], object]]] = {
+    "INT_LIT": integer,
+    "UINT_LIT": unsigned,
+    "FLOAT_LIT": double,
+    "STRING_LIT": string,
+    "MLSTRING_LIT": string,
+    "BYTES_LIT": octets,
+    "BOOL_LIT": "true".__eq__,
+    "NULL_LIT": lambda _: None,
+}
+
+LOST: Final = "\0lost"
+"""In place of an operand that could not be read. Its place is in front of everything."""
+
+
+class Piece:
+    """A parsed part: its node, the nesting below it, and its name while it is nothing but `a.b.c`.
+
+    `exprs`, `relations` and `calcs` count the active uses of these grammar rules, `visits` the nested operators.
+    """
+
+    __slots__ = ("calcs", "chain", "exprs", "name", "node", "relations", "visits")
+
+    def __init__(self, node: Node, *parts: "Piece", visit: int = 0) -> None:
+        self.node = node
+        self.exprs: int = max((part.exprs for part in parts), default=0)
+        self.relations: int = max((part.relations for part in parts), default=0)
+        self.calcs: int = max((part.calcs for part in parts), default=0)
+        self.visits: int = max((part.visits for part in parts), default=0) + visit
+        self.name = ""
+        self.chain = ""
+
+
+_Infix = tuple[str, Piece, int]
+"""An operator with its left operand and its place."""
+
+
+def _infix(operator: str) -> Any:
+    def build(_: object, left: Piece, token: Any) -> _Infix:
+        return operator, left, token.start_pos
+
+    return build
+
+
+class TreeBuilder:
+    """Builds the tree, with one method for each rule of the grammar. Anonymous tokens are parts of a rule, too."""
+
+    def expr(self, condition: Piece, *rest: Any) -> Piece:
+        if rest:
+            question, then, _, otherwise = rest
+            parts = (condition, then, otherwise)
+            call = Call(question.start_pos, "_?_:_", [part.node for part in parts])
+            condition = Piece(call, *parts, visit=1)
+        condition.exprs += 1
+        return condition
+
+    def conditionalor(self, *parts: Any) -> Piece:
+        return _chained("_||_", *parts)
+
+    def conditionaland(self, *parts: Any) -> Piece:
+        return _chained("_&&_", *parts)
+
+    relation_lt = _infix("_<_")
+    relation_le = _infix("_<=_")
+    relation_gt = _infix("_>_")
+    relation_ge = _infix("_>=_")
+    relation_eq = _infix("_==_")
+    relation_ne = _infix("_!=_")
+    relation_in = _infix("@in")
+    addition_add = _infix("_+_")
+    addition_sub = _infix("_-_")
+    multiplication_mul = _infix("_*_")
+    multiplication_div = _infix("_/_")
+    multiplication_mod = _infix("_%_")
+
+    def relation(self, *parts: Any) -> Piece:
+        piece = _binary(parts)
+        right = parts[-1].relations
+        piece.relations = max(parts[0][1].relations, right + 2) if len(parts) > 1 else right + 1
+        return piece
+
+    def addition(self, *parts: Any) -> Piece:
+        piece = _binary(parts)
+        if len(parts) > 1:
+            piece.calcs = max(parts[0][1].calcs, parts[1].calcs + 1)
+        return piece
+
+    def multiplication(self, *parts: Any) -> Piece:
+        piece = _binary(parts)
+        right = parts[-1].calcs
+        piece.calcs = max(parts[0][1].calcs, right + 2) if len(parts) > 1 else right + 1
+        return piece
+
+    def unary(self, piece: Piece) -> Piece:
+        return piece
+
+    def nots(self, *parts: Any) -> tuple[int, int]:
+        """(how many, where the first one is)"""
+        return (parts[0][0] + 1, parts[0][1]) if len(parts) > 1 else (1, parts[0].start_pos)
+
+    minuses = nots
+
+    def unary_not(self, signs: tuple[int, int], operand: Piece) -> Piece:
+        return _prefixed("!_", signs, operand)
+
+    def unary_neg(self, signs: tuple[int, int], operand: Piece) -> Piece:
+        return _prefixed("-_", signs, operand)
+
+    def member(self, piece: Piece) -> Piece:
+        return piece
+
+    def member_dot(self, operand: Piece, dot: Any, field: Any) -> Piece:
+        piece = Piece(Select(dot.start_pos, operand.node, str(field)), operand, visit=1)
+        piece.name = f"{operand.name}.{field}" if operand.name else ""
+        return piece
+
+    def member_opt_dot(self, operand: Piece, dot: Any, _: Any, field: Any) -> Piece:
+        name = Literal(field.start_pos, str(field))
+        return Piece(Call(dot.start_pos, "_?._", [operand.node, name]), operand, visit=1)
+
+    def member_dot_arg(self, target: Piece, _: Any, name: Any, opening: Any, *rest: Any) -> Piece:
+        arguments = _arguments(rest)
+        call = Call(opening.start_pos, str(name), [argument.node for argument in arguments], target.node)
+        return Piece(call, target, *arguments, visit=1)
+
+    def member_index(self, operand: Piece, opening: Any, index: Piece, _: Any) -> Piece:
+        return Piece(Call(opening.start_pos, "_[_]", [operand.node, index.node]), operand, index, visit=1)
+
+    def member_opt_index(self, operand: Piece, opening: Any, _: Any, index: Piece, __: Any) -> Piece:
+        return Piece(Call(opening.start_pos, "_[?_]", [operand.node, index.node]), operand, index, visit=1)
+
+    def member_object(self, operand: Piece, opening: Any, *rest: Any) -> Piece:
+        fields: list[tuple[Entry, Piece]] = rest[0] if isinstance(rest[0], list) else []
+        values = [value for _, value in fields]
+        if not operand.name:
+            message = "only a message's name can stand in front of '{'"
+            return Piece(Invalid(opening.start_pos, "syntax", message, (operand.node,)), operand, *values)
+        return Piece(MessageNode(opening.start_pos, operand.name, [entry for entry, _ in fields]), *values)
+
+    def primary(self, piece: Piece) -> Piece:
+        return piece
+
+    def dot_ident(self, _: Any, name: Any) -> Piece:
+        return self._named(name, absolute=True)
+
+    def ident(self, name: Any) -> Piece:
+        return self._named(name, absolute=False)
+
+    def _named(self, name: Any, *, absolute: bool) -> Piece:
+        text = str(name)
+        if text == LOST:
+            return Piece(Literal(name.start_pos, None))
+        piece = Piece(_reserved(name) if text in RESERVED else Ident(name.start_pos, text, absolute=absolute))
+        piece.name = f".{text}" if absolute else text
+        return piece
+
+    def dot_ident_arg(self, dot: Any, name: Any, opening: Any, *rest: Any) -> Piece:
+        return self._called(name, f"{dot}{name}", opening, rest)
+
+    def ident_arg(self, name: Any, opening: Any, *rest: Any) -> Piece:
+        return self._called(name, str(name), opening, rest)
+
+    def _called(self, name: Any, function: str, opening: Any, rest: tuple[Any, ...]) -> Piece:
+        arguments = _arguments(rest)
+        if str(name) in RESERVED:
+            return Piece(_reserved(name), *arguments)
+        return Piece(Call(opening.start_pos, function, [argument.node for argument in arguments]), *arguments)
+
+    def paren_expr(self, _: Any, inner: Piece, __: Any) -> Piece:
+        inner.name = inner.chain = ""
+        return inner
+
+    def list_lit(self, opening: Any, *rest: Any) -> Piece:
+        elements: list[tuple[Piece, bool]] = rest[0] if isinstance(rest[0], list) else []
+        pieces = [piece for piece, _ in elements]
+        optional = frozenset(index for index, (_, maybe) in enumerate(elements) if maybe)
+        return Piece(ListNode(opening.start_pos, [piece.node for piece in pieces], optional), *pieces)
+
+    def element(self, *parts: Any) -> tuple[Piece, bool]:
+        return parts[-1], len(parts) > 1
+
+    def elements(self, *parts: Any) -> list[Any]:
+        return [parts[0]] if len(parts) == 1 else [*parts[0], parts[2]]
+
+    mapinits = elements
+    fieldinits = elements
+
+    def map_lit(self, opening: Any, *rest: Any) -> Piece:
+        entries: list[tuple[Entry, Piece, Piece]] = rest[0] if isinstance(rest[0], list) else []
+        pieces = [piece for _, key, value in entries for piece in (key, value)]
+        return Piece(MapNode(opening.start_pos, [entry for entry, _, _ in entries]), *pieces)
+
+    def mapinit(self, key: tuple[Piece, bool], colon: Any, value: Piece) -> tuple[Entry, Piece, Piece]:
+        piece, optional = key
+        return Entry(colon.start_pos, piece.node, value.node, optional=optional), piece, value
+
+    def fieldinit(self, *parts: Any) -> tuple[Entry, Piece]:
+        name, colon, value = parts[-3:]
+        field = Literal(name.start_pos, str(name))
+        return Entry(colon.start_pos, field, value.node, optional=len(parts) > 3), value
+
+    def exprlist(self, *parts: Any) -> list[Piece]:
+        return [part for part in parts if isinstance(part, Piece)]
+
+    def literal(self, token: Any) -> Piece:
+        try:
+            return Piece(Literal(token.start_pos, LITERALS[token.type](str(token))))
+        except LiteralError as error:
+            return Piece(Invalid(token.start_pos, "literal", str(error)))
+
+
+def _reserved(name: Any) -> Invalid:
+    return Invalid(name.start_pos, "reserved", f"reserved identifier: {name}")
+
+
+def _arguments(rest: tuple[Any, ...]) -> list[Piece]:
+    return rest[0] if isinstance(rest[0], list) else []
+
+
+def _chained(operator: str, *parts: Any) -> Piece:
+    """a && b && c as one call with three arguments: Kubernetes balances such chains, which comes to the same."""
+    if len(parts) == 1:
+        piece: Piece = parts[0]
+        return piece
+    left, token, right = parts
+    if left.chain == operator:
+        left.node.arguments.append(right.node)
+        call = left.node
+    else:
+        call = Call(token.start_pos, operator, [left.node, right.node])
+    piece = Piece(call, left, right)
+    piece.chain = operator
+    return piece
+
+
+def _binary(parts: tuple[Any, ...]) -> Piece:
+    if len(parts) == 1:
+        piece: Piece = parts[0]
+        return piece
+    (operator, left, offset), right = parts
+    return Piece(Call(offset, operator, [left.node, right.node]), left, right, visit=1)
+
+
+def _prefixed(operator: str, signs: tuple[int, int], operand: Piece) -> Piece:
+    count, offset = signs
+    if count % 2 == 0:  # pairs cancel out
+        operand.name = ""
+        return operand
+    return Piece(Call(offset, operator, [operand.node]), operand)
