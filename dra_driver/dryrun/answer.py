@@ -9,11 +9,12 @@ import click
 from rich.text import Text
 
 from ..allocation import Cluster, Features
-from .evaluate import Verdict, evaluate
+from .evaluate import evaluate
 from .leftover import Leftover, leftovers
 from .replicas import MOST_COPIES, Copies, count_copies, fitting_nodes
 from .report import Report, plain_console, plain_table, print_report, to_document, to_html, to_json, to_yaml
 from .sources import Source
+from .verdict import Verdict
 from .whatif import without_claims
 from .workload import Demand
 

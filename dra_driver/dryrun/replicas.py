@@ -15,8 +15,7 @@ from ..command import InputError
 from ..resource import ResourceClaim
 from ..resource.codec import Decoded
 from .evaluate import evaluate
-from .extended import claim_for
-from .workload import Demand
+from .workload import Demand, extended_claims
 
 MOST_COPIES: Final = 10_000
 """Nobody is told of more."""
@@ -86,9 +85,7 @@ def count_copies(
 def pending_claims(demand: Demand, cluster: Cluster) -> list[ResourceClaim]:
     """What the scheduler has to allocate for the demand. Raises InputError."""
     claims = [claim for claim in demand.claims if claim.allocation is None]
-    if demand.extended:
-        claims.append(claim_for(demand.extended, demand.pod, cluster.classes, demand.name))
-    return claims
+    return claims + extended_claims(demand, cluster.classes)
 
 
 def _wants(demand: Demand) -> object:

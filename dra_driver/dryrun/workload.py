@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ..command import InputError
-from ..resource import EXACT_COUNT, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
+from ..resource import EXACT_COUNT, DeviceClass, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..resource.codec import Decoded, DecodeError, Fields, decode
+from ..scheduling.extended import IMPLICIT_PREFIX, ExtendedRequest, claim_for, served
 from .documents import Document
-from .extended import ExtendedRequest
 
 _GROUP = "resource.k8s.io/"
 _DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
@@ -118,6 +118,25 @@ def _as_stored(one: Decoded) -> Decoded:
     if not isinstance(one, ResourceClaim | ResourceClaimTemplate):
         return one
     return replace(one, spec=one.spec.with_requirements(stored))
+
+
+def extended_claims(demand: Demand, classes: Iterable[DeviceClass]) -> list[ResourceClaim]:
+    """The claim that the scheduler makes for the demand's extended resources, if DeviceClasses serve any of them.
+
+    Raises InputError when they serve none and the demand asks for no other devices: a class is missing, then.
+    """
+    serving = served(classes)
+    wanted = [one for one in demand.extended if one.resource in serving]
+    if wanted:
+        name = f"{demand.pod.name}-extended-resources"
+        return [claim_for(wanted, ObjectMeta(name=name, namespace=demand.pod.namespace), serving)]
+    if demand.extended and not demand.claims:
+        known = ", ".join(sorted(name for name in serving if not name.startswith(IMPLICIT_PREFIX))) or "none"
+        raise InputError(
+            f"{demand.name}: no DeviceClass serves the extended resource {demand.extended[0].resource} (served are:"
+            f" {known}); pass a class with that extendedResourceName, or write the pod with a ResourceClaim"
+        )
+    return []
 
 
 class _Found:

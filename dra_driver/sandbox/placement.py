@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..allocation import Cluster, Features, allocate
 from ..allocation.nodes import is_at
-from ..dryrun.extended import ExtendedRequest, served
 from ..resource import AllocationResult, Node, ResourceClaim
+from ..scheduling.extended import ExtendedRequest, served
 from .extended import requests_of, sources, special_claim
 from .pods import JSON, is_finished
 

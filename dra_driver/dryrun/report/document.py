@@ -11,8 +11,8 @@ from typing import Any, Final
 import yaml
 
 from ..changes import Change
-from ..evaluate import Refused
 from ..explain import Removal, RequestReport
+from ..verdict import Refused
 from .devices import attribute, memory
 from .model import Answer, Inputs, Item, Report
 from .picture import Cell, NodePicture

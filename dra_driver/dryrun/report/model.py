@@ -9,7 +9,7 @@ from ...allocation import Cluster, Features
 from ...allocation.errors import AllocationError
 from ...resource import ResourceClaim
 from ...resource.codec import Decoded
-from ..evaluate import Placed, Verdict
+from ..verdict import Placed, Verdict
 from .picture import Claims, DeviceKey, NodePicture, node_picture
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from ... import __version__
 from ...resource import ALL, DeviceRequirements
-from ..evaluate import Refused
 from ..explain import RequestReport, constraint_text
+from ..verdict import Refused
 from ..workload import Demand
 from .console import counted, listed
 from .devices import attribute, memory

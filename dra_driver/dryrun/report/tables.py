@@ -7,8 +7,8 @@ from typing import Final
 from rich.text import Text
 
 from ...allocation import Check
-from ..evaluate import Verdict
 from ..explain import Removal
+from ..verdict import Verdict
 from .console import PlainTable, counted, listed, plain_console
 from .devices import attribute, memory
 from .drawing import drawn
