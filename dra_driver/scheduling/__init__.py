@@ -21,11 +21,11 @@ from .outcome import Code, Refusal
 from .policies import Quota
 from .preemption import Preemption, Victims
 from .quota import Decision, Quotas
-from .reading import KINDS, Reader
+from .reading import READ, Reader
 from .snapshot import Site, Snapshot
 
 __all__ = [
-    "KINDS",
+    "READ",
     "Admitted",
     "AfterFilters",
     "Attempt",

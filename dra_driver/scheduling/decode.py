@@ -5,9 +5,10 @@ Stored objects are read leniently: fields that are not known here are passed ove
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from ..resource import DeviceTaint, DeviceToleration
+from ..resource import DeviceTaint, DeviceToleration, ObjectMeta
 from ..resource.codec import Fields, decode_node
 from ..resource.codec.decode_parts import node_selector, timestamp
 from .extended import ExtendedRequest
@@ -144,8 +145,9 @@ def decode_cluster_node(value: Mapping[str, Any]) -> ClusterNode:
     spec = top.object("spec") or Fields({}, strict=False)
     status = top.object("status") or Fields({}, strict=False)
     allocatable = resource_list(status, "allocatable") or resource_list(status, "capacity")
+    node = decode_node(value, strict=False)
     return ClusterNode(
-        decode_node(value, strict=False),
+        replace(node, metadata=ObjectMeta(name=node.name, labels=node.metadata.labels)),
         amounts(allocatable),
         spec.objects("taints", _taint),
         spec.flag("unschedulable"),

@@ -5,7 +5,7 @@ Which devices a node would give is `dra_driver.allocation`'s to say. Follows
 `pkg/scheduler/framework/plugins/dynamicresources` of Kubernetes 1.36, a defect of 1.36.2 (`binding_error`) included.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,7 +70,7 @@ class Devices:
     def refuses(self, site: Site) -> Refusal | None:
         if self._stale is not None:
             return _STALE if self._stale.spec.requests else None
-        decided = self._decided(site)
+        decided = self.decided(site)
         if decided is not None:
             outcome = decided[1][site.node.name]
             if outcome.kind == ERROR:
@@ -93,7 +93,7 @@ class Devices:
 
     def gives(self, site: Site) -> tuple[Given, ...]:
         """What a node that refuses nothing would give to the claims without an allocation, in order."""
-        decided = None if self._stale is not None else self._decided(site)
+        decided = None if self._stale is not None else self.decided(site)
         if decided is None:
             return ()
         claims, outcomes = decided
@@ -135,7 +135,7 @@ class Devices:
         )
         return here if here or self._claims else None
 
-    def _decided(self, site: Site) -> tuple[tuple[ResourceClaim, ...], Outcomes] | None:
+    def decided(self, site: Site) -> tuple[tuple[ResourceClaim, ...], Outcomes] | None:
         """The claims to allocate on the node, and what all nodes like it answer; None when there are none."""
         special = self._special_requests(site)
         if special is None and not self._pending:
@@ -150,9 +150,11 @@ class Devices:
         return self._outcomes[special]
 
 
-def prepare_devices(pod: Pod, snapshot: Snapshot, features: Features) -> Devices | Refusal:
-    """The filter, or a refusal of the pod."""
-    found = claims_of(pod, snapshot)
+def prepare_devices(
+    pod: Pod, snapshot: Snapshot, features: Features, claims: Sequence[ResourceClaim] | None
+) -> Devices | Refusal:
+    """The filter, or a refusal of the pod. `claims` are the pod's, None when they are those of the snapshot."""
+    found = claims_of(pod, snapshot) if claims is None else list(claims)
     if isinstance(found, Refusal):
         return found
     classes = snapshot.cluster.class_by_name

@@ -5,7 +5,7 @@ The order is that of the default profile of kube-scheduler 1.36. A pod that no n
 `preemption`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Protocol
@@ -62,6 +62,8 @@ class Attempt:
     pod: Pod
     snapshot: Snapshot
     features: Features = field(default_factory=Features)
+    claims: Sequence[ResourceClaim] | None = None
+    """The pod's claims, when they are not those that the snapshot has under the names of the pod's references."""
 
     @cached_property
     def gates(self) -> tuple[Refusal, ...]:
@@ -70,7 +72,7 @@ class Attempt:
         if self.pod.gates:
             waiting = f"waiting for scheduling gates: [{' '.join(self.pod.gates)}]"
             found.append(Refusal("SchedulingGates", (waiting,)))
-        claims = claims_of(self.pod, self.snapshot)
+        claims = claims_of(self.pod, self.snapshot) if self.claims is None else self.claims
         if isinstance(claims, Refusal):
             found.append(claims)
         return tuple(found)
@@ -103,7 +105,7 @@ class Attempt:
             between_pods = PodAffinity(pod, snapshot)
             if between_pods.needed:
                 filters.append(between_pods)
-        devices = self._devices
+        devices = self.devices
         if isinstance(devices, Refusal):
             return (), None, devices
         if devices.needed:
@@ -118,8 +120,9 @@ class Attempt:
         return Resources(self.pod, self.snapshot.served)
 
     @cached_property
-    def _devices(self) -> Devices | Refusal:
-        return prepare_devices(self.pod, self.snapshot, self.features)
+    def devices(self) -> Devices | Refusal:
+        """The filter that decides devices, or why the pod is refused because of its claims."""
+        return prepare_devices(self.pod, self.snapshot, self.features, self.claims)
 
     @property
     def refusal(self) -> Refusal | None:
@@ -175,13 +178,13 @@ class Attempt:
 
     def gives(self, node: str) -> tuple[Given, ...]:
         """The devices that the pod's claims would get on a node that it fits on."""
-        assert isinstance(self._devices, Devices)
-        return self._devices.gives(self.snapshot.sites[node])
+        assert isinstance(self.devices, Devices)
+        return self.devices.gives(self.snapshot.sites[node])
 
     def binding_error(self, node: str) -> str:
         """Why binding to a node that the pod fits on fails; empty when it does not."""
-        assert isinstance(self._devices, Devices)
-        return self._devices.binding_error(self.snapshot.sites[node])
+        assert isinstance(self.devices, Devices)
+        return self.devices.binding_error(self.snapshot.sites[node])
 
     @property
     def fit_error(self) -> str:
@@ -198,12 +201,12 @@ class Attempt:
         """What PostFilter does; None when a node can take the pod, there is an error, or there are no nodes."""
         if self.fits or self.errors or not self.snapshot.nodes:
             return None
-        if self.refusal is not None and self.refusal is not self._devices:
+        if self.refusal is not None and self.refusal is not self.devices:
             return AfterFilters(_NEVER_PREPARED, None)
         return AfterFilters(self._after_devices(), preempt(self.pod, self.snapshot, self.refusals, self.refuses))
 
     def _after_devices(self) -> str:
-        devices = self._devices
+        devices = self.devices
         if isinstance(devices, Refusal):
             return "no new claims to deallocate"
         elsewhere: list[ResourceClaim] = []

@@ -13,7 +13,7 @@ from ..resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, Resour
 from ..resource.codec import BY_API_VERSION, decode
 from .admission import Policies
 from .decode import PodDecoder, decode_cluster_node, decode_disruption_budget
-from .objects import ClusterNode, DisruptionBudget, Pod
+from .objects import ClusterNode, DisruptionBudget
 from .policies import decode_limit_range, decode_priority_class, decode_quota, decode_runtime_class
 from .snapshot import Snapshot, Storage
 from .storage import (
@@ -42,8 +42,8 @@ _DECODERS: Final[Mapping[tuple[str, str], Callable[[Object], object]]] = {
     ("storage.k8s.io/v1", "CSIStorageCapacity"): decode_storage_capacity,
 }
 
-KINDS: Final = frozenset((*(kind for _, kind in _DECODERS), "Pod", "Namespace"))
-"""Kinds that are read here besides those of resource.k8s.io."""
+READ: Final = (("v1", "Pod"), ("v1", "Namespace"), *_DECODERS)
+"""Versions and kinds that are read here besides those of resource.k8s.io."""
 
 
 class Reader:
@@ -51,30 +51,34 @@ class Reader:
 
     def __init__(self) -> None:
         self._pods = PodDecoder()
-        self._by_kind: dict[str, list[Any]] = {kind: [] for kind in KINDS}
-        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._by_kind: dict[str, list[Any]] = {kind: [] for _, kind in READ}
         self._devices: list[ResourceSlice | DeviceClass | ResourceClaim] = []
         self.templates: list[ResourceClaimTemplate] = []
 
     def add(self, value: Object) -> bool:
         """Reads one object (JSON). False when its kind does not matter. Raises DecodeError."""
         version, kind = value.get("apiVersion"), value.get("kind")
-        if (version, kind) == ("v1", "Pod"):
-            self.add_pod(self._pods.decode(value))
-        elif (version, kind) == ("v1", "Namespace"):
-            meta = value.get("metadata") or {}
-            self._namespaces[meta.get("name", "")] = meta.get("labels") or {}
-        elif version in BY_API_VERSION:
+        if version in BY_API_VERSION:
             self.add_decoded(decode(value, strict=False))
-        elif isinstance(version, str) and isinstance(kind, str) and (version, kind) in _DECODERS:
-            self._by_kind[kind].append(_DECODERS[version, kind](value))
+        elif (version, kind) in READ:
+            self.keep(str(kind), self.decode(value))
         else:
             return False
         return True
 
-    def add_pod(self, pod: Pod) -> None:
-        """Takes a pod that is decoded already."""
-        self._by_kind["Pod"].append(pod)
+    def decode(self, value: Object) -> object:
+        """What is kept of an object (JSON) whose version and kind are among READ. Raises DecodeError."""
+        version, kind = value["apiVersion"], value["kind"]
+        if kind == "Pod":
+            return self._pods.decode(value)
+        if kind == "Namespace":
+            meta = value.get("metadata") or {}
+            return meta.get("name", ""), meta.get("labels") or {}
+        return _DECODERS[version, kind](value)
+
+    def keep(self, kind: str, decoded: object) -> None:
+        """Takes what `decode` made of an object of this kind."""
+        self._by_kind[kind].append(decoded)
 
     def add_decoded(self, one: object) -> None:
         """Takes an object of resource.k8s.io. Objects without a namespace are in `default`."""
@@ -98,7 +102,14 @@ class Reader:
             dict(self._by_kind["CSIDriver"]),
             tuple(self._by_kind["CSIStorageCapacity"]),
         )
-        return Snapshot(cluster, tuple(nodes), tuple(self._by_kind["Pod"]), self._namespaces, storage, tuple(budgets))
+        return Snapshot(
+            cluster,
+            tuple(nodes),
+            tuple(self._by_kind["Pod"]),
+            dict(self._by_kind["Namespace"]),
+            storage,
+            tuple(budgets),
+        )
 
     def policies(self) -> Policies:
         """What decides about new objects."""

@@ -6,7 +6,7 @@ Pods that have ended, pods on nodes that do not exist, and pending pods without 
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..allocation import Cluster
@@ -130,6 +130,14 @@ class Snapshot:
     def all_namespaces(self) -> frozenset[str]:
         """Every namespace that is known, or that a pod is in."""
         return frozenset((*self.namespaces, *(pod.namespace for pod in self.pods)))
+
+    def placed(self, pod: Pod, node: str, cluster: Cluster) -> "Snapshot":
+        """The snapshot with the pod on the node; `cluster` has what its claims hold then."""
+        there = replace(pod, node_name=node, phase="Running")
+        after = replace(self, cluster=cluster, pods=(*self.pods, there))
+        site = self.sites[node]
+        after.__dict__["sites"] = {**self.sites, node: _site(site.node, [*site.pods, there])}
+        return after
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """The labels of a namespace. One that is not known has only the label with its name."""
