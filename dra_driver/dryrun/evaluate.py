@@ -13,18 +13,30 @@ from .changes import helpful_changes
 from .defects import defect, differing
 from .explain import Explainer, Explanation
 from .verdict import Refused, Verdict, placed_devices
+from .wholepod import WholePods
 from .workload import Demand, extended_claims
+from .world import World
 
 MOST_EXPLAINED = 50
 """Kinds of nodes that are explained; clusters rarely have more than a handful."""
 
 
-def evaluate(demands: Iterable[Demand], objects: Sequence[Decoded], features: Features) -> list[Verdict]:
-    """The verdict on each demand, in order."""
+def evaluate(
+    demands: Iterable[Demand], objects: Sequence[Decoded], features: Features, world: World | None = None
+) -> list[Verdict]:
+    """The verdict on each demand, in order: with a `world` on the whole pod, else on its devices alone."""
     cluster = Cluster.of(objects)
+    pods = WholePods(world, cluster, features) if world is not None else None
     verdicts = []
     for demand in demands:
-        verdict, allocated = _evaluate(demand, cluster, features)
+        if pods is not None and demand.submitted is not None:
+            verdict, allocated = pods.evaluate(demand)
+        elif pods is not None and (rejects := pods.rejects(demand)):
+            verdict, allocated = Verdict(demand, rejects=rejects), []
+        else:
+            verdict, allocated = _evaluate(demand, cluster, features)
+            if pods is not None:
+                pods.hold(allocated)
         verdicts.append(verdict)
         if allocated:
             cluster = Cluster(cluster.slices, cluster.classes, cluster.nodes, (*cluster.claims, *allocated))

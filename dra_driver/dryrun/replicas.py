@@ -61,17 +61,17 @@ def count_copies(
     claims = pending_claims(demand, cluster)
     if not fitting:
         return Copies()
-    if not _separate(cluster):
+    if not separate(cluster):
         return _fill_together(cluster, claims, fitting, features, most)
     alike = {name: group.nodes[0] for group in allocate_all(cluster, claims, features).groups for name in group.nodes}
-    parts = _parts(cluster, {alike[name] for name in fitting})
+    pieces = parts(cluster, {alike[name] for name in fitting})
     room: dict[str, _Room] = {}
     by_node: dict[str, int] = {}
     left = most
     for name in fitting:
         model = alike[name]
         if model not in room:
-            room[model] = _fill(parts[model], claims, model, features, most)
+            room[model] = _fill(pieces[model], claims, model, features, most)
         found = room[model]
         if left == 0:
             return Copies(by_node, more=True)
@@ -132,7 +132,7 @@ def _fill_together(
     return Copies(by_node, more)
 
 
-def _separate(cluster: Cluster) -> bool:
+def separate(cluster: Cluster) -> bool:
     """Whether every pool is one node's alone."""
     owners: dict[tuple[str, str], str] = {}
     return all(
@@ -141,7 +141,7 @@ def _separate(cluster: Cluster) -> bool:
     )
 
 
-def _parts(cluster: Cluster, names: Iterable[str]) -> dict[str, Cluster]:
+def parts(cluster: Cluster, names: Iterable[str]) -> dict[str, Cluster]:
     """What concerns each of these nodes, where all pools are separate."""
     owner = {(one.driver, one.pool.name): one.node_name for one in cluster.slices}
     slices, claims = defaultdict(list), defaultdict(list)

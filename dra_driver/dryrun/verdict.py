@@ -31,12 +31,24 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class PodRemoval:
+    """Pods of lower priority that the scheduler would remove to make room on a node."""
+
+    node: str
+    pods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What became of a demand: where it goes and what it gets there, or why it goes nowhere.
 
     `node` is the first of `fitting`, in the order of the nodes; the scheduler may prefer another one of them.
     `refused` has the nodes that come closest first; `changes` would each make it fit: both are only looked for when
     nothing fits. `defect` is set when the scheduler is at fault: by the rules of the API the answer is another one.
+
+    Of a whole pod it is also known whether the API server `rejects` it, or a claim of it (its texts), what all nodes
+    lack in one line (`summary`), what the scheduler says (`event`), and whom it would remove. `notes` say what of the
+    pod is not considered.
     """
 
     demand: Demand
@@ -45,6 +57,11 @@ class Verdict:
     refused: tuple[Refused, ...] = ()
     changes: tuple[Change, ...] = ()
     defect: Change | None = None
+    rejects: tuple[str, ...] = ()
+    summary: str = ""
+    event: str = ""
+    removal: PodRemoval | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def node(self) -> str | None:

@@ -139,6 +139,22 @@ class Snapshot:
         after.__dict__["sites"] = {**self.sites, node: _site(site.node, [*site.pods, there])}
         return after
 
+    def without(self, pod: Pod) -> "Snapshot":
+        """The snapshot without one of its pods, and without the claims that were made for it."""
+        claims = tuple(
+            claim
+            for claim in self.cluster.claims
+            if not any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references)
+        )
+        cluster = Cluster(self.cluster.slices, self.cluster.classes, self.cluster.nodes, claims)
+        return replace(self, cluster=cluster, pods=tuple(one for one in self.pods if one is not pod))
+
+    def with_cluster(self, cluster: Cluster) -> "Snapshot":
+        """The snapshot with other claims: `cluster` has the same nodes."""
+        after = replace(self, cluster=cluster)
+        after.__dict__["sites"] = self.sites
+        return after
+
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """The labels of a namespace. One that is not known has only the label with its name."""
         return {**self.namespaces.get(namespace, {}), NAMESPACE_LABEL: namespace}
