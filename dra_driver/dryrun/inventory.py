@@ -44,8 +44,8 @@ _SLICES_WITH: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "Resourc
 """Kinds that concern devices, which files for --slices may have."""
 
 
-def from_files(paths: Sequence[str], around: Sequence[Document] = ()) -> Found:
-    """ResourceSlices and what is with them; objects `around` count too, unless the files have others of the name.
+def from_files(paths: Sequence[str], around: Sequence[Document] = (), *, devices_only: bool = False) -> Found:
+    """ResourceSlices and what is with them, and the world unless `devices_only`, to which objects `around` belong, too.
 
     Raises InputError.
     """
@@ -55,7 +55,7 @@ def from_files(paths: Sequence[str], around: Sequence[Document] = ()) -> Found:
             known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ)]))
             raise InputError(f"--slices: {one}: objects of this kind decide nothing: leave it out (known are {known})")
     objects = tuple(decode_document(document) for document in documents if document.kind in _SLICES_WITH)
-    world, notes = _world_of([*around, *documents], ", ".join(paths))
+    world, notes = (None, ()) if devices_only else _world_of([*around, *documents], ", ".join(paths))
     if world is None and not any(isinstance(one, ResourceSlice) for one in objects):
         raise InputError(f"--slices {' '.join(paths)}: there is no ResourceSlice in it")
     return Found(objects, world, notes)

@@ -91,7 +91,9 @@ def pending_claims(demand: Demand, cluster: Cluster) -> list[ResourceClaim]:
 def _wants(demand: Demand) -> object:
     """What sets demands apart, names aside."""
     requests = [(one.request, one.resource, one.count, one.short_lived) for one in demand.extended]
-    return [one.spec for one in demand.claims], demand.node_name, demand.node_selector, requests
+    spec = demand.submitted["spec"] if demand.submitted is not None else {}
+    rest = {name: value for name, value in spec.items() if name != "resourceClaims"}
+    return [one.spec for one in demand.claims], requests, rest
 
 
 @dataclass(frozen=True, slots=True)

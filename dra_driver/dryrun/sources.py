@@ -121,7 +121,7 @@ def read(origin: Origin, around: Sequence[Document] = (), *, devices_only: bool 
     """
     where = "the nodes that come with the driver"
     if origin.slices:
-        where, found = ", ".join(origin.slices), from_files(origin.slices, around)
+        where, found = ", ".join(origin.slices), from_files(origin.slices, around, devices_only=devices_only)
     elif origin.is_cluster:
         with connect(origin.kubeconfig, origin.context, origin.in_cluster) as connection:
             where, found = connection.server, from_cluster(connection, devices_only=devices_only, around=around)
