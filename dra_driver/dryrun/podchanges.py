@@ -9,6 +9,7 @@ from ..allocation import Cluster, Features
 from ..resource import DeviceTaint, DeviceToleration, ResourceClaim
 from ..scheduling import Attempt, Pod, Site
 from ..scheduling.devices import PLUGIN as DEVICES
+from ..scheduling.devices import Devices
 from ..scheduling.node_filters import untolerated
 from .changes import Change, helpful_changes
 from .explain import taint_text
@@ -19,15 +20,24 @@ _TRIED: Final = 20
 _CORDONED: Final = "node.kubernetes.io/unschedulable"
 
 
-def helpful_pod_changes(attempt: Attempt, pending: Sequence[ResourceClaim], features: Features) -> list[Change]:
+def helpful_pod_changes(attempt: Attempt, features: Features) -> list[Change]:
     """Changes after each of which the pod fits, which it does not now."""
     found = [*_to_the_pod(attempt), *_to_nodes(attempt)]
-    ready = {name for name, refusal in attempt.refusals.items() if refusal is not None and refusal.plugin == DEVICES}
-    if ready and pending:
-        cluster = attempt.snapshot.cluster
-        nodes = tuple(node for node in cluster.nodes if node.name in ready)
-        found += helpful_changes(Cluster(cluster.slices, cluster.classes, nodes, cluster.claims), pending, features)
-    return found
+    cluster, pending = without_devices(attempt)
+    return [*found, *helpful_changes(cluster, pending, features)] if pending else found
+
+
+def without_devices(attempt: Attempt) -> tuple[Cluster, Sequence[ResourceClaim]]:
+    """The cluster with nothing but nodes that lack only devices, and the claims for which they do.
+
+    Where device plugins of some nodes serve a part of it, these nodes are left out.
+    """
+    cluster, devices = attempt.snapshot.cluster, attempt.devices
+    assert isinstance(devices, Devices)
+    lacking = {site.node.name: devices.decided(site) for site in _refused_by(attempt, DEVICES)}
+    first = next((one for one in lacking.values() if one is not None), None)
+    nodes = tuple(node for node in cluster.nodes if first is not None and lacking.get(node.name) is first)
+    return Cluster(cluster.slices, cluster.classes, nodes, cluster.claims), () if first is None else first[0]
 
 
 def _refused_by(attempt: Attempt, plugin: str) -> Iterator[Site]:

@@ -44,7 +44,7 @@ class Group:
     many: str
 
 
-def groups(attempt: Attempt, pending: Sequence[ResourceClaim], features: Features) -> list[Group]:
+def groups(attempt: Attempt, features: Features) -> list[Group]:
     """The nodes that refuse the pod; those that lack only devices first, the closest of them at the top."""
     by_devices: list[str] = []
     others: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -59,7 +59,7 @@ def groups(attempt: Attempt, pending: Sequence[ResourceClaim], features: Feature
             lacking[tuple(one.resource for one in shortages)].append((name, shortages))
         else:
             others[_phrases(attempt, site, refusal)].append(name)
-    found = list(_without_devices(attempt, pending, features, by_devices))
+    found = list(_without_devices(attempt, features, by_devices))
     found.sort(key=lambda one: one.refused.explanation.distance)
     found += [_short_of_resources(members) for members in lacking.values()]
     found += [_group(names, *phrases) for phrases, names in others.items()]
@@ -123,9 +123,7 @@ def _lack(column: Sequence[Shortage], needs: str, has: str) -> str:
     return f"{best.resource} ({needs} {amount(best.resource, best.wanted)}, {has} {most}{free} free)"
 
 
-def _without_devices(
-    attempt: Attempt, pending: Sequence[ResourceClaim], features: Features, names: Sequence[str]
-) -> Iterator[Group]:
+def _without_devices(attempt: Attempt, features: Features, names: Sequence[str]) -> Iterator[Group]:
     devices = attempt.devices
     assert isinstance(devices, Devices)
     explainer = Explainer(attempt.snapshot.cluster, features)

@@ -4,18 +4,18 @@
 A pod that the cluster has already under the same name is not counted beside itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..allocation import Cluster, Features
 from ..resource import ResourceClaim
 from ..scheduling import Attempt
-from ..scheduling.devices import PLUGIN as DEVICES
 from ..scheduling.devices import Devices
 from .admission import Admission
+from .changes import Change
 from .defects import defect, differing
 from .explain import Explanation
-from .podchanges import helpful_pod_changes
+from .podchanges import helpful_pod_changes, without_devices
 from .refusals import groups, summary
 from .verdict import PodRemoval, Refused, Verdict, placed_devices
 from .workload import Demand
@@ -70,32 +70,41 @@ class WholePods:
         assert isinstance(devices, Devices)
         if not fitting or attempt.errors:
             return self._nowhere(demand, attempt)
+        failing = {name: problem for name in fitting if (problem := attempt.binding_error(name))}
+        fault = self._cannot_bind(failing)
+        fitting = tuple(name for name in fitting if name not in failing)
+        if not fitting:
+            problem = next(iter(failing.values()))
+            refused = (Refused(tuple(failing), Explanation(problem, False)),)
+            return Verdict(demand, refused=refused, defect=fault, event=problem)
         node = fitting[0]
-        problem = attempt.binding_error(node)
-        if problem:
-            return Verdict(demand, refused=(Refused(nodes, Explanation(problem, True)),), event=problem)
         every = [*(claim for claim in claims if claim.allocation is not None), *given_claims(attempt, node)]
         placed = tuple(placed_devices(every, attempt.snapshot.cluster))
         decided = devices.decided(attempt.snapshot.sites[node])
-        fault = None
-        if decided is not None and len(fitting) == len(nodes):
+        if fault is None and decided is not None and len(fitting) == len(nodes):
             fault = differing(attempt.snapshot.cluster, decided[0], decided[1], node, self._features)
         return Verdict(demand, fitting, placed, defect=fault)
 
+    def _cannot_bind(self, failing: Mapping[str, str]) -> Change | None:
+        """The defect because of which pods are not bound to nodes whose device plugins have all they ask of them."""
+        if not failing:
+            return None
+        first = next(iter(failing))
+        others = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
+        text = f"kube-scheduler {self._features.release} errs: a claim for extended resources that device plugins serve"
+        return Change(f"{text} keeps it from binding the pod to {first}{others}", first)
+
     def _nowhere(self, demand: Demand, attempt: Attempt) -> Verdict:
-        devices = attempt.devices
-        assert isinstance(devices, Devices)
-        cluster = attempt.snapshot.cluster
-        pending = next((list(one[0]) for site in attempt.snapshot.sites.values() if (one := devices.decided(site))), [])
-        found = groups(attempt, pending, self._features)
+        found = groups(attempt, self._features)
         refused = tuple(one.refused for one in found)
         said = summary(len(attempt.snapshot.nodes), found)
         fatal = tuple(one for one in refused if one.explanation.fatal)
         if fatal:
             return Verdict(demand, refused=fatal[:1], event=attempt.event)
-        changes = tuple(helpful_pod_changes(attempt, pending, self._features))
-        by_devices = all(one is not None and one.plugin == DEVICES for one in attempt.refusals.values())
-        fault = defect(cluster, pending, self._features) if pending and by_devices else None
+        changes = tuple(helpful_pod_changes(attempt, self._features))
+        cluster, pending = without_devices(attempt)
+        only_devices = pending and len(cluster.nodes) == len(attempt.snapshot.nodes)
+        fault = defect(cluster, pending, self._features) if only_devices else None
         return Verdict(
             demand,
             refused=refused,

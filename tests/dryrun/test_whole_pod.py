@@ -13,6 +13,7 @@ from dra_driver.sandbox.apiserver import User
 from tests.support.apiserver import SLICES, embedded
 
 from .conftest import DryRun, Write, gpu, slice_of
+from .test_report_document import check
 
 JSON = dict[str, Any]
 
@@ -78,6 +79,7 @@ class Ask:
     def verdict(self, wanted: Sequence[JSON], *cluster: JSON) -> JSON:
         _, out = self(wanted, *cluster, flags=("-o", "json"))
         found: JSON = json.loads(out)
+        check(found)
         return found["demands"][0]  # type: ignore[no-any-return]
 
 
@@ -153,6 +155,28 @@ def test_resources_of_device_plugins_count_beside_claims(ask: Ask) -> None:
     assert (code, "1 lacks rdma/ib (needs 1, has 0 free)" in out) == (1, True)
 
 
+def test_a_resource_comes_from_a_device_plugin_or_from_slices(ask: Ask) -> None:
+    name = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.nvidia.com"}}
+    name["spec"] = {"extendedResourceName": "nvidia.com/gpu"}
+    plugin = [node("a", allocatable={"nvidia.com/gpu": "1"})]
+    slices = [node("b"), slice_of("b", gpu("gpu-0"))]
+    found = ask.verdict([pod("p", extended={"nvidia.com/gpu": "1"})], *plugin, *slices, name)
+    assert found["fittingNodes"] == ["a", "b"]
+
+
+def test_a_pod_that_the_scheduler_fails_to_bind_is_told_so(ask: Ask) -> None:
+    name = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.nvidia.com"}}
+    name["spec"] = {"extendedResourceName": "nvidia.com/gpu"}
+    cluster = [node("a", allocatable={"nvidia.com/gpu": "1"}), slice_of("a", gpu("gpu-0")), name]
+    wanted = [claim(), pod("p", "1", "wanted", {"nvidia.com/gpu": "1"})]
+    code, out = ask(wanted, *cluster)
+    assert code == 1
+    assert "the claim is not at fault: kube-scheduler 1.36 errs: a claim for extended resources" in out
+    code, out = ask(wanted, *cluster, node("b"), slice_of("b", gpu("gpu-0"), gpu("gpu-1")))
+    assert code == 0
+    assert "on node b\n  kube-scheduler 1.36 errs" in out
+
+
 def test_quotas_are_said_first_and_add_up(ask: Ask) -> None:
     quota = policy("v1", "ResourceQuota", "few", spec={"hard": {"pods": "1"}})
     code, out = ask([pod("p"), pod("q")], node("a"), quota)
@@ -194,6 +218,9 @@ def test_whom_the_scheduler_would_remove(ask: Ask) -> None:
     found = ask.verdict([pod("p", "4", priorityClassName="high")], node("a"), low, high)
     assert found["preemption"] == {"node": "a", "pods": ["default/low"]}
     assert found["summary"] == "1 node: 1 lacks cpu (needs 4, has 2 free)"
+    wanted = [pod("p", "4", priorityClassName="high")]
+    _, page = ask(wanted, node("a"), low, high, flags=["-o", "html"])
+    assert "To make room, the scheduler would remove from a: default/low" in page
 
 
 def test_a_pod_is_not_counted_beside_itself(ask: Ask) -> None:
