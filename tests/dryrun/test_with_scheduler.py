@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dra_driver.allocation import Features
-from dra_driver.cluster import NODES, ApiClient, Connection, load_credentials
+from dra_driver.cluster import NODES, ApiClient, Connection, Kind, load_credentials
 from dra_driver.dryrun.documents import Document
 from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.inventory import from_cluster
@@ -28,6 +28,7 @@ from .test_whole_pod import JSON, claim, node, pod
 
 RANDOM_PODS = 200
 PATIENCE = 60.0
+PRIORITIES = Kind("scheduling.k8s.io/v1", "priorityclasses")
 HOSTNAME = "kubernetes.io/hostname"
 
 
@@ -61,11 +62,14 @@ def _create_nodes(client: ApiClient) -> None:
     ]
     for number, one in enumerate(more):
         name = f"node-{number}"
-        made = node(name, cpu=str(4 + 4 * number), **one)
-        there = client.create(NODES, {**made, "status": {**made["status"], "capacity": made["status"]["allocatable"]}})
-        # A new node is tainted as not ready until kubelet says that it is.
-        client.update(NODES, {**there, "spec": {**there["spec"], "taints": made["spec"].get("taints", [])}})
+        _create_node(client, node(name, cpu=str(4 + 4 * number), **one))
         client.create(SLICES, slice_of(name, *(gpu(f"gpu-{index}") for index in range(number))))
+
+
+def _create_node(client: ApiClient, made: JSON) -> None:
+    there = client.create(NODES, {**made, "status": {**made["status"], "capacity": made["status"]["allocatable"]}})
+    # A new node is tainted as not ready until kubelet says that it is.
+    client.update(NODES, {**there, "spec": {**there["spec"], "taints": made["spec"].get("taints", [])}})
 
 
 def _random_pod(number: int, choose: random.Random) -> list[JSON]:
@@ -141,3 +145,34 @@ def test_random_pods_get_the_scheduler_s_own_answer(kubeconfig: Path) -> None:
             if len(objects) > 1:
                 client.delete(CLAIMS, objects[0]["metadata"]["name"], "default")
     assert RANDOM_PODS / 5 < placed < RANDOM_PODS * 4 / 5
+
+
+def test_the_scheduler_removes_the_pods_that_were_named(kubeconfig: Path) -> None:
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
+    wanted = pod("urgent", "2500m", nodeSelector={"crowded": "yes"}, priorityClassName="high")
+    del wanted["metadata"]["uid"]
+    with Connection(load_credentials(str(kubeconfig)), "tests") as connection:
+        client = ApiClient(connection)
+        client.create(PRIORITIES, high)
+        _create_node(client, node("crowded", "4", labels={"crowded": "yes"}))
+        for name, cpu in (("small", "500m"), ("medium", "1"), ("large", "2")):
+            client.create(PODS, pod(name, cpu, nodeName="crowded") | {"metadata": {"name": name}}, "default")
+        try:
+            verdict = _verdict([wanted], connection)
+            assert verdict.removal is not None
+            client.create(PODS, wanted, "default")
+            wait_for(partial(_nominated, client, "urgent"), "a nominated node", PATIENCE)
+            gone = set(verdict.removal.pods)
+            wait_for(lambda: _leaving(client) == gone, "the removal of the pods", PATIENCE)
+            assert _nominated(client, "urgent") == verdict.removal.node
+        finally:
+            client.delete(NODES, "crowded")
+
+
+def _leaving(client: ApiClient) -> set[str]:
+    pods = (one["metadata"] for one in client.list(PODS).items)
+    return {f"default/{one['name']}" for one in pods if one.get("deletionTimestamp")}
+
+
+def _nominated(client: ApiClient, name: str) -> str:
+    return str((client.get(PODS, name, "default").get("status") or {}).get("nominatedNodeName") or "")
