@@ -13,10 +13,11 @@ from ..scheduling.devices import Devices
 from ..scheduling.node_filters import untolerated
 from .changes import Change, helpful_changes
 from .explain import taint_text
-from .refusals import amount
+from .refusals import amount, is_bytes
 
 _TRIED: Final = 20
 """Nodes on which a change is tried, those first where it is most likely to help."""
+_MEBI: Final = 1 << 20
 _CORDONED: Final = "node.kubernetes.io/unschedulable"
 
 
@@ -51,15 +52,17 @@ def _to_the_pod(attempt: Attempt) -> Iterator[Change]:
     lacking: dict[str, list[tuple[int, Site]]] = {}
     for site in _refused_by(attempt, "NodeResourcesFit"):
         shortages = list(attempt.resources.shortages(site))
-        if len(shortages) == 1 and shortages[0].resource != "pods" and shortages[0].free > 0:
-            lacking.setdefault(shortages[0].resource, []).append((shortages[0].free, site))
+        if len(shortages) == 1 and shortages[0].resource != "pods":
+            resource, free = shortages[0].resource, shortages[0].free
+            less = free // _MEBI * _MEBI if is_bytes(resource) else free
+            if less > 0:
+                lacking.setdefault(resource, []).append((less, site))
     for resource, places in lacking.items():
         places.sort(key=lambda one: -one[0])
-        for free, site in places[:_TRIED]:
-            if _fits(attempt, replace(pod, amounts={**pod.amounts, resource: free}), site):
-                text = (
-                    f"ask for {amount(resource, free)} {resource} instead of {amount(resource, pod.amounts[resource])}"
-                )
+        for less, site in places[:_TRIED]:
+            if _fits(attempt, replace(pod, amounts={**pod.amounts, resource: less}), site):
+                asked = f"{less // _MEBI}Mi" if is_bytes(resource) else amount(resource, less)
+                text = f"ask for {asked} {resource} instead of {amount(resource, pod.amounts[resource])}"
                 yield Change(text, site.node.name)
                 break
     tainted: dict[DeviceTaint, list[Site]] = {}

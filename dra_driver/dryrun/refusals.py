@@ -75,11 +75,16 @@ def summary(nodes: int, found: Sequence[Group]) -> str:
     return f"{nodes} node{'' if nodes == 1 else 's'}: {', '.join(parts)}"
 
 
+def is_bytes(resource: str) -> bool:
+    """Whether the resource is counted in bytes."""
+    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
+
+
 def amount(resource: str, number: int) -> str:
     """An amount as the scheduler counts it, for people: `3.5` CPUs, `12Gi`."""
     if resource == "cpu":
         return f"{number / 1000:.3f}".rstrip("0").rstrip(".")
-    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+    if is_bytes(resource):
         unit, size = "", float(number)
         for name in _BINARY:
             if abs(size) < 1024:
@@ -119,8 +124,10 @@ def _lack(column: Sequence[Shortage], needs: str, has: str) -> str:
     if best.resource == "pods":
         return f"room for another pod (at most {max(one.allocatable for one in column)} may run)"
     most = "at most " if len({one.free for one in column}) > 1 else ""
-    free = amount(best.resource, max(0, best.free))
-    return f"{best.resource} ({needs} {amount(best.resource, best.wanted)}, {has} {most}{free} free)"
+    free, wanted = amount(best.resource, max(0, best.free)), amount(best.resource, best.wanted)
+    if free == wanted:  # rounded, they look the same
+        free, wanted = str(best.free), str(best.wanted)
+    return f"{best.resource} ({needs} {wanted}, {has} {most}{free} free)"
 
 
 def _without_devices(attempt: Attempt, features: Features, names: Sequence[str]) -> Iterator[Group]:

@@ -98,6 +98,18 @@ def test_both_worlds_are_in_one_line(ask: Ask) -> None:
     assert "the scheduler says: 0/3 nodes are available: 1 Insufficient cpu, 2 cannot allocate all claims." in out
 
 
+def test_amounts_of_memory_are_told_apart(ask: Ask) -> None:
+    wanted = pod("p")
+    wanted["spec"]["containers"][0]["resources"]["requests"]["memory"] = "32Gi"
+    taken = running("busy", "a", "0")
+    taken["spec"]["containers"][0]["resources"]["requests"]["memory"] = "1500Ki"
+    _, out = ask([wanted], node("a"), taken)
+    assert "1 lacks memory (needs 34359738368, has 34358202368 free)" in out
+    assert "ask for 32766Mi memory instead of 32Gi (then on a)" in out
+    taken["spec"]["containers"][0]["resources"]["requests"]["memory"] = "8Gi"
+    assert "1 lacks memory (needs 32Gi, has 24Gi free)" in ask([wanted], node("a"), taken)[1]
+
+
 def test_what_a_pod_takes_the_next_one_lacks(ask: Ask) -> None:
     wanted = {**pod("p", "5"), "kind": "Deployment", "apiVersion": "apps/v1"}
     wanted["spec"] = {"replicas": 3, "template": {"metadata": {"labels": {"app": "p"}}, "spec": wanted["spec"]}}
