@@ -43,13 +43,13 @@ def violations(
             yield from _check(item, pod_requests(containers, own[0], {}), pod_limits(containers, own[1], {}))
 
 
-def _check(item: Limits, requests: Quantities, limits: Quantities) -> Iterator[str]:
+def _check(item: Limits, requested: Quantities, limits: Quantities) -> Iterator[str]:
     for name, least in sorted(item.minimum.items()):
         bound = f"minimum {name} usage per {item.type} is {least}"
-        if name not in requests:
+        if name not in requested:
             yield f"{bound}.  No request is specified."
-        elif requests[name] < least:
-            yield f"{bound}, but request is {requests[name]}."
+        elif requested[name] < least:
+            yield f"{bound}, but request is {requested[name]}."
         elif name in limits and limits[name] < least:
             yield f"{bound}, but limit is {limits[name]}."
     for name, most in sorted(item.maximum.items()):
@@ -58,11 +58,11 @@ def _check(item: Limits, requests: Quantities, limits: Quantities) -> Iterator[s
             yield f"{bound}.  No limit is specified."
         elif limits[name] > most:
             yield f"{bound}, but limit is {limits[name]}."
-        elif name in requests and requests[name] > most:
-            yield f"{bound}, but request is {requests[name]}."
+        elif name in requested and requested[name] > most:
+            yield f"{bound}, but request is {requested[name]}."
     for name, ratio in sorted(item.ratio.items()):
         bound = f"{name} max limit to request ratio per {item.type} is {ratio}"
-        request, limit = requests.get(name, _ZERO), limits.get(name, _ZERO)
+        request, limit = requested.get(name, _ZERO), limits.get(name, _ZERO)
         if not request.nanos:
             yield f"{bound}, but no request is specified or request is 0."
         elif not limit.nanos:
