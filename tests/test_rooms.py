@@ -13,12 +13,13 @@ MAY_IMPORT = {
     "resource": set[str](),
     "cel": {"resource"},
     "allocation": {"resource", "cel"},
+    "scheduling": {"resource", "cel", "allocation"},
     "gpu": {"resource", *SHARED},
     "config": {"resource", *SHARED},
     "cdi": {"files"},
     "cluster": {"resource", "containment", "parsing"},
-    "dryrun": {"resource", "cel", "allocation", "gpu", "config", "cluster", *SHARED},
-    "sandbox": {"resource", "cel", "allocation", "gpu", "config", "cdi", "cluster", "dryrun", *SHARED},
+    "dryrun": {"resource", "cel", "allocation", "scheduling", "gpu", "config", "cluster", *SHARED},
+    "sandbox": {"resource", "cel", "allocation", "scheduling", "gpu", "config", "cdi", "cluster", "dryrun", *SHARED},
 }
 
 FOLDERS = (

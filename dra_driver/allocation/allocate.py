@@ -153,7 +153,7 @@ class _Attempt:
 
 
 def _failed(node: Node, failure: AllocationError) -> NodeOutcome:
-    return NodeOutcome(node.name, ERROR, (), failure.kind, failure.fatal, failure.message)
+    return NodeOutcome(node.name, ERROR, (), failure.kind, failure.fatal, failure.message, failure.reason)
 
 
 def _without_solution(view: NodeView) -> NodeOutcome:
@@ -163,4 +163,5 @@ def _without_solution(view: NodeView) -> NodeOutcome:
         return NodeOutcome(view.node.name, UNAVAILABLE)
     pools = "; ".join(f"{pool.driver}/{pool.name}: {pool.reason}" for pool in invalid)
     text = f"the claims do not fit, and node {view.node.name} sees invalid pools: {pools}"
-    return NodeOutcome(view.node.name, ERROR, (), ErrorKind.INVALID_POOLS, False, text)
+    reason = "invalid resource pools were encountered"
+    return NodeOutcome(view.node.name, ERROR, (), ErrorKind.INVALID_POOLS, False, text, reason)

@@ -104,10 +104,15 @@ class Checks:
 
 def _broken_expression(option: Option, unmet: Unmet, device: str) -> AllocationError:
     where = f"DeviceClass {option.device_class.metadata.name}" if unmet.of_class else f"request {option.slot.request}"
+    assert unmet.error is not None
     if isinstance(unmet.error, CompileError):
         kind, what = ErrorKind.CEL_COMPILE, "does not compile"
     else:
         kind, what = ErrorKind.CEL_RUNTIME, f"fails on device {device}"
+    owner = f"class {option.device_class.metadata.name}" if unmet.of_class else f"claim {option.claim.metadata}"
+    step = "compile" if kind is ErrorKind.CEL_COMPILE else "runtime"
     return AllocationError(
-        kind, f"claim {option.claim.metadata}: selector {unmet.index} of {where} {what}: {unmet.error}"
+        kind,
+        f"claim {option.claim.metadata}: selector {unmet.index} of {where} {what}: {unmet.error}",
+        reason=f"{owner}: selector #{unmet.index}: CEL {step} error: {unmet.error.message}",
     )

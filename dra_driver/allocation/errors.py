@@ -5,10 +5,14 @@ from .outcome import ErrorKind
 
 
 class AllocationError(Exception):
-    """Carries the kind of error, its text, and whether it stops the pod (`fatal`) or only rules out the node."""
+    """Carries the kind of error, its text, and whether it stops the pod (`fatal`) or only rules out the node.
 
-    def __init__(self, kind: ErrorKind, message: str, *, fatal: bool = True) -> None:
+    `reason` is what kube-scheduler says of it; where that is not given, it is the text.
+    """
+
+    def __init__(self, kind: ErrorKind, message: str, *, fatal: bool = True, reason: str = "") -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.fatal = fatal
+        self.reason = reason or message

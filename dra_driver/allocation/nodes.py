@@ -42,14 +42,20 @@ def selector_matches(selector: NodeSelector, node: Node) -> bool:
     """Whether any term of `selector` matches `node`."""
     terms = [term for term in selector.terms if term.match_expressions or term.match_fields]
     for term in terms:  # all are parsed before any is compared
-        for requirement in term.match_expressions:
-            _check_label_requirement(requirement)
-        for requirement in term.match_fields:
-            _check_field_requirement(requirement)
-    return any(_term_matches(term, node) for term in terms)
+        check_term(term)
+    return any(term_matches(term, node) for term in terms)
 
 
-def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+def check_term(term: NodeSelectorTerm) -> None:
+    """Raises NodeSelectorError for a term that Kubernetes cannot evaluate."""
+    for requirement in term.match_expressions:
+        _check_label_requirement(requirement)
+    for requirement in term.match_fields:
+        _check_field_requirement(requirement)
+
+
+def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+    """Whether a term that `check_term` lets pass, and that has requirements, matches `node`."""
     labels = node.metadata.labels
     if not all(_label_matches(requirement, labels) for requirement in term.match_expressions):
         return False

@@ -65,6 +65,8 @@ class Options:
                 ErrorKind.TOO_MANY_DEVICES,
                 f"claim {claim.metadata} asks for {least} devices, more than the {limits.RESULTS_PER_CLAIM} "
                 "that one claim can be given: ask for fewer, or split the claim",
+                reason=f"claim {claim.metadata}: number of requested devices {least} exceeds the claim limit of "
+                f"{limits.RESULTS_PER_CLAIM}",
             )
         self._constrain(claim, requests)
         return requests
@@ -78,6 +80,8 @@ class Options:
                 ErrorKind.CLASS_NOT_FOUND,
                 f"claim {claim.metadata}, request {slot.request}: "
                 f"there is no DeviceClass {required.device_class_name!r}",
+                reason=f"{_asked(claim, slot)}: could not retrieve device class {required.device_class_name}: "
+                f'deviceclass.resource.k8s.io "{required.device_class_name}" not found',
             )
         option = Option(slot, claim, request, required, device_class)
         if self._grows and Growing.concerns(required.capacity_requests):
@@ -93,6 +97,7 @@ class Options:
                 ErrorKind.UNSUPPORTED_MODE,
                 f"claim {claim.metadata}, request {slot.request}: allocationMode {required.allocation_mode!r} "
                 f"is not supported (use {EXACT_COUNT} or {ALL})",
+                reason=f"{_asked(claim, slot)}: unsupported count mode {required.allocation_mode}",
             )
         if self._observer is not None:
             self._observer.wants(slot, option.count, option.devices)
@@ -184,6 +189,7 @@ class Options:
             ErrorKind.UNSUPPORTED_CONSTRAINT,
             f"claim {claim.metadata}, constraint {index} is not supported"
             + (": distinctAttribute takes DRAConsumableCapacity" if wanted.distinct_attribute is not None else ""),
+            reason=f"claim {claim.metadata}, constraint #{index}: empty constraint (unsupported constraint type?)",
         )
 
 
@@ -200,4 +206,11 @@ def _unknown_devices(option: Option, pool: PoolView) -> AllocationError:
         ErrorKind.ALL_INCOMPLETE_POOL if incomplete else ErrorKind.ALL_INVALID_POOL,
         f"claim {option.claim.metadata}, request {option.slot.request} asks for all devices, "
         f"but pool {pool.driver}/{pool.name} is {pool.state.value}: {pool.reason}",
+        reason=f"{_asked(option.claim, option.slot)}: asks for all devices, but resource pool {pool.driver}/{pool.name}"
+        f" is currently {'being updated' if incomplete else 'invalid'}",
     )
+
+
+def _asked(claim: ResourceClaim, slot: Slot) -> str:
+    """The request as kube-scheduler names it in errors."""
+    return f"claim {claim.metadata}, request {slot.request.rpartition('/')[2]}"

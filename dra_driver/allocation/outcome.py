@@ -39,7 +39,8 @@ class ErrorKind(enum.StrEnum):
 class NodeOutcome:
     """The answer for `node`: `allocated` with one AllocationResult for each pending claim, `unavailable`, or `error`.
 
-    `fatal` tells an error that stops scheduling of the pod from one that only rules out this node.
+    `fatal` tells an error that stops scheduling of the pod from one that only rules out this node. `reason` is what
+    kube-scheduler says of an error.
     """
 
     node: str
@@ -48,3 +49,4 @@ class NodeOutcome:
     error_kind: ErrorKind | None = None
     fatal: bool = False
     message: str = ""
+    reason: str = ""

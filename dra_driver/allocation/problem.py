@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pending claims on one node as a search problem."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..resource import ResourceClaim
@@ -25,13 +25,15 @@ class Problem:
     """Capacity in use, in billionths, of devices with shares."""
     sharing: set[int] = field(default_factory=set)
     """Devices of which a share is in use, so that their counters are taken already."""
+    name: Callable[[int], str] = str
+    """driver/pool/device of a device."""
 
 
 def state_problem(
     view: NodeView, survey: Survey, claims: Sequence[ResourceClaim], options: Options, features: Features
 ) -> Problem:
     """The problem that `claims` pose together. AllocationError when one of them cannot be searched for."""
-    problem = Problem()
+    problem = Problem(name=view.name)
     problem.claims.extend(options.of_claim(index, claim) for index, claim in enumerate(claims))
     counters = Counters(by_name=features.quirks.counters_by_pool_name)
     first = 0

@@ -81,6 +81,7 @@ class Search:
         self._charges = problem.charges
         self._shares = Shares(problem.consumed, features.quirks)
         self._sharing = problem.sharing
+        self._name = problem.name
         self._quirks = features.quirks
         self._twins = twins(problem, features) if observer is None else None
         self._permutes = features.variant is Variant.STABLE
@@ -250,7 +251,7 @@ class Search:
             fact = bound.facts[device]
             if fact is None or not bound.constraint.add(option.request, fact):
                 if option.wants_all:
-                    raise _unsatisfiable(option, bound)
+                    raise _unsatisfiable(option, bound, self._name(device))
                 self._leave(option, bound)
                 if self._observer is not None:
                     self._refuse(option, device, Check.CONSTRAINT, bound.index, keeps)
@@ -297,9 +298,11 @@ class Search:
         self._observer.refuses(Refusal(option.slot, device, check, detail, keeps))
 
 
-def _unsatisfiable(option: Option, bound: BoundConstraint) -> AllocationError:
+def _unsatisfiable(option: Option, bound: BoundConstraint, device: str) -> AllocationError:
     return AllocationError(
         ErrorKind.ALL_CONSTRAINT,
         f"claim {option.claim.metadata}, request {option.slot.request} asks for all devices, "
         f"but not all of them can meet constraint {bound.index} of the claim",
+        reason=f"claim {option.claim.metadata}, request {option.slot.request.rpartition('/')[2]}: cannot add device "
+        f"{device} because a claim constraint would not be satisfied",
     )

@@ -9,11 +9,13 @@ import click
 from rich.text import Text
 
 from ..allocation import Cluster, Features
-from .evaluate import Verdict, evaluate
+from .evaluate import evaluate
 from .leftover import Leftover, leftovers
+from .podcopies import count_pod_copies
 from .replicas import MOST_COPIES, Copies, count_copies, fitting_nodes
 from .report import Report, plain_console, plain_table, print_report, to_document, to_html, to_json, to_yaml
 from .sources import Source
+from .verdict import Verdict
 from .whatif import without_claims
 from .workload import Demand
 
@@ -86,7 +88,9 @@ class Answer:
         return {**found, "leftover": [_encode_leftover(one) for one in self.left]}
 
     def _report(self) -> Report:
-        return Report.of(self.verdicts, self.source.objects, self.source.where, self.features, self.source.assumptions)
+        source = self.source
+        notes = source.notes if any(one.demand.submitted is not None for one in self.verdicts) else ()
+        return Report.of(self.verdicts, source.objects, source.where, self.features, source.assumptions, notes)
 
     def _print_table(self, *, wide: bool) -> None:
         print_report(self._report(), wide=wide)
@@ -106,13 +110,18 @@ def answered(question: Question, source: Source) -> Answer:
     """The answer for the objects of `source`. Raises InputError."""
     features, objects = question.features, source.objects
     if question.replicas is None:
-        verdicts = evaluate(question.demands, objects, features)
+        verdicts = evaluate(question.demands, objects, features, source.world)
         return Answer(source, features, verdicts, leftovers(verdicts, Cluster.of(objects), features))
     demand, wanted = question.demands[0], question.replicas
-    verdicts = evaluate([demand], objects, features)
+    verdicts = evaluate([demand], objects, features, source.world)
+    if source.world is not None and demand.submitted is not None:
+        idle = Cluster.of(without_claims(objects))
+        now = count_pod_copies(demand, source.world, Cluster.of(objects), features, wanted)
+        empty = count_pod_copies(demand, source.world.idle(), idle, features, wanted)
+        return Answer(source, features, verdicts, replicas=Replicas(wanted, now, empty))
     now = count_copies(demand, objects, verdicts[0].fitting, features, wanted)
-    idle = without_claims(objects)
-    empty = count_copies(demand, idle, fitting_nodes(demand, idle, features), features, wanted)
+    unused = without_claims(objects)
+    empty = count_copies(demand, unused, fitting_nodes(demand, unused, features), features, wanted)
     return Answer(source, features, verdicts, replicas=Replicas(wanted, now, empty))
 
 

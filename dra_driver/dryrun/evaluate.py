@@ -2,69 +2,41 @@
 """Demands against a cluster, one after the other, each leaving the next what it did not take."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..allocation import Cluster, ErrorKind, Features, Group, allocate_all
 from ..allocation.nodes import NodeSelectorError, is_at
-from ..resource import Device, Node, ResourceClaim
+from ..resource import Node, ResourceClaim
 from ..resource.codec import Decoded
-from .changes import Change, helpful_changes
+from .changes import helpful_changes
 from .defects import defect, differing
 from .explain import Explainer, Explanation
-from .extended import claim_for
-from .workload import Demand
+from .verdict import Refused, Verdict, placed_devices
+from .wholepod import WholePods
+from .workload import Demand, extended_claims
+from .world import World
 
 MOST_EXPLAINED = 50
 """Kinds of nodes that are explained; clusters rarely have more than a handful."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A device that a demand gets."""
-
-    claim: str
-    request: str
-    pool: str
-    name: str
-    device: Device | None  # None when the claim was allocated before and no slice has the device
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Nodes that cannot have the demand, all for the same reasons. Those of `explanation` are of the first one."""
-
-    nodes: tuple[str, ...]
-    explanation: Explanation
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of a demand: where it goes and what it gets there, or why it goes nowhere.
-
-    `node` is the first of `fitting`, in the order of the nodes; the scheduler may prefer another one of them.
-    `refused` has the nodes that come closest first; `changes` would each make it fit: both are only looked for when
-    nothing fits. `defect` is set when the scheduler is at fault: by the rules of the API the answer is another one.
-    """
-
-    demand: Demand
-    fitting: tuple[str, ...] = ()
-    placed: tuple[Placed, ...] = ()
-    refused: tuple[Refused, ...] = ()
-    changes: tuple[Change, ...] = ()
-    defect: Change | None = None
-
-    @property
-    def node(self) -> str | None:
-        return self.fitting[0] if self.fitting else None
-
-
-def evaluate(demands: Iterable[Demand], objects: Sequence[Decoded], features: Features) -> list[Verdict]:
-    """The verdict on each demand, in order."""
+def evaluate(
+    demands: Iterable[Demand], objects: Sequence[Decoded], features: Features, world: World | None = None
+) -> list[Verdict]:
+    """The verdict on each demand, in order: with a `world` on the whole pod, else on its devices alone."""
     cluster = Cluster.of(objects)
+    pods = WholePods(world, cluster, features) if world is not None else None
     verdicts = []
     for demand in demands:
-        verdict, allocated = _evaluate(demand, cluster, features)
+        if pods is not None and demand.submitted is not None:
+            verdict, allocated = pods.evaluate(demand)
+        elif pods is not None and (rejects := pods.rejects(demand)):
+            verdict, allocated = Verdict(demand, rejects=rejects), []
+        else:
+            verdict, allocated = _evaluate(demand, cluster, features)
+            if pods is not None:
+                pods.hold(allocated)
         verdicts.append(verdict)
         if allocated:
             cluster = Cluster(cluster.slices, cluster.classes, cluster.nodes, (*cluster.claims, *allocated))
@@ -75,8 +47,7 @@ def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Ver
     held = {_key(claim): claim for claim in cluster.claims if claim.allocation is not None}
     claims = [held.get(_key(claim), claim) for claim in demand.claims]
     pending = [claim for claim in claims if claim.allocation is None]
-    if demand.extended:
-        pending.append(claim_for(demand.extended, demand.pod, cluster.classes, demand.name))
+    pending += extended_claims(demand, cluster.classes)
     away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand, claims))}
     if away:  # neither an answer nor a change that would help may come from a node where the pod cannot go
         nodes = tuple(node for node in cluster.nodes if node.name not in away)
@@ -99,7 +70,7 @@ def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Ver
         for claim, allocation in zip(pending, outcomes[ordered[0]].allocations, strict=True)
     ]
     every = [*(claim for claim in claims if claim.allocation), *allocated]
-    placed = tuple(_placed(every, cluster))
+    placed = tuple(placed_devices(every, cluster))
     fault = differing(cluster, pending, outcomes, ordered[0], features)
     return Verdict(demand, ordered, placed, defect=fault), allocated
 
@@ -149,18 +120,3 @@ def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> s
         if one.resource in node.plugin_resources:
             return f"a device plugin offers {one.resource} there, which is not evaluated"
     return ""
-
-
-def _placed(claims: Iterable[ResourceClaim], cluster: Cluster) -> Iterator[Placed]:
-    """What allocated claims have."""
-    results = [(claim, one) for claim in claims if claim.allocation for one in claim.allocation.results]
-    pools = {(one.driver, one.pool) for _, one in results}
-    devices = {
-        (one.driver, one.pool.name, device.name): device
-        for one in cluster.slices
-        if (one.driver, one.pool.name) in pools
-        for device in one.devices
-    }
-    for claim, one in results:
-        device = devices.get((one.driver, one.pool, one.device))
-        yield Placed(str(claim.metadata), one.request, one.pool, one.device, device)

@@ -47,6 +47,13 @@ class _Replicas(click.ParamType[int]):
     help="Say how many copies of the one pod, template or claim in FILE fit, now and with nothing in use.",
 )
 @click.option(
+    "--devices-only",
+    is_flag=True,
+    envvar="DRA_DRYRUN_DEVICES_ONLY",
+    show_envvar=True,
+    help="Consider devices only, and nothing else that the pods ask of nodes.",
+)
+@click.option(
     "--watch",
     is_flag=True,
     envvar="DRA_DRYRUN_WATCH",
@@ -70,6 +77,7 @@ def fit(
     what_if: WhatIf,
     features: Features,
     replicas: int | None,
+    devices_only: bool,
     watch: bool,
     until_fits: bool,
     output: str,
@@ -78,7 +86,8 @@ def fit(
 
     FILE holds ResourceClaims, ResourceClaimTemplates, Pods, Deployments, StatefulSets, Jobs or CronJobs with the
     templates that they use; '-' is standard input, a folder stands for its YAML and JSON files. Several pods are
-    placed one after the other. Only devices are considered: not CPU, memory, affinity or node taints.
+    placed one after the other, by all default rules of the scheduler where nodes and pods are known; else only their
+    devices are considered.
 
     Exits with 0 when everything fits, 1 when something does not, 2 when the input cannot be used.
     """
@@ -89,10 +98,16 @@ def fit(
     question = Question(demands, features, replicas)
     if watch or until_fits:
         return ask_again(
-            origin, what_if, given.objects, lambda source: answered(question, source), output, until_fits=until_fits
+            origin,
+            what_if,
+            given.objects,
+            lambda source: answered(question, source),
+            output,
+            until_fits=until_fits,
+            devices_only=devices_only,
         )
     with progress("reading the devices") as say:
-        source = gather(origin, what_if, given.objects)
+        source = gather(origin, what_if, given.objects, given.around, devices_only=devices_only)
         say("allocating")
         answer = answered(question, source)
     answer.print(output)

@@ -20,8 +20,10 @@ from ..gpu.layout import node_slices
 from ..gpu.simulation import DescriptionError, SimulatedNode, load_description, shipped_nodes
 from ..resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..resource.codec import Decoded, DecodeError, decode
-from .documents import read_documents
+from ..scheduling import READ, Reader
+from .documents import JSON, Document, read_documents
 from .workload import decode_document
+from .world import Found, World, is_of_world, world_of, world_of_cluster
 
 CLASSES = tuple(
     DeviceClass(
@@ -39,20 +41,31 @@ _PLURALS: Final = {
     "ResourceClaim": "resourceclaims",
 }
 _SLICES_WITH: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "Node")
-"""Kinds that files for --slices may have."""
+"""Kinds that concern devices, which files for --slices may have."""
 
 
-def from_files(paths: Sequence[str]) -> list[Decoded]:
-    """ResourceSlices, and whatever DeviceClasses, Nodes and allocated claims are with them. Raises InputError."""
+def from_files(paths: Sequence[str], around: Sequence[Document] = (), *, devices_only: bool = False) -> Found:
+    """ResourceSlices and what is with them, and the world unless `devices_only`, to which objects `around` belong, too.
+
+    Raises InputError.
+    """
     documents = read_documents(paths)
     for one in documents:
-        if one.kind not in _SLICES_WITH:
-            known = ", ".join(_SLICES_WITH)
-            raise InputError(f"--slices: {one}: objects of this kind hold no devices: leave it out (known are {known})")
-    objects = [decode_document(document) for document in documents]
-    if not any(isinstance(one, ResourceSlice) for one in objects):
+        if one.kind not in _SLICES_WITH and not is_of_world(one.value.get("apiVersion"), one.kind):
+            known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ)]))
+            raise InputError(f"--slices: {one}: objects of this kind decide nothing: leave it out (known are {known})")
+    objects = tuple(decode_document(document) for document in documents if document.kind in _SLICES_WITH)
+    world, notes = (None, ()) if devices_only else _world_of([*around, *documents], ", ".join(paths))
+    if world is None and not any(isinstance(one, ResourceSlice) for one in objects):
         raise InputError(f"--slices {' '.join(paths)}: there is no ResourceSlice in it")
-    return objects
+    return Found(objects, world, notes)
+
+
+def _world_of(documents: Sequence[Document], where: str) -> tuple[World | None, tuple[str, ...]]:
+    try:
+        return world_of((document.value for document in documents if document.kind != "ResourceSlice"), where)
+    except DecodeError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 @contextlib.contextmanager
@@ -77,12 +90,31 @@ def decode_object(name: str, kind: Kind, value: Mapping[str, Any]) -> Decoded:
     return decode({"apiVersion": kind.api_version, "kind": name, **value})
 
 
-def from_cluster(connection: Connection) -> list[Decoded]:
-    """The slices, classes, claims and nodes of a live cluster. Only reads. Raises ApiError and DecodeError."""
+def from_cluster(connection: Connection, *, devices_only: bool, around: Sequence[Document] = ()) -> Found:
+    """The slices, classes, claims and nodes of a live cluster, and the world around them unless `devices_only`.
+
+    Only reads. Raises ApiError and DecodeError.
+    """
     client = ApiClient(connection)
-    return [
-        decode_object(name, kind, value) for name, kind in kinds(client).items() for value in client.list(kind).items
-    ]
+    reader = Reader()
+    for document in around:
+        reader.add(document.value)
+    objects: list[Decoded] = []
+    known = kinds(client)
+    for name, kind in known.items():
+
+        def keep(value: JSON, name: str = name, kind: Kind = kind) -> JSON:
+            objects.append(decode_object(name, kind, value))
+            if name == "Node" and not devices_only:
+                reader.add({"apiVersion": kind.api_version, "kind": name, **value})
+            return {}
+
+        client.list(kind, keep=keep)
+    if devices_only:
+        return Found(tuple(objects))
+    templates = Kind(known["ResourceClaim"].api_version, "resourceclaimtemplates")
+    world, notes = world_of_cluster(client, reader, templates, connection.server)
+    return Found(tuple(objects), world, notes)
 
 
 def built_in_nodes() -> list[Decoded]:

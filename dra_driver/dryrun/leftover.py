@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ..allocation import Cluster, Features
 from ..resource import AllocatedDevice, AllocationResult, DeviceClaim, ResourceClaim
-from .evaluate import Verdict
 from .stock import Kind, Stocktaker, totals
+from .verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)

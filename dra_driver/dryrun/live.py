@@ -13,33 +13,42 @@ import click
 from ..cluster import ApiClient, Kind, Watcher
 from ..command import InputError
 from ..resource import Node, ObjectMeta
-from ..resource.codec import Decoded
+from ..resource.codec import Decoded, DecodeError
+from ..scheduling import Reader
 from .answer import Answer
 from .inventory import connect, decode_object, kinds
 from .sources import Origin, Source, completed
 from .whatif import WhatIf, new_nodes
+from .world import DEVICES_ONLY, KINDS, Found, World, known_world, listed
 
 _QUIET_SECONDS: Final = 0.3
 """A pause between changes after which the cluster is looked at."""
 _LONGEST_SECONDS: Final = 3.0
 """It is looked at after this long even when there is no such pause."""
 
+_AROUND: Final = "around "
+_KEPT: Final = "kept"
+
 JSON = Mapping[str, Any]
 
 
 class LiveCluster:
-    """The slices, classes, claims and nodes of a cluster as they are now."""
+    """The slices, classes, claims and nodes of a cluster as they are now, and unless `devices_only` the world."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, where: str, *, devices_only: bool) -> None:
         """Begins to watch. Raises ApiError when the cluster cannot be asked what it serves, or listed."""
         self._kinds = kinds(client)
+        self._where = where
+        allowed = {} if devices_only else {name: listed(client, kind) for name, kind in KINDS.items()}
+        self._forbidden = [name for name, may in allowed.items() if may is False]
+        self._around = {f"{_AROUND}{name}": KINDS[name] for name, may in allowed.items() if may}
         self._lock = threading.Lock()
         self._values: dict[str, dict[str, JSON]] = {}
         self._decoded: dict[str, tuple[str, Decoded]] = {}
         self._changed = threading.Event()
         for kind in self._kinds.values():
             client.list(kind)  # a watcher asks for ever what this says at once: that it is not allowed
-        self._watchers = [self._watch(client, name, kind) for name, kind in self._kinds.items()]
+        self._watchers = [self._watch(client, name, kind) for name, kind in {**self._kinds, **self._around}.items()]
         for watcher in self._watchers:
             watcher.start()
 
@@ -48,15 +57,16 @@ class LiveCluster:
         for watcher in self._watchers:
             watcher.stop()
 
-    def states(self) -> Iterator[list[Decoded]]:
+    def states(self) -> Iterator[Found]:
         """What there is, and what there is after each change that matters. Never ends. Raises DecodeError."""
-        seen: list[Decoded] | None = None
+        seen: object = None
         while True:
             self._settle()
-            found = self._objects()
-            if found is not None and found != seen:
-                seen = found
-                yield found
+            objects = self._objects()
+            around = self._kept()
+            if objects is not None and (objects, around) != seen:
+                seen = (objects, around)
+                yield Found(tuple(objects), *self._world(around))
 
     def _settle(self) -> None:
         """Wait for a change, and then until changes pause."""
@@ -71,7 +81,7 @@ class LiveCluster:
         """Everything in the order in which a cluster lists it; None until it was listed."""
         with self._lock:
             values = {name: sorted(self._values.get(name, {}).items()) for name in self._kinds}
-            if len(self._values) < len(self._kinds):
+            if len(self._values) < len(self._watchers):
                 return None
         decoded = {
             f"{name} {key}": (_version(value), self._decode(name, key, value))
@@ -80,6 +90,22 @@ class LiveCluster:
         }
         self._decoded = decoded
         return [one for _, one in decoded.values()]
+
+    def _kept(self) -> list[tuple[str, object]]:
+        """What was kept of the objects of each kind of the world."""
+        with self._lock:
+            values = {name: sorted(self._values.get(name, {}).items()) for name in self._around}
+        return [(name.removeprefix(_AROUND), value[_KEPT]) for name, items in values.items() for _, value in items]
+
+    def _world(self, around: Iterable[tuple[str, object]]) -> tuple[World | None, tuple[str, ...]]:
+        if not self._around:
+            return None, (f"{DEVICES_ONLY}, as asked",)
+        reader = Reader()
+        for kind, kept in around:
+            if isinstance(kept, DecodeError):
+                raise kept
+            reader.keep(kind, kept)
+        return known_world(reader, self._forbidden, self._where)
 
     def _decode(self, name: str, key: str, value: JSON) -> Decoded:
         """The object; the one from last time where nothing has changed."""
@@ -102,7 +128,19 @@ class LiveCluster:
                     self._values[name][_key(value)] = value
             self._changed.set()
 
-        return Watcher(client, kind, on_list=on_list, on_event=on_event)
+        if name not in self._around:
+            return Watcher(client, kind, on_list=on_list, on_event=on_event)
+        reader = Reader()
+
+        def keep(value: JSON) -> dict[str, Any]:
+            kept: object
+            try:
+                kept = reader.decode({"apiVersion": kind.api_version, "kind": name.removeprefix(_AROUND), **value})
+            except DecodeError as error:
+                kept = error
+            return {"metadata": value["metadata"], _KEPT: kept}
+
+        return Watcher(client, kind, keep=keep, on_list=on_list, on_event=on_event)
 
 
 def _key(value: JSON) -> str:
@@ -128,6 +166,7 @@ def ask_again(
     output: str,
     *,
     until_fits: bool,
+    devices_only: bool,
 ) -> int:
     """Print the answer now and each time that it is another one. With `until_fits`, 0 once it is yes.
 
@@ -138,11 +177,12 @@ def ask_again(
         raise InputError(f"{flag} needs a cluster to watch: set --kubeconfig, --context or --in-cluster")
     added = new_nodes(what_if.more)
     with connect(origin.kubeconfig, origin.context, origin.in_cluster) as connection:
-        live = LiveCluster(ApiClient(connection))
+        live = LiveCluster(ApiClient(connection), connection.server, devices_only=devices_only)
         try:
             last: Answer | None = None
-            for objects in live.states():
-                found = answer(completed(Source(objects, connection.server), what_if, added, given))
+            for state in live.states():
+                source = Source(state.objects, connection.server, world=state.world, notes=state.notes)
+                found = answer(completed(source, what_if, added, given))
                 if last is None or not found.says_the_same_as(last):
                     _print(found, output, first=last is None)
                 last = found

@@ -15,8 +15,7 @@ from ..command import InputError
 from ..resource import ResourceClaim
 from ..resource.codec import Decoded
 from .evaluate import evaluate
-from .extended import claim_for
-from .workload import Demand
+from .workload import Demand, extended_claims
 
 MOST_COPIES: Final = 10_000
 """Nobody is told of more."""
@@ -62,17 +61,17 @@ def count_copies(
     claims = pending_claims(demand, cluster)
     if not fitting:
         return Copies()
-    if not _separate(cluster):
+    if not separate(cluster):
         return _fill_together(cluster, claims, fitting, features, most)
     alike = {name: group.nodes[0] for group in allocate_all(cluster, claims, features).groups for name in group.nodes}
-    parts = _parts(cluster, {alike[name] for name in fitting})
+    pieces = parts(cluster, {alike[name] for name in fitting})
     room: dict[str, _Room] = {}
     by_node: dict[str, int] = {}
     left = most
     for name in fitting:
         model = alike[name]
         if model not in room:
-            room[model] = _fill(parts[model], claims, model, features, most)
+            room[model] = _fill(pieces[model], claims, model, features, most)
         found = room[model]
         if left == 0:
             return Copies(by_node, more=True)
@@ -86,15 +85,15 @@ def count_copies(
 def pending_claims(demand: Demand, cluster: Cluster) -> list[ResourceClaim]:
     """What the scheduler has to allocate for the demand. Raises InputError."""
     claims = [claim for claim in demand.claims if claim.allocation is None]
-    if demand.extended:
-        claims.append(claim_for(demand.extended, demand.pod, cluster.classes, demand.name))
-    return claims
+    return claims + extended_claims(demand, cluster.classes)
 
 
 def _wants(demand: Demand) -> object:
     """What sets demands apart, names aside."""
     requests = [(one.request, one.resource, one.count, one.short_lived) for one in demand.extended]
-    return [one.spec for one in demand.claims], demand.node_name, demand.node_selector, requests
+    spec = demand.submitted["spec"] if demand.submitted is not None else {}
+    rest = {name: value for name, value in spec.items() if name != "resourceClaims"}
+    return [one.spec for one in demand.claims], requests, rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ def _fill_together(
     return Copies(by_node, more)
 
 
-def _separate(cluster: Cluster) -> bool:
+def separate(cluster: Cluster) -> bool:
     """Whether every pool is one node's alone."""
     owners: dict[tuple[str, str], str] = {}
     return all(
@@ -144,7 +143,7 @@ def _separate(cluster: Cluster) -> bool:
     )
 
 
-def _parts(cluster: Cluster, names: Iterable[str]) -> dict[str, Cluster]:
+def parts(cluster: Cluster, names: Iterable[str]) -> dict[str, Cluster]:
     """What concerns each of these nodes, where all pools are separate."""
     owner = {(one.driver, one.pool.name): one.node_name for one in cluster.slices}
     slices, claims = defaultdict(list), defaultdict(list)

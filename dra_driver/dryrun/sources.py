@@ -8,9 +8,12 @@ from typing import Any, TypeVar
 import click
 
 from ..command import InputError
+from ..resource import Node
 from ..resource.codec import Decoded
+from .documents import Document
 from .inventory import built_in_nodes, connect, from_cluster, from_files, with_defaults
 from .whatif import WhatIf, changed, new_nodes
+from .world import DEVICES_ONLY, Found, World
 from .wrapping import gathered
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -18,11 +21,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Slices, classes, nodes and claims, and in words where they are from and what was changed."""
+    """Slices, classes, nodes and claims, and in words where they are from and what was changed.
+
+    `world` is None where only devices are considered; `notes` say why, or what else is not considered.
+    """
 
     objects: Sequence[Decoded]
     where: str
     assumptions: tuple[str, ...] = ()
+    world: World | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,32 +114,56 @@ def _origin(
     return Origin(slices, kubeconfig, context, in_cluster, built_in)
 
 
-def read(origin: Origin) -> Source:
-    """The objects as they are there. Raises InputError."""
+def read(origin: Origin, around: Sequence[Document] = (), *, devices_only: bool = False) -> Source:
+    """The objects as they are there, and unless `devices_only` the world, to which those `around` are added.
+
+    Raises InputError.
+    """
+    where = "the nodes that come with the driver"
     if origin.slices:
-        return Source(from_files(origin.slices), ", ".join(origin.slices))
-    if origin.is_cluster:
+        where, found = ", ".join(origin.slices), from_files(origin.slices, around, devices_only=devices_only)
+    elif origin.is_cluster:
         with connect(origin.kubeconfig, origin.context, origin.in_cluster) as connection:
-            return Source(from_cluster(connection), connection.server)
-    return Source(built_in_nodes(), "the nodes that come with the driver")
+            where, found = connection.server, from_cluster(connection, devices_only=devices_only, around=around)
+    else:
+        found = Found(tuple(built_in_nodes()), notes=(f"{DEVICES_ONLY}: these nodes say nothing else",))
+    if devices_only:
+        return Source(found.objects, where, notes=(f"{DEVICES_ONLY}, as asked",))
+    return Source(found.objects, where, world=found.world, notes=found.notes)
 
 
 def read_cluster(origin: Origin) -> Source:
     """The objects as they are there; without a flag those of the current cluster. Raises InputError."""
-    return read(origin if origin.is_anywhere else replace(origin, current=True))
+    return read(origin if origin.is_anywhere else replace(origin, current=True), devices_only=True)
 
 
-def gather(origin: Origin, what_if: WhatIf, given: Sequence[Decoded] = ()) -> Source:
+def gather(
+    origin: Origin,
+    what_if: WhatIf,
+    given: Sequence[Decoded] = (),
+    around: Sequence[Document] = (),
+    *,
+    devices_only: bool = True,
+) -> Source:
     """The objects to ask: what is there, what is `given` besides, what goes without saying, and the changes to all.
 
     Raises InputError.
     """
     added = new_nodes(what_if.more)
-    source = Source((), "no cluster") if added and not origin.is_anywhere else read(origin)
+    if added and not origin.is_anywhere:
+        source = Source((), "no cluster", notes=(f"{DEVICES_ONLY}: new nodes say nothing else",))
+    else:
+        source = read(origin, around, devices_only=devices_only)
     return completed(source, what_if, added, given)
 
 
 def completed(source: Source, what_if: WhatIf, added: Sequence[Decoded], given: Sequence[Decoded] = ()) -> Source:
     """The same, of a source that was read before; `added` are the nodes to add. Raises InputError."""
     objects = changed(with_defaults([*given, *source.objects]), what_if, added)
-    return Source(objects, source.where, what_if.assumptions)
+    world, assumptions = source.world, what_if.assumptions
+    if world is not None:
+        nodes = [one for one in added if isinstance(one, Node)]
+        world = world.with_nodes(nodes)
+        assumptions += ("new nodes had cpu, memory and the like for every pod",) if nodes else ()
+        world = world.idle() if what_if.without_claims else world
+    return Source(objects, source.where, assumptions, world, source.notes)

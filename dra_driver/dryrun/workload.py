@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ..command import InputError
-from ..resource import EXACT_COUNT, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
+from ..resource import EXACT_COUNT, DeviceClass, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..resource.codec import Decoded, DecodeError, Fields, decode
+from ..scheduling.extended import IMPLICIT_PREFIX, ExtendedRequest, claim_for, served
 from .documents import Document
-from .extended import ExtendedRequest
+from .world import is_of_world
 
 _GROUP = "resource.k8s.io/"
 _DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
@@ -47,6 +48,7 @@ class Demand:
     """What is to be scheduled together: a pod with all its claims, or a claim by itself.
 
     `node_name` and `node_selector` are the pod's own, `extended` the extended resources that its containers request.
+    `submitted` is the pod (JSON) as the API server is given it.
     """
 
     name: str
@@ -55,15 +57,20 @@ class Demand:
     node_selector: Mapping[str, str] | None = None
     extended: tuple[ExtendedRequest, ...] = ()
     pod: ObjectMeta = field(default_factory=ObjectMeta)
+    submitted: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The documents, sorted: what to evaluate, and objects of the cluster that came along. `ignored` are the rest."""
+    """The documents, sorted: what to evaluate, and objects of the cluster that came along. `ignored` are the rest.
+
+    `around` are those, nodes among them, that decide besides devices where pods go.
+    """
 
     demands: tuple[Demand, ...]
     objects: tuple[Decoded, ...]
     ignored: tuple[Document, ...]
+    around: tuple[Document, ...] = ()
 
 
 def sort_documents(documents: Sequence[Document]) -> Input:
@@ -97,7 +104,8 @@ def sort_documents(documents: Sequence[Document]) -> Input:
         )
     kept = [one for _, one in objects if not isinstance(one, ResourceClaimTemplate)]
     allocated = [one for one in kept if not isinstance(one, ResourceClaim) or one.allocation is not None]
-    return Input(tuple(demands), tuple(allocated), tuple(ignored))
+    around = [one for one in documents if one.kind != "Pod" and is_of_world(one.value.get("apiVersion"), one.kind)]
+    return Input(tuple(demands), tuple(allocated), tuple(ignored), tuple(around))
 
 
 def decode_document(document: Document) -> Decoded:
@@ -120,6 +128,25 @@ def _as_stored(one: Decoded) -> Decoded:
     return replace(one, spec=one.spec.with_requirements(stored))
 
 
+def extended_claims(demand: Demand, classes: Iterable[DeviceClass]) -> list[ResourceClaim]:
+    """The claim that the scheduler makes for the demand's extended resources, if DeviceClasses serve any of them.
+
+    Raises InputError when they serve none and the demand asks for no other devices: a class is missing, then.
+    """
+    serving = served(classes)
+    wanted = [one for one in demand.extended if one.resource in serving]
+    if wanted:
+        name = f"{demand.pod.name}-extended-resources"
+        return [claim_for(wanted, ObjectMeta(name=name, namespace=demand.pod.namespace), serving)]
+    if demand.extended and not demand.claims:
+        known = ", ".join(sorted(name for name in serving if not name.startswith(IMPLICIT_PREFIX))) or "none"
+        raise InputError(
+            f"{demand.name}: no DeviceClass serves the extended resource {demand.extended[0].resource} (served are:"
+            f" {known}); pass a class with that extendedResourceName, or write the pod with a ResourceClaim"
+        )
+    return []
+
+
 class _Found:
     """Claims and templates among the documents, by kind, namespace and name."""
 
@@ -140,15 +167,15 @@ def _key(one: ResourceClaim | ResourceClaimTemplate) -> tuple[str, str, str]:
 
 def _demands(document: Document, found: _Found) -> list[Demand]:
     """One demand a pod that the document makes."""
+    template: Any = None
     spec: Any = document.value
     for step in _POD_PATHS[document.kind]:
-        spec = spec.get(step) if isinstance(spec, dict) else None
+        template, spec = spec, spec.get(step) if isinstance(spec, dict) else None
     if not isinstance(spec, dict):
         raise InputError(f"{document}: {'.'.join(_POD_PATHS[document.kind])} is missing")
     try:
-        return [
-            _demand(document, spec, found, index, count) for count in [_replicas(document)] for index in range(count)
-        ]
+        count = _replicas(document)
+        return [_demand(document, template, found, index, count) for index in range(count)]
     except DecodeError as error:
         raise InputError(f"{document}: {'.'.join(_POD_PATHS[document.kind])}.{error}") from None
 
@@ -165,7 +192,8 @@ def _replicas(document: Document) -> int:
     return value
 
 
-def _demand(document: Document, spec: Mapping[str, Any], found: _Found, index: int, count: int) -> Demand:
+def _demand(document: Document, template: Mapping[str, Any], found: _Found, index: int, count: int) -> Demand:
+    spec = template["spec"]
     namespace = (document.value.get("metadata") or {}).get("namespace") or "default"
     owner = document.name.rpartition("/")[2]
     pod = owner if document.kind == "Pod" and count == 1 else f"{owner}-{index}"
@@ -186,7 +214,15 @@ def _demand(document: Document, spec: Mapping[str, Any], found: _Found, index: i
         fields.text_map("nodeSelector") or None,
         tuple(extended),
         ObjectMeta(name=pod, namespace=namespace),
+        {"metadata": {**_labels(template), "name": pod, "namespace": namespace}, "spec": spec},
     )
+
+
+def _labels(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a pod's metadata has from the one that makes it."""
+    metadata = template.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return {name: metadata[name] for name in ("labels", "annotations") if isinstance(metadata.get(name), dict)}
 
 
 def _claim(fields: Fields, namespace: str, pod: str, found: _Found) -> tuple[str, ResourceClaim]:

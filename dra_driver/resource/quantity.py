@@ -63,6 +63,11 @@ class Quantity:
         whole += rest > 0
         return whole if self.nanos >= 0 else -whole
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the amount has no fraction."""
+        return self.nanos % NANO == 0
+
     def __add__(self, other: "Quantity") -> "Quantity":
         return Quantity(self.nanos + other.nanos, (self if self.nanos else other).format)
 

@@ -7,11 +7,11 @@ allocatable comes from the device plugin there. All others that a DeviceClass se
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ..dryrun.extended import ExtendedRequest, claim_for
 from ..resource import DeviceClass, ObjectMeta, OwnerReference, ResourceClaim
 from ..resource.quantity import Quantity
+from ..scheduling.extended import ExtendedRequest, claim_for, served
 from .pods import JSON, controlled_by
 
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
@@ -75,14 +75,13 @@ def special_claim(pod: JSON, claimed: Sequence[ExtendedRequest], classes: Iterab
     """The claim for `claimed`, not yet created."""
     meta = pod["metadata"]
     name, namespace = meta["name"], meta["namespace"]
-    claim = claim_for(claimed, ObjectMeta(name=name, namespace=namespace), classes, f"pod {namespace}/{name}")
     metadata = ObjectMeta(
         namespace=namespace,
         generate_name=f"{name}-extended-resources-",
         annotations={ANNOTATION: "true"},
         owner_references=(OwnerReference("v1", "Pod", name, meta["uid"], controller=True),),
     )
-    return replace(claim, metadata=metadata)
+    return claim_for(claimed, metadata, served(classes))
 
 
 def is_special_claim(claim: JSON, pod: JSON) -> bool:

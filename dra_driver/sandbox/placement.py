@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ..allocation import Cluster, Features, allocate
 from ..allocation.nodes import is_at
-from ..dryrun.extended import ExtendedRequest, served
 from ..resource import AllocationResult, Node, ObjectMeta, ResourceClaim
 from ..resource.codec import Fields
 from ..resource.codec.decode_parts import node_selector
+from ..scheduling.extended import ExtendedRequest, served
 from .extended import requests_of, sources, special_claim
 from .pods import JSON, is_finished
 

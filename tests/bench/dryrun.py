@@ -2,7 +2,8 @@
 """`python -m tests.bench.dryrun`: the dry run on large clusters, loading apart from deciding.
 
 The clusters of tests/golden/bench, read as a user's YAML snapshot and as one JSON document, then asked once: deciding
-for all nodes, and explaining when nothing fits. Last, how deciding grows with the number of like nodes.
+for all nodes, and explaining when nothing fits. Then how deciding grows with the number of like nodes, and last
+verdicts on whole pods.
 """
 
 import gc
@@ -20,11 +21,16 @@ import yaml
 
 from dra_driver.allocation import Cluster, Features, allocate_all
 from dra_driver.cel import compile_selector
+from dra_driver.dryrun.documents import Document
 from dra_driver.dryrun.evaluate import evaluate
-from dra_driver.dryrun.inventory import from_files, with_defaults
-from dra_driver.dryrun.workload import Demand
+from dra_driver.dryrun.inventory import CLASSES, from_files, with_defaults
+from dra_driver.dryrun.workload import Demand, sort_documents
+from dra_driver.dryrun.world import World
 from dra_driver.resource import DeviceClass, Node, ResourceClaim, ResourceSlice
-from dra_driver.resource.codec import decode
+from dra_driver.resource.codec import Decoded, decode
+from dra_driver.scheduling import Reader
+from tests.dryrun.conftest import gpu, slice_of
+from tests.dryrun.test_whole_pod import claim, node, pod, policy, running
 
 FOLDER = Path(__file__).parents[1] / "golden" / "bench"
 CASES = (("a", ""), ("a", "seven"), ("b", ""), ("b", "first-busy"))
@@ -37,6 +43,7 @@ def main() -> None:
     for name, state in CASES:
         _run(name, state)
     _scale()
+    _whole_pods()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory of this process, which has held every cluster in turn: {peak:.0f} MiB")
 
@@ -50,7 +57,7 @@ def _run(name: str, state: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cluster.json"
         path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}), encoding="utf-8")
-        loaded, load = _timed(lambda: with_defaults(from_files([str(path)])))
+        loaded, load = _timed(lambda: with_defaults(from_files([str(path)]).objects))
     del documents
     gc.collect()
     cluster = Cluster.of(loaded)
@@ -75,6 +82,30 @@ def _scale() -> None:
         _, decide = _timed(lambda cluster=cluster: allocate_all(cluster, [claim]))  # type: ignore[misc]
         base = base or decide
         print(f"{count:5} nodes: prepared once {prepare:6.1f} ms, decided {decide:5.2f} ms, {decide / base:.1f} x")
+
+
+def _whole_pods() -> None:
+    """Verdicts on whole pods: 5,000 nodes of 8 GPUs with 50,000 running pods."""
+    names = [f"node-{number}" for number in range(5000)]
+    reader = Reader()
+    objects: list[Decoded] = [*CLASSES]
+    for name in names:
+        reader.add(made := node(name, labels={"zone": name[-1]}))
+        objects += [decode(made), decode(slice_of(name, *(gpu(f"gpu-{index}") for index in range(8))))]
+    for number in range(50_000):
+        reader.add(running(f"pod-{number}", names[number % len(names)], f"{number * 37 % 1100 + 100}m", priority=0))
+    reader.add(policy("scheduling.k8s.io/v1", "PriorityClass", "high", "", value=1000))
+    world = World(reader.snapshot(), reader.policies())
+    asked: dict[str, list[dict[str, Any]]] = {
+        "fits": [claim(), pod("one", "1", "wanted")],
+        "lacks cpu": [claim(), pod("one", "9", "wanted")],
+        "lacks devices": [claim(count=9), pod("one", "1", "wanted")],
+        "preempts": [claim(), pod("one", "7900m", "wanted", priorityClassName="high")],
+    }
+    for what, documents in asked.items():
+        demands = sort_documents([Document(one, "bench") for one in documents]).demands
+        _, taken = _timed(lambda demands=demands: evaluate(demands, objects, Features(), world))  # type: ignore[misc]
+        print(f"5000 nodes, 50000 pods, one that {what}: {taken:.0f} ms", flush=True)
 
 
 def _belongs(one: object, names: set[str]) -> bool:

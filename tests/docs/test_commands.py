@@ -17,15 +17,18 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dra_driver.dryrun.inventory import simulated_nodes
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.policy.reading import parse_policy
 from dra_driver.gpu.simulation import SimulatedNode, load_description
+from dra_driver.resource import ResourceSlice
 from dra_driver.resource.codec import V1, encode_slice
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 
@@ -96,6 +99,7 @@ def readers_files() -> Iterator[Path]:
             "claim.yaml": good,
             "mig.yaml": (BENCH / "b-claim.yaml").read_text(encoding="utf-8"),
             "cluster.json": snapshot(),
+            "crowded.json": crowded(),
             "charts/app/Chart.yaml": "apiVersion: v2\nname: app\nversion: 0.1.0\n",
             "charts/app/templates/claim.yaml": good,
             "overlays/production/claim.yaml": good,
@@ -133,6 +137,31 @@ def snapshot() -> str:
         if not re.search(r"node-\d{4}", text) or any(node in text for node in NODES)
     ]
     return "\n---\n".join(texts)
+
+
+def crowded() -> str:
+    """Three nodes: one whose CPUs are in use, and two whose GPUs are."""
+    items: list[dict[str, Any]] = []
+    for number, name in enumerate(("node-0", "node-1", "node-2")):
+        room = {"cpu": "4" if number == 0 else "64", "memory": "64Gi", "pods": "110"}
+        items.append({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": room}})
+        slices = [one for one in simulated_nodes("h100x8-mig", 1) if isinstance(one, ResourceSlice)]
+        moved = [replace(one, node_name=name, pool=replace(one.pool, name=name)) for one in slices]
+        for index, one in enumerate(moved):
+            items.append({**encode_slice(one, V1), "metadata": {"name": f"{name}-{index}"}})
+        whole = [
+            {"driver": one.driver, "pool": name, "device": device.name, "request": "gpu"}
+            for one in moved
+            for device in one.devices
+            if device.attributes.get("profile") == "7g.80gb" and number
+        ]
+        claim: dict[str, Any] = {"apiVersion": V1.api_version, "kind": "ResourceClaim", "metadata": {"name": name}}
+        if whole:
+            items.append({**claim, "spec": {}, "status": {"allocation": {"devices": {"results": whole}}}})
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}
+    busy = {"metadata": {"name": "busy"}, "spec": {"nodeName": "node-0", "containers": [container]}}
+    items.append({"apiVersion": "v1", "kind": "Pod", **busy, "status": {"phase": "Running"}})
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)

@@ -8,9 +8,10 @@ import pytest
 
 from dra_driver.allocation import Check, Features
 from dra_driver.dryrun.conjuncts import parts
-from dra_driver.dryrun.evaluate import Verdict, evaluate
+from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.explain import Removal
 from dra_driver.dryrun.inventory import with_defaults
+from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import Demand
 from dra_driver.resource import ResourceClaim
 from dra_driver.resource.codec import V1, Decoded, decode, decode_claim

@@ -8,8 +8,9 @@ import pytest
 from dra_driver.allocation import Features
 from dra_driver.command import InputError
 from dra_driver.dryrun.documents import Document
-from dra_driver.dryrun.evaluate import Verdict, evaluate
+from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.inventory import with_defaults
+from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import sort_documents
 from dra_driver.resource.codec import decode
 

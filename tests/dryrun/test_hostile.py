@@ -97,7 +97,7 @@ def test_more_than_can_be_placed_one_by_one_is_refused_at_once(dryrun: DryRun, w
         (["fit", "{claim}", "--until-fits"], "--until-fits needs a cluster to watch"),
         (["fit", "{claim}", "--watch"], "--watch needs a cluster to watch"),
         (["fti", "{claim}"], "there is no command and no file 'fti': did you mean 'fit'?"),
-        (["fit", "{claim}", "--slices", "{map}"], "ConfigMap a: objects of this kind hold no devices"),
+        (["fit", "{claim}", "--slices", "{map}"], "ConfigMap a: objects of this kind decide nothing"),
         (["fit", "a" * 300], "File name too long"),
     ],
 )

@@ -18,6 +18,8 @@ from tests.support.waiting import wait_for
 
 from .conftest import DryRun, Write, gpu, slice_of
 from .test_command import claim
+from .test_whole_pod import PODS, node, pod
+from .test_whole_pod import running as running_pod
 
 BIN = Path(sys.executable).parent
 TIME = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}$", re.MULTILINE)
@@ -87,6 +89,22 @@ def test_it_ends_once_everything_fits_when_asked_to(
         first, end = decoder.raw_decode(one.printed())
         second, _ = decoder.raw_decode(one.printed()[end:].lstrip())
         assert [first["fits"], second["fits"]] == [False, True]
+
+
+def test_a_pod_that_ends_makes_room_for_another(
+    write: Write, client: ApiClient, kubeconfig: Path, tmp_path: Path
+) -> None:
+    made = node("roomy", "2", labels={"roomy": "yes"})
+    client.create(NODES, made)
+    client.update(NODES, {**client.get(NODES, "roomy"), "status": made["status"]}, subresource="status")
+    client.create(PODS, running_pod("ending", "roomy", "1500m"), "default")
+    wanted = write("pod.json", pod("waiting", "1", nodeSelector={"roomy": "yes"}))
+    with running(tmp_path, wanted, "--kubeconfig", kubeconfig, "--until-fits") as one:
+        one.wait_for("1 lacks cpu (needs 1, has 0.5 free)")
+        ended = {**client.get(PODS, "ending", "default"), "status": {"phase": "Succeeded"}}
+        client.update(PODS, ended, subresource="status")
+        assert one.process.wait(60) == 0
+        assert "fits  Pod waiting: on node roomy" in one.printed()
 
 
 def test_only_a_cluster_can_be_watched(dryrun: DryRun, wanted: Callable[[str], Path]) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several calls, several plugins, and callers that go away."""
 
+import errno
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from dra_driver.gpu.calls import HungError
 from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.claims.errors import StoppedError
 from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.containers.specs import ClaimSpecs
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.records.store import State
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Call, Plugin
@@ -206,14 +208,17 @@ def test_the_instance_of_a_shared_device_goes_with_the_last_claim(plugin: Plugin
     assert plugin.left() == NOTHING
 
 
-def test_a_share_that_fails_takes_nothing_from_the_others(plugin: Plugin) -> None:
+def test_a_share_that_fails_takes_nothing_from_the_others(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = plugin.api.share(SMALL, "11"), plugin.api.share(SMALL, "12")
     plugin.lifecycle.prepare(first)
-    target = plugin.cdi / f"k8s.gpu.nvidia.com-claim_{second.uid}.json"
-    target.mkdir()
-    with pytest.raises(OSError, match="Is a directory"):
-        plugin.lifecycle.prepare(second)
-    target.rmdir()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClaimSpecs, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            plugin.lifecycle.prepare(second)
     assert plugin.instances() == ["0:1"]
     plugin.lifecycle.unprepare(first)
     plugin.lifecycle.unprepare(second)

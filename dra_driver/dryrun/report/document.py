@@ -11,8 +11,8 @@ from typing import Any, Final
 import yaml
 
 from ..changes import Change
-from ..evaluate import Refused
 from ..explain import Removal, RequestReport
+from ..verdict import PodRemoval, Refused
 from .devices import attribute, memory
 from .model import Answer, Inputs, Item, Report
 from .picture import Cell, NodePicture
@@ -54,6 +54,7 @@ def _inputs(inputs: Inputs) -> Json:
         "devices": inputs.devices,
         "allocatedClaims": inputs.claims,
         "assumptions": list(inputs.assumptions),
+        "notes": list(inputs.notes),
     }
 
 
@@ -65,8 +66,13 @@ def _answer(answer: Answer) -> Json:
         "node": verdict.node,
         "fittingNodes": list(verdict.fitting),
         "devices": [_device(item) for item in answer.items],
+        "rejects": list(verdict.rejects),
+        "summary": verdict.summary or None,
         "refused": [_refused(one) for one in verdict.refused],
         "changes": [_change(one) for one in verdict.changes],
+        "event": verdict.event or None,
+        "preemption": None if verdict.removal is None else _removal_of_pods(verdict.removal),
+        "notes": list(verdict.notes),
         "schedulerDefect": None if verdict.defect is None else _change(verdict.defect),
         "picture": None if answer.picture is None else _picture(answer.picture),
     }
@@ -121,6 +127,10 @@ def _removal(removal: Removal) -> Json:
 
 def _change(change: Change) -> Json:
     return {"change": change.text, "node": change.node}
+
+
+def _removal_of_pods(removal: PodRemoval) -> Json:
+    return {"node": removal.node, "pods": list(removal.pods)}
 
 
 def _picture(picture: NodePicture) -> Json:

@@ -9,7 +9,7 @@ from ...allocation import Cluster, Features
 from ...allocation.errors import AllocationError
 from ...resource import ResourceClaim
 from ...resource.codec import Decoded
-from ..evaluate import Placed, Verdict
+from ..verdict import Placed, Verdict
 from .picture import Claims, DeviceKey, NodePicture, node_picture
 
 
@@ -17,7 +17,8 @@ from .picture import Claims, DeviceKey, NodePicture, node_picture
 class Inputs:
     """What the verdicts rest on: how much of what, from `where`, by the rules of which Kubernetes `release`.
 
-    `claims` are those that hold devices. `assumptions` say in words in what the objects differ from those of `where`.
+    `claims` are those that hold devices. `assumptions` say in words in what the objects differ from those of `where`,
+    `notes` what about pods is not considered.
     """
 
     where: str
@@ -27,6 +28,7 @@ class Inputs:
     devices: int
     claims: int
     assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Report:
         where: str,
         features: Features,
         assumptions: Sequence[str] = (),
+        notes: Sequence[str] = (),
     ) -> "Report":
         """The report on `verdicts`, which `evaluate` gave on the same objects and features."""
         cluster = Cluster.of(objects)
@@ -83,6 +86,7 @@ class Report:
             sum(len(one.devices) for one in cluster.slices),
             sum(claim.allocation is not None for claim in cluster.claims),
             tuple(assumptions),
+            tuple(notes),
         )
         return Report(inputs, tuple(_answers(verdicts, cluster, features)))
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from ... import __version__
 from ...resource import ALL, DeviceRequirements
-from ..evaluate import Refused
 from ..explain import RequestReport, constraint_text
+from ..verdict import Refused
 from ..workload import Demand
 from .console import counted, listed
 from .devices import attribute, memory
@@ -39,7 +39,7 @@ def to_html(report: Report) -> str:
         "body",
         tag("header", tag("h1", title), _inputs(report.inputs), _contents(report.answers)),
         tag("main", *(_answer(answer, number) for number, answer in enumerate(report.answers, 1))),
-        tag("footer", tag("p", f"dra-dryrun {__version__}. Only devices are considered: not CPU, memory or affinity.")),
+        tag("footer", tag("p", f"dra-dryrun {__version__}")),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}"
 
@@ -53,6 +53,8 @@ def _title(report: Report) -> str:
 
 
 def _outcome(answer: Answer) -> str:
+    if answer.verdict.rejects:
+        return "is not admitted"
     return "fits nowhere" if answer.verdict.node is None else "fits"
 
 
@@ -63,6 +65,7 @@ def _inputs(inputs: Inputs) -> Html:
         "Held by": counted(inputs.claims, "claim"),
         "Rules of": f"Kubernetes {inputs.release}",
         "Assuming": "; ".join(inputs.assumptions),
+        "Note": "; ".join(inputs.notes),
     }
     return tag("dl", *(tag("div", tag("dt", key), tag("dd", value)) for key, value in rows.items() if value))
 
@@ -84,6 +87,8 @@ def _badge(answer: Answer) -> Html:
 def _answer(answer: Answer, number: int) -> Html:
     verdict = answer.verdict
     parts = [tag("h2", _badge(answer), " ", verdict.demand.name, id_=f"heading-{number}")]
+    parts += [tag("p", text, class_="note") for text in (*verdict.rejects, *verdict.notes)]
+    parts += [tag("p", verdict.summary)] if verdict.summary else []
     parts += _asked(verdict.demand)
     parts += _fitting(answer) if verdict.node is not None else []
     if verdict.defect is not None:
@@ -139,6 +144,11 @@ def _refusing(answer: Answer) -> Iterator[Html]:
         changes = (tag("li", change.text, tag("small", f" then on {change.node}")) for change in verdict.changes)
         yield tag("h3", "It would fit after one of these changes")
         yield tag("ul", *changes, class_="changes")
+    if verdict.removal is not None:
+        gone = ", ".join(verdict.removal.pods)
+        yield tag("p", f"To make room, the scheduler would remove from {verdict.removal.node}: {gone}")
+    if verdict.event:
+        yield tag("p", "The scheduler says: ", tag("em", verdict.event))
     if verdict.refused:
         yield tag("h3", "Why it fits nowhere")
     for index, refused in enumerate(verdict.refused):

@@ -7,8 +7,8 @@ from typing import Final
 from rich.text import Text
 
 from ...allocation import Check
-from ..evaluate import Verdict
 from ..explain import Removal
+from ..verdict import Verdict
 from .console import PlainTable, counted, listed, plain_console
 from .devices import attribute, memory
 from .drawing import drawn
@@ -33,9 +33,12 @@ def _lines(report: Report, wide: bool) -> Iterator[Text]:
     yield Text(f"devices of {counted(inputs.nodes, 'node')}, from {inputs.where}", style="dim")
     for assumption in inputs.assumptions:
         yield Text(f"assuming {assumption}", style="yellow")
+    for note in inputs.notes:
+        yield Text(note, style="yellow")
     for answer in report.answers:
         verdict = answer.verdict
         yield _headline(verdict, inputs.nodes)
+        yield from (Text(f"{_INDENT}{note}", style="yellow") for note in verdict.notes)
         if verdict.defect is not None:
             whose = "the claim is not at fault: " if verdict.node is None else ""
             yield Text(f"{_INDENT}{whose}{verdict.defect.text}", style="bold yellow")
@@ -48,6 +51,8 @@ def _lines(report: Report, wide: bool) -> Iterator[Text]:
 
 
 def _headline(verdict: Verdict, nodes: int) -> Text:
+    if verdict.rejects:
+        return Text.assemble(("not admitted", "bold red"), f"  {verdict.demand.name}: {'; '.join(verdict.rejects)}")
     if verdict.node is None:
         line = Text.assemble(("fits nowhere", "bold red"), f"  {verdict.demand.name}")
         return line.append(f": none of {counted(nodes, 'node')} can have it")
@@ -72,6 +77,8 @@ def _devices(items: Sequence[Item], wide: bool) -> list[Text]:
 
 def _refusals(verdict: Verdict, wide: bool) -> Iterator[Text]:
     """Why each kind of node cannot have it, the closest first, and what would help."""
+    if verdict.summary:
+        yield Text(f"{_INDENT}{verdict.summary}")
     for refused in verdict.refused[:_SHOWN]:
         explanation = refused.explanation
         who = "every node" if explanation.fatal else listed(refused.nodes)
@@ -88,6 +95,11 @@ def _refusals(verdict: Verdict, wide: bool) -> Iterator[Text]:
     if verdict.changes:
         yield Text("  it would fit after one of these changes:")
         yield from (Text(f"    {change.text} (then on {change.node})", style="green") for change in verdict.changes)
+    if verdict.removal is not None:
+        gone = ", ".join(verdict.removal.pods)
+        yield Text(f"  to make room, the scheduler would remove from {verdict.removal.node}: {gone}", style="yellow")
+    if verdict.event:
+        yield Text(f"  the scheduler says: {verdict.event}", style="dim")
 
 
 def _removal(removal: Removal, wide: bool) -> Iterator[str]:

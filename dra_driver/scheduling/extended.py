@@ -6,11 +6,10 @@ A class serves the resource that it names in extendedResourceName, and always
 `pkg/scheduler/framework/plugins/dynamicresources/extended`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..command import InputError
 from ..resource import DeviceClaim, DeviceClass, DeviceRequest, DeviceRequirements, ObjectMeta, ResourceClaim
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
@@ -32,28 +31,20 @@ class ExtendedRequest:
 
 
 def claim_for(
-    requests: Iterable[ExtendedRequest], pod: ObjectMeta, classes: Iterable[DeviceClass], who: str
+    requests: Iterable[ExtendedRequest], metadata: ObjectMeta, serving: Mapping[str, DeviceClass]
 ) -> ResourceClaim:
     """The claim that the scheduler makes for a pod, with requests in the order of their names, as text.
 
-    Raises InputError when no class serves a resource.
+    `serving` is the class that serves each of the resources.
     """
-    serving = served(classes)
     by_resource: dict[str, list[ExtendedRequest]] = {}
     for one in requests:
         by_resource.setdefault(one.resource, []).append(one)
-    wanted = []
-    for resource in sorted(by_resource):
-        if resource not in serving:
-            known = ", ".join(sorted(name for name in serving if not name.startswith(IMPLICIT_PREFIX))) or "none"
-            raise InputError(
-                f"{who}: no DeviceClass serves the extended resource {resource} (served are: {known});"
-                " pass a class with that extendedResourceName, or write the pod with a ResourceClaim"
-            )
-        for name, count in _device_requests(by_resource[resource]):
-            requirements = DeviceRequirements(serving[resource].metadata.name, count=count)
-            wanted.append(DeviceRequest(name, exactly=requirements))
-    metadata = ObjectMeta(name=f"{pod.name}-extended-resources", namespace=pod.namespace)
+    wanted = [
+        DeviceRequest(name, exactly=DeviceRequirements(serving[resource].metadata.name, count=count))
+        for resource in sorted(by_resource)
+        for name, count in _device_requests(by_resource[resource])
+    ]
     return ResourceClaim(metadata, DeviceClaim(requests=tuple(sorted(wanted, key=lambda request: request.name))))
 
 

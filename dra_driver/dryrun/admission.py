@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the API server would take a pod and its claims: defaults, limits, priorities, quotas, namespaces."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ..command import InputError
+from ..resource import ResourceClaim
+from ..resource.codec import DecodeError
+from ..scheduling import Pod, PodDecoder, Quotas, Snapshot, admit_pod
+from .workload import Demand
+from .world import World
+
+_ADMIN: Final = "resource.kubernetes.io/admin-access"
+_UNKNOWN: Final = (
+    ("PriorityClass", "priorityClassName", "its priority is taken to be 0: no PriorityClass is known"),
+    ("RuntimeClass", "runtimeClassName", "its RuntimeClass is not considered: none is known"),
+)
+"""Kinds without which a field of a pod means nothing, and what is said then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A pod as it would be stored, why it would not be, and what of it is passed over."""
+
+    pod: Pod
+    rejects: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+class Admission:
+    """Takes objects one after the other; quotas count what was taken."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._policies = world.policies
+        self._decoder = PodDecoder()
+        self._pods = {(one.namespace, one.name): one for one in world.around.pods}
+
+    def known(self, pod: Pod) -> Pod | None:
+        """The pod of this name that the cluster has."""
+        return self._pods.get((pod.namespace, pod.name))
+
+    def pod(self, demand: Demand, snapshot: Snapshot) -> Stored:
+        """Takes the pod of a demand. Raises InputError."""
+        assert demand.submitted is not None
+        submitted, notes = _without_unknown(demand.submitted, self._world.unknown)
+        try:
+            admitted = admit_pod(submitted, self._policies)
+            pod = self._decoder.decode(admitted.pod)
+        except DecodeError as error:
+            raise InputError(f"{demand.name}: {error}") from None
+        if "PersistentVolumeClaim" in self._world.unknown and pod.volumes:
+            pod = replace(pod, volumes=())
+            notes.append("its volumes are not considered: no PersistentVolumeClaim is known")
+        elif any(one.ephemeral for one in pod.volumes):
+            pod = replace(pod, volumes=tuple(one for one in pod.volumes if not one.ephemeral))
+            notes.append("volumes that are made for it are not considered")
+        rejects = [admitted.forbidden] if admitted.forbidden else []
+        if admitted.errors and not rejects:
+            errors = admitted.errors[0] if len(admitted.errors) == 1 else f"[{', '.join(admitted.errors)}]"
+            rejects.append(f'Pod "{pod.name}" is invalid: {errors}')
+        if not rejects and self.known(pod) is None:
+            rejects += self.count(pod, snapshot)
+        return Stored(pod, tuple(rejects), tuple(notes))
+
+    def claims(self, claims: Sequence[ResourceClaim], snapshot: Snapshot) -> tuple[str, ...]:
+        """Takes new claims; gives the reasons why not."""
+        refused: list[str] = []
+        for claim in claims:
+            refused += [*self._refuse_access(claim, snapshot)] or self.count(claim, snapshot)
+        return tuple(refused)
+
+    def count(self, item: Pod | ResourceClaim, snapshot: Snapshot) -> list[str]:
+        """Why a quota refuses a new object; else it counts from now on."""
+        if not self._policies.quotas:
+            return []
+        decision = Quotas(snapshot, self._world.templates).decide(item, self._policies.quotas)
+        if decision.used_after is None:
+            return list(decision.messages[:1])
+        after = decision.used_after
+        quotas = tuple(replace(one, used=after.get(str(one), one.used)) for one in self._policies.quotas)
+        self._policies = replace(self._policies, quotas=quotas)
+        return []
+
+    def _refuse_access(self, claim: ResourceClaim, snapshot: Snapshot) -> Iterator[str]:
+        """What the API server says of access for administrators in a namespace that is not for them."""
+        if "Namespace" in self._world.unknown:
+            return
+        labels = snapshot.labels_of(claim.metadata.namespace or "default")
+        for index, request in enumerate(claim.spec.requests):
+            if request.exactly is not None and request.exactly.admin_access and labels.get(_ADMIN) != "true":
+                yield (
+                    f'ResourceClaim.resource.k8s.io "{claim.metadata.name}" is invalid: spec.devices.requests[{index}]'
+                    f".exactly.adminAccess: Forbidden: admin access to devices requires the `{_ADMIN}: true` label on"
+                    " the containing namespace"
+                )
+
+
+def _without_unknown(submitted: Mapping[str, Any], unknown: frozenset[str]) -> tuple[Mapping[str, Any], list[str]]:
+    """The pod without what refers to kinds that are not known, and what is said of that."""
+    spec, notes = dict(submitted["spec"]), []
+    for kind, field, said in _UNKNOWN:
+        if kind in unknown and spec.get(field) and not str(spec[field]).startswith("system-"):
+            del spec[field]
+            notes.append(said)
+    return {**submitted, "spec": spec}, notes

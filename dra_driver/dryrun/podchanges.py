@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What would make a whole pod fit: changes that were tried, each alone, and with which a node takes the pod."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ..allocation import Cluster, Features
+from ..resource import DeviceTaint, DeviceToleration, ResourceClaim
+from ..scheduling import Attempt, Pod, Site
+from ..scheduling.devices import PLUGIN as DEVICES
+from ..scheduling.devices import Devices
+from ..scheduling.node_filters import untolerated
+from .changes import Change, helpful_changes
+from .explain import taint_text
+from .refusals import amount, is_bytes
+
+_TRIED: Final = 20
+"""Nodes on which a change is tried, those first where it is most likely to help."""
+_MEBI: Final = 1 << 20
+_CORDONED: Final = "node.kubernetes.io/unschedulable"
+
+
+def helpful_pod_changes(attempt: Attempt, features: Features) -> list[Change]:
+    """Changes after each of which the pod fits, which it does not now."""
+    found = [*_to_the_pod(attempt), *_to_nodes(attempt)]
+    cluster, pending = without_devices(attempt)
+    return [*found, *helpful_changes(cluster, pending, features)] if pending else found
+
+
+def without_devices(attempt: Attempt) -> tuple[Cluster, Sequence[ResourceClaim]]:
+    """The cluster with nothing but nodes that lack only devices, and the claims for which they do.
+
+    Where device plugins of some nodes serve a part of it, these nodes are left out.
+    """
+    cluster, devices = attempt.snapshot.cluster, attempt.devices
+    assert isinstance(devices, Devices)
+    lacking = {site.node.name: devices.decided(site) for site in _refused_by(attempt, DEVICES)}
+    first = next((one for one in lacking.values() if one is not None), None)
+    nodes = tuple(node for node in cluster.nodes if first is not None and lacking.get(node.name) is first)
+    return Cluster(cluster.slices, cluster.classes, nodes, cluster.claims), () if first is None else first[0]
+
+
+def _refused_by(attempt: Attempt, plugin: str) -> Iterator[Site]:
+    for name, refusal in attempt.refusals.items():
+        if refusal is not None and refusal.plugin == plugin:
+            yield attempt.snapshot.sites[name]
+
+
+def _to_the_pod(attempt: Attempt) -> Iterator[Change]:
+    pod = attempt.pod
+    lacking: dict[str, list[tuple[int, Site]]] = {}
+    for site in _refused_by(attempt, "NodeResourcesFit"):
+        shortages = list(attempt.resources.shortages(site))
+        if len(shortages) == 1 and shortages[0].resource != "pods":
+            resource, free = shortages[0].resource, shortages[0].free
+            less = free // _MEBI * _MEBI if is_bytes(resource) else free
+            if less > 0:
+                lacking.setdefault(resource, []).append((less, site))
+    for resource, places in lacking.items():
+        places.sort(key=lambda one: -one[0])
+        for less, site in places[:_TRIED]:
+            if _fits(attempt, replace(pod, amounts={**pod.amounts, resource: less}), site):
+                asked = f"{less // _MEBI}Mi" if is_bytes(resource) else amount(resource, less)
+                text = f"ask for {asked} {resource} instead of {amount(resource, pod.amounts[resource])}"
+                yield Change(text, site.node.name)
+                break
+    tainted: dict[DeviceTaint, list[Site]] = {}
+    for site in _refused_by(attempt, "TaintToleration"):
+        taint = untolerated(site.node.taints, pod.tolerations)
+        if taint is not None:
+            tainted.setdefault(taint, []).append(site)
+    for taint, sites in tainted.items():
+        tolerating = replace(pod, tolerations=(*pod.tolerations, _tolerating(taint)))
+        yield from _first(attempt, tolerating, sites, f"tolerate the node's taint {taint_text(taint)}")
+    unselected = list(_refused_by(attempt, "NodeAffinity"))
+    for key, value in pod.node_selector.items():
+        rest = {name: one for name, one in pod.node_selector.items() if name != key}
+        yield from _first(
+            attempt, replace(pod, node_selector=rest), unselected, f"do without nodeSelector {key}={value}"
+        )
+
+
+def _to_nodes(attempt: Attempt) -> Iterator[Change]:
+    for site in list(_refused_by(attempt, "NodeUnschedulable"))[:_TRIED]:
+        node = site.node
+        taints = tuple(one for one in node.taints if one.key != _CORDONED)
+        if attempt.refuses(replace(site, node=replace(node, unschedulable=False, taints=taints))) is None:
+            yield Change(f"uncordon {node.name}", node.name)
+            return
+
+
+def _tolerating(taint: DeviceTaint) -> DeviceToleration:
+    return DeviceToleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
+
+
+def _first(attempt: Attempt, pod: Pod, sites: Sequence[Site], text: str) -> Iterator[Change]:
+    """The change, with the first of the nodes that takes the pod then."""
+    for site in sites[:_TRIED]:
+        if _fits(attempt, pod, site):
+            yield Change(text, site.node.name)
+            return
+
+
+def _fits(attempt: Attempt, pod: Pod, site: Site) -> bool:
+    changed = replace(attempt, pod=pod)
+    return changed.refusal is None and changed.refuses(site) is None

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why nodes refuse a whole pod, in words: nodes of which the same is said together, and one line about all of them."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..allocation import Check, Features
+from ..resource import ResourceClaim
+from ..scheduling import Attempt, Refusal, Shortage, Site
+from ..scheduling.devices import PLUGIN as DEVICES
+from ..scheduling.devices import Devices
+from ..scheduling.node_filters import untolerated
+from .explain import Explainer, Explanation, RequestReport, taint_text
+from .verdict import Refused
+
+MOST_EXPLAINED: Final = 50
+"""Kinds of nodes of whose devices it is said what is in the way."""
+
+_PROFILE: Final = re.compile(r"""\.profile\s*==\s*(["'])([^"']+)\1""")
+_FREE_CHECKS: Final = frozenset({Check.IN_USE, Check.COUNTERS, Check.CAPACITY})
+_BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_PHRASES: Final[Mapping[str, tuple[str, str]]] = {
+    "NodeUnschedulable": ("is cordoned", "are cordoned"),
+    "NodeName": ("is not the node that the pod names", "are not the node that the pod names"),
+    "NodeAffinity": (
+        "does not match the pod's node selector or affinity",
+        "do not match the pod's node selector or affinity",
+    ),
+    "NodePorts": ("has a host port taken that the pod wants", "have a host port taken that the pod wants"),
+    "": ("is not among the nodes that the pod names", "are not among the nodes that the pod names"),
+}
+"""What is said of one node and of several, by the scheduler's name for the filter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes that refuse a pod for the same reasons, and what to say of one of them and of several."""
+
+    refused: Refused
+    one: str
+    many: str
+
+
+def groups(attempt: Attempt, features: Features) -> list[Group]:
+    """The nodes that refuse the pod; those that lack only devices first, the closest of them at the top."""
+    by_devices: list[str] = []
+    others: dict[tuple[str, str], list[str]] = defaultdict(list)
+    lacking: dict[tuple[str, ...], list[tuple[str, list[Shortage]]]] = defaultdict(list)
+    for name, refusal in attempt.refusals.items():
+        site = attempt.snapshot.sites[name]
+        if refusal is None:
+            continue
+        if refusal.plugin == DEVICES:
+            by_devices.append(name)
+        elif shortages := list(attempt.resources.shortages(site)) if refusal.plugin == "NodeResourcesFit" else []:
+            lacking[tuple(one.resource for one in shortages)].append((name, shortages))
+        else:
+            others[_phrases(attempt, site, refusal)].append(name)
+    found = list(_without_devices(attempt, features, by_devices))
+    found.sort(key=lambda one: one.refused.explanation.distance)
+    found += [_short_of_resources(members) for members in lacking.values()]
+    found += [_group(names, *phrases) for phrases, names in others.items()]
+    return found
+
+
+def summary(nodes: int, found: Sequence[Group]) -> str:
+    """`3 nodes: 1 lacks cpu (needs 8, has 3.5 free), 2 have no free 3g.40gb`."""
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    for group in sorted(found, key=lambda one: bool(one.refused.explanation.requests)):
+        counts[group.one, group.many] += len(group.refused.nodes)
+    parts = [f"{count} {one if count == 1 else many}" for (one, many), count in counts.items()]
+    return f"{nodes} node{'' if nodes == 1 else 's'}: {', '.join(parts)}"
+
+
+def is_bytes(resource: str) -> bool:
+    """Whether the resource is counted in bytes."""
+    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
+
+
+def amount(resource: str, number: int) -> str:
+    """An amount as the scheduler counts it, for people: `3.5` CPUs, `12Gi`."""
+    if resource == "cpu":
+        return f"{number / 1000:.3f}".rstrip("0").rstrip(".")
+    if is_bytes(resource):
+        unit, size = "", float(number)
+        for name in _BINARY:
+            if abs(size) < 1024:
+                break
+            unit, size = name, size / 1024
+        return f"{size:.1f}".removesuffix(".0") + unit
+    return str(number)
+
+
+def _group(nodes: Sequence[str], one: str, many: str) -> Group:
+    return Group(Refused(tuple(nodes), Explanation(one if len(nodes) == 1 else many, False)), one, many)
+
+
+def _phrases(attempt: Attempt, site: Site, refusal: Refusal) -> tuple[str, str]:
+    if refusal.plugin == "TaintToleration":
+        taint = untolerated(site.node.taints, attempt.pod.tolerations)
+        if taint is not None:
+            what = f"taint {taint_text(taint)}, which the pod does not tolerate"
+            return f"has {what}", f"have {what}"
+    if refusal.plugin in _PHRASES:
+        return _PHRASES[refusal.plugin]
+    said = ", ".join(reason.removeprefix("node(s) ") for reason in refusal.reasons)
+    return said, said
+
+
+def _short_of_resources(members: Sequence[tuple[str, Sequence[Shortage]]]) -> Group:
+    """Nodes that lack the same resources: of several it is said how much the best of them has."""
+    names = [name for name, _ in members]
+    columns = list(zip(*(shortages for _, shortages in members), strict=True))
+    one = " and ".join(_lack(column, "needs", "has") for column in columns)
+    many = " and ".join(_lack(column, "need", "have") for column in columns)
+    return _group(names, f"lacks {one}", f"lack {many}")
+
+
+def _lack(column: Sequence[Shortage], needs: str, has: str) -> str:
+    best = max(column, key=lambda one: one.free)
+    if best.resource == "pods":
+        return f"room for another pod (at most {max(one.allocatable for one in column)} may run)"
+    most = "at most " if len({one.free for one in column}) > 1 else ""
+    free, wanted = amount(best.resource, max(0, best.free)), amount(best.resource, best.wanted)
+    if free == wanted:  # rounded, they look the same
+        free, wanted = str(best.free), str(best.wanted)
+    return f"{best.resource} ({needs} {wanted}, {has} {most}{free} free)"
+
+
+def _without_devices(attempt: Attempt, features: Features, names: Sequence[str]) -> Iterator[Group]:
+    devices = attempt.devices
+    assert isinstance(devices, Devices)
+    explainer = Explainer(attempt.snapshot.cluster, features)
+    left = dict.fromkeys(names)
+    explained = 0
+    for name in names:
+        if name not in left:
+            continue
+        if explained == MOST_EXPLAINED:
+            yield _group(tuple(left), *["cannot give the devices"] * 2)
+            return
+        explained += 1
+        site = attempt.snapshot.sites[name]
+        decided = devices.decided(site)
+        outcome = decided[1][name] if decided is not None else None
+        if decided is None or outcome is None or outcome.kind == "allocated":
+            del left[name]
+            refusal = attempt.refusals[name]
+            yield _group([name], *[refusal.message if refusal is not None else ""] * 2)
+            continue
+        claims, outcomes = decided
+        group = next(one for one in outcomes.groups if name in one.nodes)
+        alike = [one for one in group.nodes if one in left and devices.decided(attempt.snapshot.sites[one]) is decided]
+        for one in alike:
+            del left[one]
+        explanation = explainer.explain(claims, outcome)
+        yield Group(Refused(tuple(alike), explanation), *_device_words(explanation, claims, attempt))
+
+
+def _device_words(explanation: Explanation, claims: Sequence[ResourceClaim], attempt: Attempt) -> tuple[str, str]:
+    if explanation.error or not explanation.requests:
+        said = explanation.error or "no devices to give"
+        return f"cannot give devices: {said}", f"cannot give devices: {said}"
+    request = next((one for one in explanation.requests if one.missing), None)
+    if request is None:
+        together = "cannot give the devices together"
+        return together, together
+    free = "free " if any(one.check in _FREE_CHECKS for one in request.removals) else ""
+    what = f"{free}{_wanted(request, claims, attempt)}"
+    what = f"only {request.left} of {request.wanted} {what}" if request.left else f"no {what}"
+    return f"has {what}", f"have {what}"
+
+
+def _wanted(request: RequestReport, claims: Sequence[ResourceClaim], attempt: Attempt) -> str:
+    """What a request is for: a profile, an extended resource, or a device of a class."""
+    for claim in claims:
+        if str(claim.metadata) != request.claim:
+            continue
+        for name, required in claim.spec.requirements:
+            if name != request.request:
+                continue
+            profiles = [found[2] for text in required.selectors if (found := _PROFILE.search(text))]
+            if profiles:
+                return profiles[0]
+            served = [one.resource for one in attempt.pod.extended if one.request == name]
+            return served[0] if served else f"{required.device_class_name} device"
+    return "device"

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole pods against a cluster, one after the other: the API server's answer first, then the scheduler's.
+
+A pod that the cluster has already under the same name is not counted beside itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..allocation import Cluster, Features
+from ..resource import ResourceClaim
+from ..scheduling import Attempt
+from ..scheduling.devices import Devices
+from .admission import Admission
+from .changes import Change
+from .defects import defect, differing
+from .explain import Explanation
+from .podchanges import helpful_pod_changes, without_devices
+from .refusals import groups, summary
+from .verdict import PodRemoval, Refused, Verdict, placed_devices
+from .workload import Demand
+from .world import World
+
+
+class WholePods:
+    """Places pods in a world; each leaves the next what it did not take."""
+
+    def __init__(self, world: World, cluster: Cluster, features: Features) -> None:
+        self._features = features
+        self._snapshot = world.at(cluster)
+        self._admission = Admission(world)
+        self._known = {key_of(claim) for claim in cluster.claims}
+
+    def hold(self, allocated: Sequence[ResourceClaim]) -> None:
+        """Takes note of claims that hold devices from now on."""
+        self._snapshot = self._snapshot.with_cluster(holding(self._snapshot.cluster, allocated))
+
+    def rejects(self, demand: Demand) -> tuple[str, ...]:
+        """Why the API server would not take the claims of a demand that are new. They count, if it takes them."""
+        new = [claim for claim in demand.claims if key_of(claim) not in self._known]
+        self._known.update(map(key_of, new))
+        return self._admission.claims(new, self._snapshot)
+
+    def evaluate(self, demand: Demand) -> tuple[Verdict, list[ResourceClaim]]:
+        """The verdict on a pod, and the claims that hold its devices then. Raises InputError."""
+        stored = self._admission.pod(demand, self._snapshot)
+        rejects = (*stored.rejects, *self.rejects(demand))
+        if rejects:
+            return Verdict(demand, rejects=rejects, notes=stored.notes), []
+        claims = held_claims(demand, self._snapshot.cluster)
+        own = self._admission.known(stored.pod)
+        snapshot = self._snapshot if own is None else self._snapshot.without(own)
+        attempt = Attempt(stored.pod, snapshot, self._features, claims)
+        verdict = replace(self._decide(demand, attempt, claims), notes=stored.notes)
+        if verdict.node is None:
+            return verdict, []
+        allocated = given_claims(attempt, verdict.node)
+        self._snapshot = snapshot.placed(stored.pod, verdict.node, holding(snapshot.cluster, allocated))
+        return verdict, allocated
+
+    def _decide(self, demand: Demand, attempt: Attempt, claims: Sequence[ResourceClaim]) -> Verdict:
+        nodes = tuple(attempt.snapshot.sites)
+        waiting = attempt.gates or ((attempt.refusal,) if attempt.refusal is not None else ())
+        if waiting or not nodes:
+            said = "; ".join(one.message for one in waiting) or attempt.fit_error
+            refused = (Refused(nodes, Explanation(said, True)),) if nodes else ()
+            return Verdict(demand, refused=refused, summary=said, event="" if attempt.gates else attempt.event)
+        fitting = tuple(name for name, refusal in attempt.refusals.items() if refusal is None)
+        devices = attempt.devices
+        assert isinstance(devices, Devices)
+        if not fitting or attempt.errors:
+            return self._nowhere(demand, attempt)
+        failing = {name: problem for name in fitting if (problem := attempt.binding_error(name))}
+        fault = self._cannot_bind(failing)
+        fitting = tuple(name for name in fitting if name not in failing)
+        if not fitting:
+            problem = next(iter(failing.values()))
+            refused = (Refused(tuple(failing), Explanation(problem, False)),)
+            return Verdict(demand, refused=refused, defect=fault, event=problem)
+        node = fitting[0]
+        every = [*(claim for claim in claims if claim.allocation is not None), *given_claims(attempt, node)]
+        placed = tuple(placed_devices(every, attempt.snapshot.cluster))
+        decided = devices.decided(attempt.snapshot.sites[node])
+        if fault is None and decided is not None and len(fitting) == len(nodes):
+            fault = differing(attempt.snapshot.cluster, decided[0], decided[1], node, self._features)
+        return Verdict(demand, fitting, placed, defect=fault)
+
+    def _cannot_bind(self, failing: Mapping[str, str]) -> Change | None:
+        """The defect because of which pods are not bound to nodes whose device plugins have all they ask of them."""
+        if not failing:
+            return None
+        first = next(iter(failing))
+        others = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
+        text = f"kube-scheduler {self._features.release} errs: a claim for extended resources that device plugins serve"
+        return Change(f"{text} keeps it from binding the pod to {first}{others}", first)
+
+    def _nowhere(self, demand: Demand, attempt: Attempt) -> Verdict:
+        found = groups(attempt, self._features)
+        refused = tuple(one.refused for one in found)
+        said = summary(len(attempt.snapshot.nodes), found)
+        fatal = tuple(one for one in refused if one.explanation.fatal)
+        if fatal:
+            return Verdict(demand, refused=fatal[:1], event=attempt.event)
+        changes = tuple(helpful_pod_changes(attempt, self._features))
+        cluster, pending = without_devices(attempt)
+        only_devices = pending and len(cluster.nodes) == len(attempt.snapshot.nodes)
+        fault = defect(cluster, pending, self._features) if only_devices else None
+        return Verdict(
+            demand,
+            refused=refused,
+            changes=changes,
+            defect=fault,
+            summary=said,
+            event=attempt.event,
+            removal=_removal(attempt),
+        )
+
+
+def held_claims(demand: Demand, cluster: Cluster) -> list[ResourceClaim]:
+    """The claims of a demand: those that hold devices in the cluster as they are there."""
+    held = {key_of(claim): claim for claim in cluster.claims if claim.allocation is not None}
+    return [held.get(key_of(claim), claim) for claim in demand.claims]
+
+
+def given_claims(attempt: Attempt, node: str) -> list[ResourceClaim]:
+    """The claims that the pod gets allocated on a node that takes it."""
+    found = []
+    for one in attempt.gives(node):
+        name = f"{attempt.pod.name}-extended-resources" if one.special else one.claim.metadata.name
+        found.append(replace(one.claim, metadata=replace(one.claim.metadata, name=name), allocation=one.allocation))
+    return found
+
+
+def holding(cluster: Cluster, allocated: Sequence[ResourceClaim]) -> Cluster:
+    """The cluster with these claims besides."""
+    if not allocated:
+        return cluster
+    return Cluster(cluster.slices, cluster.classes, cluster.nodes, (*cluster.claims, *allocated))
+
+
+def key_of(claim: ResourceClaim) -> tuple[str, str]:
+    """Namespace and name."""
+    return claim.metadata.namespace or "default", claim.metadata.name
+
+
+def _removal(attempt: Attempt) -> PodRemoval | None:
+    preemption = attempt.after.preemption if attempt.after is not None else None
+    if preemption is None or not preemption.nominated:
+        return None
+    node = preemption.nominated[0]
+    return PodRemoval(node, tuple(str(one) for one in preemption.candidates[node].pods))

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What decides besides devices where a pod goes: nodes and their pods, volumes, and what admits new objects.
+
+Objects in files say all that there is. Of a live cluster, what may not be listed is passed over and named.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ..allocation import Cluster
+from ..cluster import ApiClient, Kind, NotFoundError, StatusError
+from ..resource import Node, ResourceClaimTemplate
+from ..resource.codec import Decoded
+from ..scheduling import READ, ClusterNode, Policies, Reader, Snapshot
+
+_FORBIDDEN: Final = 403
+_ROOM: Final = 1 << 50
+"""Of each resource on a node that is made up: more than any pod asks for."""
+KINDS: Final = {
+    kind: Kind(
+        version, f"{kind[:-1].lower()}ies" if kind[-1] == "y" else f"{kind.lower()}{'es' if kind[-1] == 's' else 's'}"
+    )
+    for version, kind in READ
+}
+"""Where the objects of a world are, by their kind."""
+_TEMPLATE: Final = "ResourceClaimTemplate"
+
+DEVICES_ONLY: Final = "only devices are considered"
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """What was read. `unknown` are kinds of which nothing is known: what pods say about them is passed over."""
+
+    around: Snapshot
+    policies: Policies
+    templates: tuple[ResourceClaimTemplate, ...] = ()
+    unknown: frozenset[str] = frozenset()
+
+    def at(self, cluster: Cluster) -> Snapshot:
+        """All of it, with the devices of `cluster` and those of its nodes that there are."""
+        known = {node.name: node for node in self.around.nodes}
+        nodes = tuple(known[node.name] for node in cluster.nodes if node.name in known)
+        there = Cluster(cluster.slices, cluster.classes, tuple(one.node for one in nodes), cluster.claims)
+        return replace(self.around, cluster=there, nodes=nodes)
+
+    def with_nodes(self, nodes: Iterable[Node]) -> "World":
+        """The world with these nodes besides, which have room for every pod."""
+        room = dict.fromkeys(("cpu", "memory", "ephemeral-storage", "pods"), _ROOM)
+        more = tuple(ClusterNode(node, room) for node in nodes)
+        return replace(self, around=replace(self.around, nodes=(*self.around.nodes, *more)))
+
+    def idle(self) -> "World":
+        """The world without pods, and quotas of which nothing is used."""
+        quotas = tuple(replace(one, used=None) for one in self.policies.quotas)
+        policies = replace(self.policies, quotas=quotas)
+        return replace(self, around=replace(self.around, pods=()), policies=policies, templates=())
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Objects that concern devices, the world around them, and what has to be said about how it was read."""
+
+    objects: tuple[Decoded, ...]
+    world: World | None = None
+    notes: tuple[str, ...] = ()
+
+
+def is_of_world(version: object, kind: object) -> bool:
+    """Whether objects of the kind decide something besides devices."""
+    return (version, kind) in READ
+
+
+def world_of(values: Iterable[Mapping[str, Any]], where: str) -> tuple[World | None, tuple[str, ...]]:
+    """The world that objects (JSON) make up, and what to say about it. Raises DecodeError.
+
+    None when no node says what it can allocate: no pod would fit on it.
+    """
+    reader = Reader()
+    wanted = (one for one in values if is_of_world(one.get("apiVersion"), one.get("kind")) or one["kind"] == _TEMPLATE)
+    kinds = {value["kind"] for value in wanted if reader.add(value)}
+    unknown = frozenset(kind for _, kind in READ if kind not in kinds)
+    notes = (f"no pods are in {where}: its nodes are taken to be idle",) if "Pod" in unknown else ()
+    return _world(reader, unknown, notes, where)
+
+
+def world_of_cluster(
+    client: ApiClient, reader: Reader, templates: Kind, where: str
+) -> tuple[World | None, tuple[str, ...]]:
+    """The world of a cluster, of which `reader` has the nodes. Raises ApiError and DecodeError."""
+    forbidden = []
+    for name, kind in {**KINDS, _TEMPLATE: templates}.items():
+
+        def keep(value: Mapping[str, Any], name: str = name, kind: Kind = kind) -> dict[str, Any]:
+            reader.add({"apiVersion": kind.api_version, "kind": name, **value})
+            return {}
+
+        if name != "Node" and listed(client, kind, keep) is False:
+            forbidden.append(name)
+    return known_world(reader, forbidden, where)
+
+
+def listed(
+    client: ApiClient, kind: Kind, keep: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
+) -> bool | None:
+    """Gives all objects of a kind to `keep`. False when that is not allowed, None when the server knows none such.
+
+    Raises ApiError and what `keep` raises.
+    """
+    try:
+        client.list(kind, keep=keep)
+    except NotFoundError:
+        return None
+    except StatusError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return False
+    return True
+
+
+def known_world(reader: Reader, forbidden: Sequence[str], where: str) -> tuple[World | None, tuple[str, ...]]:
+    """The world that was read of a cluster, but for kinds that may not be listed, and what to say about it."""
+    if "Pod" in forbidden:
+        return None, (f"{DEVICES_ONLY}: listing pods is not allowed",)
+    names = ", ".join(KINDS[name].plural if name in KINDS else "resourceclaimtemplates" for name in forbidden)
+    notes = (f"not considered, as listing them is not allowed: {names}",) if names else ()
+    return _world(reader, forbidden, notes, where)
+
+
+def _world(
+    reader: Reader, unknown: Collection[str], notes: tuple[str, ...], where: str
+) -> tuple[World | None, tuple[str, ...]]:
+    around = reader.snapshot()
+    if not any(node.allocatable.get("cpu") or node.allocatable.get("pods") for node in around.nodes):
+        return None, (f"{DEVICES_ONLY}: no node of {where} says what it can allocate",)
+    return World(around, reader.policies(), tuple(reader.templates), frozenset(unknown)), notes

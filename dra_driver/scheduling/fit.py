@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One attempt to schedule a pod: every filter in the scheduler's order, and each node's answer.
+
+The order is that of the default profile of kube-scheduler 1.36. A pod that no node can take is followed up by
+`preemption`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Protocol
+
+from ..allocation import Features
+from ..resource import ResourceClaim
+from .devices import PLUGIN as DEVICES
+from .devices import Devices, Given, claims_of, prepare_devices
+from .event import NO_NODES, event_text, nodes_available, refused_before
+from .node_filters import Features as DeclaredFeatures
+from .node_filters import Named, Ports, Tainted, Unschedulable, prepare_affinity
+from .noderesources import Resources
+from .objects import Pod
+from .outcome import NARROWED, Code, Refusal
+from .pod_affinity import PodAffinity
+from .preemption import Preemption, preempt
+from .snapshot import Site, Snapshot
+from .spread import Spread
+from .volume_binding import prepare_binding
+from .volumes import prepare_limits, prepare_restrictions, prepare_zones
+
+_NEVER_PREPARED: Final = "not found"
+"""What PostFilter says when DynamicResources had no turn before the pod was refused."""
+
+
+class Filter(Protocol):
+    """A filter that is prepared for one pod."""
+
+    def refuses(self, site: Site) -> Refusal | None:
+        """Why the pod cannot go there, as the pods on the site are; None when this filter lets it pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class AfterFilters:
+    """What PostFilter does for a pod that no node can take."""
+
+    devices: str
+    """What DynamicResources says."""
+    preemption: Preemption | None
+    """None when preemption is not tried."""
+
+    @property
+    def message(self) -> str:
+        """What both say together; empty when preemption goes ahead."""
+        if self.preemption is None:
+            return self.devices
+        return f"{self.devices}, preemption: {self.preemption.message}" if self.preemption.message else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """What the scheduler answers for `pod` in a cluster, of whose pods it is not one."""
+
+    pod: Pod
+    snapshot: Snapshot
+    features: Features = field(default_factory=Features)
+    claims: Sequence[ResourceClaim] | None = None
+    """The pod's claims, when they are not those that the snapshot has under the names of the pod's references."""
+
+    @cached_property
+    def gates(self) -> tuple[Refusal, ...]:
+        """What keeps the pod out of the scheduling queue."""
+        found = []
+        if self.pod.gates:
+            waiting = f"waiting for scheduling gates: [{' '.join(self.pod.gates)}]"
+            found.append(Refusal("SchedulingGates", (waiting,)))
+        claims = claims_of(self.pod, self.snapshot) if self.claims is None else self.claims
+        if isinstance(claims, Refusal):
+            found.append(claims)
+        return tuple(found)
+
+    @cached_property
+    def _prepared(self) -> tuple[tuple[Filter, ...], frozenset[str] | None, Refusal | None]:
+        """The filters, the only nodes to look at (None for all), and why the pod is refused at once."""
+        pod, snapshot = self.pod, self.snapshot
+        filters: list[Filter] = [Unschedulable(pod), Named(pod), Tainted(pod)]
+        names = None
+        affinity = prepare_affinity(pod)
+        if isinstance(affinity, Refusal):
+            return (), None, affinity
+        if affinity is not None:
+            filters.append(affinity)
+            names = affinity.names
+        if pod.host_ports:
+            filters.append(Ports(pod))
+        filters.append(self.resources)
+        prepare: Callable[[Pod, Snapshot], Filter | Refusal | None]
+        for prepare in (prepare_restrictions, prepare_limits, prepare_binding, prepare_zones):
+            found = prepare(pod, snapshot)
+            if isinstance(found, Refusal):
+                return (), None, found
+            if found is not None:
+                filters.append(found)
+        if pod.spread:
+            filters.append(Spread(pod, snapshot))
+        if pod.affinity or pod.anti_affinity or snapshot.with_anti_affinity:
+            between_pods = PodAffinity(pod, snapshot)
+            if between_pods.needed:
+                filters.append(between_pods)
+        devices = self.devices
+        if isinstance(devices, Refusal):
+            return (), None, devices
+        if devices.needed:
+            filters.append(devices)
+        if pod.features:
+            filters.append(DeclaredFeatures(pod))
+        return tuple(filters), names, None
+
+    @cached_property
+    def resources(self) -> Resources:
+        """The filter that compares the pod's resources with those of a node."""
+        return Resources(self.pod, self.snapshot.served)
+
+    @cached_property
+    def devices(self) -> Devices | Refusal:
+        """The filter that decides devices, or why the pod is refused because of its claims."""
+        return prepare_devices(self.pod, self.snapshot, self.features, self.claims)
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the pod is refused before any node is looked at."""
+        return self._prepared[2]
+
+    @property
+    def only_nodes(self) -> frozenset[str] | None:
+        """The only nodes that are looked at; None for all. There may be names of no node."""
+        return self._prepared[1]
+
+    @cached_property
+    def refusals(self) -> Mapping[str, Refusal | None]:
+        """Each node's answer by its name, None where the pod fits. Empty when the pod is refused at once."""
+        if self.refusal is not None:
+            return {}
+        names = self.only_nodes
+        return {
+            name: self.refuses(site) if names is None or name in names else NARROWED
+            for name, site in self.snapshot.sites.items()
+        }
+
+    def refuses(self, site: Site) -> Refusal | None:
+        """Why the pod cannot go there; also when pods that wait for the node with no lower priority get there first."""
+        others = [
+            other
+            for other in self.snapshot.nominated.get(site.node.name, ())
+            if other.priority >= self.pod.priority and other.uid != self.pod.uid
+        ]
+        if others:
+            refusal = self._first_refusal(site.with_pods(others))
+            if refusal is not None:
+                return refusal
+        return self._first_refusal(site)
+
+    def _first_refusal(self, site: Site) -> Refusal | None:
+        for one in self._prepared[0]:
+            refusal = one.refuses(site)
+            if refusal is not None:
+                return refusal
+        return None
+
+    @property
+    def fits(self) -> tuple[str, ...]:
+        """The nodes that the pod fits on, sorted."""
+        return tuple(sorted(name for name, refusal in self.refusals.items() if refusal is None))
+
+    @property
+    def errors(self) -> frozenset[str]:
+        """The errors that end the attempt, whatever other nodes answer."""
+        refusals = (self.refusal, *self.refusals.values())
+        return frozenset(one.message for one in refusals if one is not None and one.code is Code.ERROR)
+
+    def gives(self, node: str) -> tuple[Given, ...]:
+        """The devices that the pod's claims would get on a node that it fits on."""
+        assert isinstance(self.devices, Devices)
+        return self.devices.gives(self.snapshot.sites[node])
+
+    def binding_error(self, node: str) -> str:
+        """Why binding to a node that the pod fits on fails; empty when it does not."""
+        assert isinstance(self.devices, Devices)
+        return self.devices.binding_error(self.snapshot.sites[node])
+
+    @property
+    def fit_error(self) -> str:
+        """The reasons of all nodes counted together."""
+        count = len(self.snapshot.nodes)
+        if not count:
+            return NO_NODES
+        if self.refusal is not None:
+            return refused_before(count, self.refusal.message)
+        return nodes_available(count, (reason for one in self.refusals.values() if one for reason in one.reasons))
+
+    @cached_property
+    def after(self) -> AfterFilters | None:
+        """What PostFilter does; None when a node can take the pod, there is an error, or there are no nodes."""
+        if self.fits or self.errors or not self.snapshot.nodes:
+            return None
+        if self.refusal is not None and self.refusal is not self.devices:
+            return AfterFilters(_NEVER_PREPARED, None)
+        return AfterFilters(self._after_devices(), preempt(self.pod, self.snapshot, self.refusals, self.refuses))
+
+    def _after_devices(self) -> str:
+        devices = self.devices
+        if isinstance(devices, Refusal):
+            return "no new claims to deallocate"
+        elsewhere: list[ResourceClaim] = []
+        for name, refusal in self.refusals.items():
+            if refusal is not None and refusal.plugin == DEVICES:
+                elsewhere.extend(devices.unusable(self.snapshot.sites[name], refusal))
+        return devices.after(elsewhere)
+
+    @property
+    def event(self) -> str:
+        """The text of the FailedScheduling event; empty when none is written, or when errors compete."""
+        if self.errors:
+            return next(iter(self.errors)) if len(self.errors) == 1 else ""
+        if self.fits:
+            return ""
+        return event_text(self.fit_error, self.after.message if self.after is not None else "")

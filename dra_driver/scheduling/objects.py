@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects that decide whether a pod can be scheduled, reduced to what decides it.
+
+A cluster has tens of thousands of pods: each is read once (`decode`), and only these fields of it are kept. Taints and
+tolerations of nodes have the fields of those of devices, so `resource`'s types are used for both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..resource import DeviceTaint, DeviceToleration, Node, NodeSelector, Quantity
+from ..resource.meta import empty
+from .extended import ExtendedRequest
+from .selectors import NOTHING, LabelSelector
+
+Amounts = Mapping[str, int]
+"""Resources as the scheduler counts them: CPU in thousandths, the rest in whole units, each rounded up."""
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityTerm:
+    """A required term of pod affinity or anti-affinity.
+
+    It is about pods that `selector` matches in one of `namespaces` or in a namespace whose labels `namespace_selector`
+    matches.
+    """
+
+    topology_key: str
+    selector: LabelSelector
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector = NOTHING
+
+    def matches(self, pod: "Pod", namespace_labels: Mapping[str, str]) -> bool:
+        """Whether the term is about `pod`, whose namespace has these labels."""
+        if pod.namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
+            return False
+        return self.selector.matches(pod.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadConstraint:
+    """A topologySpreadConstraint with whenUnsatisfiable DoNotSchedule."""
+
+    topology_key: str
+    max_skew: int
+    selector: LabelSelector
+    min_domains: int = 1
+    honors_affinity: bool = True
+    honors_taints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port of the host that a container takes."""
+
+    ip: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A volume of a type that two pods on one node cannot share: `kind` is its field's name in the pod.
+
+    Disks of one kind are the same when they have an `identity` in common. Two pods may have the same one only when
+    `shareable`, which it is when all mount it read-only.
+    """
+
+    kind: str
+    identities: frozenset[str]
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A volume of a pod that is a PersistentVolumeClaim, named `claim`. An `ephemeral` one is made for the pod."""
+
+    claim: str
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReference:
+    """An entry of `spec.resourceClaims`.
+
+    With a template, `claim` is the name that the pod's status records (`recorded`); None when no claim is needed.
+    """
+
+    claim: str | None
+    from_template: bool = False
+    recorded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaFacts:
+    """What ResourceQuota asks of a pod besides its resources."""
+
+    priority_class: str = ""
+    terminating: bool = False
+    best_effort: bool = True
+    crosses_namespaces: bool = False
+    counts: bool = True
+    """Whether it has not ended: then it counts for more than `count/pods`."""
+    has_own_resources: bool = False
+    containers: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = ()
+    """Name, requested and limited resources of each container, init containers last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod. `requests` and `limits` are those of the pod as a whole, overhead included."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str] = field(default_factory=empty)
+    node_name: str = ""
+    nominated_node: str = ""
+    queued: bool = False
+    """The scheduler has tried it in vain and keeps it in its queue (condition PodScheduled is False)."""
+    phase: str = ""
+    deleted: bool = False
+    """It is being deleted."""
+    preempted: bool = False
+    """It is being deleted because the scheduler preempted it."""
+    started: str = ""
+    """`status.startTime`, RFC 3339."""
+    priority: int = 0
+    preempts: bool = True
+    """Whether it may preempt others."""
+    requests: Mapping[str, Quantity] = field(default_factory=empty)
+    limits: Mapping[str, Quantity] = field(default_factory=empty)
+    amounts: Amounts = field(default_factory=empty)
+    """`requests` as the scheduler counts them."""
+    tolerations: tuple[DeviceToleration, ...] = ()
+    node_selector: Mapping[str, str] = field(default_factory=empty)
+    node_affinity: NodeSelector | None = None
+    affinity: tuple[AffinityTerm, ...] = ()
+    anti_affinity: tuple[AffinityTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    claims: tuple[ClaimReference, ...] = ()
+    extended: tuple[ExtendedRequest, ...] = ()
+    extended_claim: str = ""
+    """The name of the claim that was made for `extended`, as the pod's status records it."""
+    gates: tuple[str, ...] = ()
+    features: frozenset[str] = frozenset()
+    """Features of the kubelet that it needs."""
+    quota: QuotaFacts = QuotaFacts()
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of its containers have ended for good."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """A node. `allocatable` is absent where the kubelet has not reported yet; `features` are those it declares."""
+
+    node: Node
+    allocatable: Amounts = field(default_factory=empty)
+    taints: tuple[DeviceTaint, ...] = ()
+    unschedulable: bool = False
+    features: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.node.metadata.labels
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget. `disrupted` are names of pods whose eviction is counted already."""
+
+    namespace: str
+    selector: LabelSelector
+    allowed: int
+    disrupted: frozenset[str] = frozenset()

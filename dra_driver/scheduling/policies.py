@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an administrator writes that changes or refuses pods and claims when they are created."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..resource import Quantity
+from ..resource.codec import Fields
+from ..resource.meta import empty
+from .resources import Quantities, resource_list
+
+CONTAINER: Final = "Container"
+POD: Final = "Pod"
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """A PriorityClass. `default` is that of pods that name none."""
+
+    name: str
+    value: int
+    default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeClass:
+    """A RuntimeClass: what it adds to pods. `tolerations` are as written."""
+
+    name: str
+    overhead: Mapping[str, str] = field(default_factory=empty)
+    node_selector: Mapping[str, str] = field(default_factory=empty)
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """One item of a LimitRange, about containers or pods (`type`), with the API server's defaults."""
+
+    type: str
+    default: Quantities
+    default_request: Quantities
+    minimum: Quantities
+    maximum: Quantities
+    ratio: Quantities
+    """The largest ratio of limit to request."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRange:
+    """A LimitRange of a namespace."""
+
+    namespace: str
+    name: str
+    items: tuple[Limits, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which pods a quota is about."""
+
+    name: str
+    operator: str = "Exists"
+    values: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota. `used` is what its status records; None when it records nothing."""
+
+    namespace: str
+    name: str
+    hard: Quantities
+    used: Quantities | None = None
+    scopes: tuple[Scope, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+SYSTEM_CLASSES: Final = (
+    PriorityClass("system-cluster-critical", 2_000_000_000),
+    PriorityClass("system-node-critical", 2_000_001_000),
+)
+"""Those that every cluster has."""
+
+
+def decode_priority_class(value: Mapping[str, Any]) -> PriorityClass:
+    """A PriorityClass. Raises DecodeError."""
+    top = Fields(value, strict=False)
+    return PriorityClass(
+        top.required_object("metadata").required_text("name"),
+        top.integer("value") or 0,
+        top.flag("globalDefault"),
+        top.text("preemptionPolicy") or "PreemptLowerPriority",
+    )
+
+
+def decode_runtime_class(value: Mapping[str, Any]) -> RuntimeClass:
+    """A RuntimeClass. Raises DecodeError."""
+    top = Fields(value, strict=False)
+    scheduling = top.object("scheduling") or Fields({}, strict=False)
+    overhead = resource_list(top.object("overhead"), "podFixed")
+    return RuntimeClass(
+        top.required_object("metadata").required_text("name"),
+        {name: str(quantity) for name, quantity in overhead.items()},
+        scheduling.text_map("nodeSelector"),
+        tuple(scheduling.array("tolerations")),
+    )
+
+
+def decode_limit_range(value: Mapping[str, Any]) -> LimitRange:
+    """A LimitRange. Raises DecodeError."""
+    top = Fields(value, strict=False)
+    meta, spec = top.required_object("metadata"), top.required_object("spec")
+    namespace = meta.text("namespace") or "default"
+    return LimitRange(namespace, meta.required_text("name"), spec.objects("limits", _limits))
+
+
+def _limits(fields: Fields) -> Limits:
+    kind = fields.required_text("type")
+    default, request = resource_list(fields, "default"), resource_list(fields, "defaultRequest")
+    least, most = resource_list(fields, "min"), resource_list(fields, "max")
+    if kind == CONTAINER:
+        default = {**most, **default}
+        request = {**least, **default, **request}
+    return Limits(kind, default, request, least, most, resource_list(fields, "maxLimitRequestRatio"))
+
+
+def decode_quota(value: Mapping[str, Any]) -> Quota:
+    """A ResourceQuota. Raises DecodeError."""
+    top = Fields(value, strict=False)
+    meta, spec = top.required_object("metadata"), top.required_object("spec")
+    status = top.object("status")
+    used: dict[str, Quantity] | None = None
+    hard: Mapping[str, Quantity] = {}
+    if status is not None:
+        hard = resource_list(status, "hard")
+        used = resource_list(status, "used") if hard else None
+    selector = spec.object("scopeSelector")
+    chosen = selector.objects("matchExpressions", _scope) if selector is not None else ()
+    return Quota(
+        meta.text("namespace") or "default",
+        meta.required_text("name"),
+        hard or resource_list(spec, "hard"),
+        used,
+        (*(Scope(name) for name in spec.texts("scopes")), *chosen),
+    )
+
+
+def _scope(fields: Fields) -> Scope:
+    return Scope(fields.required_text("scopeName"), fields.required_text("operator"), frozenset(fields.texts("values")))

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ResourceQuota: what objects count for, what is used, and whether a new object is admitted.
+
+Follows `pkg/quota/v1/evaluator/core` and the admission plugin ResourceQuota of Kubernetes 1.36, texts included. Pods,
+ResourceClaims and ResourceClaimTemplates are counted.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..resource import ALL, DeviceRequirements, Quantity, ResourceClaim, ResourceClaimTemplate
+from ..resource.limits import RESULTS_PER_CLAIM
+from .extended import IMPLICIT_PREFIX
+from .objects import Pod
+from .policies import Quota, Scope
+from .resources import Quantities, add, is_extended, is_native
+from .snapshot import Snapshot
+
+_ONE: Final = Quantity.of(1)
+_ZERO: Final = Quantity(0)
+_PODS: Final = "count/pods"
+_CLAIMS: Final = "count/resourceclaims.resource.k8s.io"
+_TEMPLATES: Final = "count/resourceclaimtemplates.resource.k8s.io"
+_PER_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
+_REQUESTS: Final = "requests."
+_LIMITED: Final = ("cpu", "memory", "ephemeral-storage")
+_OF_PODS: Final = frozenset(
+    (_PODS, "pods", *_LIMITED, *(f"{kind}.{name}" for kind in ("requests", "limits") for name in _LIMITED))
+)
+_MUST_SPECIFY: Final = frozenset(
+    f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in ("cpu", "memory")
+)
+_SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
+
+Countable = Pod | ResourceClaim | ResourceClaimTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a new object is admitted. `messages` has one refusal for each quota that refuses; any may be given."""
+
+    usage: Quantities
+    """What the object counts for."""
+    messages: tuple[str, ...] = ()
+    used_after: Mapping[str, Quantities] | None = None
+    """What is used then, by the name of each quota of the namespace; None when it is refused."""
+
+
+class Quotas:
+    """What the quotas of a cluster count."""
+
+    def __init__(self, snapshot: Snapshot, templates: Sequence[ResourceClaimTemplate] = ()) -> None:
+        self._snapshot = snapshot
+        self._templates = templates
+        classes = snapshot.cluster.classes
+        self._names = {one.metadata.name: one.extended_resource_name for one in classes}
+
+    def usage(self, item: Countable) -> Quantities:
+        """What an object counts for, whatever quotas there are."""
+        if isinstance(item, Pod):
+            return _pod_usage(item)
+        return self._claim_usage(item) if isinstance(item, ResourceClaim) else {_TEMPLATES: _ONE}
+
+    def used(self, quota: Quota) -> Quantities:
+        """What is used of a quota: what its status says, or else what there is."""
+        if quota.used is not None:
+            return quota.used
+        items: Iterable[Countable] = (
+            *self._snapshot.pods,
+            *self._snapshot.cluster.claims,
+            *self._templates,
+        )
+        total = {name: _ZERO for name in quota.hard if any(one(name) for one in self._countable.values())}
+        for item in items:
+            if _namespace(item) != quota.namespace or not _in_scope(item, quota.scopes):
+                continue
+            counts = self._countable[type(item)]
+            add(total, {name: one for name, one in self.usage(item).items() if name in quota.hard and counts(name)})
+        return total
+
+    @property
+    def _countable(self) -> Mapping[type, Callable[[str], bool]]:
+        """Which resources of a quota each kind of object counts for."""
+        return {Pod: _is_of_pods, ResourceClaim: self._is_of_claims, ResourceClaimTemplate: _TEMPLATES.__eq__}
+
+    def _is_of_claims(self, name: str) -> bool:
+        if name == _CLAIMS or name.endswith(_PER_CLASS):
+            return True
+        return name.startswith(_REQUESTS) and name.removeprefix(_REQUESTS) in self._snapshot.served
+
+    def decide(self, item: Countable, quotas: Iterable[Quota]) -> Decision:
+        """Whether the object may be created."""
+        usage = self.usage(item)
+        mine = [quota for quota in quotas if quota.namespace == _namespace(item)]
+        counts = self._countable[type(item)]
+        messages = []
+        after: dict[str, Quantities] = {}
+        for quota in mine:
+            used = after[str(quota)] = self.used(quota)
+            concerned = [name for name in quota.hard if counts(name)]
+            if not concerned or not _in_scope(item, quota.scopes):
+                continue
+            problem = _unspecified(item, concerned)
+            if problem:
+                messages.append(self._forbidden(item, f"failed quota: {quota.name}: {problem}"))
+                continue
+            requested = {name: one for name, one in usage.items() if name in quota.hard}
+            new = dict(used)
+            add(new, requested)
+            exceeded = sorted(name for name in requested if new[name] > quota.hard[name])
+            if exceeded:
+                parts = (
+                    f"{word}: {','.join(f'{name}={amounts.get(name, _ZERO)}' for name in exceeded)}"
+                    for word, amounts in (("requested", requested), ("used", used), ("limited", quota.hard))
+                )
+                messages.append(self._forbidden(item, f"exceeded quota: {quota.name}, {', '.join(parts)}"))
+            after[str(quota)] = new
+        return Decision(usage, tuple(messages), None if messages else after)
+
+    def _forbidden(self, item: Countable, why: str) -> str:
+        if isinstance(item, Pod):
+            return f'pods "{item.name}" is forbidden: {why}'
+        kind = "resourceclaims" if isinstance(item, ResourceClaim) else "resourceclaimtemplates"
+        return f'{kind}.resource.k8s.io "{item.metadata.name}" is forbidden: {why}'
+
+    def _claim_usage(self, claim: ResourceClaim) -> Quantities:
+        by_class: dict[str, int] = {}
+        for request in claim.spec.requests:
+            most: dict[str, int] = {}
+            for required in (*(one.requirements for one in request.first_available), request.exactly):
+                if required is not None:
+                    name = required.device_class_name
+                    most[name] = max(most.get(name, 0), _devices(required))
+            for name, count in most.items():
+                by_class[name] = by_class.get(name, 0) + count
+        usage = {_CLAIMS: _ONE, **{f"{name}{_PER_CLASS}": Quantity.of(count) for name, count in by_class.items()}}
+        charged = self._charged_to_pod(claim)
+        for name, count in by_class.items():
+            own_name = self._names.get(name, "")
+            for resource in (f"{IMPLICIT_PREFIX}{name}", *([own_name] if own_name else ())):
+                left = Quantity.of(count) - charged.get(f"{_REQUESTS}{resource}", _ZERO)
+                if left.nanos > 0:
+                    usage[f"{_REQUESTS}{resource}"] = left
+        return usage
+
+    def _charged_to_pod(self, claim: ResourceClaim) -> Quantities:
+        """What the pod has been charged for already that the claim was made for, because of extended resources."""
+        meta = claim.metadata
+        if meta.annotations.get(_SPECIAL) != "true":
+            return {}
+        owner = next((one for one in meta.owner_references if one.controller), None)
+        if owner is None or (owner.kind, owner.api_version) != ("Pod", "v1"):
+            return {}
+        for pod in self._snapshot.pods:
+            if (pod.namespace, pod.name, pod.uid) == (_namespace(claim), owner.name, owner.uid):
+                own = pod.extended_claim or self._first_claim_of(pod, claim)
+                return _pod_usage(pod) if own == meta.name else {}
+        return {}
+
+    def _first_claim_of(self, pod: Pod, claim: ResourceClaim) -> str:
+        """Of the claims for a pod's extended resources the oldest, then the first by name."""
+        rivals = [
+            one.metadata
+            for one in (*self._snapshot.cluster.claims, claim)
+            if one.metadata.annotations.get(_SPECIAL) == "true"
+            and _namespace(one) == pod.namespace
+            and any(owner.controller and owner.uid == pod.uid for owner in one.metadata.owner_references)
+        ]
+        return min(rivals, key=lambda one: (one.creation_timestamp, one.name)).name
+
+
+def _devices(required: DeviceRequirements) -> int:
+    return RESULTS_PER_CLAIM if required.allocation_mode == ALL else required.count
+
+
+def _namespace(item: Countable) -> str:
+    return item.namespace if isinstance(item, Pod) else item.metadata.namespace or "default"
+
+
+def _pod_usage(pod: Pod) -> Quantities:
+    if not pod.quota.counts:
+        return {_PODS: _ONE}
+    usage = {_PODS: _ONE, "pods": _ONE}
+    for name, quantity in pod.requests.items():
+        if name in _LIMITED or name.startswith("hugepages-"):
+            usage[name] = usage[f"{_REQUESTS}{name}"] = quantity
+        elif is_extended(name):
+            usage[f"{_REQUESTS}{name}"] = quantity
+    usage.update((f"limits.{name}", quantity) for name, quantity in pod.limits.items() if name in _LIMITED)
+    return usage
+
+
+def _is_of_pods(name: str) -> bool:
+    if name in _OF_PODS or name.startswith(("hugepages-", f"{_REQUESTS}hugepages-")):
+        return True
+    return name.startswith(_REQUESTS) and (not is_native(name) or name.startswith(f"{_REQUESTS}{IMPLICIT_PREFIX}"))
+
+
+def _unspecified(item: Countable, names: Iterable[str]) -> str:
+    """What each container must say of its resources because a quota counts it; empty when all do."""
+    if not isinstance(item, Pod) or item.quota.has_own_resources:
+        return ""
+    problems = []
+    for name in sorted(_MUST_SPECIFY.intersection(names)):
+        kind, _, resource = name.rpartition(".")
+        lacking = sorted(
+            container
+            for container, requests, limits in item.quota.containers
+            if resource not in (limits if kind == "limits" else requests)
+        )
+        if lacking:
+            problems.append(f"{name} for: {','.join(lacking)}")
+    return f"must specify {'; '.join(problems)}" if problems else ""
+
+
+def _in_scope(item: Countable, scopes: Iterable[Scope]) -> bool:
+    return all(isinstance(item, Pod) and _matches(item, scope) for scope in scopes)
+
+
+def _matches(pod: Pod, scope: Scope) -> bool:
+    facts = pod.quota
+    match scope.name:
+        case "Terminating":
+            return facts.terminating
+        case "NotTerminating":
+            return not facts.terminating
+        case "BestEffort":
+            return facts.best_effort
+        case "NotBestEffort":
+            return not facts.best_effort
+        case "CrossNamespacePodAffinity":
+            return facts.crosses_namespaces
+        case "PriorityClass":
+            return _matches_class(facts.priority_class, scope)
+    return False
+
+
+def _matches_class(name: str, scope: Scope) -> bool:
+    match scope.operator:
+        case "In":
+            return bool(name) and name in scope.values
+        case "NotIn":
+            return name not in scope.values or not name
+        case "Exists":
+            return bool(name)
+    return not name

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many resources a pod requests as a whole, and how the scheduler counts them.
+
+Follows k8s.io/component-helpers/resource (init containers, sidecars, overhead, resources of the pod as a whole,
+resizes in place), `pkg/scheduler/framework.Resource` and `pkg/apis/core/v1/helper` of Kubernetes 1.36.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from ..resource import Quantity
+from ..resource.codec import Fields
+from .extended import IMPLICIT_PREFIX
+from .objects import Amounts
+
+_HUGE_PAGES: Final = "hugepages-"
+_ZERO: Final = Quantity(0)
+
+Quantities = Mapping[str, Quantity]
+
+
+def is_native(name: str) -> bool:
+    """Whether Kubernetes itself defines the resource."""
+    return "/" not in name or "kubernetes.io/" in name
+
+
+@lru_cache(maxsize=4096)
+def is_extended(name: str) -> bool:
+    """Whether device plugins or DeviceClasses serve the resource."""
+    return (not is_native(name) and not name.startswith("requests.")) or name.startswith(IMPLICIT_PREFIX)
+
+
+def is_of_pods(name: str) -> bool:
+    """Whether `spec.resources` of a pod may have the resource."""
+    return name in ("cpu", "memory") or name.startswith(_HUGE_PAGES)
+
+
+def amounts(quantities: Quantities) -> Amounts:
+    """The quantities as the scheduler counts them: names without a slash that it does not know are left out."""
+    return {
+        name: -(-quantity.nanos // 10**6) if name == "cpu" else quantity.value
+        for name, quantity in quantities.items()
+        if name in ("cpu", "memory", "ephemeral-storage", "pods") or "/" in name or name.startswith(_HUGE_PAGES)
+    }
+
+
+def resource_list(fields: Fields | None, name: str) -> dict[str, Quantity]:
+    """The map of quantities `name` of an object, each rounded up to thousandths as the API does. Raises DecodeError."""
+    if fields is None:
+        return {}
+    raw = fields.raw_object(name) or {}
+    return {key: _in_thousandths(fields.as_quantity(f"{name}[{key}]", value)) for key, value in raw.items()}
+
+
+def _in_thousandths(quantity: Quantity) -> Quantity:
+    if quantity.nanos % 10**6 == 0:
+        return quantity
+    return Quantity(-(-quantity.nanos // 10**6) * 10**6, quantity.format)
+
+
+def add(total: dict[str, Quantity], more: Quantities) -> None:
+    """Adds each quantity to that of `total`."""
+    for name, quantity in more.items():
+        total[name] = total[name] + quantity if name in total else quantity
+
+
+def _raise(total: dict[str, Quantity], other: Quantities) -> None:
+    for name, quantity in other.items():
+        if name not in total or quantity > total[name]:
+            total[name] = quantity
+
+
+def largest(*lists: Quantities) -> dict[str, Quantity]:
+    """The largest quantity of each resource."""
+    result: dict[str, Quantity] = {}
+    for one in lists:
+        _raise(result, one)
+    return result
+
+
+class Container:
+    """What a container asks for. `sidecar` is an init container that runs on."""
+
+    __slots__ = ("init", "limits", "name", "ports", "requests", "sidecar")
+
+    def __init__(self, fields: Fields, *, init: bool) -> None:
+        resources = fields.object("resources")
+        self.name = fields.text("name")
+        self.limits: Quantities = resource_list(resources, "limits")
+        # limits count as requests where there are none
+        self.requests: Quantities = {**self.limits, **resource_list(resources, "requests")}
+        self.init = init
+        self.sidecar = init and fields.text("restartPolicy") == "Always"
+        self.ports = fields.objects("ports", lambda one: one)
+
+
+def read_containers(spec: Fields) -> list[Container]:
+    """The containers of a pod's `spec`, init containers first. Raises DecodeError."""
+    return [
+        Container(one, init=init)
+        for key, init in (("initContainers", True), ("containers", False))
+        for one in spec.objects(key, lambda one: one)
+    ]
+
+
+def aggregate(containers: Iterable[Container], of: Callable[[Container], Quantities]) -> dict[str, Quantity]:
+    """What the containers (init containers first) need at their peak of what `of` says that each has."""
+    running: dict[str, Quantity] = {}
+    sidecars: dict[str, Quantity] = {}
+    starting: dict[str, Quantity] = {}
+    for container in containers:
+        wanted = of(container)
+        if container.init and not container.sidecar:
+            peak = dict(wanted)
+            add(peak, sidecars)
+            _raise(starting, peak)
+            continue
+        add(running, wanted)
+        if container.sidecar:
+            add(sidecars, wanted)
+            _raise(starting, sidecars)
+    _raise(running, starting)
+    return running
+
+
+def pod_requests(
+    containers: Iterable[Container], own: Quantities, overhead: Quantities, status: "StatusResources | None" = None
+) -> dict[str, Quantity]:
+    """What a pod requests, where `own` is `spec.resources.requests`."""
+    requests = aggregate(containers, lambda one: one.requests if status is None else status.requests(one))
+    whole = own if status is None else status.own(own)
+    requests.update((name, quantity) for name, quantity in whole.items() if is_of_pods(name))
+    add(requests, overhead)
+    return requests
+
+
+def pod_limits(containers: Iterable[Container], own: Quantities, overhead: Quantities) -> dict[str, Quantity]:
+    """What a pod is limited to, where `own` is `spec.resources.limits`."""
+    limits = aggregate(containers, lambda one: one.limits)
+    limits.update((name, quantity) for name, quantity in own.items() if is_of_pods(name))
+    add(limits, {name: quantity for name, quantity in overhead.items() if limits.get(name, _ZERO).nanos})
+    return limits
+
+
+def defaulted_own(requests: Quantities, limits: Quantities, containers: Iterable[Container]) -> Quantities:
+    """`spec.resources.requests` of a pod with what the API server adds: limits count where no container requests."""
+    if not limits:
+        return requests
+    summed = aggregate(containers, lambda one: one.requests)
+    taken = {name: one for name, one in summed.items() if name in ("cpu", "memory")}
+    return {**{name: one for name, one in limits.items() if is_of_pods(name)}, **taken, **requests}
+
+
+class StatusResources:
+    """What the kubelet reports of the resources of a running pod: a resize may not have happened yet."""
+
+    def __init__(self, status: Mapping[str, Any]) -> None:
+        whole = Fields(status, "status", strict=False)
+        own = whole.object("resources")
+        self._own = None
+        if own is not None:
+            self._own = largest(resource_list(own, "requests"), resource_list(whole, "allocatedResources"))
+        self._infeasible = any(
+            one.get("type") == "PodResizePending" and one.get("reason") == "Infeasible"
+            for one in status.get("conditions") or ()
+        )
+        self._reported: dict[tuple[bool, str], dict[str, Quantity]] = {}
+        for init, key in ((False, "containerStatuses"), (True, "initContainerStatuses")):
+            for one in status.get(key) or ():
+                if not one.get("resources"):
+                    continue
+                fields = Fields(one, key, strict=False)
+                actual = resource_list(fields.object("resources"), "requests")
+                self._reported[init, one.get("name", "")] = largest(actual, resource_list(fields, "allocatedResources"))
+
+    def requests(self, container: Container) -> Quantities:
+        """The larger of what is wanted and what there is; what the kubelet called infeasible is not wanted."""
+        reported = self._reported.get((container.init, container.name))
+        if reported is None or (container.init and not container.sidecar):
+            return container.requests
+        return self._larger(container.requests, reported)
+
+    def own(self, wanted: Quantities) -> Quantities:
+        """The same for `spec.resources.requests`."""
+        if self._own is None:
+            return wanted
+        effective = self._larger(wanted, self._own)
+        return {name: effective.get(name, _ZERO) for name in wanted}
+
+    def _larger(self, wanted: Quantities, reported: Quantities) -> Quantities:
+        return reported if self._infeasible else largest(wanted, reported)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster at one moment, as the scheduler sees it, prepared once for any number of pods.
+
+Pods that have ended, pods on nodes that do not exist, and pending pods without a nominated node use nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ..allocation import Cluster
+from ..resource import DeviceClass
+from ..resource.meta import empty
+from .extended import served
+from .objects import Amounts, ClusterNode, DisruptionBudget, HostPort, Pod
+from .storage import PersistentVolume, StorageCapacity, StorageClass, VolumeClaim
+
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Volumes and what belongs to them, by name; claims by namespace and name."""
+
+    volumes: Mapping[str, PersistentVolume] = field(default_factory=empty)
+    claims: Mapping[tuple[str, str], VolumeClaim] = field(default_factory=dict)
+    classes: Mapping[str, StorageClass] = field(default_factory=empty)
+    attach_limits: Mapping[str, Mapping[str, int]] = field(default_factory=empty)
+    """How many volumes of each driver may be attached, by the node's name."""
+    tracks_capacity: Mapping[str, bool] = field(default_factory=empty)
+    """Whether a CSI driver reports its capacity, by the driver's name."""
+    capacities: Sequence[StorageCapacity] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node and the pods on it: as they are, or with some removed or added to see what would be.
+
+    `used` is what the pods request. `changes` are the pods that are not as they are, each with -1 (removed) or 1.
+    """
+
+    node: ClusterNode
+    pods: tuple[Pod, ...]
+    used: Amounts
+    changes: tuple[tuple[Pod, int], ...] = ()
+    ports: frozenset[HostPort] = frozenset()
+    """Ports of the host that are taken. As in 1.36, one that two pods have is free when one of them goes."""
+
+    def without(self, pods: Iterable[Pod]) -> "Site":
+        """The site after these pods are gone."""
+        gone = tuple(pods)
+        used = dict(self.used)
+        for pod in gone:
+            for name, amount in pod.amounts.items():
+                used[name] -= amount
+        left = {id(pod) for pod in gone}
+        changes = (*self.changes, *((pod, -1) for pod in gone))
+        pods = tuple(pod for pod in self.pods if id(pod) not in left)
+        return Site(self.node, pods, used, changes, self.ports.difference(*(pod.host_ports for pod in gone)))
+
+    def with_pods(self, pods: Iterable[Pod]) -> "Site":
+        """The site with these pods on it as well."""
+        come = tuple(pods)
+        used = dict(self.used)
+        for pod in come:
+            for name, amount in pod.amounts.items():
+                used[name] = used.get(name, 0) + amount
+        changes = (*self.changes, *((pod, 1) for pod in come))
+        ports = self.ports.union(*(pod.host_ports for pod in come))
+        return Site(self.node, (*self.pods, *come), used, changes, ports)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Everything that decides where a pod can go. `cluster` has the same nodes, and what concerns devices."""
+
+    cluster: Cluster
+    nodes: tuple[ClusterNode, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=empty)
+    """Labels of the namespaces that have any besides their name."""
+    storage: Storage = Storage()
+    budgets: tuple[DisruptionBudget, ...] = ()
+
+    @cached_property
+    def sites(self) -> Mapping[str, Site]:
+        """Every node with its pods, by the node's name."""
+        on: dict[str, list[Pod]] = {node.name: [] for node in self.nodes}
+        for pod in self.pods:
+            if pod.node_name in on and not pod.ended:
+                on[pod.node_name].append(pod)
+        return {node.name: _site(node, on[node.name]) for node in self.nodes}
+
+    @cached_property
+    def served(self) -> Mapping[str, DeviceClass]:
+        """The DeviceClass that serves each extended resource."""
+        return served(self.cluster.classes)
+
+    @cached_property
+    def nominated(self) -> Mapping[str, Sequence[Pod]]:
+        """Pending pods by the node that preemption has chosen for them.
+
+        Of those that are not in its queue the scheduler of 1.36 knows the name and nothing else (`nominatedPodToInfo`).
+        """
+        by_node: dict[str, list[Pod]] = defaultdict(list)
+        for pod in self.pods:
+            if pod.nominated_node and not pod.node_name and not pod.ended:
+                known = pod if pod.queued else Pod(pod.namespace, pod.name, pod.uid)
+                by_node[pod.nominated_node].append(known)
+        return by_node
+
+    @cached_property
+    def with_anti_affinity(self) -> Sequence[tuple[ClusterNode, Pod]]:
+        """The running pods that want to be apart from others, and where they are."""
+        return [(site.node, pod) for site in self.sites.values() for pod in site.pods if pod.anti_affinity]
+
+    @cached_property
+    def volumes_in_use(self) -> frozenset[tuple[str, str]]:
+        """Namespace and name of the volume claims that running pods use."""
+        return frozenset(
+            (pod.namespace, volume.claim)
+            for site in self.sites.values()
+            for pod in site.pods
+            for volume in pod.volumes
+            if not volume.ephemeral
+        )
+
+    @cached_property
+    def all_namespaces(self) -> frozenset[str]:
+        """Every namespace that is known, or that a pod is in."""
+        return frozenset((*self.namespaces, *(pod.namespace for pod in self.pods)))
+
+    def placed(self, pod: Pod, node: str, cluster: Cluster) -> "Snapshot":
+        """The snapshot with the pod on the node; `cluster` has what its claims hold then."""
+        there = replace(pod, node_name=node, phase="Running")
+        after = replace(self, cluster=cluster, pods=(*self.pods, there))
+        site = self.sites[node]
+        after.__dict__["sites"] = {**self.sites, node: _site(site.node, [*site.pods, there])}
+        return after
+
+    def without(self, pod: Pod) -> "Snapshot":
+        """The snapshot without one of its pods, and without the claims that were made for it."""
+        claims = tuple(
+            claim
+            for claim in self.cluster.claims
+            if not any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references)
+        )
+        cluster = Cluster(self.cluster.slices, self.cluster.classes, self.cluster.nodes, claims)
+        return replace(self, cluster=cluster, pods=tuple(one for one in self.pods if one is not pod))
+
+    def with_cluster(self, cluster: Cluster) -> "Snapshot":
+        """The snapshot with other claims: `cluster` has the same nodes."""
+        after = replace(self, cluster=cluster)
+        after.__dict__["sites"] = self.sites
+        return after
+
+    def labels_of(self, namespace: str) -> Mapping[str, str]:
+        """The labels of a namespace. One that is not known has only the label with its name."""
+        return {**self.namespaces.get(namespace, {}), NAMESPACE_LABEL: namespace}
+
+
+def _site(node: ClusterNode, pods: Sequence[Pod]) -> Site:
+    ports = frozenset(port for pod in pods for port in pod.host_ports)
+    return Site(node, tuple(pods), _sum(pods), ports=ports)
+
+
+def _sum(pods: Iterable[Pod]) -> Amounts:
+    used: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in pod.amounts.items():
+            used[name] = used.get(name, 0) + amount
+    return used
