@@ -25,6 +25,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Three workers for two processors: many tests wait for processes and time limits."""
+    return max(2, 3 * (os.cpu_count() or 1) // 2)
+
+
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
     """A command that runs inside of a test sets up logging, to a stream that ends with the test."""

@@ -28,7 +28,7 @@ from ..plans.plan import Plan
 from ..plans.planning import FetchClaim, Planner, never
 from ..records.ledger import Ledger
 from ..records.locks import FileRanges, Held, KeyedLocks
-from ..records.store import Record, Records, State
+from ..records.store import Record, RecordError, Records, State
 from ..steps import BUSY_SECONDS
 from .actions import KUBELET_SECONDS, Actions, Check, StepHook, fields_of, unheard, within
 from .boundary import UNHEARD, ClaimBoundary
@@ -298,14 +298,19 @@ class Lifecycle:
 
     def _rebuilt(self, ref: ClaimRef) -> Record | None:
         """What the claim has here, if its record was damaged and it can be found out. If it cannot, the leftovers of
-        the claim are found once it is gone.
+        the claim are found once it is gone; but a record that does not even tell which claim it is about cannot wait
+        for that: then RecordError.
         """
-        if ref.uid in self._ledger.damaged():
-            with self._boundary.around("recover claim", ref):
+        damaged = self._ledger.damaged().get(ref.uid)
+        if damaged is not None:
+            with self._boundary.around("recover claim", ref, expected=(RecordError,)):
                 try:
                     with self._reporting():
                         self._recovery.rebuild(ref, self._access.current())
                 except EXPECTED_ERRORS as error:
+                    if not damaged.name:
+                        text = f"the record of claim {ref} is damaged, and what the claim has here is not known yet"
+                        raise RecordError(f"{text}: {error}") from error
                     log.warning("what the claim has here is not known: %s", error, extra={"claim_uid": ref.uid})
         return self._ledger.get(ref.uid)
 
