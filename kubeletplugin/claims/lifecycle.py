@@ -163,6 +163,7 @@ class Lifecycle:
             else:
                 self._actions.undo(record, self._access.current, check)
                 self._recovery.settled(ref.uid)
+            self._ledger.settle_damaged(ref.uid)
 
     # After a start of the plugin or of the driver, and from then on
 

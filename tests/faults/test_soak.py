@@ -190,9 +190,9 @@ class Soak:
         """A look at one GPU does not return for a while. Its claims may have to wait, no other claim notices."""
         gpu, call = self.chance.randrange(4), self.chance.choice(HANGING)
         self.log.append(f"hangs: {call} for GPU {gpu}")
-        returned = self.plugin.log.count(RETURNED)
+        hung, returned = self.plugin.log.count(HUNG), self.plugin.log.count(RETURNED)
         self.plugin.node.inject(Fault(call, gpu=gpu, seconds=10**6))
-        wait_for(lambda: f"{call} for GPU-" in self.plugin.log, "the hang to be noticed")
+        wait_for(lambda: self.plugin.log.count(HUNG) > hung, "the hang to be noticed")
         for _ in range(self.chance.randint(1, 3)):
             uid = self.some_claim()
             elsewhere = all(place.gpu != gpu for place in self.model.claims[uid].places)
@@ -294,11 +294,12 @@ class Soak:
         for claim in self.messages.values():
             self.client.delete(CLAIMS, claim.name, "default")
         self.restart()
-        wait_for(lambda: self.plugin.left()["records"] == [], "the damaged records to go with their claims")
+        wait_for(
+            lambda: self.plugin.left()["records"] == [], f"{self.plugin.left()['records']} to go with their claims"
+        )
         left = self.plugin.left()
-        left["specs"] = [
-            name for name in left["specs"] if not name.endswith(".aside")
-        ]  # what was no file of the plugin's
+        # What is no file of the plugin's stays where it was set aside.
+        left["specs"] = [name for name in left["specs"] if not name.endswith(".aside")]
         assert {**left, "instances": []} == NOTHING
 
     def summary(self) -> str:
@@ -323,6 +324,7 @@ class Soak:
 
 
 HANGING = ["nvmlDeviceGetUUID", "nvmlDeviceGetMigMode", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetFieldValues"]
+HUNG = "ERROR   dra_driver.gpu.calls"
 RETURNED = "the call that hung has returned"
 
 OFTEN: list[tuple[float, Callable[[Soak], None]]] = [
