@@ -32,6 +32,7 @@ RUN python3 -m pip wheel --no-build-isolation --no-deps --no-index --wheel-dir /
        /opt/dra/lib/python3.*/site-packages/dra_driver/cel \
        /opt/dra/lib/python3.*/site-packages/dra_driver/dryrun \
        /opt/dra/lib/python3.*/site-packages/dra_driver/sandbox \
+       /opt/dra/lib/python3.*/site-packages/dra_driver/scheduling \
  && rm /opt/dra/bin/dra-dryrun /opt/dra/bin/kubectl-dra_dryrun /opt/dra/bin/dra-sandbox /opt/dra/bin/activate* \
        /opt/dra/bin/Activate.ps1 \
  && /opt/dra/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/dra/lib

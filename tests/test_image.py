@@ -21,7 +21,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LEFT_OUT = ("allocation", "cel", "dryrun", "sandbox")
+LEFT_OUT = ("allocation", "cel", "dryrun", "sandbox", "scheduling")
 OURS = ("dra_driver", "controller", "kubeletplugin")
 LOCKED = ("--no-compile", "--only-binary=:all:", "--require-hashes", "--requirement")
 NO_PRIVILEGES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")

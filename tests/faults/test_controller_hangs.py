@@ -237,6 +237,7 @@ def test_these_are_all_calls_that_the_controller_makes(tmp_path: Path, monkeypat
         strike(self, call, position)
 
     with watching(tmp_path) as one:
+        one.wait_for_taints(nothing)
         monkeypatch.setattr(Access, "_strike", noting)
         one.session.distrust(one.session.generation)
         known = {*GPU_CALLS, *LIBRARY_CALLS, *EVENT_CALLS}

@@ -294,13 +294,15 @@ class Soak:
         for claim in self.messages.values():
             self.client.delete(CLAIMS, claim.name, "default")
         self.restart()
-        wait_for(
-            lambda: self.plugin.left()["records"] == [], f"{self.plugin.left()['records']} to go with their claims"
-        )
-        left = self.plugin.left()
+        wait_for(lambda: not self.records(), f"{self.records()} to go with their claims")
+        left = {**self.plugin.left(), "records": self.records()}
         # What is no file of the plugin's stays where it was set aside.
         left["specs"] = [name for name in left["specs"] if not name.endswith(".aside")]
         assert {**left, "instances": []} == NOTHING
+
+    def records(self) -> list[str]:
+        """The records that are left, without what was set aside since it is no file of the plugin's."""
+        return [name for name in self.plugin.left()["records"] if not name.endswith(".aside")]
 
     def summary(self) -> str:
         """How often what happened."""

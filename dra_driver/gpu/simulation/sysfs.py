@@ -3,6 +3,7 @@
 are bound to.
 """
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,8 @@ _LINES = 13  # six BARs, the expansion ROM, and the windows that only bridges an
 _MEMORY_32, _MEMORY_64 = 0x40200, 0x14220C  # flags: plain memory; prefetchable memory with 64-bit addresses
 _WINDOWS = 0x2000_0000_0000  # where the BARs of the first GPU are mapped
 _MIB = 1 << 20
+_UNLOADED = "module/.unloaded"
+"""Where a module's folder stays until the next one is there, so that the two never have the same inode, as in sysfs."""
 
 
 class SysFiles:
@@ -74,11 +77,13 @@ class SysFiles:
         module.mkdir(parents=True, exist_ok=True)
         (module / "version").write_text(f"{version}\n", encoding="ascii")
         (self._sys / "bus/pci/drivers/nvidia").mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._sys / _UNLOADED, ignore_errors=True)
 
     def unload_module(self) -> None:
         """It is not loaded; no GPU may be bound to it."""
-        for folder in ("module/nvidia", "bus/pci/drivers/nvidia"):
-            shutil.rmtree(self._sys / folder, ignore_errors=True)
+        shutil.rmtree(self._sys / "bus/pci/drivers/nvidia", ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            (self._sys / "module/nvidia").rename(self._sys / _UNLOADED)
 
     def _link(self, link: Path, target: Path) -> None:
         """A relative link, so that the folder can be mounted elsewhere."""
