@@ -172,8 +172,9 @@ class HealthMonitor:
 
     def _look(self) -> None:
         """Look at every GPU, each on its own thread."""
-        if self._driver.since is not None:
-            self._session.pulse()  # finds out whether NVML answers, and initializes it anew when it does not
+        watched = self._watch is not None and self._session.is_current(self._watch.generation)
+        if self._driver.since is not None or not watched:
+            self._session.pulse()  # finds out whether NVML answers, and which GPU has which index
         watch = self._current_watch()
         with self._lock:
             gpus = self._ledger.gpus()
