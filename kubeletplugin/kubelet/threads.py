@@ -8,8 +8,8 @@ serve the next call, and end after a while.
 """
 
 import logging
+import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import ParamSpec, TypeVar
@@ -30,8 +30,9 @@ class CallThreads(Executor):
     def __init__(self, name: str, idle_seconds: float = _IDLE_SECONDS) -> None:
         self._name = name
         self._idle_seconds = idle_seconds
-        self._changed = threading.Condition()
-        self._calls: deque[Callable[[], None]] = deque()
+        self._guard = threading.Lock()
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._waiting = 0  # calls that no thread has taken yet
         self._threads = 0
         self._idle = 0
         self._ended = False
@@ -39,47 +40,56 @@ class CallThreads(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Begin a call. Raises RuntimeError after `shutdown`."""
         future: Future[T] = Future()
-        with self._changed:
+        with self._guard:
             if self._ended:
                 raise RuntimeError(f"the threads of {self._name} take no more calls")
-            self._calls.append(lambda: _run(future, lambda: fn(*args, **kwargs)))
-            if len(self._calls) <= self._idle:
-                self._changed.notify()
-            else:
+            if self._waiting >= self._idle:
                 self._add_thread()
+            self._waiting += 1
+        self._calls.put(lambda: _run(future, lambda: fn(*args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls. Those that run go on, and nobody waits for them."""
-        with self._changed:
+        with self._guard:
             self._ended = True
-            self._changed.notify_all()
+            threads = self._threads
+        for _ in range(threads):
+            self._calls.put(None)
 
     def _add_thread(self) -> None:
         try:
             threading.Thread(target=self._serve, name=self._name, daemon=True).start()
         except RuntimeError as error:  # the machine has no more: the next thread that is free takes the call
             if not self._threads:
-                self._calls.pop()
                 raise
             log.warning("a call has to wait for a thread: %s", error)
         else:
             self._threads += 1
+            self._idle += 1
 
     def _serve(self) -> None:
         while (call := self._next()) is not None:
             call()
             del call  # do not keep its result until the next one
+            with self._guard:
+                self._idle += 1
 
     def _next(self) -> Callable[[], None] | None:
-        with self._changed:
-            self._idle += 1
-            self._changed.wait_for(lambda: self._calls or self._ended, self._idle_seconds)
-            self._idle -= 1
-            if self._calls:
-                return self._calls.popleft()
-            self._threads -= 1
-            return None
+        while True:
+            try:
+                call = self._calls.get(timeout=self._idle_seconds)
+            except queue.Empty:
+                call = None
+            with self._guard:
+                if call is None and not self._ended and self._waiting >= self._idle:
+                    continue  # a call is on its way, and counts on this thread
+                self._idle -= 1
+                if call is None:
+                    self._threads -= 1
+                else:
+                    self._waiting -= 1
+                return call
 
 
 def _run(future: Future[T], call: Callable[[], T]) -> None:
