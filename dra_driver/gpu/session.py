@@ -15,7 +15,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -62,37 +61,31 @@ class _Initialization:
 class _Threads:
     """The threads of one initialization's GPUs. A thread goes by the GPU's UUID as soon as that is known.
 
-    What runs there is `inside` of the initialization; whoever waits for it is not, or nobody could end it meanwhile.
+    What runs there is inside of the initialization; whoever waits for it is not, or nobody could end it meanwhile.
     """
 
-    def __init__(self, calls: Calls, limits: Limits, inside: Callable[[], AbstractContextManager[Nvml]]) -> None:
-        self._calls = calls
-        self._seconds = limits.look
-        self._inside = inside
+    def __init__(self, session: "Session", generation: int) -> None:
+        self._session = session
+        self._generation = generation
         self._keys: dict[int, str] = {}
 
     def library(self, ask: Callable[[], T]) -> T:
         """See inventory.Threads."""
-        return self._calls.run(LIBRARY, lambda _beat: self._ask(ask), self._seconds)
+        return self._session.ask(LIBRARY, self._generation, _of_nvml(ask))
 
     def gpus(self, asks: Mapping[int, Callable[[], T]]) -> dict[int, T | NvmlError | None]:
         """See inventory.Threads."""
         keys = {index: self._key(index) for index in asks}
-        work = {keys[index]: partial(self._ask, ask) for index, ask in asks.items()}
-        answers = self._calls.gather(work, self._seconds)
+        answers = self._session.gather({keys[index]: _of_nvml(ask) for index, ask in asks.items()}, self._generation)
         for answer in answers.values():
             if isinstance(answer, NvmlError) and answer.code is Return.UNINITIALIZED:  # no GPU's fault
                 raise answer
         return {index: answers[key] for index, key in keys.items()}
 
-    def _ask(self, ask: Callable[[], T]) -> T:
-        with self._inside():
-            return ask()
-
     def name(self, index: int, uuid: str) -> None:
         """A GPU turned out to be this one."""
         if self._keys.get(index) != uuid:
-            self._calls.rename(self._key(index), uuid)
+            self._session.calls.rename(self._key(index), uuid)
             self._keys[index] = uuid
 
     def uuid(self, index: int) -> str | None:
@@ -105,7 +98,7 @@ class _Threads:
 
     def keep(self, count: int) -> None:
         """These many GPUs are there."""
-        self._calls.keep(map(self._key, range(count)))
+        self._session.calls.keep(map(self._key, range(count)))
 
     def _key(self, index: int) -> str:
         return self._keys.get(index, f"GPU {index}")
@@ -197,10 +190,15 @@ class Session:
     def gpus(self, asks: Mapping[str, GpuQuestion[T]], generation: int) -> dict[str, T | NvmlError | None]:
         """The answers of several GPUs, by UUID; None for one that is busy with something else."""
 
-        def question(uuid: str) -> Callable[[], T]:
-            return lambda: self._ask(generation, lambda nvml: asks[uuid](nvml, self.device(nvml, uuid)))
+        def question(uuid: str) -> Callable[[Nvml], T]:
+            return lambda nvml: asks[uuid](nvml, self.device(nvml, uuid))
 
-        return self.calls.gather({uuid: question(uuid) for uuid in asks}, self._limits.look)
+        return self.gather({uuid: question(uuid) for uuid in asks}, generation)
+
+    def gather(self, asks: Mapping[str, Callable[[Nvml], T]], generation: int) -> dict[str, T | NvmlError | None]:
+        """The answers from several threads, by their keys; see Calls.gather."""
+        work = {key: partial(self._ask, generation, ask) for key, ask in asks.items()}
+        return self.calls.gather(work, self._limits.look)
 
     def device(self, nvml: Nvml, uuid: str) -> DeviceHandle:
         """A GPU's handle, for whoever uses this gateway. Raises NvmlError.
@@ -341,8 +339,13 @@ class Session:
         nvml = self._make_nvml()
         nvml.initialize()
         self._generation += 1
-        threads = _Threads(self.calls, self._limits, partial(self.use, self._generation))
+        threads = _Threads(self, self._generation)
         self._current = _Initialization(nvml, driver, self._generation, threads, PulseTaker(nvml, threads))
+
+
+def _of_nvml(ask: Callable[[], T]) -> Callable[[Nvml], T]:
+    """A question that knows its NVML already."""
+    return lambda _nvml: ask()
 
 
 def _shut_down(nvml: Nvml) -> None:

@@ -158,7 +158,7 @@ class NodeView:
         return Description(kept.gpus, description.left_out + kept.left_out)
 
     def published(self) -> Published:
-        """The node's devices on a server with every feature. None before the first look that succeeds."""
+        """The node's devices on a server with every feature: none before the first look that succeeds."""
         found = self._found(SliceFeatures())
         return ((), ()) if found is None else (found[0].gpus, found[1])
 

@@ -304,15 +304,14 @@ class Lifecycle:
         """
         damaged = self._ledger.damaged().get(ref.uid)
         if damaged is not None:
-            with self._boundary.around("recover claim", ref, expected=(RecordError,)):
-                try:
-                    with self._reporting():
-                        self._recovery.rebuild(ref, self._access.current())
-                except EXPECTED_ERRORS as error:
-                    if not damaged.name:
-                        text = f"the record of claim {ref} is damaged, and what the claim has here is not known yet"
-                        raise RecordError(f"{text}: {error}") from error
-                    log.warning("what the claim has here is not known: %s", error, extra={"claim_uid": ref.uid})
+            try:
+                with self._boundary.around("recover claim", ref, expected=EXPECTED_ERRORS), self._reporting():
+                    self._recovery.rebuild(ref, self._access.current())
+            except EXPECTED_ERRORS as error:
+                if not damaged.name:
+                    text = f"the record of claim {ref} is damaged, and what the claim has here is not known yet"
+                    raise RecordError(f"{text}: {error}") from error
+                log.warning("what the claim has here is not known: %s", error, extra={"claim_uid": ref.uid})
         return self._ledger.get(ref.uid)
 
     # Both

@@ -73,15 +73,15 @@ class LostGpus:
         self._since.pop(key, None)
 
     def _finding(self, key: str) -> Finding:
-        text = f"GPU {key} does not answer any more: it fell off the bus, was removed, or its driver is gone"
         hung = key in self._hung
+        gone = f"GPU {key} does not answer any more: it fell off the bus, was removed, or its driver is gone"
         return Finding(
             gpu_uuid=key,
             key=GPU_LOST,
             value=HUNG if hung else "",
             effect=TaintEffect.NO_SCHEDULE,
             since=self._since[key],
-            message=MEANINGS[GPU_LOST, HUNG].text if hung else text,
+            message=MEANINGS[GPU_LOST, HUNG].text if hung else gone,
         )
 
 

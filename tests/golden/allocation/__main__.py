@@ -5,34 +5,19 @@ DIR is a folder of scenarios, by default this one. Prints the agreement per cate
 disagreement; exits with 1 unless all scenarios agree.
 """
 
-import argparse
 import sys
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+from ..agreement import Judged, run
 from .scenario import judge
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.golden.allocation", description="Agreement with Kubernetes.")
-    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent, metavar="DIR")
-    folder: Path = parser.parse_args().folder
-    total: Counter[str] = Counter()
-    agreeing: Counter[str] = Counter()
+def judged(folder: Path) -> Iterator[Judged]:
+    """Every scenario."""
     for path in sorted(folder.glob("*/*.yaml")):
-        category = path.parent.name
-        total[category] += 1
-        found = judge(path)
-        agreeing[category] += not found
-        for difference in found:
-            print(f"{category}/{path.stem}, {difference}\n")
-    for category in sorted(total):
-        print(f"{category:22} {agreeing[category]:4} of {total[category]:4}")
-    print(f"{'total':22} {agreeing.total():4} of {total.total():4}")
-    if not total:
-        print(f"{folder} has no scenarios (<category>/<name>.yaml)", file=sys.stderr)
-    return 0 if total and agreeing == total else 1
+        yield path.parent.name, path.stem, judge(path)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("allocation", Path(__file__).parent, judged))
