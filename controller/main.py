@@ -11,9 +11,7 @@ import click
 
 from dra_driver import DRIVER_NAME, __version__
 from dra_driver.boot import boot_time
-from dra_driver.cluster import ApiClient, ConfigError, Connection, UnreachableError, load_credentials
 from dra_driver.command import (
-    UserError,
     end_when_a_thread_fails,
     kubeconfig_option,
     logging_options,
@@ -29,6 +27,7 @@ from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.policy.options import PolicyOptions, policy_options
 from dra_driver.gpu.view import Looks, NodeView
+from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 
 from .publisher import Publisher, Report
 
@@ -83,10 +82,7 @@ def controller(
     endpoint: Endpoint,
 ) -> None:
     """Publish the GPUs of this node as ResourceSlices of driver gpu.nvidia.com, and keep them up to date."""
-    try:
-        connection = Connection(load_credentials(kubeconfig), f"dra-controller/{__version__}")
-    except (ConfigError, UnreachableError) as error:
-        raise UserError(str(error)) from None
+    connection = Connection(load_credentials(kubeconfig), f"dra-controller/{__version__}")
     end_when_a_thread_fails()
     wanted = policy.on_node(node_name)
     session = hardware.session()
@@ -136,7 +132,7 @@ def _observed(
     if endpoint.port is None:
         yield _Told()
         return
-    from dra_driver.metrics import new_registry  # only for those who look at metrics
+    from dra_driver.endpoints import new_registry
 
     from .metrics import PublisherMetrics
 

@@ -10,32 +10,22 @@ from typing import Protocol
 
 from dra_driver import DRIVER_NAME
 from dra_driver.backoff import Backoff
-from dra_driver.cluster import (
-    NODES,
-    ApiClient,
-    ApiError,
-    Kind,
-    NotFoundError,
-    Watcher,
-    newest_dialect,
-    slices_of,
-)
-from dra_driver.cluster.client import JSON
-from dra_driver.cluster.features import GATES, missing_gates, probe_features, without
 from dra_driver.containment import Count
 from dra_driver.gpu.devices import Description, GpuDevices, LeftOut
 from dra_driver.gpu.health import keep_times
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError
+from dra_driver.kubeapi import NODES, ApiClient, ApiError, Kind, NotFoundError, Watcher, newest_dialect, slices_of
+from dra_driver.kubeapi.client import JSON
+from dra_driver.kubeapi.features import GATES, missing_gates, probe_features, without
 from dra_driver.resource import ResourceSlice
 from dra_driver.resource.codec import Dialect
-from dra_driver.resource.features import SliceFeatures
+from dra_driver.resource.device import SliceFeatures
 
-from .attempts import Attempts, Problem, Why
 from .differences import describe_difference
 from .reconcile import Writes, plan_writes
 from .stored import StoredSlices
-from .writer import SliceWriter, Written
+from .writer import Attempts, Problem, SliceWriter, Why, Written
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +41,7 @@ class NodeDevices(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class PublisherTiming:
     """How long the publisher waits, in seconds."""
 
     settle: float = 0.2  # after a change, for others that come with it
@@ -102,7 +92,7 @@ class _Target:
 class Publisher:
     """Publishes one node's devices until stopped. `observe` is told of every attempt that changed something, and
     `unexpected` counts defects that cost one slice; `wanted` says which optional features (see
-    dra_driver.cluster.features) are, at the moment.
+    dra_driver.kubeapi.features) are, at the moment.
     """
 
     def __init__(
@@ -110,7 +100,7 @@ class Publisher:
         client: ApiClient,
         node_name: str,
         devices: NodeDevices,
-        timing: Timing | None = None,
+        timing: PublisherTiming | None = None,
         observe: Callable[[Report], None] = lambda _report: None,
         *,
         wanted: Callable[[], frozenset[str]] = frozenset,
@@ -120,7 +110,7 @@ class Publisher:
         self._node_name = node_name
         self._selector = f"spec.driver={DRIVER_NAME},spec.nodeName={node_name}"
         self._devices = devices
-        self._timing = timing or Timing()
+        self._timing = timing or PublisherTiming()
         self._observe = observe
         self._wanted = wanted
         self._unexpected = unexpected

@@ -10,7 +10,8 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 
-from dra_driver.cluster.client import JSON
+from dra_driver.kubeapi.client import JSON
+
 from dra_driver.resource import ObjectMeta, ResourcePool, ResourceSlice
 from dra_driver.resource.codec import Dialect, decode_slice
 

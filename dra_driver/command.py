@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from . import __version__
+from .errors import DriverError
 from .streams import OutputError, abandon_output, adopt_streams
 
 log = logging.getLogger(__name__)
@@ -136,6 +137,8 @@ def run(command: click.Command, arguments: Sequence[str] | None = None) -> None:
         if error.error.errno == errno.EPIPE:
             sys.exit(128 + signal.SIGPIPE)
         _end(f"{name}: {error}", USAGE)
+    except DriverError as error:
+        _end(f"{name}: {error}", UserError.exit_code)
     except Exception:
         traceback.print_exc()
         sys.exit(_SOFTWARE)

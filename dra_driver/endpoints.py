@@ -1,30 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process tells about itself over HTTP: /metrics for Prometheus, /healthz and /readyz for probes.
+"""HTTP servers of the processes: /metrics for Prometheus, /healthz and /readyz for probes, and the metrics registry.
 
-Plain HTTP on one address, off unless asked for, with the official driver's flags. A check is a name and a function
-that gives None, or the reason why not. /healthz says whether a restart would help, /readyz whether the process does
-its work; an API server that is away belongs to the second only.
+Plain HTTP on one address, disabled by default, with the official driver's flags. A check is a name and a function
+that returns None, or the reason of a failure. /healthz tells whether a restart would help, /readyz whether the process
+does its work; an API server that does not answer belongs to the second only.
+
+Each process makes one registry and passes it to whatever counts, so that two of them in one process (as in tests) never
+share a number. Names begin with `nvidia_dra_`, as the official driver's do.
+
+One request a connection: probes come every few seconds, and an idle connection would hold a thread. The servers do not
+use http.server's own server class, because that asks the DNS for the host's name when it starts.
 """
 
 import functools
 import logging
 import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
 
+from . import DRIVER_NAME
 from .command import UserError
-from .httpserver import PROBES, STOP_SECONDS, Handler, Server
+from .containment import Count
+
+log = logging.getLogger(__name__)
+
+PROBES: Final = ("/healthz", "/readyz")
+"""The paths that kubelet asks: whether a restart would help, and whether the process does its work."""
+
+REQUEST_SECONDS: Final = 10.0
+"""For a client to say what it wants."""
+
+STOP_SECONDS: Final = 0.2
+"""How often a server looks whether it is to end."""
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Remembers what each probe was answered last, as its handlers do not live longer than a request."""
+
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], family: socket.AddressFamily, handler: type["Handler"]) -> None:
+        """Raises OSError when the address cannot be had. ("::", port) takes IPv4 too."""
+        self.answered: dict[str, int] = {}
+        self.address_family = family
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Only the connection is left to fail here, and a client that went away is no concern of ours."""
+        log.debug("request of %s ended early", client_address, exc_info=True)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request. Of probes, which come every few seconds, it logs those that fail or change."""
+
+    server: Server
+    timeout = REQUEST_SECONDS
+    sys_version = ""
+    path = ""  # of a request that was not understood
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        path, status = self.path.partition("?")[0], int(code)
+        if path in PROBES:
+            before = self.server.answered.get(path)
+            self.server.answered[path] = status
+            if before == status == HTTPStatus.OK:
+                return
+        super().log_request(status, size)
+
+    def log_message(self, format: str, *args: object) -> None:
+        log.debug("%s " + format, self.address_string(), *args)
+
 
 if TYPE_CHECKING:  # only processes that serve metrics load it, or have any
     from prometheus_client import CollectorRegistry
 
-log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -171,7 +235,7 @@ class _Handler(Handler):
     server: _Server
     server_version = "dra-driver-gpu"
 
-    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+    def do_GET(self) -> None:
         try:
             status, content_type, body = self.server.pages.answer(self.path, self.headers.get("Accept", ""))
         except Exception:
@@ -185,3 +249,28 @@ class _Handler(Handler):
             self.wfile.write(body)
 
     do_HEAD = do_GET  # noqa: N815
+
+
+PREFIX = "nvidia_dra"
+"""What every metric's name begins with; prometheus_client calls it a namespace."""
+
+HANGING_CALLS = "hanging_calls"
+HANGING_CALLS_TEXT = "Calls to the NVIDIA driver that have not returned within their time limit."
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry with what is known of the process itself: CPU time, memory, open files, the interpreter."""
+    # A second series for each counter, which no query of ours needs.
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+def unexpected_errors(registry: CollectorRegistry) -> Count:
+    """What counts the failures that `dra_driver.containment` contained, by kind of work."""
+    text = "Failures that nobody expected, by the work that failed; other work went on."
+    errors = Counter("unexpected_errors", text, ("driver", "work"), namespace=PREFIX, registry=registry)
+    return lambda work: errors.labels(DRIVER_NAME, work).inc()

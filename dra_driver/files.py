@@ -13,10 +13,12 @@ import os
 import stat
 from pathlib import Path
 
+from .errors import DriverError
+
 log = logging.getLogger(__name__)
 
 
-class NotAFileError(ValueError):
+class NotAFileError(DriverError, ValueError):
     """Something that is no regular file has the name of one; the text names it."""
 
 

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import yaml
 
+from .errors import DriverError
+
 DEEPEST: Final = 100
 """Levels of nesting."""
 _LARGEST: Final = 1_000_000
@@ -36,7 +38,7 @@ _ANCHOR: Final = re.compile(r"&((?<=\A&)|(?<=[\s\[{,:\ufeff]&))[A-Za-z0-9_-]")
 _ALIAS: Final = re.compile(r"\*(?<=[\s\[{,:]\*)[A-Za-z0-9_-]")
 
 
-class ParseError(ValueError):
+class ParseError(DriverError, ValueError):
     """The text cannot be used. `line` and `column` count from 1; as text it is `LINE:COLUMN: problem`, one line."""
 
     def __init__(self, problem: str, line: int = 1, column: int = 1) -> None:

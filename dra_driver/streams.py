@@ -13,6 +13,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
+from .errors import DriverError
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -21,7 +23,7 @@ _UNUSABLE: Final = ((0, os.O_WRONLY), (_STDOUT, os.O_RDONLY), (_STDERR, os.O_WRO
 """How a stream that is closed is opened: reading the first and writing the second fails, as it would if it were not."""
 
 
-class OutputError(Exception):
+class OutputError(DriverError):
     """Standard output takes no more; `error` says why.
 
     It is no OSError: click and rich end the process when a pipe is closed, and commands report those of their files.

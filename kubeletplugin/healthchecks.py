@@ -5,21 +5,122 @@ Healthy: its own sockets answer as kubelet would find them; when they do not for
 do not delay the answer, since each call has a thread of its own. Ready: it can do its work, that is, kubelet has
 registered it, there are GPUs that are looked at, the CDI spec that every container needs is right, and the API server
 answers. A driver that hangs is no reason to restart: it would hang the next process too.
+
+Whether the API server answers, as far as the process has noticed.
+
+Every answer counts, also a refusal. Only when nothing was asked for a while is the server asked for its version, so
+that a thousand idle nodes do not poll it.
 """
 
+import random
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc
+import urllib3
 
-from .contact import ApiContact
-from .containers.common import CommonSpec
+from dra_driver.kubeapi import ApiClient, ApiError, Connection, Credentials, UnreachableError
+
+from .containers.specs import CommonSpec
 from .hardware.gpus import GpuAccess, NoDriverError
 from .kubelet.healthsource import HealthWatch
 from .kubelet.registration import RegistrationService
 from .kubelet.sockets import SocketServer
 from .protocol import dra_v1_pb2, registration_pb2
+
+_QUIET_SECONDS = 60.0
+_LATELY_SECONDS = 180.0
+
+Observe = Callable[[str, str], None]
+"""Told the method and HTTP status (or `unreachable`) of each request."""
+
+
+class ApiContact:
+    """When the server answered last. `clock` gives seconds that never go back."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._answered: float | None = None
+        self._error = ""
+
+    def answered(self) -> None:
+        """It answered now."""
+        with self._lock:
+            self._answered, self._error = self._clock(), ""
+
+    def failed(self, error: str) -> None:
+        """It did not answer."""
+        with self._lock:
+            self._error = error
+
+    def quiet_seconds(self) -> float | None:
+        """How long ago it answered; None when it never did."""
+        with self._lock:
+            return None if self._answered is None else self._clock() - self._answered
+
+    def problem(self) -> str | None:
+        """Why the server counts as away; None when it answered lately, as it does after one request that failed."""
+        quiet = self.quiet_seconds()
+        if quiet is not None and quiet < _LATELY_SECONDS:
+            return None
+        since = "yet" if quiet is None else f"for {quiet:.0f} s"
+        with self._lock:
+            return f"it has not answered {since}" + (f": {self._error}" if self._error else "")
+
+
+class ObservedConnection(Connection):
+    """A connection that tells `contact` and `observe` how each request went."""
+
+    def __init__(self, credentials: Credentials, user_agent: str, contact: ApiContact, observe: Observe) -> None:
+        super().__init__(credentials, user_agent)
+        self._contact = contact
+        self._observe = observe
+
+    def request(self, method: str, path: str, **options: Any) -> urllib3.BaseHTTPResponse:
+        """As of Connection."""
+        try:
+            response = super().request(method, path, **options)
+        except UnreachableError as error:
+            self._contact.failed(str(error))
+            self._observe(method, "unreachable")
+            raise
+        self._contact.answered()
+        self._observe(method, str(response.status))
+        return response
+
+
+class ContactKeeper:
+    """Asks the server for its version when nothing was heard of it for a minute."""
+
+    def __init__(self, client: ApiClient, contact: ApiContact) -> None:
+        self._client = client
+        self._contact = contact
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="api-contact", daemon=True)
+
+    def start(self) -> None:
+        """Begin, with a first question at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask no more; the thread is a daemon and need not be waited for."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopped.wait(pause):
+            quiet = self._contact.quiet_seconds()
+            if quiet is None or quiet >= _QUIET_SECONDS:
+                try:
+                    self._client.get_path("/version")
+                except ApiError as error:
+                    self._contact.failed(str(error))
+            pause = _QUIET_SECONDS * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+
 
 _SECONDS: Final = 2.0
 

@@ -17,12 +17,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dra_driver import DRIVER_NAME
-from dra_driver.cluster import ApiError
+from dra_driver.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
 from dra_driver.gpu.calls import HungError
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.metrics import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
+from dra_driver.kubeapi import ApiError
 
-from .claims.errors import StoppedError
+from .claims.actions import StoppedError
 from .hardware.gpus import NoDriverError
 from .hardware.targets import PrepareError
 from .records.store import RecordError

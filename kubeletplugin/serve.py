@@ -8,34 +8,31 @@ from collections.abc import Callable, Mapping
 
 from dra_driver import __version__
 from dra_driver.boot import boot_id
-from dra_driver.cluster import ApiClient, ConfigError, Connection, UnreachableError, load_credentials
-from dra_driver.cluster.events import EventRecorder, ObjectReference
 from dra_driver.command import UserError, end_when_a_thread_fails, on_termination
 from dra_driver.containment import contained
-from dra_driver.endpoints import serving
+from dra_driver.endpoints import new_registry, serving
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.policy import MigPolicy, NodePolicy
-from dra_driver.metrics import new_registry
+from dra_driver.kubeapi import ApiClient, Connection, load_credentials
+from dra_driver.kubeapi.events import EventRecorder, ObjectReference
 from dra_driver.resource.codec import V1
 
 from .claims.boundary import ClaimBoundary
 from .claims.lifecycle import Lifecycle
-from .contact import ApiContact, ContactKeeper, ObservedConnection
-from .containers.common import CommonSpec
 from .containers.metadata import MetadataFiles, SpecMetadata
-from .containers.specs import ClaimSpecs
+from .containers.specs import ClaimSpecs, CommonSpec
 from .hardware.gpus import GpuAccess, Gpus, NoDriverError
 from .hardware.targets import ClaimRef, PrepareError
-from .healthchecks import live_checks, ready_checks
+from .healthchecks import ApiContact, ContactKeeper, ObservedConnection, live_checks, ready_checks
 from .kubelet import health
 from .kubelet.healthsource import HealthWatch
-from .kubelet.instance import AnotherInstanceError, another_serves, running, sweep_sockets
+from .kubelet.instance import another_serves, running, sweep_sockets
 from .kubelet.registration import RegistrationService
 from .kubelet.service import VERSIONS, DraService
-from .kubelet.sockets import SocketError, SocketKeeper, SocketServer
+from .kubelet.sockets import SocketKeeper, SocketServer
 from .metrics import PluginMetrics
 from .options import Options
-from .plans.reader import ClaimReader
+from .plans.planning import ClaimReader
 from .records.store import NewerVersionError, Record, Records, State, read_records
 from .reports.binding import BindingWatch
 from .reports.devicestatus import JSON, DeviceKey, device_data
@@ -54,11 +51,8 @@ def serve(options: Options) -> None:
     registry = new_registry()
     metrics = PluginMetrics(registry, options.node_name)
     contact = ApiContact()
-    try:
-        credentials = load_credentials(options.kubeconfig)
-        connection = ObservedConnection(credentials, f"dra-kubeletplugin/{__version__}", contact, metrics.api_request)
-    except (ConfigError, UnreachableError) as error:
-        raise UserError(str(error)) from None
+    credentials = load_credentials(options.kubeconfig)
+    connection = ObservedConnection(credentials, f"dra-kubeletplugin/{__version__}", contact, metrics.api_request)
     end_when_a_thread_fails()
     policy = options.policy.on_node(options.node_name)
     try:
@@ -68,8 +62,6 @@ def serve(options: Options) -> None:
             with serving(options.endpoint, registry, live=live_checks(plugin.service, plugin.registry), ready=ready):
                 ContactKeeper(ApiClient(connection), contact).start()
                 plugin.run()
-    except (AnotherInstanceError, SocketError) as error:
-        raise UserError(str(error)) from None
     except OSError as error:
         raise UserError(f"cannot start: {error}") from None
 

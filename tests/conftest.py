@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from dra_driver.cluster import ApiClient
+from dra_driver.kubeapi import ApiClient
 
 from .support.apiserver import api_server, connect
 

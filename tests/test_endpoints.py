@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from prometheus_client import Counter
 
 from dra_driver.command import UserError
-from dra_driver.endpoints import Checks, Endpoint, endpoint_options, serving
-from dra_driver.metrics import PREFIX, new_registry
+from dra_driver.endpoints import PREFIX, Checks, Endpoint, endpoint_options, new_registry, serving
 
 
 class Process:
@@ -84,7 +83,7 @@ def test_a_check_that_fails_is_not_a_check_that_passes(caplog: pytest.LogCapture
 
 
 def test_only_probes_that_fail_or_change_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "dra_driver.httpserver")
+    caplog.set_level(logging.DEBUG, "dra_driver.endpoints")
     missing: list[str | None] = [None]
     with process(LOCAL, ready={"slices": lambda: missing[0]}) as one:
         for missing[0] in (None, None, "away", "away", None, None):
@@ -92,7 +91,11 @@ def test_only_probes_that_fail_or_change_are_logged(caplog: pytest.LogCaptureFix
             one.ask("/healthz")
         one.ask("/metrics")
         one.ask("/other")
-    asked = [" ".join(re.findall(r'"GET (\S+) .*" (\d+)', record.getMessage())[0]) for record in caplog.records]
+    asked = [
+        " ".join(found)
+        for record in caplog.records
+        for found in re.findall(r'"GET (\S+) .*" (\d+)', record.getMessage())
+    ]
     readiness = ["/readyz 200", "/readyz 503", "/readyz 503", "/readyz 200"]
     assert [line for line in asked if line.startswith("/readyz")] == readiness
     assert [line for line in asked if line not in readiness] == ["/healthz 200", "/metrics 200", "/other 404"]

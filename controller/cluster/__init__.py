@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster's caretaker: removes what nodes that are gone have left behind, and tells whom it concerns.
+"""The cluster controller: removes what nodes that no longer exist have left behind, and reports it.
 
-`facts` is what is known of the cluster, `leftovers` decides (pure), `caretaker` is the loop around them, `main` the
-process: one at a time in the cluster, if there are several, by leader election.
+`view` has the nodes, slices and claims of the cluster, `leftovers` decides (pure), `caretaker` is the loop around
+them, `main` the process: if there are several, one of them works, chosen by leader election.
 """

@@ -4,6 +4,8 @@
 Nothing is deleted on the word of a watch alone, which may lag: slice and node are read once more, and the delete
 carries the slice's UID and resource version. So a slice that its node has just adopted stays, and two processes that
 both believe to lead do no harm.
+
+What the cluster's caretaker counts.
 """
 
 import logging
@@ -12,24 +14,38 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+
+from dra_driver.kubeapi.events import EventRecorder, ObjectReference
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from dra_driver.backoff import Backoff
-from dra_driver.cluster import (
-    NODES,
-    ApiClient,
-    ApiError,
-    ConflictError,
-    NotFoundError,
-    newest_dialect,
-    slices_of,
-)
-from dra_driver.cluster.events import EventRecorder, ObjectReference
+from dra_driver.endpoints import PREFIX
+from dra_driver.kubeapi import NODES, ApiClient, ApiError, ConflictError, NotFoundError, newest_dialect, slices_of
 from dra_driver.resource.codec import Dialect
 
-from .facts import ClaimFacts, SliceFacts, slice_facts
-from .leftovers import Leftover, advice, plan_cleanup
-from .metrics import Metrics
-from .view import View
+from .leftovers import REASONS, Leftover, advice, plan_cleanup
+from .view import ClaimFacts, SliceFacts, View, slice_facts
+
+
+class Metrics:
+    """The numbers of one process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        gauge = partial(Gauge, namespace=PREFIX, registry=registry)
+        counter = partial(Counter, namespace=PREFIX, registry=registry)
+        self.leader = gauge("cluster_leader", "1 in the process that does the work, 0 in one that stands by.")
+        self.removed = counter("leftover_slices_removed", "ResourceSlices removed, by why.", ["reason"])
+        self.leftovers = gauge(
+            "leftover_objects", "Slices and claims of nodes that are gone, those in their grace period included."
+        )
+        self.strays = gauge(
+            "claims_on_missing_nodes",
+            "Claims that are still allocated from a node that is gone after the grace period.",
+        )
+        for reason in REASONS:
+            self.removed.labels(reason)
+
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +53,7 @@ EVENT_REASON = "NodeGone"
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class CaretakerTiming:
     """How long the caretaker waits, in seconds."""
 
     grace: float = 60.0  # for others to remove what a node left behind
@@ -50,12 +66,12 @@ class Caretaker:
     """Removes leftovers and tells of claims that nobody can use. `run` may be called again after it has returned."""
 
     def __init__(
-        self, client: ApiClient, recorder: EventRecorder, metrics: Metrics, timing: Timing | None = None
+        self, client: ApiClient, recorder: EventRecorder, metrics: Metrics, timing: CaretakerTiming | None = None
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._metrics = metrics
-        self._timing = timing or Timing()
+        self._timing = timing or CaretakerTiming()
         self._view: View | None = None
         self._trouble: str | None = None
 
@@ -137,7 +153,7 @@ class _Term:
         view: View,
         recorder: EventRecorder,
         metrics: Metrics,
-        timing: Timing,
+        timing: CaretakerTiming,
     ) -> None:
         self._client = client
         self._slices = slices_of(dialect)

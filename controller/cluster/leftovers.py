@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from .facts import ClaimFacts, SliceFacts
+from .view import ClaimFacts, SliceFacts
 
 REASONS: Final = {"node_gone": "is gone", "node_replaced": "was deleted and made anew"}
 """Why a slice is a leftover, as metrics have it, and what that says of its node."""
@@ -28,7 +28,7 @@ class Leftover:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CleanupPlan:
     """What to do now, and what is still in its grace period.
 
     `since` is when each was first seen, by UID: the next plan's memory. `next_at` is when the next one is due.
@@ -47,7 +47,7 @@ def plan_cleanup(
     since: Mapping[str, float],
     now: float,
     grace: float,
-) -> Plan:
+) -> CleanupPlan:
     """What to do about `slices` and `claims`, where `nodes` are the living ones, name -> UID. Times in seconds.
 
     Deletes are of slices whose node is gone, or was made anew with another UID while the slice still names the old
@@ -58,7 +58,7 @@ def plan_cleanup(
     strays = [one for one in claims if missing_pools(one, nodes)]
     seen = {uid: since.get(uid, now) for uid in [*(one.slice.uid for one in leftovers), *(one.uid for one in strays)]}
     ripe = {uid for uid, at in seen.items() if now - at >= grace}
-    return Plan(
+    return CleanupPlan(
         tuple(one for one in leftovers if one.slice.uid in ripe),
         tuple(one for one in strays if one.uid in ripe),
         seen,

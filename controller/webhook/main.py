@@ -9,10 +9,9 @@ from pathlib import Path
 import click
 
 from dra_driver import __version__
-from dra_driver.command import UserError, logging_options, on_termination, run, version_option
+from dra_driver.command import logging_options, on_termination, run, version_option
 
-from .server import serving
-from .tls import TlsError, TlsFiles
+from .server import TlsFiles, serving
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +48,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @version_option
 def webhook(tls_cert_file: Path, tls_private_key_file: Path, port: int) -> None:
     """Refuse ResourceClaims, templates and DeviceClasses whose configuration for driver gpu.nvidia.com is wrong."""
-    try:
-        tls = TlsFiles(tls_cert_file, tls_private_key_file)
-    except TlsError as error:
-        raise UserError(str(error)) from None
+    tls = TlsFiles(tls_cert_file, tls_private_key_file)
     stopped = threading.Event()
     on_termination(stopped.set)
     with serving("", port, tls) as bound:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from dra_driver import DRIVER_NAME
 from dra_driver.config import ConfigError, decode_config, unsupported
+from dra_driver.errors import DriverError
 from dra_driver.resource import OpaqueConfiguration
 from dra_driver.resource.codec import DecodeError, Fields
 
@@ -32,7 +33,7 @@ _JUDGED: Final = ("CREATE", "UPDATE")
 _UNPROCESSABLE: Final = 422
 
 
-class ReviewError(ValueError):
+class ReviewError(DriverError, ValueError):
     """What was sent is no AdmissionReview that can be answered; the text says what is wrong with it."""
 
 

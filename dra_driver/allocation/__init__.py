@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device allocation as kube-scheduler does it: a pure function from a cluster and claims to an answer per node.
 
-From pools to an answer: `survey` says what a node sees (`pools`, `nodes`, `usage`), `options` which
-devices may serve each request (`selectors`, `taints`, `capacity`), `search` which of them do
-(`counters`, `shares`, `constraints`), `results` what the scheduler writes. `likeness` finds the nodes that need
-no search of their own, `observer` is told which check removed which device.
+In the order in which an allocation passes through the modules: `survey` collects what one node sees of the cluster
+(`pools`, `nodes`), `candidates` finds the devices that may serve each request (`selectors`, `checks`, `capacity`),
+`search` picks devices (`counters`, `shares`, `constraints`, `pruning`), and `results` writes the allocation as the
+scheduler does. `likeness` finds nodes that pose the same problem, so that it is solved once. `observer` is the
+interface by which a caller learns which check removed which device.
 
 Follows Kubernetes 1.36.2 (k8s.io/dynamic-resource-allocation/structured and the DynamicResources
 plugin), its defects included; tests/golden/allocation/README.md states the rules.
@@ -13,10 +14,9 @@ plugin), its defects included; tests/golden/allocation/README.md states the rule
 from .allocate import allocate, allocate_all, new_share_id
 from .cluster import Cluster
 from .features import ISSUES, RELEASES, Features, Quirks, Variant
-from .growing import Growing
 from .observer import Check, Observer, Recorder, Refusal, Slot
-from .outcome import ErrorKind, NodeOutcome
-from .outcomes import Group, Outcomes
+from .option import Growing
+from .outcome import ErrorKind, Group, NodeOutcome, Outcomes
 from .selectors import Compile, Predicate
 
 __all__ = [

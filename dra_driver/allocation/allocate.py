@@ -11,20 +11,16 @@ from collections.abc import Sequence
 
 from ..cel import Reads
 from ..resource import Node, ResourceClaim
-from .cel_selectors import compile_cel
+from .candidates import Options, state_problem
 from .cluster import Cluster
-from .errors import AllocationError
 from .features import Features
 from .likeness import Concern
 from .observer import Observer
-from .options import Options
-from .outcome import ALLOCATED, ERROR, UNAVAILABLE, ErrorKind, NodeOutcome
-from .outcomes import Group, Outcomes
+from .outcome import ALLOCATED, ERROR, UNAVAILABLE, AllocationError, ErrorKind, Group, NodeOutcome, Outcomes
 from .pools import PoolState
-from .problem import state_problem
 from .results import ShareIds, allocations
 from .search import Search, Solution
-from .selectors import Compile, Selectors
+from .selectors import Compile, Selectors, compile_cel
 from .survey import NodeView
 
 

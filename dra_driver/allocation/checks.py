@@ -2,24 +2,37 @@
 """The checks of a candidate that do not depend on what else is picked.
 
 A check returns the refusal, or None when it lets the device pass.
+
+Which taints keep a device from a request. Follows k8s.io/dynamic-resource-allocation/resourceclaim.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..cel import CompileError
-from ..resource import Device
+from ..resource import Device, DeviceTaint, DeviceToleration, TaintEffect
+from ..resource.claim import tolerates
 from .capacity import CapacityRefusal, Share, amounts_for, shortage
-from .errors import AllocationError
 from .features import Features
 from .nodes import NodeSelectorError, is_at
 from .observer import Check, Refusal
 from .option import Option
-from .outcome import ErrorKind
+from .outcome import AllocationError, ErrorKind
 from .pools import PoolView
 from .selectors import Unmet, Verdict
 from .survey import NodeView
-from .taints import blocking_taint
 from .usage import PoolUsage
+
+_BLOCKING = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
+
+
+def blocking_taint(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> DeviceTaint | None:
+    """The first taint that is not tolerated and does block; effects that are unknown, and None, do not."""
+    tolerations = tuple(tolerations)
+    for taint in taints:
+        if taint.effect in _BLOCKING and not any(tolerates(toleration, taint) for toleration in tolerations):
+            return taint
+    return None
 
 
 @dataclass(slots=True)

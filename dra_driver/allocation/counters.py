@@ -16,7 +16,7 @@ _UNLIMITED = 1 << 200
 """Stands for a counter that the pool in charge does not define: it is never looked at."""
 
 
-class Ledger:
+class CountersLeft:
     """What is left of the counters of one pool, or of several that Kubernetes takes for one."""
 
     __slots__ = ("index", "left")
@@ -30,7 +30,7 @@ class Ledger:
 class Totals:
     """What is left of one pool's counters before the search. Ask for it once the ledger's index is complete."""
 
-    def __init__(self, ledger: Ledger, left: Mapping[CounterKey, int]) -> None:
+    def __init__(self, ledger: CountersLeft, left: Mapping[CounterKey, int]) -> None:
         self._ledger = ledger
         self._left = left
 
@@ -49,7 +49,7 @@ class Totals:
 class Charge:
     """What one device takes from a ledger: (index, amount in billionths). `totals` are those of its own pool."""
 
-    ledger: Ledger
+    ledger: CountersLeft
     totals: Totals
     items: tuple[tuple[int, int], ...]
 
@@ -92,11 +92,11 @@ class Counters:
 
     by_name: bool
     """Whether pools of several drivers with one name share a ledger."""
-    _ledgers: dict[object, Ledger] = field(default_factory=dict)
+    _ledgers: dict[object, CountersLeft] = field(default_factory=dict)
 
     def charges(self, pool: PoolView, left: Mapping[CounterKey, int]) -> list[Charge | None]:
         """What each device of the pool takes; `left` is what allocated claims left. None: no counters."""
-        ledger = self._ledgers.setdefault(pool.name if self.by_name else pool.key, Ledger())
+        ledger = self._ledgers.setdefault(pool.name if self.by_name else pool.key, CountersLeft())
         for key in left:
             ledger.index.setdefault(key, len(ledger.index))
         totals = Totals(ledger, left)
@@ -106,7 +106,7 @@ class Counters:
         ]
 
 
-def _items(device: Device, ledger: Ledger) -> Iterable[tuple[int, int]]:
+def _items(device: Device, ledger: CountersLeft) -> Iterable[tuple[int, int]]:
     for consumption in device.consumes_counters:
         for counter, amount in consumption.counters.items():
             yield ledger.index[consumption.counter_set, counter], amount.nanos

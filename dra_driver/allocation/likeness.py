@@ -16,17 +16,10 @@ from ..cel import Reads
 from ..resource import AttributeValue, Device, Node, ResourceSlice
 from ..resource.names import split_qualified_name
 from .constraints import find_attribute
-from .errors import AllocationError
-from .facts import (
-    attribute_column,
-    capacity_column,
-    distinguishable,
-    keys_of,
-    read_values,
-)
 from .features import Features
 from .nodes import NodeSelectorError, is_at
-from .pools import PoolView
+from .outcome import AllocationError
+from .pools import PoolView, attribute_column, capacity_column, distinguishable, keys_of, read_values
 from .survey import NodeView, Survey
 
 _ABSENT = -1

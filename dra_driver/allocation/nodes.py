@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ..errors import DriverError
 from ..resource import Device, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ResourceSlice
 from ..resource.names import is_subdomain
 
@@ -22,7 +23,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
-class NodeSelectorError(ValueError):
+class NodeSelectorError(DriverError, ValueError):
     """The node selector is not one that Kubernetes can evaluate."""
 
 

@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the allocator answers for one node."""
+"""What the allocator answers for one node.
+
+The error that ends an allocation attempt at once: there is no backtracking around it.
+
+The answers for all nodes of a cluster, where nodes that are alike share one decision.
+"""
 
 import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ..errors import DriverError
 from ..resource import AllocationResult
 
 ALLOCATED: Final = "allocated"
 UNAVAILABLE: Final = "unavailable"
 ERROR: Final = "error"
 
-Kind = Literal["allocated", "unavailable", "error"]
+OutcomeKind = Literal["allocated", "unavailable", "error"]
 
 
 class ErrorKind(enum.StrEnum):
@@ -44,9 +51,57 @@ class NodeOutcome:
     """
 
     node: str
-    kind: Kind
+    kind: OutcomeKind
     allocations: tuple[AllocationResult, ...] = ()
     error_kind: ErrorKind | None = None
     fatal: bool = False
     message: str = ""
     reason: str = ""
+
+
+class AllocationError(DriverError):
+    """Carries the kind of error, its text, and whether it stops the pod (`fatal`) or only rules out the node.
+
+    `reason` is what kube-scheduler says of it; where that is not given, it is the text.
+    """
+
+    def __init__(self, kind: ErrorKind, message: str, *, fatal: bool = True, reason: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.fatal = fatal
+        self.reason = reason or message
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes with the same outcome but for names; `outcome` is that of the first one."""
+
+    outcome: NodeOutcome
+    nodes: tuple[str, ...]
+
+
+class Outcomes(Mapping[str, NodeOutcome]):
+    """Each node's outcome by the node's name. It is written out when it is asked for; `groups` are there already."""
+
+    def __init__(
+        self, nodes: Sequence[str], groups: Sequence[Group], write: Callable[[str, Group], NodeOutcome]
+    ) -> None:
+        """`nodes` is the order in which to iterate; `write` makes the outcome of a node that is not a group's first."""
+        self.groups = tuple(groups)
+        self._nodes = nodes
+        self._write = write
+        self._group_of = {name: group for group in groups for name in group.nodes}
+        self._written = {group.outcome.node: group.outcome for group in groups}
+
+    def __getitem__(self, node: str) -> NodeOutcome:
+        outcome = self._written.get(node)
+        if outcome is None:
+            outcome = self._written[node] = self._write(node, self._group_of[node])
+        return outcome
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)

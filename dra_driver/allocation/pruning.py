@@ -7,11 +7,11 @@ in an error, or leave something behind that later attempts meet, nothing is left
 
 from collections.abc import Hashable, Iterator
 
+from .candidates import Problem
 from .constraints import MatchAttribute
 from .counters import Charge
 from .features import Features
 from .option import Option
-from .problem import Problem
 
 
 def is_hopeless(problem: Problem) -> bool:

@@ -18,11 +18,10 @@ from ..resource import (
     ResourceClaim,
     ResourceSlice,
 )
-from .errors import AllocationError
 from .features import Features, Variant
 from .nodes import NODE_NAME_FIELD
 from .option import Option
-from .outcome import ErrorKind
+from .outcome import AllocationError, ErrorKind
 from .search import Pick, Solution
 from .survey import NodeView
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..resource import limits
+from .candidates import Problem
 from .capacity import Share
-from .errors import AllocationError
 from .features import Features, Variant
 from .observer import Check, Detail, Observer, Refusal
 from .option import BoundConstraint, Option
-from .outcome import ErrorKind
-from .problem import Problem
+from .outcome import AllocationError, ErrorKind
 from .pruning import is_hopeless, twins
 from .shares import Shares
 

@@ -4,17 +4,18 @@
 An expression reads few attributes, and devices are much alike: a ruling is found once for each
 combination of values that its expressions read. The evaluator is passed in; `dra_driver.cel` is the
 one that answers as kube-scheduler does.
+
+Selectors evaluated by `dra_driver.cel`, in the environment in which kube-scheduler evaluates them.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..cel import CelError, CompileError, EvaluationError, Reads
+from ..cel import CelError, CompileError, Environment, EvaluationError, Reads, compile_selector
 from ..resource import Device
-from .facts import read_values
-from .features import Features
-from .pools import PoolView
+from .features import Features, Variant
+from .pools import PoolView, read_values
 
 
 class Predicate(Protocol):
@@ -122,3 +123,31 @@ class Rulings:
             except CompileError as error:
                 self._compiled[expression] = error
         return self._compiled[expression]
+
+
+def compile_cel(expression: str, features: Features) -> Predicate:
+    """The compiled expression. Raises CompileError."""
+    environment = Environment(
+        kubernetes=features.release,
+        consumable_capacity=features.consumable_capacity,
+        list_type_attributes=features.list_attributes,
+        stored=True,
+    )
+    selector = compile_selector(expression, environment)
+    return _Stable(selector) if features.variant is Variant.STABLE else selector
+
+
+@dataclass(frozen=True, slots=True)
+class _Stable:
+    """A selector as Kubernetes' stable allocator evaluates it: `device.allowMultipleAllocations` is always false."""
+
+    selector: Predicate
+
+    @property
+    def reads(self) -> Reads:
+        return self.selector.reads
+
+    def matches(self, driver: str, device: Device) -> bool:
+        if device.allow_multiple_allocations:
+            device = replace(device, allow_multiple_allocations=False)
+        return self.selector.matches(driver, device)

@@ -13,10 +13,9 @@ from functools import cached_property
 from itertools import accumulate
 
 from ..resource import Device, Node, NodeSelector, ResourceClaim, ResourceSlice
-from .errors import AllocationError
 from .features import Features, Variant
 from .nodes import NodeSelectorError, Place, is_at, place
-from .outcome import ErrorKind
+from .outcome import AllocationError, ErrorKind
 from .pools import PoolState, PoolView, pool_view
 from .usage import NOTHING, PoolKey, PoolUsage, usage_of
 

@@ -22,18 +22,27 @@ For a claim:
 from .codec import decode, dumps, encode, loads
 from .common import common_edits
 from .devices import gpu_edits, mig_edits
-from .directory import SpecDirectory
-from .driver_specs import BASE_DEVICE, BASE_KIND, CLAIM_KIND, VOID, base_spec, claim_device, claim_spec
+from .directory import BASE_DEVICE, BASE_KIND, CLAIM_KIND, VOID, SpecDirectory, base_spec, claim_device, claim_spec
 from .fingerprint import Fingerprint, fingerprint
 from .hooks import HookTool, find_hook_tool
 from .libraries import LIBRARY_FOLDERS, DriverLibraries, Library, Link, find_libraries
-from .names import qualified_name, split_kind, split_qualified_name
 from .nodes import Discovered, additional_gids, capability_node, character_majors, find_node
-from .problems import Problem, SpecError
 from .root import DriverFilesError, DriverRoot, Root
-from .spec import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec
+from .spec import (
+    ContainerEdits,
+    Device,
+    DeviceNode,
+    Hook,
+    Mount,
+    Problem,
+    Spec,
+    SpecError,
+    minimum_version,
+    qualified_name,
+    split_kind,
+    split_qualified_name,
+)
 from .validation import validate
-from .version import minimum_version
 
 __all__ = [
     "BASE_DEVICE",

@@ -16,10 +16,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from .problems import Problem, SpecError
-from .spec import Spec
+from .spec import Problem, Spec, SpecError, minimum_version
 from .validation import validate
-from .version import minimum_version
 
 _VERSION = "cdiVersion"
 

@@ -10,9 +10,8 @@ not start. `fingerprint` tells cheaply whether something of it changed.
 import os
 from collections.abc import Sequence
 
-from .fallback import alias_mounts
 from .files import READ_ONLY, config_mounts, daemon_mounts, firmware_folders, firmware_mounts, program_mounts
-from .hooks import HookTool
+from .hooks import HookTool, alias_mounts
 from .libraries import LIBRARY_FOLDERS, DriverLibraries, find_libraries
 from .nodes import Discovered, additional_gids, character_majors, find_node
 from .root import DriverRoot

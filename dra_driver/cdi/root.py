@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import DriverError
+
 _LONGEST_CHAIN = 40
 """Symbolic links that Linux follows before it gives up."""
 
 
-class DriverFilesError(Exception):
+class DriverFilesError(DriverError):
     """Something of the NVIDIA driver that a container cannot do without is not where it should be."""
 
 

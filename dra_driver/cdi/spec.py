@@ -3,11 +3,26 @@
 
 The fields are those of SPEC.md (1.1.0) of the Container Device Interface. Its `netDevices` and `intelRdt` are left
 out: no GPU needs them. An empty string, None, 0 for a device number and an empty tuple mean that a field is absent.
+
+What is wrong with a spec, and the error that carries all of it.
+
+CDI names: the kind `vendor/class`, device names, and the qualified name `vendor/class=device`.
+
+The characters are those that the container-device-interface library takes; the lengths of vendor and class are
+those of its SPEC.md, which the library does not check.
+
+The lowest `cdiVersion` that a spec's content needs.
+
+Runtimes refuse a spec whose version is higher than their library knows, or lower than what it uses. The rules are
+those of specs-go/version.go of the container-device-interface library 1.1.0.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from ..errors import DriverError
 
 _NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -105,3 +120,105 @@ class Spec:
     container_edits: ContainerEdits = ContainerEdits()
     annotations: Mapping[str, str] = field(default_factory=lambda: _NO_ANNOTATIONS)
     cdi_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One violated rule. `path` is the JSON path of the field, empty for the whole document."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class SpecError(DriverError, ValueError):
+    """The spec is not one that a runtime would load. `problems` is never empty."""
+
+    def __init__(self, problems: Iterable[Problem], source: str = "CDI spec") -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"{source}: {'; '.join(str(problem) for problem in self.problems)}")
+
+
+VENDOR_LENGTH = 253
+CLASS_LENGTH = 63
+
+_KIND_PART = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+
+
+def is_vendor(name: str) -> bool:
+    """Whether `name` can stand before the slash of a kind."""
+    return len(name) <= VENDOR_LENGTH and _KIND_PART.fullmatch(name) is not None
+
+
+def is_class(name: str) -> bool:
+    """Whether `name` can stand after the slash of a kind."""
+    return len(name) <= CLASS_LENGTH and _KIND_PART.fullmatch(name) is not None
+
+
+def is_device_name(name: str) -> bool:
+    """Whether `name` can name a device of a spec."""
+    return _DEVICE.fullmatch(name) is not None
+
+
+def split_kind(kind: str) -> tuple[str, str]:
+    """Vendor and class of `kind`. ValueError when it is not of the form vendor/class."""
+    vendor, slash, device_class = kind.partition("/")
+    if not (slash and is_vendor(vendor) and is_class(device_class)):
+        raise ValueError(
+            f"{kind!r} is not a CDI kind: vendor/class, each of letters, digits, '_', '.' and '-', "
+            f"beginning with a letter and ending with a letter or digit, of at most {VENDOR_LENGTH} "
+            f"and {CLASS_LENGTH} characters"
+        )
+    return vendor, device_class
+
+
+def qualified_name(kind: str, device: str) -> str:
+    """What a container asks for: `vendor/class=device`. ValueError when a part is not a CDI name."""
+    split_kind(kind)
+    if not is_device_name(device):
+        raise ValueError(
+            f"{device!r} is not a CDI device name: letters, digits, '_', '.', ':' and '-', "
+            "beginning and ending with a letter or digit"
+        )
+    return f"{kind}={device}"
+
+
+def split_qualified_name(name: str) -> tuple[str, str]:
+    """Kind and device name of a qualified name. ValueError when it is not one."""
+    kind, equals, device = name.partition("=")
+    if not equals:
+        raise ValueError(f"{name!r} is not a qualified CDI device name: vendor/class=device")
+    qualified_name(kind, device)
+    return kind, device
+
+
+VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+"""Every released version, oldest first."""
+
+FLOOR = "0.3.0"
+"""No content needs less than this, and nothing below it is accepted."""
+
+
+def minimum_version(spec: Spec) -> str:
+    """The lowest version under which a runtime accepts `spec`."""
+    edits = list(_all_edits(spec))
+    if any(edit.additional_gids for edit in edits):
+        return "0.7.0"
+    if spec.annotations or any(device.annotations for device in spec.devices) or "." in spec.kind.partition("/")[2]:
+        return "0.6.0"
+    if any("0" <= device.name[:1] <= "9" for device in spec.devices) or any(
+        node.host_path for edit in edits for node in edit.device_nodes
+    ):
+        return "0.5.0"
+    if any(mount.type for edit in edits for mount in edit.mounts):
+        return "0.4.0"
+    return FLOOR
+
+
+def _all_edits(spec: Spec) -> Iterator[ContainerEdits]:
+    yield spec.container_edits
+    for device in spec.devices:
+        yield device.container_edits

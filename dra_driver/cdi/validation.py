@@ -9,10 +9,19 @@ container-device-interface library 1.1.0: it adds what SPEC.md says and the libr
 import re
 from collections.abc import Iterator, Mapping
 
-from . import names
-from .problems import Problem
-from .spec import ContainerEdits, DeviceNode, Hook, Mount, Spec
-from .version import FLOOR, VERSIONS, minimum_version
+from .spec import (
+    FLOOR,
+    VERSIONS,
+    ContainerEdits,
+    DeviceNode,
+    Hook,
+    Mount,
+    Problem,
+    Spec,
+    is_device_name,
+    minimum_version,
+    split_kind,
+)
 
 HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
 DEVICE_TYPES = ("b", "c", "u", "p")
@@ -33,7 +42,7 @@ def validate(spec: Spec) -> tuple[Problem, ...]:
 def _spec(spec: Spec) -> Iterator[Problem]:
     yield from _version(spec)
     try:
-        names.split_kind(spec.kind)
+        split_kind(spec.kind)
     except ValueError as error:
         yield Problem("kind", str(error))
     yield from _annotations(spec.annotations, "annotations")
@@ -43,7 +52,7 @@ def _spec(spec: Spec) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, device in enumerate(spec.devices):
         path = f"devices[{index}]"
-        if not names.is_device_name(device.name):
+        if not is_device_name(device.name):
             yield Problem(
                 f"{path}.name",
                 f"{device.name!r} is not a device name: letters, digits, '_', '.', ':' and '-', "

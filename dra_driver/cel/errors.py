@@ -2,15 +2,17 @@
 """Errors in expressions, and how they are shown to users.
 
 `CompileError` and `EvaluationError` are what callers see: a kind (the coarse classes of
-tests/golden/cel/README.md), a message, and the place in the expression. `Fault` and `Abort` live
+tests/golden/cel/README.md), a message, and the place in the expression. `ErrorValue` and `Abort` live
 inside an evaluation: a fault is CEL's error value, which `||` or `&&` may absorb; an abort ends the
 evaluation at once, whatever stands around it.
 """
 
 from dataclasses import dataclass
 
+from ..errors import DriverError
 
-class CelError(Exception):
+
+class CelError(DriverError):
     """An expression that cannot be used, or cannot be answered for a device.
 
     `kind` is the class of error, `offset` the place in code points (None: the whole expression).
@@ -75,7 +77,7 @@ class EvaluationError(CelError):
         self.cost = cost
 
 
-class Fault(Exception):  # noqa: N818 - CEL's error value, not an error of this program
+class ErrorValue(Exception):  # noqa: N818 - CEL's error value, not an error of this program
     """An error as a value of an evaluation. Functions raise it, operators pass it on or absorb it."""
 
     def __init__(self, kind: str, message: str, offset: int | None = None) -> None:

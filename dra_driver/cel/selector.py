@@ -11,7 +11,7 @@ from ..resource import Device
 from .check.checker import check, validate
 from .check.environment import Environment
 from .check.estimate import estimate
-from .errors import Abort, CelError, CompileError, EvaluationError, Fault
+from .errors import Abort, CelError, CompileError, ErrorValue, EvaluationError
 from .evaluate.compiler import PlanError, Program, compile_tree
 from .evaluate.frame import Frame
 from .library import registry_of
@@ -68,7 +68,7 @@ class Selector:
         refill()
         try:
             frame.check_attributes()
-        except Fault as fault:
+        except ErrorValue as fault:
             raise EvaluationError(fault.kind, fault.message, self.expression) from None
         try:
             value = self._run(frame)
@@ -81,14 +81,14 @@ class Selector:
             value = value.value
         if isinstance(value, bool):
             return value
-        if isinstance(value, Fault):
+        if isinstance(value, ErrorValue):
             raise EvaluationError(
                 value.kind, self._explained(value, frame), self.expression, value.offset, cost=frame.cost
             )
         message = f"the expression evaluates to a {type_name(value)}; a selector has to evaluate to a bool"
         raise EvaluationError("result_not_bool", message, self.expression, cost=frame.cost)
 
-    def _explained(self, fault: Fault, frame: Frame) -> str:
+    def _explained(self, fault: ErrorValue, frame: Frame) -> str:
         if fault.kind != "no_such_key" or fault.offset is None:
             return fault.message
         hint = suggestion(self._tree, fault.offset, frame.driver, frame.device)

@@ -21,7 +21,7 @@ class Uint(int):
     __slots__ = ()
 
 
-class Kind(enum.Enum):
+class TypeKind(enum.Enum):
     """The family a type belongs to."""
 
     DYN = "dyn"
@@ -59,7 +59,7 @@ class Type:
     `nullable` marks protobuf's wrapper types, which also take null and otherwise count as what they wrap.
     """
 
-    kind: Kind
+    kind: TypeKind
     name: str
     parameters: tuple["Type", ...] = ()
     nullable: bool = field(default=False, compare=False)
@@ -75,11 +75,11 @@ class Type:
     def __str__(self) -> str:
         """The type as messages of the type checker name it."""
         match self.kind:
-            case Kind.ANY:
+            case TypeKind.ANY:
                 return "any"
-            case Kind.ERROR:
+            case TypeKind.ERROR:
                 return "!error!"
-            case Kind.NULL | Kind.DURATION | Kind.TIMESTAMP:
+            case TypeKind.NULL | TypeKind.DURATION | TypeKind.TIMESTAMP:
                 return str(self.kind.value)
         if self.nullable:
             return f"wrapper({self.name})"
@@ -99,7 +99,7 @@ class Type:
     @property
     def is_dynamic(self) -> bool:
         """Whether every value has this type, as far as the type checker can tell."""
-        return self.kind is Kind.DYN or self.kind is Kind.ANY
+        return self.kind is TypeKind.DYN or self.kind is TypeKind.ANY
 
     @property
     def element(self) -> "Type":
@@ -107,55 +107,55 @@ class Type:
         return self.parameters[0]
 
 
-ANY = Type(Kind.ANY, "google.protobuf.Any")
-BOOL = Type(Kind.BOOL, "bool")
-BYTES = Type(Kind.BYTES, "bytes")
-DOUBLE = Type(Kind.DOUBLE, "double")
-DURATION = Type(Kind.DURATION, "google.protobuf.Duration")
-DYN = Type(Kind.DYN, "dyn")
-ERROR = Type(Kind.ERROR, "error")
-INT = Type(Kind.INT, "int")
-NULL = Type(Kind.NULL, "null_type")
-STRING = Type(Kind.STRING, "string")
-TIMESTAMP = Type(Kind.TIMESTAMP, "google.protobuf.Timestamp")
-TYPE = Type(Kind.TYPE, "type")
-UINT = Type(Kind.UINT, "uint")
+ANY = Type(TypeKind.ANY, "google.protobuf.Any")
+BOOL = Type(TypeKind.BOOL, "bool")
+BYTES = Type(TypeKind.BYTES, "bytes")
+DOUBLE = Type(TypeKind.DOUBLE, "double")
+DURATION = Type(TypeKind.DURATION, "google.protobuf.Duration")
+DYN = Type(TypeKind.DYN, "dyn")
+ERROR = Type(TypeKind.ERROR, "error")
+INT = Type(TypeKind.INT, "int")
+NULL = Type(TypeKind.NULL, "null_type")
+STRING = Type(TypeKind.STRING, "string")
+TIMESTAMP = Type(TypeKind.TIMESTAMP, "google.protobuf.Timestamp")
+TYPE = Type(TypeKind.TYPE, "type")
+UINT = Type(TypeKind.UINT, "uint")
 
-QUANTITY = Type(Kind.STRUCT, "kubernetes.Quantity")
-SEMVER = Type(Kind.STRUCT, "kubernetes.Semver")
-URL = Type(Kind.STRUCT, "kubernetes.URL")
-NAMED_FORMAT = Type(Kind.STRUCT, "kubernetes.NamedFormat")
-IP = Type(Kind.OPAQUE, "net.IP")
-CIDR = Type(Kind.OPAQUE, "net.CIDR")
-EMPTY = Type(Kind.STRUCT, "google.protobuf.Empty")
-DEVICE = Type(Kind.STRUCT, "kubernetes.DRADevice")
+QUANTITY = Type(TypeKind.STRUCT, "kubernetes.Quantity")
+SEMVER = Type(TypeKind.STRUCT, "kubernetes.Semver")
+URL = Type(TypeKind.STRUCT, "kubernetes.URL")
+NAMED_FORMAT = Type(TypeKind.STRUCT, "kubernetes.NamedFormat")
+IP = Type(TypeKind.OPAQUE, "net.IP")
+CIDR = Type(TypeKind.OPAQUE, "net.CIDR")
+EMPTY = Type(TypeKind.STRUCT, "google.protobuf.Empty")
+DEVICE = Type(TypeKind.STRUCT, "kubernetes.DRADevice")
 
 _OPTIONAL = "optional_type"
 
 
 def list_of(element: Type) -> Type:
     """list(element)"""
-    return Type(Kind.LIST, "list", (element,))
+    return Type(TypeKind.LIST, "list", (element,))
 
 
 def map_of(key: Type, value: Type) -> Type:
     """map(key, value)"""
-    return Type(Kind.MAP, "map", (key, value))
+    return Type(TypeKind.MAP, "map", (key, value))
 
 
 def optional_of(value: Type) -> Type:
     """optional_type(value)"""
-    return Type(Kind.OPAQUE, _OPTIONAL, (value,))
+    return Type(TypeKind.OPAQUE, _OPTIONAL, (value,))
 
 
 def type_of(described: Type) -> Type:
     """The type of a type: type(described)"""
-    return Type(Kind.TYPE, "type", (described,))
+    return Type(TypeKind.TYPE, "type", (described,))
 
 
 def parameter(name: str) -> Type:
     """A type parameter, bound anew by each call."""
-    return Type(Kind.PARAMETER, name)
+    return Type(TypeKind.PARAMETER, name)
 
 
 def wrapper(wrapped: Type) -> Type:
@@ -165,17 +165,17 @@ def wrapper(wrapped: Type) -> Type:
 
 LIST = list_of(DYN)
 MAP = map_of(DYN, DYN)
-OPTIONAL = Type(Kind.OPAQUE, _OPTIONAL)
+OPTIONAL = Type(TypeKind.OPAQUE, _OPTIONAL)
 
 
 def is_optional(candidate: Type) -> bool:
     """Whether it is optional_type(…)."""
-    return candidate.kind is Kind.OPAQUE and candidate.name == _OPTIONAL
+    return candidate.kind is TypeKind.OPAQUE and candidate.name == _OPTIONAL
 
 
 def parameters_of(candidate: Type) -> Iterator[str]:
     """The names of the type parameters inside a type."""
-    if candidate.kind is Kind.PARAMETER:
+    if candidate.kind is TypeKind.PARAMETER:
         yield candidate.name
     for inner in candidate.parameters:
         yield from parameters_of(inner)

@@ -14,7 +14,7 @@ from .progress import progress
 from .release import release_options
 from .report import PlainTable, counted, listed, plain_console, plain_table
 from .sources import Origin, Source, gather, origin_options
-from .stock import Amount, Gap, Kind, PoolStock, Stocktaker, totals
+from .stock import Amount, DeviceKind, Gap, PoolStock, Stocktaker, totals
 from .whatif import WhatIf, what_if_options
 
 _SHOWN: Final = 10
@@ -64,7 +64,7 @@ def _print(source: Source, pools: Sequence[PoolStock], *, wide: bool) -> None:
         console.print(Text(f"  and {len(reasons) - _SHOWN} more reasons (all of them with -o wide)"))
 
 
-def _table(amounts: Mapping[Kind, Amount]) -> PlainTable:
+def _table(amounts: Mapping[DeviceKind, Amount]) -> PlainTable:
     table = plain_table(*_HEADINGS)
     for kind, amount in amounts.items():
         table.add_row(*_cells(kind, amount))
@@ -79,7 +79,7 @@ def _by_node(pools: Iterable[PoolStock]) -> PlainTable:
     return table
 
 
-def _cells(kind: Kind, amount: Amount) -> list[str]:
+def _cells(kind: DeviceKind, amount: Amount) -> list[str]:
     numbers = (amount.total, amount.used, amount.free, amount.stranded)
     return [*map(str, numbers), kind.profile or "-", kind.model or kind.driver]
 
@@ -130,7 +130,7 @@ def _document(source: Source, pools: Sequence[PoolStock]) -> JSON:
     }
 
 
-def _encode(kind: Kind, amount: Amount) -> JSON:
+def _encode(kind: DeviceKind, amount: Amount) -> JSON:
     return {
         "driver": kind.driver,
         "model": kind.model or None,

@@ -11,13 +11,13 @@ from typing import Any, Final
 from uuid import NAMESPACE_DNS, uuid5
 
 from .. import DRIVER_NAME, __version__
-from ..cluster import NODES, ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials, newest_dialect
-from ..cluster.serviceaccount import in_cluster
 from ..command import InputError
 from ..gpu.devices import describe
 from ..gpu.inventory import read_inventory
 from ..gpu.layout import node_slices
 from ..gpu.simulation import DescriptionError, SimulatedNode, load_description, shipped_nodes
+from ..kubeapi import NODES, ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials, newest_dialect
+from ..kubeapi.login import in_cluster
 from ..resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..resource.codec import Decoded, DecodeError, decode
 from ..scheduling import READ, Reader

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..allocation import Cluster, Features
 from ..resource import AllocatedDevice, AllocationResult, DeviceClaim, ResourceClaim
-from .stock import Kind, Stocktaker, totals
+from .stock import DeviceKind, Stocktaker, totals
 from .verdict import Verdict
 
 
@@ -14,7 +14,7 @@ from .verdict import Verdict
 class Leftover:
     """How many devices of a kind can be had one by one before and after."""
 
-    kind: Kind
+    kind: DeviceKind
     before: int
     after: int
 

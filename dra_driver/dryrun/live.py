@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import click
 
-from ..cluster import ApiClient, Kind, Watcher
 from ..command import InputError
+from ..kubeapi import ApiClient, Kind, Watcher
 from ..resource import Node, ObjectMeta
 from ..resource.codec import Decoded, DecodeError
 from ..scheduling import Reader

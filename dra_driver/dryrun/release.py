@@ -1,17 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kube-scheduler is imitated: its release, its feature gates, with or without its defects."""
+"""Which kube-scheduler is imitated: its release, its feature gates, with or without its defects.
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+Flags that several questions share, handed to them as one argument.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import click
 
 from ..allocation import RELEASES, Features
 from ..allocation.features import DEFAULT_RELEASE
 from ..command import InputError
-from .wrapping import gathered
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def gathered(command: F, options: Sequence[Callable[[Any], Any]], name: str, make: Callable[..., object]) -> F:
+    """`command` with click `options`; what they say goes through `make` (its parameters are theirs) into `name`."""
+    parameters = tuple(inspect.signature(make).parameters)
+
+    @functools.wraps(command)
+    def wrapper(*args: object, **kwargs: object) -> object:
+        kwargs[name] = make(*(kwargs.pop(parameter) for parameter in parameters))
+        return command(*args, **kwargs)
+
+    for option in reversed(options):
+        option(wrapper)
+    return cast(F, wrapper)
+
 
 _OPTIONS = (
     click.option(

@@ -12,9 +12,9 @@ from ..resource import Node
 from ..resource.codec import Decoded
 from .documents import Document
 from .inventory import built_in_nodes, connect, from_cluster, from_files, with_defaults
+from .release import gathered
 from .whatif import WhatIf, changed, new_nodes
 from .world import DEVICES_ONLY, Found, World
-from .wrapping import gathered
 
 F = TypeVar("F", bound=Callable[..., Any])
 

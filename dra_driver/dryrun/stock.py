@@ -4,26 +4,94 @@
 A kind is a model and a profile. What is *free* is what single-device claims would get one after the other, from a pool
 with counters as the scheduler reckons them. What is *stranded* is not free though there is room: it would be free if
 what is in use lay elsewhere on the same GPU, or if a taint were gone.
+
+How many devices of one kind fit on a GPU, as things are and if what is in use lay elsewhere on it.
+
+A GPU is a set of counters; a device takes an amount of each. Devices of one kind (a MIG profile) differ in where they
+are, so that of two GPUs with equal parts in use one may have room and the other may not.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Final
 
 from ..allocation import Cluster, Features
-from ..allocation.errors import AllocationError
+from ..allocation.outcome import AllocationError
 from ..allocation.pools import CounterKey, PoolState, PoolView
 from ..allocation.usage import PoolKey, PoolUsage
 from ..resource import Device, TaintEffect
 from .explain import taint_text
-from .packing import Amounts, best_fit, first_fit
+
+Amounts = tuple[int, ...]
+"""Of each counter, in the order of the counters."""
+
+_MOST_STEPS: Final = 20_000
+"""After which a search ends with the best that it found: a GPU in MIG mode takes a few hundred."""
+
+
+def first_fit(devices: Sequence[Amounts], left: Amounts) -> tuple[int, ...]:
+    """Which of the devices can be had one after the other, as the scheduler goes through them."""
+    taken = []
+    for index, amounts in enumerate(devices):
+        after = _minus(left, amounts)
+        if after is not None:
+            left = after
+            taken.append(index)
+    return tuple(taken)
+
+
+def best_fit(total: Amounts, held: Sequence[tuple[Sequence[Amounts], int]], wanted: Sequence[Amounts]) -> int:
+    """The most of `wanted` that fit besides what is `held`, (devices of one kind, how many of them), at its best.
+
+    0 when what is held does not fit at all.
+    """
+    search = _Search(wanted)
+    bound = len(first_fit(wanted, total))
+    most_first = sorted((one for one in held if one[1]), key=lambda one: len(one[0]))
+    search.place(most_first, 0, total, bound)
+    return search.best
+
+
+def _minus(left: Amounts, amounts: Amounts) -> Amounts | None:
+    """What is left after that; None when it is not there."""
+    after = tuple([have - need for have, need in zip(left, amounts, strict=True)])
+    return None if min(after, default=0) < 0 else after
+
+
+@dataclass(slots=True)
+class _Search:
+    """Tries places for what is held, and counts what fits then."""
+
+    wanted: Sequence[Amounts]
+    best: int = 0
+    steps: int = 0
+    seen: set[tuple[int, int, int, Amounts]] = field(default_factory=set)
+
+    def place(self, held: Sequence[tuple[Sequence[Amounts], int]], first: int, left: Amounts, bound: int) -> None:
+        """Place the devices of held[0] from index `first` on, then the others; stop when `bound` is reached."""
+        key = (len(held), held[0][1] if held else 0, first, left)
+        self.steps += 1
+        if key in self.seen or self.best >= bound or self.steps > _MOST_STEPS:
+            return
+        self.seen.add(key)
+        if not held:
+            self.best = max(self.best, len(first_fit(self.wanted, left)))
+            return
+        (devices, count), *others = held
+        for index in range(first, len(devices)):
+            after = _minus(left, devices[index])
+            if after is not None:
+                rest = others if count == 1 else [(devices, count - 1), *others]
+                self.place(rest, index + 1 if count > 1 else 0, after, bound)
+
 
 _SET_SUFFIX = "-counter-set"
 _BLOCKING = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Kind:
+class DeviceKind:
     """What devices have in common; `model` and `profile` are empty where a driver publishes none."""
 
     driver: str
@@ -60,7 +128,7 @@ class Gap:
     """Why devices of a GPU are stranded: what is free of its counters, who holds the rest, which taints there are."""
 
     gpu: str
-    lost: Mapping[Kind, int]
+    lost: Mapping[DeviceKind, int]
     free: tuple[str, ...]
     holders: tuple[tuple[str, str], ...]  # claim, device
     taints: tuple[str, ...]
@@ -73,14 +141,14 @@ class PoolStock:
     driver: str
     pool: str
     nodes: tuple[str, ...]
-    amounts: Mapping[Kind, Amount] = field(default_factory=dict)
+    amounts: Mapping[DeviceKind, Amount] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
     problem: str = ""
 
 
-def totals(pools: Iterable[PoolStock]) -> dict[Kind, Amount]:
+def totals(pools: Iterable[PoolStock]) -> dict[DeviceKind, Amount]:
     """The amounts of all pools together, by kind in order."""
-    sums: dict[Kind, Amount] = {}
+    sums: dict[DeviceKind, Amount] = {}
     for pool in pools:
         for kind, amount in pool.amounts.items():
             sums[kind] = sums.get(kind, Amount()) + amount
@@ -95,7 +163,7 @@ class _Part:
     counters: tuple[CounterKey, ...]
     total: Amounts
     devices: tuple[Device, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[DeviceKind, ...]
     takes: tuple[Amounts, ...]
 
 
@@ -103,8 +171,8 @@ class _Part:
 class _Counted:
     """What a part has of each kind, and how much of that is stranded."""
 
-    amounts: Mapping[Kind, Amount]
-    lost: Mapping[Kind, int]
+    amounts: Mapping[DeviceKind, Amount]
+    lost: Mapping[DeviceKind, int]
 
 
 class Stocktaker:
@@ -133,7 +201,7 @@ class Stocktaker:
             return PoolStock(pool.driver, pool.name, nodes, problem=pool.reason)
         left = pool.available(usage)
         overdrawn = sorted(f"{name}/{counter}" for (name, counter), amount in left.items() if amount < 0)
-        sums: dict[Kind, Amount] = {}
+        sums: dict[DeviceKind, Amount] = {}
         gaps = []
         for part in _parts(pool):
             counted = self._count_part(part, usage, left, bool(overdrawn))
@@ -169,12 +237,12 @@ def _parts(pool: PoolView) -> Iterator[_Part]:
         yield _Part(name.removesuffix(_SET_SUFFIX), tuple(total), tuple(total.values()), tuple(devices), kinds, takes)
 
 
-def _kind(device: Device, driver: str) -> Kind:
+def _kind(device: Device, driver: str) -> DeviceKind:
     texts = []
     for name in ("productName", "profile"):
         value = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
         texts.append(value if isinstance(value, str) else "")
-    return Kind(driver, *texts)
+    return DeviceKind(driver, *texts)
 
 
 def _takes(device: Device, total: Mapping[CounterKey, int]) -> Amounts:
@@ -191,7 +259,7 @@ def _taints(device: Device) -> list[str]:
 
 
 def _count(part: _Part, held: Set[int], barred: Set[int], left: Amounts, overdrawn: bool) -> _Counted:
-    members: dict[Kind, list[int]] = defaultdict(list)
+    members: dict[DeviceKind, list[int]] = defaultdict(list)
     for index, kind in enumerate(part.kinds):
         members[kind].append(index)
     takes = part.takes
@@ -214,7 +282,7 @@ def _count(part: _Part, held: Set[int], barred: Set[int], left: Amounts, overdra
     return _Counted(amounts, lost)
 
 
-def _gap(part: _Part, usage: PoolUsage, lost: Mapping[Kind, int], left: Mapping[CounterKey, int]) -> Gap:
+def _gap(part: _Part, usage: PoolUsage, lost: Mapping[DeviceKind, int], left: Mapping[CounterKey, int]) -> Gap:
     holders = [(str(claim.metadata), device.name) for device in part.devices for claim in usage.holders(device.name)]
     taints = dict.fromkeys(text for device in part.devices for text in _taints(device))
     return Gap(part.name, lost, _free(part, left), tuple(holders), tuple(taints))

@@ -15,7 +15,7 @@ from ..command import InputError
 from ..resource import Node, ResourceClaim, ResourceSlice
 from ..resource.codec import Decoded
 from .inventory import simulated_nodes
-from .wrapping import gathered
+from .release import gathered
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..allocation import Cluster
-from ..cluster import ApiClient, Kind, NotFoundError, StatusError
+from ..kubeapi import ApiClient, Kind, NotFoundError, StatusError
 from ..resource import Node, ResourceClaimTemplate
 from ..resource.codec import Decoded
 from ..scheduling import READ, ClusterNode, Policies, Reader, Snapshot

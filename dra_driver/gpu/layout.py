@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from .. import DRIVER_NAME
 from ..resource import CounterSet, Device, ObjectMeta, OwnerReference, ResourcePool, ResourceSlice
-from ..resource.features import SliceFeatures
+from ..resource.device import SliceFeatures
 from ..resource.limits import COUNTER_SETS_PER_SLICE, DEVICES_PER_SLICE_WITH_EXTRAS
 from ..resource.names import object_name
 from .devices import MIG_TYPE, GpuDevices

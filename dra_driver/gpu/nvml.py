@@ -11,6 +11,8 @@ import enum
 from dataclasses import dataclass
 from typing import NewType
 
+from ..errors import DriverError
+
 DeviceHandle = NewType("DeviceHandle", object)
 """nvmlDevice_t: a GPU or a MIG device."""
 GpuInstanceHandle = NewType("GpuInstanceHandle", object)
@@ -69,7 +71,7 @@ NO_DRIVER = frozenset({Return.UNINITIALIZED, Return.DRIVER_NOT_LOADED, Return.LI
 """Codes that say the whole driver is absent, rather than that one request went wrong."""
 
 
-class NvmlError(Exception):
+class NvmlError(DriverError):
     """An NVML call returned something else than success."""
 
     def __init__(self, code: Return, call: str, detail: str = "") -> None:

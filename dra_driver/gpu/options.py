@@ -91,7 +91,7 @@ def hardware_options(command: F) -> F:
 
 
 def _installed(host_root: Path, container_root: Path) -> Hardware:
-    from .library import NvmlLibrary
+    from .nvml_library import NvmlLibrary
 
     root = container_root if container_root.is_dir() else host_root
     library_root = None if root == Path("/") else root

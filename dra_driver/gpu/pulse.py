@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from .inventory import Threads
+from .inventory import ABSENT, Threads
 from .nvml import DeviceHandle, MigMode, Nvml, NvmlError, Placement, Return
 from .pci import PciBus
 from .profiles import supported_profiles
-from .reading import ABSENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ when sysfs or an error says that it has become out of date. Each initialization 
 the generation; handles and event sets are void with the gateway that they came from.
 
 A process should have one session: the library of an upgraded driver is loaded only when no gateway of the process is
-left (see `loading`). Its calls run on the threads of `calls`, so nothing here waits for a call that hangs.
+left (see `nvml_library`). Its calls run on the threads of `calls`, so nothing here waits for a call that hangs.
 """
 
 import contextlib

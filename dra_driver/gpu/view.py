@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ..resource import ResourceSlice
-from ..resource.features import SliceFeatures
+from ..resource.device import SliceFeatures
 from .calls import HungError
 from .devices import Description, GpuDevices, describe, without_tainted
 from .health import Finding, HealthMonitor, LostGpus, taint

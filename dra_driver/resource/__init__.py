@@ -14,14 +14,15 @@ from .claim import (
     ClaimConfiguration,
     ConsumerReference,
     DeviceClaim,
+    DeviceClass,
     DeviceConstraint,
     DeviceRequest,
     DeviceRequirements,
     DeviceSubRequest,
+    OpaqueConfiguration,
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from .classes import DeviceClass, OpaqueConfiguration
 from .device import (
     AttributeList,
     AttributeValue,
@@ -34,6 +35,8 @@ from .device import (
     MalformedAttribute,
     RequestPolicy,
     RequestRange,
+    ResourcePool,
+    ResourceSlice,
     TaintEffect,
     attribute_kind,
 )
@@ -48,7 +51,6 @@ from .meta import (
 from .names import split_qualified_name
 from .quantity import Format, Quantity, QuantityError
 from .semver import Version
-from .slices import ResourcePool, ResourceSlice
 
 __all__ = [
     "ALL",

@@ -1,13 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceClaims: what a workload asks for, and what the scheduler gave it."""
+"""ResourceClaims: what a workload asks for, and what the scheduler gave it.
+
+DeviceClasses: what an administrator offers under one name.
+
+What a toleration covers. Follows k8s.io/dynamic-resource-allocation/resourceclaim.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from .classes import OpaqueConfiguration
-from .device import DeviceToleration
+from .device import DeviceTaint, DeviceToleration
 from .meta import NodeSelector, ObjectMeta, empty
 from .quantity import Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueConfiguration:
+    """Parameters for one driver, opaque to Kubernetes: a JSON object."""
+
+    driver: str
+    parameters: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """Selectors that every device of the class meets (CEL), and configuration that goes with it."""
+
+    metadata: ObjectMeta
+    selectors: tuple[str, ...] = ()
+    config: tuple[OpaqueConfiguration, ...] = ()
+    extended_resource_name: str = ""
+
 
 EXACT_COUNT = "ExactCount"
 ALL = "All"
@@ -160,3 +183,18 @@ class ResourceClaimTemplate:
     spec: DeviceClaim
     labels: Mapping[str, str] = field(default_factory=empty)
     annotations: Mapping[str, str] = field(default_factory=empty)
+
+
+def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    """Whether the toleration covers the taint. For how long does not matter to allocation."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case _:
+            return False

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and what describes them: attributes, capacities, counters, taints."""
+"""Devices and what describes them: attributes, capacities, counters, taints.
+
+ResourceSlices: how a driver publishes the devices of a pool.
+
+What an API server keeps of a ResourceSlice: it drops the fields whose feature gate is off, without an error.
+"""
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from .meta import NodeSelector, empty
+from .limits import TAINTS_PER_DEVICE
+from .meta import NodeSelector, ObjectMeta, empty
 from .quantity import Quantity
 from .semver import Version
 
@@ -140,3 +147,61 @@ class Device:
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePool:
+    """The pool a slice belongs to. A pool is complete when its newest generation has `resource_slice_count` slices."""
+
+    name: str
+    generation: int
+    resource_slice_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSlice:
+    """Part of a pool. Exactly one of `node_name`, `node_selector`, `all_nodes` and
+    `per_device_node_selection` says where its devices are; `devices` and `shared_counters`
+    exclude each other since Kubernetes 1.35.
+    """
+
+    metadata: ObjectMeta
+    driver: str
+    pool: ResourcePool
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
+    devices: tuple[Device, ...] = field(default=())
+    shared_counters: tuple[CounterSet, ...] = ()
+
+
+COUNTERS_APART_SINCE: Final = 35
+"""The minor release of Kubernetes since which counter sets stand in slices of their own."""
+_TAINTS_BEFORE_1_35 = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFeatures:
+    """One flag a feature gate. `counters_beside_devices` says that counter sets must stand in the slice of the devices
+    that draw on them, as Kubernetes 1.33 and 1.34 want it; since 1.35 they must stand in slices of their own.
+    """
+
+    partitionable_devices: bool = True
+    device_taints: bool = True
+    consumable_capacity: bool = True
+    list_attributes: bool = False
+    binding_conditions: bool = True
+    counters_beside_devices: bool = False
+
+    @property
+    def taints_per_device(self) -> int:
+        """How many taints a device may have."""
+        if not self.device_taints:
+            return 0
+        return _TAINTS_BEFORE_1_35 if self.counters_beside_devices else TAINTS_PER_DEVICE
+
+    @property
+    def taints_without_effect(self) -> bool:
+        """Whether a taint may have the effect None: since 1.35."""
+        return not self.counters_beside_devices

@@ -12,6 +12,8 @@ import functools
 import re
 from dataclasses import dataclass
 
+from ..errors import DriverError
+
 NANO = 10**9
 """Quantities are held in billionths: `Quantity.nanos == value * NANO`."""
 
@@ -27,7 +29,7 @@ _DECIMAL_BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIX
 _BINARY_BY_EXPONENT = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXES.items()}
 
 
-class QuantityError(ValueError):
+class QuantityError(DriverError, ValueError):
     """The text is not a quantity."""
 
 

@@ -20,12 +20,12 @@ from .device import (
     DeviceCapacity,
     DeviceTaint,
     MalformedAttribute,
+    ResourceSlice,
+    SliceFeatures,
     TaintEffect,
 )
-from .features import SliceFeatures
 from .quantity import Quantity
 from .semver import Version
-from .slices import ResourceSlice
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ deletes claims that were made for a pod when that has ended.
 import logging
 from collections.abc import Sequence
 
-from ..cluster import ApiClient, NotFoundError
-from ..cluster.events import EventRecorder
+from ..kubeapi import ApiClient, NotFoundError
+from ..kubeapi.events import EventRecorder
 from ..resource.codec import V1
-from .pods import (
+from .loop import (
     CLAIMS,
     FINALIZER,
     JSON,

@@ -11,7 +11,7 @@ from .. import __version__
 from ..allocation import Features
 from ..allocation.features import DEFAULT_RELEASE, GATES
 from ..cel import COST_LIMIT, CompileError, Environment, compile_selector
-from ..cluster import ApiClient, Connection, load_credentials
+from ..kubeapi import ApiClient, Connection, load_credentials
 from .apiserver import ApiServer, ApiServerOptions, Release
 from .claimcontroller import ClaimController
 from .loop import Controller, ControlLoop

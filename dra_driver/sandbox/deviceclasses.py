@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from ..resource.codec import V1
-from .pods import JSON
+from .loop import JSON
 
 RELEASE = "dra-driver-gpu"
 """Name and namespace of the Helm release that may take the classes over: those of `helm install` in the README."""

@@ -16,13 +16,13 @@ from types import TracebackType
 import yaml
 
 from .. import DRIVER_NAME, __version__
-from ..cluster import ApiClient, Connection, load_credentials
 from ..gpu.simulation import load_description
+from ..kubeapi import ApiClient, Connection, load_credentials
 from .controlplane import Kubernetes, control_plane
 from .deviceclasses import device_classes
 from .folder import held
+from .loop import CLAIMS, CLASSES, JSON, PODS, SLICES, TEMPLATES
 from .nodes import SandboxError, SandboxNode
-from .pods import CLAIMS, CLASSES, JSON, PODS, SLICES, TEMPLATES
 
 NODE = "node-1"
 """The first node; the next ones are node-2 and so on."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..resource import DeviceClass, ObjectMeta, OwnerReference, ResourceClaim
 from ..resource.quantity import Quantity
 from ..scheduling.extended import ExtendedRequest, claim_for, served
-from .pods import JSON, controlled_by
+from .loop import JSON, controlled_by
 
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 """What tells the scheduler's claim from others that the pod controls."""

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..errors import DriverError
+
 _ENDING_SECONDS = 10.0
 """How long the processes of a killed sandbox may take to end."""
 _PAUSE_SECONDS = 0.1
 
 
-class FolderInUseError(OSError):
+class FolderInUseError(DriverError, OSError):
     """Another sandbox has the folder; the text says which."""
 
 

@@ -17,9 +17,9 @@ from rich.console import Console
 
 from ..allocation import RELEASES
 from ..allocation.features import DEFAULT_RELEASE
-from ..cluster import ApiError
 from ..command import InputError, UserError, logging_options, run, version_option
 from ..gpu.simulation import DescriptionError
+from ..kubeapi import ApiError
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 

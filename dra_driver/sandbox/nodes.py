@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from .. import DRIVER_NAME
+from ..errors import DriverError
 from ..gpu.inventory import Inventory, read_inventory
 from ..gpu.simulation import NodeDescription, SimulatedNode
 from .kubelet import Kubelet, KubernetesCluster, Options, Periods, stat_device, stat_stand_in
@@ -26,7 +27,7 @@ _PERIODS = Periods(pod_resync=2.0, unprepare_retry=2.0, claim_reconcile=2.0)
 """Kubelet waits 10 s or a minute until it tries again what failed."""
 
 
-class SandboxError(Exception):
+class SandboxError(DriverError):
     """A part of the sandbox does not start."""
 
 

@@ -20,10 +20,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from .. import __version__
-from ..cluster import ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials
+from ..errors import DriverError
+from ..kubeapi import ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials
 from .apiserver.certificates import make_certificates
-from .apiserver.kubeconfig import kubeconfig as kubeconfig_document
-from .apiserver.kubeconfig import write_kubeconfig
+from .apiserver.server import kubeconfig as kubeconfig_document
+from .apiserver.server import write_kubeconfig
 
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _START_SECONDS: Final = 90.0
@@ -34,7 +35,7 @@ _INDEPENDENT: Final = ("--leader-elect=false", "--secure-port=0")
 """Flags of a component that is the only one of its kind and serves nobody."""
 
 
-class RealControlPlaneError(Exception):
+class RealControlPlaneError(DriverError):
     """A program is missing, or does not start; the text says which one, and what its log ends with."""
 
 

@@ -14,12 +14,10 @@ from ..allocation import Features
 from ..resource import ResourceClaim
 from .devices import PLUGIN as DEVICES
 from .devices import Devices, Given, claims_of, prepare_devices
-from .event import NO_NODES, event_text, nodes_available, refused_before
 from .node_filters import Features as DeclaredFeatures
-from .node_filters import Named, Ports, Tainted, Unschedulable, prepare_affinity
-from .noderesources import Resources
+from .node_filters import Named, Ports, Resources, Tainted, Unschedulable, prepare_affinity
 from .objects import Pod
-from .outcome import NARROWED, Code, Refusal
+from .outcome import NARROWED, NO_NODES, Code, Refusal, event_text, nodes_available, refused_before
 from .pod_affinity import PodAffinity
 from .preemption import Preemption, preempt
 from .snapshot import Site, Snapshot

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the filters of the scheduler answer."""
+"""What the filters of the scheduler answer.
+
+The texts in which the scheduler says why a pod does not fit (`FitError` and the FailedScheduling event of 1.36).
+"""
 
 import enum
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,3 +42,33 @@ class Refusal:
 
 NARROWED: Final = Refusal("", ("node(s) didn't satisfy plugin(s) [NodeAffinity]",))
 """A node that is not among those that the pod's node affinity names."""
+
+
+NO_NODES: Final = "no nodes available to schedule pods"
+
+_MOST_BYTES: Final = 1024
+_CUT: Final = " ..."
+
+
+def nodes_available(count: int, reasons: Iterable[str]) -> str:
+    """The reasons of `count` nodes counted together: one reason for each time that a node gives it."""
+    counted = sorted(f"{times} {reason}" for reason, times in Counter(reasons).items())
+    return _available(count, ", ".join(counted))
+
+
+def _available(count: int, text: str) -> str:
+    return f"0/{count} nodes are available:" + (f" {text}." if text else "")
+
+
+def refused_before(count: int, message: str) -> str:
+    """What is said of `count` nodes when the pod is refused before any is looked at."""
+    return _available(count, message)
+
+
+def event_text(fit_error: str, after: str) -> str:
+    """The message of the FailedScheduling event; `after` is what PostFilter says."""
+    text = f"{fit_error} {after}" if after else fit_error
+    data = text.encode()
+    if len(data) <= _MOST_BYTES:
+        return text
+    return data[: _MOST_BYTES - len(_CUT)].decode(errors="ignore") + _CUT

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..resource.meta import empty
-from .event import nodes_available
 from .objects import DisruptionBudget, Pod
-from .outcome import Code, Refusal
+from .outcome import Code, Refusal, nodes_available
 from .snapshot import Site, Snapshot
 
 _NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"

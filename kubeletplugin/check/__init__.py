@@ -3,10 +3,10 @@
 
 Each file looks at one thing, in two steps. A reader collects facts (what a file says, what NVML or the API server
 answers) and decides nothing; a pure function makes findings of the facts. `driver` and `gpus` are about the hardware,
-`folders` about kubelet's and the container runtime's directories, `foreign` about another driver's specs there,
+`folders` about kubelet's and the container runtime's directories and another driver's specs there,
 `process` and `kubelet` about how kubelet was started and configured, `containerd` and `crio` about CDI in the runtime's
-configuration, `cluster` about the API server, `versions` about which releases all of these are. `look` asks all of
-them, `dropin` writes what --fix promises, `report` prints, `command` is the command.
+configuration, `cluster` about the API server and the releases of all of these. `look` asks all of
+them, `dropin` writes what --fix promises, `finding` has results and their text, `command` is the command.
 
 A finding is a failure only when it is certain that pods will not get GPUs; what cannot be seen from here is a warning.
 """

@@ -1,14 +1,106 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server and this node's kubelet offer, and what this identity may do there."""
+"""What the API server and this node's kubelet offer, and what this identity may do there.
 
-from collections.abc import Iterator, Mapping
+The releases of Kubernetes, kubelet and the container runtime, against those that this driver was made for.
+
+A runtime must take CDI devices by the CRI's own field, which containerd does from 1.7 on; CRI-O's releases are
+numbered as those of Kubernetes that they belong to.
+
+Asking the API server. Nothing is stored there: gates are found by dry runs, permissions by reviews.
+
+Each question stands alone; one that is refused leaves the others.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from dra_driver import DRIVER_NAME
+from dra_driver.kubeapi.features import GATES as GATES_BY_FLAG
+from dra_driver.kubeapi.features import OPTIONAL, probe_features
+
+from dra_driver import DRIVER_NAME, __version__
+from dra_driver.kubeapi import (
+    NODES,
+    ApiClient,
+    ApiError,
+    ConfigError,
+    Connection,
+    Kind,
+    NotFoundError,
+    load_credentials,
+)
 from dra_driver.resource.codec import DIALECTS, GROUP
 
-from .finding import Finding, failed, passed, warned
-from .versions import ON_BY_DEFAULT, release_finding
+from .finding import CheckResult, failed, passed, warned
+
+KUBELET, RUNTIME = "kubelet version", "container runtime version"
+
+OLDEST_MINOR, NEWEST_MINOR = 32, 37
+ON_BY_DEFAULT = 34
+"""The minor release from which DRA is on unless it is switched off."""
+
+_OLDEST_RUNTIMES = {"containerd": ((1, 7), failed), "cri-o": ((1, OLDEST_MINOR), warned)}
+_UNTOLD = "with --kubeconfig and --node-name the Node tells"
+
+
+def minor_of(version: str) -> int | None:
+    """36 of `v1.36.2-gke.100`; None when it is not told."""
+    found = re.match(r"v?1\.(\d+)", version)
+    return int(found[1]) if found else None
+
+
+def version_of(reported: str) -> tuple[int, ...]:
+    """(2, 1, 4) of `containerd://v2.1.4-k3s1`; () when it is not told."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", reported.partition("://")[2])
+    return tuple(map(int, found[1].split("."))) if found else ()
+
+
+def release_finding(check: str, name: str, version: str, where: str = "") -> CheckResult:
+    """Whether a part of Kubernetes (`name`) is of a release that is supported; `where` it is, for the passing line."""
+    minor = minor_of(version)
+    if minor is None:
+        return warned(check, f"{name} does not tell its version ({version!r})", "see docs/install.md")
+    if minor < OLDEST_MINOR:
+        return failed(
+            check, f"{name} {version} is older than 1.{OLDEST_MINOR}", f"upgrade to 1.{ON_BY_DEFAULT} or newer"
+        )
+    if minor > NEWEST_MINOR:
+        return warned(
+            check,
+            f"{name} {version} is newer than 1.{NEWEST_MINOR}, the newest that this driver was tried with",
+            "upgrade the driver where a newer one is to be had",
+        )
+    return passed(check, f"{name} {version}{where}")
+
+
+def version_findings(kubelet: str, runtime: str) -> Iterator[CheckResult]:
+    """`v1.36.2` and `containerd://2.1.4`, as a Node reports them; empty when nobody told."""
+    if kubelet:
+        yield release_finding(KUBELET, "kubelet", kubelet)
+    else:
+        yield warned(KUBELET, "not known", f"{_UNTOLD}; or `kubelet --version` on the host: 1.{OLDEST_MINOR} or newer")
+    yield _runtime(runtime)
+
+
+def _runtime(reported: str) -> CheckResult:
+    name, version = reported.partition("://")[0], version_of(reported)
+    if not reported:
+        return warned(RUNTIME, "not known", f"{_UNTOLD}; or `containerd --version` on the host: 1.7 or newer")
+    if name not in _OLDEST_RUNTIMES or not version:
+        return warned(
+            RUNTIME,
+            f"{reported} is none that this driver was tried with",
+            "use containerd or CRI-O, or see in its documentation that it takes CDI devices from kubelet",
+        )
+    oldest, finding = _OLDEST_RUNTIMES[name]
+    wanted = ".".join(map(str, oldest))
+    if version < oldest:
+        return finding(RUNTIME, f"{reported} is older than {wanted}", f"upgrade it to {wanted} or newer")
+    return passed(RUNTIME, reported)
+
 
 SERVER, API, GATES, PERMISSIONS, NODE = "api server", "resource.k8s.io", "feature gates", "permissions", "node"
 
@@ -81,7 +173,7 @@ class ClusterFacts:
     untold: Mapping[str, str] = field(default_factory=dict)
 
 
-def cluster_findings(facts: ClusterFacts, node_name: str) -> Iterator[Finding]:
+def cluster_findings(facts: ClusterFacts, node_name: str) -> Iterator[CheckResult]:
     """The server, the API, its feature gates, permissions and the Node."""
     if facts.error:
         if facts.configured and not facts.has_credentials:
@@ -102,7 +194,7 @@ def cluster_findings(facts: ClusterFacts, node_name: str) -> Iterator[Finding]:
     yield from _node(facts, node_name)
 
 
-def _api(facts: ClusterFacts) -> Finding:
+def _api(facts: ClusterFacts) -> CheckResult:
     if API in facts.untold:
         return warned(API, facts.untold[API], "see that this identity may read /apis")
     usable = [dialect.version for dialect in DIALECTS if dialect.version in facts.served]
@@ -118,7 +210,7 @@ def _api(facts: ClusterFacts) -> Finding:
     )
 
 
-def _gates(facts: ClusterFacts) -> Iterator[Finding]:
+def _gates(facts: ClusterFacts) -> Iterator[CheckResult]:
     if GATES in facts.untold:
         yield warned(GATES, facts.untold[GATES], "run this as the driver's service account, or as an administrator")
         return
@@ -135,7 +227,7 @@ def _gates(facts: ClusterFacts) -> Iterator[Finding]:
         yield passed(GATES, f"{', '.join(on)} on")
 
 
-def _permissions(facts: ClusterFacts) -> Iterator[Finding]:
+def _permissions(facts: ClusterFacts) -> Iterator[CheckResult]:
     if PERMISSIONS in facts.untold:
         yield warned(PERMISSIONS, facts.untold[PERMISSIONS], "see that the API server answers access reviews")
     elif facts.denied:
@@ -154,9 +246,110 @@ def _permissions(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def _node(facts: ClusterFacts, node_name: str) -> Iterator[Finding]:
+def _node(facts: ClusterFacts, node_name: str) -> Iterator[CheckResult]:
     if NODE in facts.untold:
         yield warned(NODE, facts.untold[NODE], "give the name of this Node with --node-name")
     if facts.node is None:
         return
     yield passed(NODE, f"{node_name}: " + (", ".join(filter(None, (facts.node.kernel, facts.node.image))) or "there"))
+
+
+_REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
+_SECONDS = 10.0
+
+
+def ask_cluster(kubeconfig: str | None, node_name: str, in_pod: bool) -> ClusterFacts:
+    """Everything that `cluster_findings` wants to know."""
+    try:
+        connection = Connection(load_credentials(kubeconfig), f"dra-check/{__version__}", read_seconds=_SECONDS)
+    except (ApiError, ConfigError) as error:
+        return ClusterFacts(error=str(error), configured=bool(kubeconfig) or in_pod, has_credentials=False)
+    with connection:
+        client = ApiClient(connection)
+        try:
+            version = str(client.get_path("/version").get("gitVersion", ""))
+        except ApiError as error:
+            return ClusterFacts(connection.server, error=str(error))
+        return _ask(client, connection.server, version, node_name)
+
+
+def _ask(client: ApiClient, server: str, version: str, node_name: str) -> ClusterFacts:
+    untold: dict[str, str] = {}
+    served: tuple[str, ...] = ()
+    gates: Mapping[str, bool] = {}
+    denied: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = ()
+    node = None
+    try:
+        served = _served(client)
+    except ApiError as error:
+        untold[API] = str(error)
+    dialect = next((one for one in DIALECTS if one.version in served), None)
+    if dialect is not None:
+        try:
+            features = probe_features(client, dialect, DRIVER_NAME, node_name or "probe")
+            gates = {gate: getattr(features, flag) for flag, gate in GATES_BY_FLAG.items() if flag not in OPTIONAL}
+        except ApiError as error:
+            untold[GATES] = str(error)
+    try:
+        denied, reduced = _denied(client, PERMITTED), _denied(client, WANTED)
+    except ApiError as error:
+        untold[PERMISSIONS] = str(error)
+    if not node_name:
+        untold[NODE] = "no Node was named"
+    else:
+        try:
+            node = _node_of(client.get(NODES, node_name))
+        except ApiError as error:
+            untold[NODE] = str(error)
+    return ClusterFacts(
+        server, version=version, served=served, gates=gates, denied=denied, reduced=reduced, node=node, untold=untold
+    )
+
+
+def _served(client: ApiClient) -> tuple[str, ...]:
+    try:
+        group = client.get_path(f"/apis/{GROUP}")
+    except NotFoundError:
+        return ()
+    return tuple(str(version["version"]) for version in group.get("versions") or [])
+
+
+def _denied(client: ApiClient, permissions: Iterable[Permission]) -> tuple[str, ...]:
+    """`verb resource` of each that an access review of this identity does not allow."""
+    denied = []
+    for one in permissions:
+        resource, _, subresource = one.resource.partition("/")
+        place = {"group": one.group, "resource": resource, "subresource": subresource, "name": one.name}
+        for verb in one.verbs:
+            answer = client.create(
+                _REVIEWS,
+                {
+                    "apiVersion": _REVIEWS.api_version,
+                    "kind": "SelfSubjectAccessReview",
+                    "spec": {"resourceAttributes": {**place, "verb": verb}},
+                },
+            )
+            if not (answer.get("status") or {}).get("allowed"):
+                denied.append(f"{verb} {one.resource}")
+    return tuple(denied)
+
+
+def _node_of(value: Mapping[str, Any]) -> NodeFacts:
+    info = (value.get("status") or {}).get("nodeInfo") or {}
+    return NodeFacts(
+        kubelet=str(info.get("kubeletVersion") or ""),
+        runtime=str(info.get("containerRuntimeVersion") or ""),
+        kernel=str(info.get("kernelVersion") or ""),
+        image=str(info.get("osImage") or ""),
+        arguments=dict(_arguments((value.get("metadata") or {}).get("annotations") or {})),
+    )
+
+
+def _arguments(annotations: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What k3s and rke2 were started with, as they write it to the Node: a list as JSON."""
+    for distribution in ("k3s", "rke2"):
+        with contextlib.suppress(ValueError):  # somebody else's annotation
+            found = json.loads(annotations.get(f"{distribution}.io/node-args", ""))
+            if isinstance(found, list):
+                yield distribution, tuple(map(str, found))

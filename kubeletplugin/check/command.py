@@ -14,9 +14,8 @@ from dra_driver.command import UserError, kubeconfig_option, logging_options, ou
 
 from ..kubelet.instance import socket_paths
 from ..options import Node, hook_option, node_options
-from . import report
 from .dropin import FixError, write
-from .finding import any_failed, warned
+from .finding import any_failed, document, line, text, warned
 from .host import Host
 from .look import Look, Place, look, look_at_hardware, wait_for_hardware
 
@@ -115,12 +114,12 @@ def check(
         signal.signal(signal.SIGTERM, lambda *_: context.exit(128 + signal.SIGTERM))
         wait_for_hardware(
             functools.partial(look_at_hardware, place),
-            lambda finding: click.echo(report.line(finding), err=True),
+            lambda result: click.echo(line(result), err=True),
             functools.partial(time.sleep, interval),
         )
     found = look(place)
     findings = mend(place, found).findings if fix else found.findings
-    click.echo(report.document(findings, node_name) if output == "json" else report.text(findings))
+    click.echo(document(findings, node_name) if output == "json" else text(findings))
     context.exit(any_failed(findings))
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .dropin import DropIn
-from .finding import Finding, failed, passed, warned
+from .finding import CheckResult, failed, passed, warned
 from .host import Host, Unreadable
 from .toml_file import TomlFile, array, read_toml, strings
 
@@ -142,7 +142,7 @@ def read_containerd(host: Host, main: str, version: tuple[int, ...], wanted: str
     )
 
 
-def containerd_findings(facts: ContainerdFacts) -> Iterator[Finding]:
+def containerd_findings(facts: ContainerdFacts) -> Iterator[CheckResult]:
     """Whether CDI is on and reads our folder; what to write where if not."""
     if facts.problems:
         for problem in facts.problems:
@@ -247,7 +247,7 @@ def _others(facts: ContainerdFacts) -> list[TomlFile]:
     return [file for file in facts.files if posixpath.basename(file.path) != _DROP_IN]
 
 
-def _disabled(facts: ContainerdFacts) -> Finding | None:
+def _disabled(facts: ContainerdFacts) -> CheckResult | None:
     """What docker's packages install has kubelet's part of containerd switched off."""
     for file in facts.files:
         names = [name for name in strings(file.value.get("disabled_plugins")) or () if name in _CRI_PLUGINS]
@@ -257,7 +257,7 @@ def _disabled(facts: ContainerdFacts) -> Finding | None:
     return None
 
 
-def _hidden(facts: ContainerdFacts) -> Finding | None:
+def _hidden(facts: ContainerdFacts) -> CheckResult | None:
     """Our own drop-in must not take the place of a table that was written since."""
     ours = [file for file in facts.files if file not in _others(facts)]
     theirs = [file for file in _others(facts) if _table(file) is not None]

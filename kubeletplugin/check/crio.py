@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .dropin import DropIn
-from .finding import Finding, failed, passed, warned
+from .finding import CheckResult, failed, passed, warned
 from .host import Host, Unreadable
 from .toml_file import TomlFile, array, read_toml, strings
 
@@ -48,7 +48,7 @@ def read_crio(host: Host, main: str, wanted: str) -> CrioFacts:
     return CrioFacts(files, tuple(problems), folder, wanted, {one: host.canonical(one) for one in folders})
 
 
-def crio_findings(facts: CrioFacts) -> Iterator[Finding]:
+def crio_findings(facts: CrioFacts) -> Iterator[CheckResult]:
     """Whether CRI-O reads our folder."""
     if facts.problems:
         for problem in facts.problems:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dra_driver.cdi import Root, find_hook_tool
-from dra_driver.gpu.loading import LIBRARY, LIBRARY_DIRECTORIES
+from dra_driver.gpu.nvml_library import LIBRARY, LIBRARY_DIRECTORIES
 from dra_driver.gpu.options import Hardware
 
-from .finding import Finding, failed, passed, warned
+from .finding import CheckResult, failed, passed, warned
 from .host import Host, Unreadable
 
 MODULE, LIBRARY_CHECK, VERSIONS, HOOK = "driver module", "driver library", "driver versions", "cdi hook"
@@ -74,7 +74,7 @@ def read_driver(hardware: Hardware, named_hook: NamedHook | None = None) -> Driv
     )
 
 
-def driver_findings(facts: DriverFacts) -> Iterator[Finding]:
+def driver_findings(facts: DriverFacts) -> Iterator[CheckResult]:
     """Whether module and library are there, new enough, and of one version."""
     yield _module(facts)
     yield _library(facts)
@@ -91,7 +91,7 @@ def driver_findings(facts: DriverFacts) -> Iterator[Finding]:
     yield _hook(facts)
 
 
-def _hook(facts: DriverFacts) -> Finding:
+def _hook(facts: DriverFacts) -> CheckResult:
     if facts.named_hook is not None:
         path, exists = facts.named_hook.path, facts.named_hook.exists
         if exists is False:
@@ -112,7 +112,7 @@ def _hook(facts: DriverFacts) -> Finding:
     return passed(HOOK, facts.hook)
 
 
-def _module(facts: DriverFacts) -> Finding:
+def _module(facts: DriverFacts) -> CheckResult:
     if isinstance(facts.module, Unreadable):
         return failed(MODULE, str(facts.module), "run as root, and in a container with the host's /proc")
     if facts.module is None:
@@ -134,7 +134,7 @@ def _module(facts: DriverFacts) -> Finding:
     return passed(MODULE, version)
 
 
-def _library(facts: DriverFacts) -> Finding:
+def _library(facts: DriverFacts) -> CheckResult:
     if facts.library is None:
         folders = ", ".join(LIBRARY_DIRECTORIES[:-1])
         return failed(

@@ -10,12 +10,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from dra_driver.errors import DriverError
+
 from .host import Host, Unreadable
 
 _MARK = "# Written by `dra-kubeletplugin check --fix`."
 
 
-class FixError(Exception):
+class FixError(DriverError):
     """The file cannot be written; the text says why."""
 
 

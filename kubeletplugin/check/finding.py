@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check says: one thing, how it is, and what to do about it."""
+"""What a check says: one thing, how it is, and what to do about it.
+
+Findings as lines for people, or as one JSON document.
+"""
 
 import enum
-from collections.abc import Iterable
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from dra_driver import __version__
 
 
 class Level(enum.StrEnum):
@@ -15,7 +22,7 @@ class Level(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """`check` names what was looked at, `text` is what was seen, `remedy` what to do unless all is well."""
 
     check: str
@@ -24,21 +31,47 @@ class Finding:
     remedy: str = ""
 
 
-def passed(check: str, text: str) -> Finding:
+def passed(check: str, text: str) -> CheckResult:
     """All is well."""
-    return Finding(check, Level.PASS, text)
+    return CheckResult(check, Level.PASS, text)
 
 
-def warned(check: str, text: str, remedy: str) -> Finding:
+def warned(check: str, text: str, remedy: str) -> CheckResult:
     """It works, but not everything does, or nobody could tell."""
-    return Finding(check, Level.WARN, text, remedy)
+    return CheckResult(check, Level.WARN, text, remedy)
 
 
-def failed(check: str, text: str, remedy: str) -> Finding:
+def failed(check: str, text: str, remedy: str) -> CheckResult:
     """Pods will not get GPUs before this is mended."""
-    return Finding(check, Level.FAIL, text, remedy)
+    return CheckResult(check, Level.FAIL, text, remedy)
 
 
-def any_failed(findings: Iterable[Finding]) -> bool:
+def any_failed(findings: Iterable[CheckResult]) -> bool:
     """Whether one of them is a failure."""
     return any(finding.level is Level.FAIL for finding in findings)
+
+
+def line(finding: CheckResult) -> str:
+    """`FAIL  nvml: does not answer …`, and what to do on a line of its own."""
+    first = f"{finding.level.upper()}  {finding.check}: {finding.text}"
+    return f"{first}\n      to do: {finding.remedy}" if finding.remedy else first
+
+
+def text(findings: Sequence[CheckResult]) -> str:
+    """A line each, and how many of which level."""
+    counts = Counter(finding.level for finding in findings)
+    summary = ", ".join(f"{counts[level]} {level}" for level in Level)
+    return "\n".join([*map(line, findings), summary])
+
+
+def document(findings: Sequence[CheckResult], node: str) -> str:
+    """`{"node", "version", "ok", "findings": [{"check", "level", "text", "remedy"}]}`; ok: nothing failed."""
+    value = {
+        "node": node,
+        "version": __version__,
+        "ok": not any_failed(findings),
+        "findings": [
+            {"check": one.check, "level": str(one.level), "text": one.text, "remedy": one.remedy} for one in findings
+        ],
+    }
+    return json.dumps(value, indent=2)

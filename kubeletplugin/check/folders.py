@@ -3,16 +3,23 @@
 
 kubelet watches plugins_registry below its --root-dir. A plugin's own socket may be anywhere, and belongs to a folder of
 its own in plugins, which may be all of plugins that a container has.
+
+CDI specs that NVIDIA's own DRA driver left in the folder that this one writes to.
+
+Both name a claim's devices alike. A runtime that finds a device in two specs resolves it from neither.
 """
 
 import os
 import posixpath
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dra_driver.cdi import CLAIM_KIND, SpecDirectory
+
 from ..kubelet.sockets import LONGEST_PATH
-from .finding import Finding, failed, passed, warned
+from .finding import CheckResult, failed, passed, warned
 from .host import Folder, Host
 
 REGISTRY, PLUGINS, SOCKETS, CDI = "kubelet plugin registry", "kubelet plugins", "socket paths", "cdi folder"
@@ -54,7 +61,7 @@ def read_folders(host: Host, registry: Path, own: Path, cdi: Path, sockets: Iter
     )
 
 
-def folder_findings(facts: FolderFacts) -> Iterator[Finding]:
+def folder_findings(facts: FolderFacts) -> Iterator[CheckResult]:
     """Whether each is there and can be written to, and whether sockets fit."""
     if REGISTRY in facts.elsewhere:
         text = (
@@ -95,7 +102,7 @@ def _look_for(flag: str, value: str) -> str:
     )
 
 
-def _folder(check: str, folder: Folder, remedy: str) -> Finding:
+def _folder(check: str, folder: Folder, remedy: str) -> CheckResult:
     if not folder.exists:
         return failed(check, f"{folder.path}: {folder.problem or 'missing'}", remedy)
     if folder.problem is None:
@@ -105,7 +112,7 @@ def _folder(check: str, folder: Folder, remedy: str) -> Finding:
     return passed(check, folder.path)
 
 
-def _sockets(paths: Sequence[str]) -> Finding:
+def _sockets(paths: Sequence[str]) -> CheckResult:
     longest = max(paths, key=lambda path: len(os.fsencode(path)))
     length = len(os.fsencode(longest))
     if length > LONGEST_PATH:
@@ -115,3 +122,31 @@ def _sockets(paths: Sequence[str]) -> Finding:
             "choose a shorter kubelet root folder",
         )
     return passed(SOCKETS, f"the longest has {length} of {LONGEST_PATH} bytes")
+
+
+CHECK = "cdi specs"
+_NAMED = 3  # one by one; the command for all of them is in the remedy
+
+
+def read_foreign(host: Host, cdi_root: Path) -> tuple[str, ...]:
+    """The paths of those specs on the host, sorted."""
+    try:
+        found = SpecDirectory(host.here(str(cdi_root)), CLAIM_KIND).foreign_files()
+    except OSError:  # which the finding about the folder tells
+        return ()
+    return tuple(str(cdi_root / path.name) for path in found)
+
+
+def foreign_findings(paths: Sequence[str]) -> Iterator[CheckResult]:
+    """A warning when there are any."""
+    if not paths:
+        return
+    named = [Path(path).name for path in paths[:_NAMED]]
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    yield warned(
+        CHECK,
+        f"{Path(paths[0]).parent} has specs of NVIDIA's own DRA driver: {', '.join(named)}{more}; a claim that both"
+        " drivers prepare has no device that a runtime can resolve",
+        "while that driver runs, delete the pods of its claims, and it removes them; once it is uninstalled: rm "
+        + " ".join(map(shlex.quote, paths)),
+    )

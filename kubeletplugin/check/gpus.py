@@ -11,7 +11,7 @@ from dra_driver.gpu.inventory import Gpu, Inventory
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.options import Hardware
 
-from .finding import Finding, failed, passed, warned
+from .finding import CheckResult, failed, passed, warned
 
 NVML, GPUS, MIG, NODES, CAPABILITIES = "nvml", "gpus", "mig", "device nodes", "mig capabilities"
 
@@ -68,7 +68,7 @@ def read_gpus(hardware: Hardware, root: DriverRoot) -> GpuFacts:
     )
 
 
-def gpu_findings(facts: GpuFacts) -> Iterator[Finding]:
+def gpu_findings(facts: GpuFacts) -> Iterator[CheckResult]:
     """NVML, the GPUs, MIG, device nodes."""
     if facts.inventory is None:
         remedy = _REMEDIES.get(facts.error.code) if facts.error else None
@@ -87,7 +87,7 @@ def gpu_findings(facts: GpuFacts) -> Iterator[Finding]:
         yield _capabilities(facts.capabilities, any(gpu.in_mig_mode for gpu in capable))
 
 
-def _gpus(inventory: Inventory) -> Iterator[Finding]:
+def _gpus(inventory: Inventory) -> Iterator[CheckResult]:
     for failure in inventory.failures:
         yield warned(
             GPUS,
@@ -110,7 +110,7 @@ def _gpus(inventory: Inventory) -> Iterator[Finding]:
     yield passed(GPUS, ", ".join(f"{count} x {name}" for name, count in counts.items()))
 
 
-def _nodes(facts: GpuFacts) -> Iterator[Finding]:
+def _nodes(facts: GpuFacts) -> Iterator[CheckResult]:
     for path in facts.missing:
         if path == "/dev/nvidia-uvm":
             yield warned(
@@ -132,7 +132,7 @@ def _nodes(facts: GpuFacts) -> Iterator[Finding]:
         yield passed(NODES, "all there, or the runtime can make them")
 
 
-def _mig(capable: Sequence[Gpu], total: int) -> Iterator[Finding]:
+def _mig(capable: Sequence[Gpu], total: int) -> Iterator[CheckResult]:
     for gpu in capable:
         mode = gpu.mig_mode
         if mode is not None and mode.current != mode.pending:
@@ -150,7 +150,7 @@ def _mig(capable: Sequence[Gpu], total: int) -> Iterator[Finding]:
     yield passed(MIG, f"{len(capable)} of {total} GPUs can be split, {on} in MIG mode")
 
 
-def _capabilities(offered: bool, in_use: bool) -> Finding:
+def _capabilities(offered: bool, in_use: bool) -> CheckResult:
     if offered:
         return passed(CAPABILITIES, "the driver offers them")
     text = "the driver offers no MIG capabilities (nvidia-caps in /proc/devices, /proc/driver/nvidia/capabilities)"

@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from .finding import Finding, failed, passed, warned
+from .cluster import ON_BY_DEFAULT, minor_of
+from .finding import CheckResult, failed, passed, warned
 from .host import Host, Unreadable
 from .process import Started, Unseen, find_kubelet
-from .versions import ON_BY_DEFAULT, minor_of
 
 CHECK, NAME = "kubelet configuration", "node name"
 
@@ -79,7 +79,7 @@ def read_kubelet(
     return KubeletFacts(started, tuple(files), gates, tuple(problems))
 
 
-def kubelet_findings(facts: KubeletFacts, kubelet_version: str, node_name: str) -> Iterator[Finding]:
+def kubelet_findings(facts: KubeletFacts, kubelet_version: str, node_name: str) -> Iterator[CheckResult]:
     """Whether kubelet of that release (`v1.33.1`, empty when unknown) has DRA on, and whether it is that Node's."""
     path = f"/api/v1/nodes/{node_name or 'NODE'}/proxy/configz"
     ask = f"`kubectl get --raw {path}` shows what kubelet uses (featureGates)"
@@ -93,7 +93,7 @@ def kubelet_findings(facts: KubeletFacts, kubelet_version: str, node_name: str) 
         )
 
 
-def _configuration(facts: KubeletFacts, minor: int | None, ask: str) -> Iterator[Finding]:
+def _configuration(facts: KubeletFacts, minor: int | None, ask: str) -> Iterator[CheckResult]:
     for problem in facts.problems:
         yield warned(CHECK, problem, f"see that the file is kubelet's and mend it; {ask}")
     gate = facts.gates.get(_GATE)
@@ -120,7 +120,7 @@ def _configuration(facts: KubeletFacts, minor: int | None, ask: str) -> Iterator
         yield passed(CHECK, f"{_GATE} is on (the default; {', '.join(('flags', *facts.files))} leave it so)")
 
 
-def _off(started: Started | Unseen, why: str, file: str) -> Finding:
+def _off(started: Started | Unseen, why: str, file: str) -> CheckResult:
     """`file` is the one to change, empty when it must be a flag."""
     if file:
         remedy = f"set `featureGates: {{{_GATE}: true}}` in {file}"

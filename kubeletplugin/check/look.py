@@ -14,18 +14,15 @@ from dra_driver.containment import contained
 
 from ..kubelet.instance import SocketPaths
 from ..options import Node
-from .asking import ask_cluster
-from .cluster import NodeFacts, cluster_findings
+from .cluster import NodeFacts, ask_cluster, cluster_findings, version_findings
 from .driver import NamedHook, driver_findings, read_driver
 from .dropin import DropIn
-from .finding import Finding, any_failed, passed, warned
-from .folders import folder_findings, read_folders
-from .foreign import foreign_findings, read_foreign
+from .finding import CheckResult, any_failed, passed, warned
+from .folders import folder_findings, foreign_findings, read_folders, read_foreign
 from .gpus import gpu_findings, read_gpus
 from .host import Host
 from .kubelet import kubelet_findings, read_kubelet
 from .runtime import drop_in, read_runtime, runtime_findings
-from .versions import version_findings
 
 T = TypeVar("T")
 
@@ -52,7 +49,7 @@ class Place:
 class Look:
     """What was found, and the file that --fix would write."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
     drop_in: DropIn | None
 
 
@@ -60,7 +57,7 @@ class _Checks:
     """The findings of checks that were made one after the other."""
 
     def __init__(self) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[CheckResult] = []
 
     def read(self, check: str, facts: Callable[[], T]) -> T | None:
         """What `facts` gives; None, and a finding, when it fails unexpectedly."""
@@ -73,12 +70,12 @@ class _Checks:
             return facts()
         return None
 
-    def add(self, check: str, findings: Callable[[], Iterable[Finding]]) -> None:
+    def add(self, check: str, findings: Callable[[], Iterable[CheckResult]]) -> None:
         """Make a check."""
         self.findings += self.read(check, lambda: tuple(findings())) or ()
 
 
-def look_at_hardware(place: Place) -> tuple[Finding, ...]:
+def look_at_hardware(place: Place) -> tuple[CheckResult, ...]:
     """The driver and the GPUs only."""
     hardware, checks = place.node.hardware, _Checks()
     checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
@@ -122,10 +119,10 @@ def look(place: Place) -> Look:
 
 
 def wait_for_hardware(
-    look_again: Callable[[], Sequence[Finding]], say: Callable[[Finding], None], pause: Callable[[], None]
+    look_again: Callable[[], Sequence[CheckResult]], say: Callable[[CheckResult], None], pause: Callable[[], None]
 ) -> None:
     """Look until driver and GPUs have no failure, and say what changed each time."""
-    said: set[Finding] = set()
+    said: set[CheckResult] = set()
     while True:
         findings = look_again()
         for finding in findings:

@@ -5,14 +5,14 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .cluster import version_of
 from .containerd import CONFIGS, ContainerdFacts, containerd_drop_in, containerd_findings, read_containerd
 from .crio import CONFIG, CrioFacts, crio_drop_in, crio_findings, read_crio
 from .dropin import DropIn
-from .finding import Finding, warned
+from .finding import CheckResult, warned
 from .host import Host
 from .process import runtime_config
 from .toml_file import TomlFile, read_toml
-from .versions import version_of
 
 CHECK = "container runtime"
 
@@ -73,7 +73,7 @@ def runtime_of(reported: str) -> Runtime | None:
     return Runtime(name) if name in tuple(Runtime) else None
 
 
-def runtime_findings(facts: RuntimeFacts) -> Iterator[Finding]:
+def runtime_findings(facts: RuntimeFacts) -> Iterator[CheckResult]:
     """Whether the runtime will find our CDI specs."""
     if not facts.visible:
         yield warned(

@@ -4,6 +4,8 @@
 The steps of a claim are recorded together before the first of them touches the node, and what they led to after the
 last one. Everything is done under the locks of the claim's GPUs, so that two claims never change the same GPU, or look
 whether they can have it, at the same time; the steps themselves run on the GPUs' own threads (see gpu.calls).
+
+What can go wrong with a claim, for the caller to hand on to kubelet; anything else is a bug.
 """
 
 import itertools
@@ -15,19 +17,29 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from dra_driver.gpu.calls import STEP_SECONDS, Beat, Calls
+from dra_driver.errors import DriverError
+from dra_driver.gpu.calls import STEP_SECONDS, Beat, Calls, HungError
+from dra_driver.gpu.nvml import NvmlError
+from dra_driver.kubeapi import ApiError
 
 from ..containers.specs import ClaimSpecs
-from ..hardware.gpus import Gpus
+from ..hardware.gpus import Gpus, NoDriverError
 from ..hardware.marks import Marks
-from ..hardware.targets import MigInstanceIds
+from ..hardware.targets import MigInstanceIds, PrepareError
 from ..plans.plan import Plan
 from ..records.format import MARKED_SINCE
 from ..records.ledger import Ledger
 from ..records.locks import Held, KeyedLocks, wait_on
-from ..records.store import Record, State
+from ..records.store import Record, RecordError, State
 from ..steps import BUSY_SECONDS, InstanceStep, Step, Tools
-from .errors import StoppedError
+
+
+class StoppedError(DriverError):
+    """A call was broken off between two steps; the text says why. What was done stays recorded."""
+
+
+EXPECTED_ERRORS = (PrepareError, RecordError, NoDriverError, HungError, StoppedError, ApiError, NvmlError, OSError)
+
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,8 @@ from ..plans.planning import Planner
 from ..records.locks import KeyedLocks
 from ..records.store import Record
 from ..steps import InstanceStep, MigModeStep, Step
-from .actions import Actions
+from .actions import EXPECTED_ERRORS, Actions
 from .boundary import ClaimBoundary
-from .errors import EXPECTED_ERRORS
 from .recovery import not_long
 
 log = logging.getLogger(__name__)

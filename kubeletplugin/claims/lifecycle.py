@@ -30,9 +30,18 @@ from ..records.ledger import Ledger
 from ..records.locks import FileRanges, Held, KeyedLocks
 from ..records.store import Record, RecordError, Records, State
 from ..steps import BUSY_SECONDS
-from .actions import KUBELET_SECONDS, Actions, Check, StepHook, fields_of, unheard, within
+from .actions import (
+    EXPECTED_ERRORS,
+    KUBELET_SECONDS,
+    Actions,
+    Check,
+    StepHook,
+    StoppedError,
+    fields_of,
+    unheard,
+    within,
+)
 from .boundary import UNHEARD, ClaimBoundary
-from .errors import EXPECTED_ERRORS, StoppedError
 from .leftovers import Leftovers
 from .recovery import Recovery
 

@@ -20,9 +20,8 @@ from ..hardware.targets import ClaimRef
 from ..plans.planning import Planner
 from ..records.locks import KeyedLocks, wait_on
 from ..records.store import Record, State
-from .actions import Actions, Check, fields_of, within
+from .actions import EXPECTED_ERRORS, Actions, Check, StoppedError, fields_of, within
 from .boundary import ClaimBoundary
-from .errors import EXPECTED_ERRORS, StoppedError
 
 log = logging.getLogger(__name__)
 

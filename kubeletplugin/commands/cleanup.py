@@ -18,15 +18,14 @@ import click
 
 from dra_driver import cdi
 from dra_driver.boot import boot_id
-from dra_driver.cluster import UnreachableError
 from dra_driver.command import UserError, logging_options, version_option
 from dra_driver.gpu.nvml import NvmlError
+from dra_driver.kubeapi import UnreachableError
 from dra_driver.resource import ResourceClaim
 
-from ..claims.errors import EXPECTED_ERRORS
+from ..claims.actions import EXPECTED_ERRORS
 from ..claims.lifecycle import Lifecycle
-from ..containers.common import CommonSpec
-from ..containers.specs import ClaimSpecs
+from ..containers.specs import ClaimSpecs, CommonSpec
 from ..hardware.gpus import GpuAccess, NoDriverError
 from ..hardware.marks import Marks
 from ..hardware.targets import ClaimRef

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from dra_driver.containment import contained
+from dra_driver.errors import DriverError
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NO_DRIVER, Nvml, NvmlError
@@ -29,7 +30,7 @@ _LONGEST_PAUSE = 10.0
 _LOOK_SECONDS = 5.0
 
 
-class NoDriverError(Exception):
+class NoDriverError(DriverError):
     """The GPUs cannot be used at the moment; the text says what NVML said, or what else is missing."""
 
 

@@ -3,13 +3,14 @@
 
 from dataclasses import dataclass, field
 
+from dra_driver.errors import DriverError
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.ownership import MigPlace
 
 
-class PrepareError(Exception):
+class PrepareError(DriverError):
     """A claim cannot be prepared. The text reaches the pod's events: it says what is wrong and what to do."""
 
 

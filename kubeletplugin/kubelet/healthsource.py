@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from dra_driver import DRIVER_NAME
 from dra_driver.boot import boot_time
-from dra_driver.cluster import ApiClient, ApiError, newest_dialect, slices_of
 from dra_driver.containment import Count, contained, nobody
 from dra_driver.gpu.devices import GpuDevices
 from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
@@ -23,9 +22,10 @@ from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.view import NodeView, Published
+from dra_driver.kubeapi import ApiClient, ApiError, newest_dialect, slices_of
 from dra_driver.resource import AttributeValue, Device, DeviceTaint, DeviceToleration, TaintEffect
+from dra_driver.resource.claim import tolerates
 from dra_driver.resource.codec import DecodeError, decode_slice
-from dra_driver.resource.tolerations import tolerates
 
 from ..hardware.marks import Marks
 from ..options import Options

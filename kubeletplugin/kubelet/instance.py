@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver import DRIVER_NAME
+from dra_driver.errors import DriverError
 from dra_driver.files import make_folder, open_lock
 
 from .sockets import LONGEST_PATH, is_served, sweep
@@ -26,7 +27,7 @@ _SINGLE_LOCK = "lock"
 _EVERYONE_LOCK = "instances.lock"
 
 
-class AnotherInstanceError(Exception):
+class AnotherInstanceError(DriverError):
     """There is a process that this one cannot run beside; the text says how that is known."""
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from ..claims.errors import EXPECTED_ERRORS
+from ..claims.actions import EXPECTED_ERRORS
 from ..containers.metadata import MetadataFiles, metadata_names
 from ..containers.specs import cdi_names
 from ..hardware.targets import ClaimRef, PrepareError

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import grpc
 
+from dra_driver.errors import DriverError
 from dra_driver.files import put_file
 
 from .threads import CallThreads
@@ -32,7 +33,7 @@ _RETIRE_SECONDS = 60.0  # longer than kubelet waits for any call
 _CONNECT_SECONDS = 1.0
 
 
-class SocketError(Exception):
+class SocketError(DriverError):
     """A socket cannot be served; the text names it."""
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the name of a claim to what has to be done for it, and whether that can stand beside other claims.
+"""From the name of a claim to the work for it, and whether other claims allow that.
 
-`reader` asks the API server, `plan` and `overlap` are pure, `planning` joins them with the GPUs of the node.
+`planning` reads the claim from the API server and compares it with the claims that have devices already; `plan` is
+pure.
 """

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the name of a claim to its plan: what the API server says of it, and what its device names stand for here."""
+"""From the name of a claim to its plan: the claim in the API server, the node's devices, and the other claims.
 
-from collections.abc import Callable
+Two claims have a device at the same time only as shares of it (consumable capacity), or when one of them has
+administrator access. The scheduler ensures that with counters, but an API server of an older release drops counters,
+and anybody who may write a claim's status can bypass the scheduler. So overlapping devices are refused here: the same
+device, a GPU and its MIG devices, MIG devices that share memory slices.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable
 
 from dra_driver import DRIVER_NAME
-from dra_driver.cluster import ApiError
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.kubeapi import ApiClient, ApiError, Connection, NotFoundError, claims_of, newest_dialect
+from dra_driver.kubeapi.client import JSON
 from dra_driver.resource import ResourceClaim
+from dra_driver.resource.codec import DecodeError, Dialect, decode_claim
 
 from ..hardware.gpus import Gpus
-from ..hardware.targets import ClaimGoneError, ClaimRef, Found, PrepareError
-from .plan import Plan, make_plan
+from ..hardware.targets import ClaimGoneError, ClaimRef, Found, MigSlot, PrepareError, Target
+from .plan import Plan, PlannedDevice, make_plan
 
 FetchClaim = Callable[[ClaimRef], ResourceClaim]
 """Reads a claim from the API server; may raise ApiError, PrepareError, or ClaimGoneError when there is none."""
@@ -70,3 +79,70 @@ class Planner:
                 return found if gpu.in_mig_mode or self._may_switch(gpu) else None
             case PciGpu() | None:
                 return found
+
+
+class ClaimReader:
+    """Gets claims in the newest version of the API that the server has, which it asks for once; again when that
+    version is gone, as it may be after an upgrade of the cluster.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._client = ApiClient(connection)
+        self._dialect: Dialect | None = None
+
+    def __call__(self, ref: ClaimRef) -> ResourceClaim:
+        """The claim. Raises ApiError, ClaimGoneError when there is none, or PrepareError when it makes no sense."""
+        dialect = self._dialect or newest_dialect(self._client)
+        value = self._get(ref, dialect)
+        if value is None:
+            newest = newest_dialect(self._client)
+            if newest != dialect:
+                dialect, value = newest, self._get(ref, newest)
+        self._dialect = dialect
+        if value is None:
+            raise ClaimGoneError(f"there is no ResourceClaim {ref}: it was deleted after the pod was scheduled")
+        try:
+            return decode_claim(value, dialect, strict=False)
+        except DecodeError as error:
+            raise PrepareError(f"ResourceClaim {ref} cannot be read: {error}") from None
+
+    def _get(self, ref: ClaimRef, dialect: Dialect) -> JSON | None:
+        try:
+            return self._client.get(claims_of(dialect), ref.name, ref.namespace)
+        except NotFoundError:
+            return None
+
+
+def require_no_overlap(plan: Plan) -> None:
+    """Raises PrepareError when two devices of one claim exclude each other."""
+    for first, second in itertools.combinations(plan.devices, 2):
+        if first.name != second.name and exclusive(first, second):
+            raise PrepareError(
+                f"devices {first.name} and {second.name} of one claim are the same part of GPU"
+                f" {first.target.gpu_uuid}: only one of them can be had"
+            )
+
+
+def conflicts(plan: Plan, others: Iterable[Plan]) -> Iterable[tuple[str, str, Plan]]:
+    """(device, the other's device, the other plan) of every pair that excludes each other."""
+    for other in others:
+        for mine, theirs in itertools.product(plan.devices, other.devices):
+            if exclusive(mine, theirs):
+                yield mine.name, theirs.name, other
+
+
+def exclusive(first: PlannedDevice, second: PlannedDevice) -> bool:
+    """Whether only one of the two can be used at a time."""
+    if first.admin or second.admin or not _overlap(first.target, second.target):
+        return False
+    shares = first.share_id is not None and second.share_id is not None
+    return not (shares and first.target == second.target)
+
+
+def _overlap(first: Target, second: Target) -> bool:
+    if first.gpu_uuid != second.gpu_uuid:
+        return False
+    if not (isinstance(first, MigSlot) and isinstance(second, MigSlot)):
+        return True  # one of them is the whole GPU
+    one, other = first.placement, second.placement
+    return one.start < other.start + other.size and other.start < one.start + one.size

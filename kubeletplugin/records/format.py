@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dra_driver.errors import DriverError
 from dra_driver.gpu.nvml import Placement
 from dra_driver.resource.codec import DecodeError, Fields
 from dra_driver.resource.meta import empty
@@ -48,7 +49,7 @@ class Record:
     version: int = field(default=VERSION, compare=False)
 
 
-class NewerVersionError(Exception):
+class NewerVersionError(DriverError):
     """The record's version is one that this plugin does not know."""
 
 

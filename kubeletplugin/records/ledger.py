@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from ..hardware.targets import ClaimRef, PrepareError
-from ..plans.overlap import conflicts, require_no_overlap
+from ..plans.planning import conflicts, require_no_overlap
 from ..steps import Step
 from .store import NewerVersionError, Record, RecordError, Records, Stamp, State
 

@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from dra_driver.errors import DriverError
 from dra_driver.files import NotAFileError, make_folder, put_file, read_file, remove_file, write_file
 
 from ..hardware.targets import ClaimRef
@@ -32,7 +33,7 @@ _DAMAGED = ".damaged"
 _TEMPORARY = ".new"
 
 
-class RecordError(Exception):
+class RecordError(DriverError):
     """A claim cannot be recorded; the text says why."""
 
 

@@ -17,15 +17,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from dra_driver.backoff import Backoff
-from dra_driver.cluster import ApiClient, ApiError, Connection, NotFoundError, Watcher, claims_of, newest_dialect
 from dra_driver.containment import contained
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
+from dra_driver.kubeapi import ApiClient, ApiError, Connection, NotFoundError, Watcher, claims_of, newest_dialect
 from dra_driver.resource import DeviceToleration
 
 from ..claims.boundary import ClaimBoundary
 from ..hardware.targets import ClaimRef
-from .claimstatus import ClaimStatusApi
-from .devicestatus import JSON, condition, entries, entry, results
+from .devicestatus import JSON, ClaimStatusApi, condition, entries, entry, results
 
 log = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from dra_driver.cluster import ApiClient, ApiError, ConflictError, Connection, NotFoundError, StatusError
-from dra_driver.cluster.events import EventRecorder, ObjectReference
+from dra_driver.kubeapi.events import EventRecorder, ObjectReference
+
+from dra_driver.kubeapi import ApiClient, ApiError, ConflictError, Connection, NotFoundError, StatusError
 
 from ..claims.boundary import UNHEARD, ClaimBoundary
 from ..hardware.targets import ClaimRef
-from .claimstatus import ClaimStatusApi, StatusIgnoredError
-from .devicestatus import JSON, PREPARE_FAILED, DeviceKey, Outcome, wanted_entries
+from .devicestatus import JSON, PREPARE_FAILED, ClaimStatusApi, DeviceKey, Outcome, StatusIgnoredError, wanted_entries
 
 log = logging.getLogger(__name__)
 

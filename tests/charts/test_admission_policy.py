@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from dra_driver import DRIVER_NAME
-from dra_driver.cluster import NODES, ApiClient, Kind, StatusError
+from dra_driver.kubeapi import NODES, ApiClient, Kind, StatusError
 from dra_driver.sandbox.apiserver.users import NODE_NAME
 from tests.support.apiserver import ASSETS, CLAIMS, SLICES, connect
 from tests.support.waiting import wait_for

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubeletplugin.claims.errors import EXPECTED_ERRORS
+from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.metrics import error_type
 
 from . import values_table

@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from dra_driver import DRIVER_NAME
-from dra_driver.cluster import ApiClient, ConflictError, Kind
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
+from dra_driver.kubeapi import ApiClient, ConflictError, Kind
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS, SLICES
 from tests.support.waiting import wait_for

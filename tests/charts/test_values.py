@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, Shares
-from dra_driver.gpu.policy.reading import parse_policy
+from dra_driver.gpu.policy.parse import parse_policy
 
 from . import values_table
 from .rendering import CHART, JSON, MINORS, VALUES, chart, find, merged, refusal, render, render_files

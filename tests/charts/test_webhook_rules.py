@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.webhook.server import REVIEW_PATH, serving
-from controller.webhook.tls import TlsFiles
-from dra_driver.cluster import ApiClient, Kind, StatusError
+from controller.webhook.server import REVIEW_PATH, TlsFiles, serving
+from dra_driver.kubeapi import ApiClient, Kind, StatusError
 from dra_driver.sandbox.apiserver.certificates import make_certificates
 from tests.support.apiserver import ASSETS, CLAIMS
 from tests.support.waiting import wait_for

@@ -11,11 +11,11 @@ import pytest
 import urllib3
 from prometheus_client import CollectorRegistry
 
-from controller.attempts import Why
 from controller.metrics import PublisherMetrics
-from controller.publisher import NodeDevices, Publisher, Report, Timing
-from dra_driver.cluster import ApiClient, Connection, load_credentials
+from controller.publisher import NodeDevices, Publisher, PublisherTiming, Report
+from controller.writer import Why
 from dra_driver.gpu.inventory import Inventory, read_inventory
+from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resource.codec import decode_slice, encode_slice
 from dra_driver.sandbox.apiserver import Alteration, ApiServer, ApiServerOptions, RunningServer, status
 from tests.support.apiserver import SLICES, connect
@@ -36,7 +36,9 @@ from .test_publisher import (
 
 JSON = dict[str, Any]
 
-NEVER_AGAIN = Timing(settle=0.01, resync=0.05, first_retry=3600.0, longest_retry=0.2, longest_slice_retry=3600.0)
+NEVER_AGAIN = PublisherTiming(
+    settle=0.01, resync=0.05, first_retry=3600.0, longest_retry=0.2, longest_slice_retry=3600.0
+)
 """A slice that is not stored as it was sent is not sent again while a test lasts."""
 
 
@@ -62,7 +64,7 @@ class Cluster:
     reports: list[Report] = field(default_factory=list)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
-    def publishing(self, hardware: NodeDevices, timing: Timing = QUICK) -> Any:
+    def publishing(self, hardware: NodeDevices, timing: PublisherTiming = QUICK) -> Any:
         """The node's publisher at work."""
         self.registry = CollectorRegistry()
         metrics = PublisherMetrics(self.registry, self.node, float)
@@ -290,7 +292,7 @@ def test_a_slice_that_somebody_edits_again_and_again_is_named(cluster: Cluster, 
 def test_a_slice_that_is_refused_holds_back_no_other(cluster: Cluster, hardware: Hardware, error: int) -> None:
     def refuse(value: JSON) -> None:
         if has("gpu-0")(value):
-            raise status.ApiError(error, "Forbidden", "a webhook denied the request")
+            raise status.RequestError(error, "Forbidden", "a webhook denied the request")
 
     refused = cluster.server.faults.alter(Alteration("resourceslices", refuse))
     with cluster.publishing(hardware, NEVER_AGAIN) as publisher:

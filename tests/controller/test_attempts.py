@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.attempts import Attempts, Problem, Why
 from controller.reconcile import Tried
+from controller.writer import Attempts, Problem, Why
 from dra_driver.resource import Device, DeviceTaint, ObjectMeta, ResourcePool, ResourceSlice
 
 REFUSED = Problem(Why.REFUSED, "403")

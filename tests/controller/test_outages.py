@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from dra_driver.cluster import NODES, ApiClient, ApiError, Connection, load_credentials
 from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.health import Finding, taint
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
+from dra_driver.kubeapi import NODES, ApiClient, ApiError, Connection, load_credentials
 from dra_driver.resource import ResourceSlice, TaintEffect
 from dra_driver.resource.codec import V1, decode_slice
-from dra_driver.resource.features import SliceFeatures
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
+from dra_driver.resource.device import SliceFeatures
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault, RunningServer
 from tests.support.apiserver import SLICES
 from tests.support.nodes import make_node
 from tests.support.publishing import publishing
@@ -90,7 +90,7 @@ def break_something(server: RunningServer, client: ApiClient, rng: random.Random
     def fails(**fault: object) -> Callable[[], object]:
         resource = rng.choice(["resourceslices", "nodes", ""])
         verb = rng.choice(["create", "update", "delete", "list", "watch", "get", ""])
-        wanted = Fault(resource=resource, verb=verb, times=rng.randint(1, 4), retry_after=0)
+        wanted = RequestFault(resource=resource, verb=verb, times=rng.randint(1, 4), retry_after=0)
         for name, value in fault.items():
             setattr(wanted, name, value)
         return lambda: server.faults.add(wanted)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from dra_driver.cluster import NODES, ApiClient
 from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.kubeapi import NODES, ApiClient
 from tests.support.apiserver import SLICES
 from tests.support.waiting import wait_for
 

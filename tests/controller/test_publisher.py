@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dra_driver.kubeapi.features import GATES
 
 from controller.publisher import Report
 from dra_driver import DRIVER_NAME
-from dra_driver.cluster import NODES, ApiClient, Connection, load_credentials
-from dra_driver.cluster.features import GATES
 from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Return
+from dra_driver.kubeapi import NODES, ApiClient, Connection, load_credentials
 from dra_driver.resource import ResourceSlice
-from dra_driver.resource.features import SliceFeatures
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
+from dra_driver.resource.device import SliceFeatures
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault, RunningServer
 from tests.support.apiserver import SLICES, connect
 from tests.support.nodes import make_node
 from tests.support.publishing import publishing
@@ -281,7 +281,7 @@ def test_a_conflict_is_resolved_by_looking_again(server: RunningServer, tmp_path
         node = make_cluster_node(client)
         with publishing(client, node, hardware):
             before = published(client, node)
-            fault = server.faults.add(Fault(verb="update", resource="resourceslices", error=409, times=2))
+            fault = server.faults.add(RequestFault(verb="update", resource="resourceslices", error=409, times=2))
             hardware.lose_the_last()
             wait_for(
                 lambda: (after := complete_pool(client, node)) and device_names(after) != device_names(before),
@@ -296,7 +296,7 @@ def test_an_api_server_in_trouble_is_asked_again(
 ) -> None:
     with client_of(server, tmp_path) as client:
         node = make_cluster_node(client)
-        server.faults.add(Fault(verb="create", resource="resourceslices", error=error, times=3, retry_after=0))
+        server.faults.add(RequestFault(verb="create", resource="resourceslices", error=error, times=3, retry_after=0))
         with publishing(client, node, hardware):
             assert len(device_names(published(client, node))) == 4 + 4 * 25
 
@@ -304,7 +304,9 @@ def test_an_api_server_in_trouble_is_asked_again(
 def test_a_lost_answer_does_not_make_a_second_slice(server: RunningServer, tmp_path: Path, hardware: Hardware) -> None:
     with client_of(server, tmp_path) as client:
         node = make_cluster_node(client)
-        server.faults.add(Fault(verb="create", resource="resourceslices", disconnect=True, after_commit=True, times=1))
+        server.faults.add(
+            RequestFault(verb="create", resource="resourceslices", disconnect=True, after_commit=True, times=1)
+        )
         with publishing(client, node, hardware):
             slices = published(client, node)
         assert len(device_names(slices)) == sum(len(one["spec"].get("devices") or []) for one in slices.values())

@@ -8,13 +8,13 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-from controller.attempts import Why
+from controller.cluster.caretaker import Metrics
 from controller.cluster.leftovers import REASONS
-from controller.cluster.metrics import Metrics
 from controller.metrics import PublisherMetrics
-from dra_driver.gpu.devices.leftout import Reason
-from dra_driver.metrics import PREFIX
-from kubeletplugin.claims.errors import EXPECTED_ERRORS
+from controller.writer import Why
+from dra_driver.endpoints import PREFIX
+from dra_driver.gpu.devices.forms import Reason
+from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type
 
 from .commands import ROOT

@@ -13,7 +13,7 @@ from pathlib import Path
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.health import documented
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, MigPolicy, NodePolicy
-from dra_driver.gpu.simulation.models import boards
+from dra_driver.gpu.simulation.board import boards
 from dra_driver.resource import Device
 from dra_driver.resource.device import attribute_kind
 from tests.support.nodes import board_inventory, mig_instances

@@ -16,14 +16,13 @@ import helm_python
 import yaml
 
 from dra_driver import DRIVER_NAME
-from dra_driver.cluster import ApiClient, Kind
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation import SimulatedNode, load_description
+from dra_driver.kubeapi import ApiClient, Kind
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
 from dra_driver.sandbox.claimcontroller import ClaimController
 from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options, Periods, stat_device, stat_stand_in
-from dra_driver.sandbox.loop import ControlLoop
-from dra_driver.sandbox.pods import CLAIMS, PODS, SLICES, TEMPLATES
+from dra_driver.sandbox.loop import CLAIMS, PODS, SLICES, TEMPLATES, ControlLoop
 from dra_driver.sandbox.scheduler import Scheduler
 from tests.charts.rendering import CHART, NAMESPACE, merged
 from tests.charts.workloads import NODE, Containers, short_folder

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.policy.reading import parse_policy
+from dra_driver.gpu.policy.parse import parse_policy
 from tests.docs.tables import ATTRIBUTES, CAPACITIES, DEVICES, DOCUMENTS, _family, filled, published
 
 

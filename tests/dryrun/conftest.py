@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.cluster import ApiClient
 from dra_driver.dryrun.main import main
+from dra_driver.kubeapi import ApiClient
 from tests.support.apiserver import api_server, connect
 
 DryRun = Callable[..., tuple[int, str, str]]

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_driver.allocation import Features
-from dra_driver.dryrun.packing import best_fit, first_fit
 from dra_driver.dryrun.snapshot import encoded
-from dra_driver.dryrun.stock import Amount, Kind, PoolStock, Stocktaker, totals
+from dra_driver.dryrun.stock import Amount, DeviceKind, PoolStock, Stocktaker, best_fit, first_fit, totals
 from dra_driver.resource import Device, DeviceTaint, ResourceSlice, TaintEffect
 from dra_driver.resource.codec import Decoded
 
@@ -69,7 +68,7 @@ def test_free_and_stranded_are_what_trying_finds(held: list[str]) -> None:
     fits = together([DEVICES[name] for name in held])
     assert bool(pool.problem) is not fits
     for profile in PROFILES:
-        amount = pool.amounts[Kind(DRIVER, A30, profile)]
+        amount = pool.amounts[DeviceKind(DRIVER, A30, profile)]
         wanted = wanting(profile)
         assert amount.total == placed_one_by_one(wanted, NODE).total()
         assert amount.used == sum(profile_of(name) == profile for name in held)
@@ -110,14 +109,14 @@ def tainted(objects: Sequence[Decoded], name: str, effect: TaintEffect) -> list[
 )
 def test_a_taint_strands_a_device(effect: TaintEffect, expected: Amount) -> None:
     (pool,) = stock_of(*tainted(NODE, "gpu-0-mig-1g6gb-14-2", effect))
-    assert pool.amounts[Kind(DRIVER, A30, "1g.6gb")] == expected
+    assert pool.amounts[DeviceKind(DRIVER, A30, "1g.6gb")] == expected
     assert [gap.taints for gap in pool.gaps] == ([(f"{DRIVER}/xid=79:{effect}",)] if expected.tainted else [])
 
 
 def test_whole_gpus_are_counted_one_by_one() -> None:
     whole = node(1, gpus=3, mig=False)
     pools = stock_of(*whole, holding("one", "new-a30-1", "gpu-1"))
-    assert totals(pools) == {Kind(DRIVER, A30, ""): Amount(total=3, used=1, free=2)}
+    assert totals(pools) == {DeviceKind(DRIVER, A30, ""): Amount(total=3, used=1, free=2)}
 
 
 def test_an_unfinished_pool_offers_nothing() -> None:

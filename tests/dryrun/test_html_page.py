@@ -11,7 +11,7 @@ import pytest
 
 from dra_driver.dryrun.changes import Change
 from dra_driver.dryrun.report import Report, to_html
-from dra_driver.dryrun.report.html import Html, join, tag
+from dra_driver.dryrun.report.page import Html, join, tag
 
 from .reports import PROFILE, claim, every_kind, report
 

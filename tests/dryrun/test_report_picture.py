@@ -8,8 +8,7 @@ import pytest
 from rich.text import Text
 
 from dra_driver.allocation import Cluster, Features
-from dra_driver.dryrun.report.drawing import drawn
-from dra_driver.dryrun.report.picture import Cell, GpuPicture, NodePicture, node_picture
+from dra_driver.dryrun.report.picture import Cell, GpuPicture, NodePicture, drawn, node_picture
 from dra_driver.resource import Node, ObjectMeta
 from dra_driver.resource.codec import decode
 

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from dra_driver.allocation import Cluster, Features, NodeOutcome, allocate_all
-from dra_driver.cluster import NODES, ApiClient
 from dra_driver.dryrun.pseudonyms import anonymise
 from dra_driver.dryrun.snapshot import encoded
+from dra_driver.kubeapi import NODES, ApiClient
 from dra_driver.resource.codec import Decoded, decode, encode_allocation
 from tests.golden.allocation.scenario import Scenario, load
 from tests.support.apiserver import CLAIMS, SLICES

@@ -40,7 +40,7 @@ def _remove_owner(value: JSON, chance: random.Random) -> None:
 
 
 def _refuse(value: JSON, chance: random.Random) -> None:
-    raise status.ApiError(chance.choice((400, 403, 422, 500)), "", "a webhook denied the request")
+    raise status.RequestError(chance.choice((400, 403, 422, 500)), "", "a webhook denied the request")
 
 
 CHANGES: tuple[Change, ...] = (

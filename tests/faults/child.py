@@ -25,7 +25,7 @@ import click
 
 from dra_driver.command import logging_options, run
 from dra_driver.gpu.options import Hardware
-from dra_driver.gpu.simulation.models import boards
+from dra_driver.gpu.simulation.board import boards
 from kubeletplugin.options import Options, plugin_options
 from kubeletplugin.serve import serve
 

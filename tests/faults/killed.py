@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from dra_driver.cluster import ApiClient
+from dra_driver.kubeapi import ApiClient
 from tests.support.plugin import stored_claim
 
 from .processes import DoomedPlugin

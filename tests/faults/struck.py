@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from kubeletplugin.claims.errors import EXPECTED_ERRORS
+from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.hardware.targets import ClaimRef
 from tests.kubeletplugin.inside import ApiServer, Plugin

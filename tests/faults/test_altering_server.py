@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.publisher import Timing
-from dra_driver.cluster import NODES, ApiClient
+from controller.publisher import PublisherTiming
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.layout import node_slices
-from dra_driver.resource.features import SliceFeatures
+from dra_driver.kubeapi import NODES, ApiClient
+from dra_driver.resource.device import SliceFeatures
 from dra_driver.sandbox.apiserver import RunningServer
 from tests.controller.test_outages import Hardware, as_published, content
 from tests.controller.test_publisher import make_cluster_node
@@ -27,7 +27,7 @@ from .altering import AlteringServer
 
 ROUNDS = 12
 WAKES = 30
-HOUR = Timing(settle=0.0, resync=0.05, first_retry=3600.0, longest_retry=0.2, longest_slice_retry=3600.0)
+HOUR = PublisherTiming(settle=0.0, resync=0.05, first_retry=3600.0, longest_retry=0.2, longest_slice_retry=3600.0)
 """Whatever is tried again is tried once more after the test."""
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from dra_driver.cluster import ApiClient, Connection, load_credentials
+from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resource import ResourceClaim
 from dra_driver.resource.codec import V1
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
-from kubeletplugin.claims.errors import EXPECTED_ERRORS
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault, RunningServer
+from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.hardware.targets import ClaimRef
-from kubeletplugin.plans.reader import ClaimReader
+from kubeletplugin.plans.planning import ClaimReader
 from tests.kubeletplugin.inside import ApiServer as NoServer
 from tests.kubeletplugin.inside import Plugin
 from tests.support.apiserver import connect
@@ -33,14 +33,14 @@ from .processes import NODE, DoomedPlugin, Nursery, doomed_plugin, nursery
 ADMINISTRATOR = "kubernetes-admin"
 SLICE = "gpu-1-mig-1g10gb-19-0"
 FAULTS = {
-    "conflict": Fault(error=409),
-    "too many requests": Fault(error=429, retry_after=0),
-    "internal error": Fault(error=500),
-    "unavailable": Fault(error=503, retry_after=0),
-    "disconnected": Fault(disconnect=True),
-    "forbidden": Fault(error=403),
-    "answer lost": Fault(disconnect=True, after_commit=True),
-    "wrong answer": Fault(error=500, after_commit=True),
+    "conflict": RequestFault(error=409),
+    "too many requests": RequestFault(error=429, retry_after=0),
+    "internal error": RequestFault(error=500),
+    "unavailable": RequestFault(error=503, retry_after=0),
+    "disconnected": RequestFault(disconnect=True),
+    "forbidden": RequestFault(error=403),
+    "answer lost": RequestFault(disconnect=True, after_commit=True),
+    "wrong answer": RequestFault(error=500, after_commit=True),
 }
 
 
@@ -53,11 +53,11 @@ class Cluster:
     client: ApiClient
     nest: Nursery
 
-    def fail(self, fault: Fault, after: int, times: int | None) -> Callable[[], bool]:
+    def fail(self, fault: RequestFault, after: int, times: int | None) -> Callable[[], bool]:
         """Requests fail after so many that pass; what is returned tells whether one did."""
         self.server.faults.clear()
         if after:
-            self.server.faults.add(Fault(user=ADMINISTRATOR, times=after))
+            self.server.faults.add(RequestFault(user=ADMINISTRATOR, times=after))
         added = self.server.faults.add(replace(fault, user=ADMINISTRATOR, times=times))
         return lambda: added.hits > 0
 
@@ -141,7 +141,7 @@ def test_any_request_that_is_answered_too_late(cluster: Cluster, tmp_path: Path)
     for point in itertools.count():
         with Connection(load_credentials(str(cluster.kubeconfig)), "tests", read_seconds=0.2) as connection:
             api.read = ClaimReader(connection)
-            struck = cluster.fail(Fault(delay=0.6), point, 2)  # the request is repeated once
+            struck = cluster.fail(RequestFault(delay=0.6), point, 2)  # the request is repeated once
             error = ""
             try:
                 plugin.lifecycle.prepare(ref)

@@ -17,7 +17,7 @@ import pytest
 
 from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.devices import describe
-from dra_driver.gpu.health import HealthMonitor, Timing
+from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import EventType, NvmlError
@@ -28,7 +28,7 @@ from dra_driver.gpu.simulation.access import Access
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.resource import ResourceSlice
-from dra_driver.resource.features import SliceFeatures
+from dra_driver.resource.device import SliceFeatures
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 
@@ -77,7 +77,7 @@ SOME = GPU_CALLS[:: 4 if os.environ.get("FAULTS_EVERY") is None else 1]
 HUNG, UNMONITORED = "gpu-lost=hung", "unmonitored="
 SHORT = Limits(initialize=1.0, look=1.0)
 LOOKS = Looks(first=0.1, poll=0.1, everything=0.3, patience=0.5)
-TIMING = Timing(wait=0.1, look=0.2, settle=0.0, patience=0.5)
+TIMING = MonitorTiming(wait=0.1, look=0.2, settle=0.0, patience=0.5)
 
 
 @dataclass

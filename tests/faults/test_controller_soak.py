@@ -15,11 +15,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dra_driver.cluster import NODES, ApiClient
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.kubeapi import NODES, ApiClient
 from dra_driver.sandbox.apiserver import RunningServer
 from tests.controller.test_outages import as_published, content
 from tests.controller.test_publisher import make_cluster_node

@@ -9,7 +9,7 @@ need not ask NVML for everything.
 
 import pytest
 
-from dra_driver.cluster import ApiClient
+from dra_driver.kubeapi import ApiClient
 
 from .killed import KilledClaim
 from .processes import DoomedPlugin

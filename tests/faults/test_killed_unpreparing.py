@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from dra_driver.cluster import ApiClient
+from dra_driver.kubeapi import ApiClient
 
 from .killed import OPPOSITE, KilledClaim
 from .processes import DoomedPlugin

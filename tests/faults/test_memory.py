@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from dra_driver.cluster import ApiClient
+from dra_driver.kubeapi import ApiClient
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.plugin import plugin_on, stored_claim
 

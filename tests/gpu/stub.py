@@ -15,9 +15,8 @@ from typing import TypeVar
 
 import pytest
 
-from dra_driver.gpu.library import NvmlLibrary
-from dra_driver.gpu.loading import LIBRARY
 from dra_driver.gpu.nvml import NvmlError, Return
+from dra_driver.gpu.nvml_library import LIBRARY, NvmlLibrary
 
 T = TypeVar("T")
 

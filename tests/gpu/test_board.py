@@ -6,8 +6,7 @@ import os
 import pytest
 
 from dra_driver.gpu.nvml import Placement, Return
-from dra_driver.gpu.simulation.board import COMPUTE_PROFILES, Board
-from dra_driver.gpu.simulation.models import ProfileModel, boards
+from dra_driver.gpu.simulation.board import COMPUTE_PROFILES, Board, ProfileModel, boards
 from dra_driver.gpu.simulation.state import (
     BoardState,
     GpuInstanceState,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from dra_driver.gpu.nvml import NvmlError, Return
-from dra_driver.gpu.simulation.board import COMPUTE_PROFILES, Board
-from dra_driver.gpu.simulation.models import boards
+from dra_driver.gpu.simulation.board import COMPUTE_PROFILES, Board, boards
 from dra_driver.gpu.simulation.state import BoardState, GpuInstanceState
 
 T = TypeVar("T")

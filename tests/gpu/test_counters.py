@@ -18,9 +18,8 @@ from dra_driver.gpu.devices import GpuDevices, MigPlacement, describe, mig_place
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.nvml import NvmlError, Placement, Return
 from dra_driver.gpu.simulation import SimulatedNode
-from dra_driver.gpu.simulation.board import Board
+from dra_driver.gpu.simulation.board import Board, BoardModel, ProfileModel, boards
 from dra_driver.gpu.simulation.description import parse_description
-from dra_driver.gpu.simulation.models import BoardModel, ProfileModel, boards
 from dra_driver.gpu.simulation.state import BoardState
 from tests.support.nodes import board_gpu, board_inventory, mig_instances
 

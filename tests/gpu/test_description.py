@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dra_driver.gpu.nvml import Return
 from dra_driver.gpu.simulation import DescriptionError, load_description, shipped_nodes
+from dra_driver.gpu.simulation.board import boards
 from dra_driver.gpu.simulation.description import (
     FabricDescription,
     GpuDescription,
@@ -21,7 +22,6 @@ from dra_driver.gpu.simulation.description import (
     parse_description,
 )
 from dra_driver.gpu.simulation.faults import Fault
-from dra_driver.gpu.simulation.models import boards
 from tests.support.hostile import HOSTILE
 
 VERSIONS = 'driverVersion: 570.158.01\ncudaVersion: "12.8"\n'

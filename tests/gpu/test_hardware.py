@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.inventory import Inventory, read_inventory
-from dra_driver.gpu.library import NvmlLibrary
 from dra_driver.gpu.nvml import NvmlError
+from dra_driver.gpu.nvml_library import NvmlLibrary
 from dra_driver.gpu.pci import NVIDIA_DRIVER
 from dra_driver.gpu.simulation.files import MAJORS
 from tests.gpu.calls import make_instance

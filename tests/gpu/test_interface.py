@@ -6,7 +6,6 @@ import inspect
 import pynvml
 import pytest
 
-from dra_driver.gpu.library import NvmlLibrary
 from dra_driver.gpu.nvml import (
     Architecture,
     EventType,
@@ -17,6 +16,7 @@ from dra_driver.gpu.nvml import (
     Return,
     VirtualizationMode,
 )
+from dra_driver.gpu.nvml_library import NvmlLibrary
 from dra_driver.gpu.profiles import COMPUTE_PROFILE_CONSTANTS, PROFILE_CONSTANTS
 from dra_driver.gpu.simulation import SimulatedNvml
 

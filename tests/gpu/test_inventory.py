@@ -13,6 +13,8 @@ from dra_driver.gpu.inventory import (
     Gpu,
     Inventory,
     MigInstance,
+    architecture_name,
+    brand_name,
     read_inventory,
 )
 from dra_driver.gpu.nvml import (
@@ -28,7 +30,6 @@ from dra_driver.gpu.nvml import (
     VirtualizationMode,
 )
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
-from dra_driver.gpu.reading import architecture_name, brand_name
 from dra_driver.gpu.simulation import SimulatedNvml
 from dra_driver.gpu.simulation.board import COMPUTE_PROFILES
 from dra_driver.gpu.simulation.faults import Fault

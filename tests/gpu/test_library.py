@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.library import NvmlLibrary
 from dra_driver.gpu.nvml import (
     NO_INSTANCE,
     ComputeInstanceProfile,
@@ -24,6 +23,7 @@ from dra_driver.gpu.nvml import (
     Return,
     VirtualizationMode,
 )
+from dra_driver.gpu.nvml_library import NvmlLibrary
 from dra_driver.gpu.profiles import supported_profiles
 from tests.gpu.stub import Session, build, failure, needs_compiler, process
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.library import NvmlLibrary
-from dra_driver.gpu.loading import LIBRARY, LIBRARY_DIRECTORIES, find_library
 from dra_driver.gpu.nvml import Return
+from dra_driver.gpu.nvml_library import LIBRARY, LIBRARY_DIRECTORIES, NvmlLibrary, find_library
 from dra_driver.gpu.session import Session as NvmlSession
 from tests.gpu.stub import Session, build, failure, needs_compiler, process
 

@@ -8,19 +8,18 @@ from dataclasses import replace
 import kubernetes_validate
 import pytest
 
-from dra_driver.cluster import ApiClient
 from dra_driver.gpu.devices import GpuDevices, MigPlacement, describe, device_targets
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, Shares
-from dra_driver.gpu.simulation.board import Board
-from dra_driver.gpu.simulation.models import BoardModel, boards
+from dra_driver.gpu.simulation.board import Board, BoardModel, boards
 from dra_driver.gpu.simulation.state import BoardState
+from dra_driver.kubeapi import ApiClient
 from dra_driver.resource import Device, ResourceSlice
 from dra_driver.resource.codec import V1, V1BETA1, V1BETA2, decode_slice, encode_slice
-from dra_driver.resource.features import SliceFeatures
+from dra_driver.resource.device import SliceFeatures
 from dra_driver.resource.limits import ATTRIBUTE_VALUES_PER_DEVICE, ATTRIBUTES_AND_CAPACITIES_PER_DEVICE
 from dra_driver.resource.validation import slice_problems
 from tests.support.allocating import NodeClaims

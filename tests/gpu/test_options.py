@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dra_driver.command import InputError
-from dra_driver.gpu.library import NvmlLibrary
+from dra_driver.gpu.nvml_library import NvmlLibrary
 from dra_driver.gpu.options import Hardware, hardware_options
 from dra_driver.gpu.simulation import SimulatedNvml
 

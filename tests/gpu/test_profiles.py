@@ -9,7 +9,7 @@ import pytest
 from dra_driver.gpu.nvml import GpuInstanceProfile, NvmlError, Placement, Return
 from dra_driver.gpu.profiles import device_suffix, profile_name, supported_profiles, whole_compute_profile
 from dra_driver.gpu.simulation import shipped_nodes
-from dra_driver.gpu.simulation.models import ProfileModel, boards
+from dra_driver.gpu.simulation.board import ProfileModel, boards
 from tests.support.nodes import make_node
 
 EVERY_PROFILE = [(board.memory_mib << 20, profile) for board in boards().values() for profile in board.profiles]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.devices import Description, LeftOut, Reason
-from dra_driver.gpu.health import HealthMonitor, Timing
+from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import EventType, NvmlError, Placement, Return
 from dra_driver.gpu.ownership import MigMarks, MigPlace
@@ -21,7 +21,7 @@ from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.resource import Device, TaintEffect
-from dra_driver.resource.features import SliceFeatures
+from dra_driver.resource.device import SliceFeatures
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 
@@ -99,7 +99,7 @@ def looked_at(folder: Path, name: str, policy: str = "", patience: float = 0.1) 
     session = Session(simulated.nvml, simulated.driver_root / "sys")
     marks, file = MigMarks(folder / "marks"), folder / "policy.yaml"
     file.write_text(policy, encoding="utf-8")
-    health = HealthMonitor(session, timing=Timing(wait=0.05, look=0.1))
+    health = HealthMonitor(session, timing=MonitorTiming(wait=0.05, look=0.1))
     discovery = NodeView(
         session,
         marks=marks,

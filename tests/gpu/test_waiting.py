@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.simulation.waiting import FileWatch
+from dra_driver.gpu.simulation.access import FileWatch
 
 LONG = 3600.0
 

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver.cdi import DriverRoot
-from dra_driver.cluster import UnreachableError
 from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.inventory import Gpu, read_inventory
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.kubeapi import UnreachableError
 from dra_driver.resource import ResourceClaim
 from kubeletplugin.claims.boundary import ClaimBoundary
 from kubeletplugin.claims.lifecycle import Lifecycle, Settings
-from kubeletplugin.containers.common import CommonSpec
-from kubeletplugin.containers.specs import ClaimSpecs
+from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
 from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
 from kubeletplugin.hardware.targets import ClaimGoneError, ClaimRef
 from kubeletplugin.records.store import Record, Records

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dra_driver.cluster import ApiClient
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.gpu.nvml import RecoveryAction
+from dra_driver.kubeapi import ApiClient
 from dra_driver.resource import DeviceToleration
 from kubeletplugin.reports.binding import binding_entries
 from kubeletplugin.reports.devicestatus import JSON

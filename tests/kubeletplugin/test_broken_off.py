@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
-from kubeletplugin.claims.errors import EXPECTED_ERRORS
+from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.containers.specs import ClaimSpecs
 from kubeletplugin.hardware.targets import ClaimRef
 from kubeletplugin.records.store import Record, Records

@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
-from dra_driver.cluster import ApiClient
 from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.kubeapi import ApiClient
 from kubeletplugin.healthchecks import live_checks
 from kubeletplugin.kubelet.registration import RegistrationService
 from kubeletplugin.kubelet.sockets import SocketServer

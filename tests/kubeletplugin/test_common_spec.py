@@ -11,8 +11,7 @@ import pytest
 
 from dra_driver.cdi import BASE_KIND, DriverRoot, HookTool, SpecDirectory
 from dra_driver.gpu.nvml import Placement
-from kubeletplugin.containers.common import CommonSpec
-from kubeletplugin.containers.specs import ClaimSpecs
+from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
 from kubeletplugin.hardware.targets import ClaimRef, MigInstanceIds, MigSlot, PrepareError
 from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.records.store import Record, State

@@ -11,7 +11,7 @@ import pytest
 
 from dra_driver.gpu.calls import HungError
 from dra_driver.gpu.simulation.faults import Fault
-from kubeletplugin.claims.errors import StoppedError
+from kubeletplugin.claims.actions import StoppedError
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.containers.specs import ClaimSpecs
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dra_driver.kubeapi.events import EventRecorder
 
 from dra_driver import DRIVER_NAME
-from dra_driver.cluster import ApiClient, Connection, Kind, load_credentials
-from dra_driver.cluster.events import EventRecorder
-from dra_driver.sandbox.apiserver import Fault, RunningServer
+from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
+from dra_driver.sandbox.apiserver import RequestFault, RunningServer
 from kubeletplugin.hardware.targets import ClaimRef
-from kubeletplugin.reports.claimstatus import ClaimStatusApi
-from kubeletplugin.reports.devicestatus import JSON, DeviceKey, Outcome, condition, wanted_entries
+from kubeletplugin.reports.devicestatus import JSON, ClaimStatusApi, DeviceKey, Outcome, condition, wanted_entries
 from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.apiserver import CLAIMS, embedded
 from tests.support.plugin import POOL, plugin_on, stored_claim
@@ -264,8 +263,8 @@ class TestReports:
 class TestServers:
     """That refuse, fail, or know no such thing."""
 
-    def refused(self, server: RunningServer) -> Fault:
-        return server.faults.add(Fault(verb="patch", resource="resourceclaims/status", error=403))
+    def refused(self, server: RunningServer) -> RequestFault:
+        return server.faults.add(RequestFault(verb="patch", resource="resourceclaims/status", error=403))
 
     def test_without_permission_it_is_said_once_and_then_quiet(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -295,13 +294,13 @@ class TestServers:
     @pytest.mark.parametrize(
         "fault",
         [
-            Fault(verb="patch", resource="resourceclaims/status", error=500, times=1),
-            Fault(verb="patch", resource="resourceclaims/status", error=409, times=1),
-            Fault(verb="get", resource="resourceclaims", error=500, times=1),
+            RequestFault(verb="patch", resource="resourceclaims/status", error=500, times=1),
+            RequestFault(verb="patch", resource="resourceclaims/status", error=409, times=1),
+            RequestFault(verb="get", resource="resourceclaims", error=500, times=1),
         ],
         ids=lambda fault: f"{fault.verb} {fault.error}",
     )
-    def test_what_may_pass_is_tried_again(self, tmp_path: Path, fault: Fault) -> None:
+    def test_what_may_pass_is_tried_again(self, tmp_path: Path, fault: RequestFault) -> None:
         with embedded(tmp_path) as (server, kubeconfig, client), telling(kubeconfig, client) as told:
             ref = stored(client, "gpu-0")
             server.faults.add(fault)
@@ -354,7 +353,7 @@ class TestEvents:
     def test_a_server_that_fails_at_first_does_not_lose_them(self, tmp_path: Path) -> None:
         with embedded(tmp_path) as (server, kubeconfig, client), telling(kubeconfig, client) as told:
             ref = stored(client, "gpu-0")
-            server.faults.add(Fault(verb="get", resource="resourceclaims", error=500, times=1))
+            server.faults.add(RequestFault(verb="get", resource="resourceclaims", error=500, times=1))
             told.reports.failed(ref, "there is no such device", tell_users=True)
             wait_for(lambda: told.event_texts("PrepareFailed"), "the event")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.devices import describe
-from dra_driver.gpu.health import HealthMonitor, Timing
+from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import Placement, RecoveryAction
@@ -67,7 +67,7 @@ def looked_at(folder: Path, policy: str = "", looks: Looks | None = None) -> Ite
     file = folder / "policy.yaml"
     file.write_text(policy, encoding="utf-8")
     session = Session(plugin.node.nvml, plugin.sys_root)
-    monitor = HealthMonitor(session, timing=Timing(wait=0.05, look=0.1))
+    monitor = HealthMonitor(session, timing=MonitorTiming(wait=0.05, look=0.1))
     marks = Marks(folder).instances
     looks = looks or Looks(poll=0.02, everything=3600, patience=0.1)
     policy_file = PolicyFile(file, "node-a")

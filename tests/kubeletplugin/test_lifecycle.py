@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cluster import ApiError
 from dra_driver.gpu.devices import MigPlacement, device_targets
 from dra_driver.gpu.inventory import Gpu, PciGpu, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.kubeapi import ApiError
 from kubeletplugin.hardware.gpus import NoDriverError
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.records.store import State

@@ -11,7 +11,7 @@ import pytest
 
 from dra_driver import DRIVER_NAME, cdi
 from dra_driver.cdi import BASE_DEVICE
-from dra_driver.cluster import ApiClient
+from dra_driver.kubeapi import ApiClient
 from dra_driver.resource import AttributeValue, ResourceClaim, Version
 from dra_driver.resource.codec import V1, decode_claim
 from kubeletplugin.containers.metadata import POD_CLAIM_NAME, MetadataFiles, container_path, documents, metadata_names

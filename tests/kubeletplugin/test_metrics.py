@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dra_driver.cluster import ApiClient, ApiError, UnreachableError
+from dra_driver.endpoints import new_registry
 from dra_driver.gpu.calls import Hang, HungError
 from dra_driver.gpu.nvml import NvmlError, Return
-from dra_driver.metrics import new_registry
+from dra_driver.kubeapi import ApiClient, ApiError, UnreachableError
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
-from kubeletplugin.claims.errors import EXPECTED_ERRORS, StoppedError
-from kubeletplugin.contact import ApiContact
+from kubeletplugin.claims.actions import EXPECTED_ERRORS, StoppedError
 from kubeletplugin.hardware.gpus import NoDriverError
 from kubeletplugin.hardware.targets import PrepareError
+from kubeletplugin.healthchecks import ApiContact
 from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type
 from kubeletplugin.records.store import RecordError
 from tests.support.apiserver import connect

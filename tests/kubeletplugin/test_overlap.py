@@ -7,8 +7,8 @@ import pytest
 
 from dra_driver.gpu.nvml import Placement
 from kubeletplugin.hardware.targets import ClaimRef, MigSlot, PrepareError, WholeGpu
-from kubeletplugin.plans.overlap import conflicts, exclusive, require_no_overlap
 from kubeletplugin.plans.plan import Plan, PlannedDevice
+from kubeletplugin.plans.planning import conflicts, exclusive, require_no_overlap
 from tests.kubeletplugin.inside import ApiServer, Plugin
 
 

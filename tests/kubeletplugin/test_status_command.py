@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.cluster import ApiClient
 from dra_driver.gpu.nvml import Placement
+from dra_driver.kubeapi import ApiClient
 from kubeletplugin.commands.nodestate import GpuState
 from kubeletplugin.commands.status import picture
 from tests.support.plugin import Plugin, plugin_on, stored_claim

@@ -22,7 +22,7 @@ from dra_driver.resource.codec import (
     encode_meta,
     encode_slice,
 )
-from dra_driver.resource.features import SliceFeatures
+from dra_driver.resource.device import SliceFeatures
 from tests.resource.test_decode import CLAIM, load
 from tests.support.nodes import make_node
 

@@ -24,7 +24,7 @@ from dra_driver.resource import (
     ResourceSlice,
     Version,
 )
-from dra_driver.resource.features import SliceFeatures
+from dra_driver.resource.device import SliceFeatures
 from dra_driver.resource.validation import slice_problems
 
 ONE = Quantity.of(1)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dra_driver.cluster import StatusError
+from dra_driver.kubeapi import StatusError
 from dra_driver.sandbox.demo import examples_folder
 from dra_driver.sandbox.environment import Sandbox, SandboxError
 from dra_driver.sandbox.kubelet import ContainerSpec
-from dra_driver.sandbox.pods import CLAIMS, CLASSES, PODS, SLICES
+from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES
 from tests.support.waiting import wait_for
 
 JSON = dict[str, Any]

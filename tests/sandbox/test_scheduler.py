@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dra_driver.kubeapi.events import EVENTS
 
 from dra_driver.allocation import Cluster, Features
-from dra_driver.cluster import NODES, ApiClient, NotFoundError
-from dra_driver.cluster.events import EVENTS
+from dra_driver.kubeapi import NODES, ApiClient, NotFoundError
 from dra_driver.resource.codec import V1, decode
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
-from dra_driver.sandbox.placement import Refusal, Seen, place
-from dra_driver.sandbox.pods import CLAIMS, CLASSES, PODS, SLICES, controlled_by
-from dra_driver.sandbox.scheduler import Scheduler
+from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES, controlled_by
+from dra_driver.sandbox.scheduler import Refusal, Scheduler, Seen, place
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 

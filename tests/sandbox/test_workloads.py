@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from dra_driver.cluster import NODES, ApiClient, Kind, NotFoundError
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
+from dra_driver.kubeapi import NODES, ApiClient, Kind, NotFoundError
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault, RunningServer
 from dra_driver.sandbox.controlplane import controllers
 from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options
 from dra_driver.sandbox.kubelet.model import RUN_SECONDS
-from dra_driver.sandbox.loop import ControlLoop
-from dra_driver.sandbox.pods import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS
+from dra_driver.sandbox.loop import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, ControlLoop
 from dra_driver.sandbox.workloads.owned import share
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
@@ -183,7 +182,7 @@ def test_no_more_old_replica_sets_are_kept_than_asked_for(client: ApiClient) -> 
 def test_one_workload_that_cannot_have_pods_does_not_stop_others(client: ApiClient, server: RunningServer) -> None:
     meta = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "closed"}}
     client.create(Kind("v1", "namespaces"), meta)
-    fault = server.faults.add(Fault(verb="create", resource="pods", namespace="closed", error=403))
+    fault = server.faults.add(RequestFault(verb="create", resource="pods", namespace="closed", error=403))
     try:
         value = client.create(DEPLOYMENTS, create(client, DEPLOYMENTS) | {"metadata": {"name": "w"}}, "closed")
         assert value["metadata"]["namespace"] == "closed"

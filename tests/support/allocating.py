@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dra_driver.allocation import Cluster, allocate
-from dra_driver.allocation.cel_selectors import compile_cel
+from dra_driver.allocation.selectors import compile_cel
 from dra_driver.resource import (
     AllocatedDevice,
     DeviceClaim,

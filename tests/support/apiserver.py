@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dra_driver.cluster import ApiClient, Connection, Kind, load_credentials
+from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
 from dra_driver.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
 from dra_driver.sandbox.real import real_api_server

@@ -17,7 +17,7 @@ from dra_driver.gpu.inventory import (
 from dra_driver.gpu.nvml import Architecture, Fabric, FabricState, MigMode, Nvml, Placement
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.simulation import SimulatedNode, load_description
-from dra_driver.gpu.simulation.models import BoardModel, ProfileModel
+from dra_driver.gpu.simulation.board import BoardModel, ProfileModel
 
 CLUSTER_UUID = "5a1f0c1e-6c3e-4a6f-9f0e-2b7d8c9e0f11"
 

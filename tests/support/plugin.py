@@ -16,9 +16,9 @@ import grpc
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cdi import BASE_KIND, CLAIM_KIND, SpecDirectory
-from dra_driver.cluster import ApiClient
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.kubeapi import ApiClient
 from dra_driver.resource.codec import V1
 from kubeletplugin.kubelet.instance import socket_paths
 from kubeletplugin.protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2

@@ -5,11 +5,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from controller.publisher import NodeDevices, Publisher, Report, Timing
-from dra_driver.cluster import ApiClient
+from controller.publisher import NodeDevices, Publisher, PublisherTiming, Report
 from dra_driver.containment import Count
+from dra_driver.kubeapi import ApiClient
 
-QUICK = Timing(settle=0.01, resync=0.05, first_retry=0.05, longest_retry=0.2, longest_slice_retry=0.2)
+QUICK = PublisherTiming(settle=0.01, resync=0.05, first_retry=0.05, longest_retry=0.2, longest_slice_retry=0.2)
 
 
 @contextlib.contextmanager
@@ -20,7 +20,7 @@ def publishing(
     observe: Callable[[Report], None] = lambda _report: None,
     wanted: Callable[[], frozenset[str]] = frozenset,
     *,
-    timing: Timing = QUICK,
+    timing: PublisherTiming = QUICK,
     unexpected: Count = lambda _work: None,
 ) -> Iterator[Publisher]:
     """A publisher at work."""

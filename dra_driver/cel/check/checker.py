@@ -43,8 +43,8 @@ from ..types import (
     STRING,
     TIMESTAMP,
     UINT,
-    Kind,
     Type,
+    TypeKind,
     Uint,
     list_of,
     map_of,
@@ -191,13 +191,13 @@ class _Checker:
         target, was_optional = unwrap_optional(operand_type)
         result = DYN
         match target.kind:
-            case Kind.MAP:
+            case TypeKind.MAP:
                 result = target.parameters[1]
-            case Kind.STRUCT:
+            case TypeKind.STRUCT:
                 result = self._struct_field(node, target, field)
-            case Kind.PARAMETER:
+            case TypeKind.PARAMETER:
                 self._assignable((DYN,), (target,))
-            case Kind.DYN | Kind.ANY | Kind.ERROR:
+            case TypeKind.DYN | TypeKind.ANY | TypeKind.ERROR:
                 pass
             case _:
                 self._report("bad_select", f"type '{target}' does not support field selection", node)
@@ -382,11 +382,11 @@ class _Checker:
 
     def _loop_variables(self, node: Comprehension, range_type: Type) -> dict[str, Type]:
         match range_type.kind:
-            case Kind.LIST:
+            case TypeKind.LIST:
                 first, second = (INT, range_type.element) if node.second else (range_type.element, ERROR)
-            case Kind.MAP:
+            case TypeKind.MAP:
                 first, second = range_type.parameters
-            case Kind.DYN | Kind.ERROR | Kind.PARAMETER:
+            case TypeKind.DYN | TypeKind.ERROR | TypeKind.PARAMETER:
                 self._assignable((DYN,), (range_type,))
                 first = second = DYN
             case _:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ..errors import Issue
-from ..syntax.macros import Macro
+from ..syntax.parser import Macro
 from ..syntax.tree import Call, Literal, Node
-from ..types import Kind, Type, parameters_of
+from ..types import Type, TypeKind, parameters_of
 
 UNBOUNDED: Final = (1 << 64) - 1
 """The largest cost or size there is; also the one that is not known."""
@@ -214,7 +214,7 @@ def searching(target: Operand, *arguments: Operand) -> CallEstimate:
     if element is None:
         return CallEstimate(traversal(target))
     each = 1
-    if element.type.kind in (Kind.STRING, Kind.BYTES):
+    if element.type.kind in (TypeKind.STRING, TypeKind.BYTES):
         each = add(each, traversal(element))
     return CallEstimate(times(target.size.high, each))
 

@@ -20,7 +20,7 @@ from ..syntax.tree import (
     Select,
     qualified_name,
 )
-from ..types import Kind, Type, Uint, is_optional
+from ..types import Type, TypeKind, Uint, is_optional
 from .declarations import UNBOUNDED, UNKNOWN, CallEstimate, Names, Operand, Registry, Size, add, exactly, of_path, times
 
 _LIST: Final = 10
@@ -32,7 +32,7 @@ _MESSAGE: Final = 40
 class _Entries:
     """The sizes of a list's or map's keys and values."""
 
-    kind: Kind
+    kind: TypeKind
     key: Size
     value: Size
 
@@ -93,7 +93,7 @@ class _Estimator:
         if node.test:
             return cost
         self._continue(node, node.operand, node.field)
-        return add(cost, node.operand.type.kind in (Kind.MAP, Kind.STRUCT))
+        return add(cost, node.operand.type.kind in (TypeKind.MAP, TypeKind.STRUCT))
 
     def _continue(self, node: Node, operand: Node, name: str) -> None:
         path = self._path(operand)
@@ -164,7 +164,7 @@ class _Estimator:
 
     def _list(self, node: ListNode) -> int:
         cost = add(_LIST, *[self.cost(element) for element in node.elements])
-        self._entries[node] = _Entries(Kind.LIST, exactly(1), self._range_of(node.elements))
+        self._entries[node] = _Entries(TypeKind.LIST, exactly(1), self._range_of(node.elements))
         return cost
 
     def _map(self, node: MapNode) -> int:
@@ -172,7 +172,7 @@ class _Estimator:
         for entry in node.entries:
             cost = add(cost, self.cost(entry.key), self.cost(entry.value))
         keys, values = [entry.key for entry in node.entries], [entry.value for entry in node.entries]
-        self._entries[node] = _Entries(Kind.MAP, self._range_of(keys), self._range_of(values))
+        self._entries[node] = _Entries(TypeKind.MAP, self._range_of(keys), self._range_of(values))
         return cost
 
     def _range_of(self, nodes: Sequence[Node]) -> Size:
@@ -195,7 +195,7 @@ class _Estimator:
         cost = add(self.cost(node.range), self.cost(node.initial))
         self._push(node.accumulator, self._bound(node.initial))
         entries = self._entries_of(node.range)
-        is_list = (entries.kind if entries else node.range.type.kind) is Kind.LIST
+        is_list = (entries.kind if entries else node.range.type.kind) is TypeKind.LIST
         key, value = (entries.key, entries.value) if entries else (None, None)
         if node.second:
             self._push_item(node.variable, node.range, "@indices" if is_list else "@keys", key)
@@ -306,4 +306,11 @@ def _written_size(node: Node) -> Size | None:
 def _is_scalar(candidate: Type) -> bool:
     if is_optional(candidate):
         return bool(candidate.parameters) and _is_scalar(candidate.parameters[0])
-    return candidate.kind in (Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT)
+    return candidate.kind in (
+        TypeKind.BOOL,
+        TypeKind.DOUBLE,
+        TypeKind.DURATION,
+        TypeKind.INT,
+        TypeKind.TIMESTAMP,
+        TypeKind.UINT,
+    )

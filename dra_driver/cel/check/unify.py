@@ -5,16 +5,16 @@ Follows cel-go's `checker/types.go` step by step: its order of tests decides whi
 that shows in result types and costs.
 """
 
-from ..types import DYN, Kind, Type, is_optional, list_of, map_of
+from ..types import DYN, Type, TypeKind, is_optional, list_of, map_of
 
 Bindings = dict[str, Type]
 """The types that type parameters stand for, so far."""
 
-_NULLABLE = frozenset((Kind.OPAQUE, Kind.STRUCT, Kind.ANY, Kind.DURATION, Kind.TIMESTAMP))
+_NULLABLE = frozenset((TypeKind.OPAQUE, TypeKind.STRUCT, TypeKind.ANY, TypeKind.DURATION, TypeKind.TIMESTAMP))
 _SIMPLE = frozenset(
     (
-        *(Kind.BOOL, Kind.BYTES, Kind.DOUBLE, Kind.INT, Kind.STRING, Kind.UINT),
-        *(Kind.ANY, Kind.DURATION, Kind.TIMESTAMP, Kind.STRUCT),
+        *(TypeKind.BOOL, TypeKind.BYTES, TypeKind.DOUBLE, TypeKind.INT, TypeKind.STRING, TypeKind.UINT),
+        *(TypeKind.ANY, TypeKind.DURATION, TypeKind.TIMESTAMP, TypeKind.STRUCT),
     )
 )
 
@@ -32,22 +32,22 @@ def _all_assignable(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[T
 
 
 def _assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
-    if wanted.kind is Kind.PARAMETER:
+    if wanted.kind is TypeKind.PARAMETER:
         valid, bound = _substitutes(bindings, given, wanted)
         if valid or bound:
             return valid
-    if given.kind is Kind.PARAMETER:
+    if given.kind is TypeKind.PARAMETER:
         return _substitutes(bindings, wanted, given)[0]
-    if given.is_dynamic or wanted.is_dynamic or Kind.ERROR in (given.kind, wanted.kind):
+    if given.is_dynamic or wanted.is_dynamic or TypeKind.ERROR in (given.kind, wanted.kind):
         return True
-    if given.kind is Kind.NULL:
+    if given.kind is TypeKind.NULL:
         return _takes_null(wanted)
-    if wanted.kind is Kind.NULL:
+    if wanted.kind is TypeKind.NULL:
         return _takes_null(given)
     if given.kind in _SIMPLE:
         return given == wanted
-    if given.kind is Kind.TYPE:
-        return wanted.kind is Kind.TYPE
+    if given.kind is TypeKind.TYPE:
+        return wanted.kind is TypeKind.TYPE
     return (
         given.kind is wanted.kind
         and given.name == wanted.name
@@ -57,7 +57,7 @@ def _assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
 
 
 def _takes_null(candidate: Type) -> bool:
-    return candidate.kind in _NULLABLE or candidate.kind is Kind.NULL or candidate.nullable
+    return candidate.kind in _NULLABLE or candidate.kind is TypeKind.NULL or candidate.nullable
 
 
 def _substitutes(bindings: Bindings, given: Type, variable: Type) -> tuple[bool, bool]:
@@ -83,7 +83,7 @@ def _substitutes(bindings: Bindings, given: Type, variable: Type) -> tuple[bool,
 def _occurs(bindings: Bindings, variable: Type, within: Type) -> bool:
     if variable == within:
         return True
-    if within.kind is Kind.PARAMETER:
+    if within.kind is TypeKind.PARAMETER:
         bound = bindings.get(within.name)
         return bound is not None and _occurs(bindings, variable, bound)
     return any(_occurs(bindings, variable, inner) for inner in within.parameters)
@@ -95,13 +95,13 @@ def most_general(one: Type, other: Type) -> Type:
 
 
 def _less_specific(one: Type, other: Type) -> bool:
-    if one.is_dynamic or one.kind is Kind.PARAMETER:
+    if one.is_dynamic or one.kind is TypeKind.PARAMETER:
         return True
-    if other.is_dynamic or other.kind is Kind.PARAMETER or one.kind is not other.kind:
+    if other.is_dynamic or other.kind is TypeKind.PARAMETER or one.kind is not other.kind:
         return False
-    if one.kind is Kind.TYPE:
+    if one.kind is TypeKind.TYPE:
         return True
-    if one.kind in (Kind.OPAQUE, Kind.LIST, Kind.MAP):
+    if one.kind in (TypeKind.OPAQUE, TypeKind.LIST, TypeKind.MAP):
         if one.name != other.name or len(one.parameters) != len(other.parameters):
             return False
         return all(_less_specific(mine, theirs) for mine, theirs in zip(one.parameters, other.parameters, strict=True))
@@ -110,7 +110,7 @@ def _less_specific(one: Type, other: Type) -> bool:
 
 def substitute(bindings: Bindings, within: Type, *, final: bool = False) -> Type:
     """The type with bound parameters replaced; with `final`, the others become dyn."""
-    if within.kind is Kind.PARAMETER:
+    if within.kind is TypeKind.PARAMETER:
         bound = bindings.get(within.name)
         if bound is not None:
             return substitute(bindings, bound, final=final)
@@ -121,9 +121,9 @@ def substitute(bindings: Bindings, within: Type, *, final: bool = False) -> Type
     if inner == within.parameters:
         return within
     match within.kind:
-        case Kind.LIST:
+        case TypeKind.LIST:
             return list_of(inner[0])
-        case Kind.MAP:
+        case TypeKind.MAP:
             return map_of(*inner)
     return Type(within.kind, within.name, inner)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..check.declarations import Function, Implementation, Overload, RuntimeCost
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..library.costs import matching, traversal
 from ..library.quantity import QuantityValue
 from ..library.regex import encoded
@@ -32,12 +32,12 @@ from ..types import (
     STRING,
     TIMESTAMP,
     UINT,
-    Kind,
     Type,
+    TypeKind,
     Uint,
 )
 from .frame import Frame
-from .paths import Constant, Plan, Run
+from .paths import Constant, Evaluable, Run
 
 Guard = Callable[[Sequence[object]], bool]
 
@@ -60,7 +60,7 @@ def classes(parameters: Sequence[Type]) -> tuple[type | None, ...] | None:
     """The Python class of each parameter's values (None: any), or None where classes alone cannot tell."""
     found: list[type | None] = []
     for parameter in parameters:
-        if parameter.is_dynamic or parameter.kind is Kind.PARAMETER:
+        if parameter.is_dynamic or parameter.kind is TypeKind.PARAMETER:
             found.append(None)
         elif parameter in _CLASSES:
             found.append(_CLASSES[parameter])
@@ -71,11 +71,11 @@ def classes(parameters: Sequence[Type]) -> tuple[type | None, ...] | None:
 
 def accepts(parameter: Type, value: object) -> bool:
     """Whether the value can be given for the parameter."""
-    if parameter.is_dynamic or parameter.kind is Kind.PARAMETER:
+    if parameter.is_dynamic or parameter.kind is TypeKind.PARAMETER:
         return True
-    if parameter.kind is Kind.LIST:
+    if parameter.kind is TypeKind.LIST:
         return isinstance(value, list) and (not value or accepts(parameter.element, value[0]))
-    if parameter.kind is Kind.MAP:
+    if parameter.kind is TypeKind.MAP:
         if not isinstance(value, MapValue):
             return False
         entry = next(iter(value.items()), None)
@@ -148,12 +148,12 @@ def _unary(called: _Called, argument: Run) -> Run:
     def run(frame: Frame) -> object:
         value = argument(frame)
         result: object
-        if value.__class__ is Fault:
+        if value.__class__ is ErrorValue:
             result = value
         elif (expected is None or value.__class__ is expected) and (checked is None or accept_all(checked, (value,))):
             try:
                 result = implementation(value)
-            except Fault as fault:
+            except ErrorValue as fault:
                 result = located(fault, offset)
         else:
             result = located(no_such_overload(name, value), offset)
@@ -173,9 +173,9 @@ def _binary(called: _Called, first: Run, second: Run) -> Run:
         left = first(frame)
         right = second(frame)
         result: object
-        if left.__class__ is Fault:
+        if left.__class__ is ErrorValue:
             result = left
-        elif right.__class__ is Fault:
+        elif right.__class__ is ErrorValue:
             result = right
         elif (
             (expected_left is None or left.__class__ is expected_left)
@@ -184,7 +184,7 @@ def _binary(called: _Called, first: Run, second: Run) -> Run:
         ):
             try:
                 result = implementation(left, right)
-            except Fault as fault:
+            except ErrorValue as fault:
                 result = located(fault, offset)
         else:
             result = located(no_such_overload(name, left, right), offset)
@@ -205,7 +205,7 @@ def _lazy(called: _Called, arguments: tuple[Run, ...]) -> Run:
         for index, argument in enumerate(arguments):
             value = argument(frame)
             values.append(value)
-            if value.__class__ is Fault:
+            if value.__class__ is ErrorValue:
                 if index < last:
                     return value
                 result = value
@@ -214,7 +214,7 @@ def _lazy(called: _Called, arguments: tuple[Run, ...]) -> Run:
             if parameters is None or accept_all(parameters, values):
                 try:
                     result = implementation(*values)
-                except Fault as fault:
+                except ErrorValue as fault:
                     result = located(fault, offset)
             else:
                 result = located(no_such_overload(name, *values), offset)
@@ -224,7 +224,7 @@ def _lazy(called: _Called, arguments: tuple[Run, ...]) -> Run:
     return run
 
 
-def located(fault: Fault, offset: int) -> Fault:
+def located(fault: ErrorValue, offset: int) -> ErrorValue:
     """The fault with a place, as a value: without the traceback that raising it left."""
     if fault.offset is None:
         fault.offset = offset
@@ -232,7 +232,7 @@ def located(fault: Fault, offset: int) -> Fault:
     return fault
 
 
-def comparison(plans: Sequence[Plan], offset: int, *, negated: bool) -> Run | None:
+def comparison(plans: Sequence[Evaluable], offset: int, *, negated: bool) -> Run | None:
     """`operand == 'text'` or `operand != 'text'`; None for others."""
     left, right = plans
     if not isinstance(right, Constant) or not isinstance(right.value, str):
@@ -256,12 +256,12 @@ def comparison(plans: Sequence[Plan], offset: int, *, negated: bool) -> Run | No
 
 def _compared(frame: Frame, value: object, text: str, offset: int, *, negated: bool) -> object:
     result: object
-    if value.__class__ is Fault:
+    if value.__class__ is ErrorValue:
         result = value
     else:
         try:
             result = equal(value, text) is not negated
-        except Fault as fault:  # what cannot be compared is not equal
+        except ErrorValue as fault:  # what cannot be compared is not equal
             result = True if negated else located(fault, offset)
     if isinstance(value, Extension) and not negated:
         frame.charge(1)
@@ -270,14 +270,14 @@ def _compared(frame: Frame, value: object, text: str, offset: int, *, negated: b
     return result
 
 
-def matches(subject: Plan, pattern: str, compiled: Any, offset: int) -> Run:
+def matches(subject: Evaluable, pattern: str, compiled: Any, offset: int) -> Run:
     """subject.matches('pattern')"""
     evaluate, search = subject.run, compiled.search
     pattern_size = len(pattern)
 
     def run(frame: Frame) -> object:
         text = evaluate(frame)
-        if text.__class__ is Fault:
+        if text.__class__ is ErrorValue:
             return text
         result: object
         if isinstance(text, str):

@@ -17,7 +17,7 @@ from typing import Final
 from ..check.checker import VARIABLE
 from ..check.declarations import Registry
 from ..check.environment import TYPE_VALUES, UNUSABLE_TYPES, Environment
-from ..errors import Abort, Fault
+from ..errors import Abort, ErrorValue
 from ..library import regex
 from ..library.values import LiteralMap, MapValue, MutableList, OptionalValue, no_such_overload, type_name
 from ..syntax.tree import (
@@ -32,11 +32,11 @@ from ..syntax.tree import (
     Select,
     qualified_name,
 )
-from ..types import Kind
+from ..types import TypeKind
 from . import calls, literals
 from .calls import located
 from .frame import Frame
-from .paths import Branches, Constant, DevicePath, Index, Key, Path, Plan, Run, is_key, relative
+from .paths import Branches, Constant, DevicePath, Evaluable, Index, Key, Path, Run, is_key, relative
 
 _CONVERSIONS: Final = frozenset(
     ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
@@ -81,7 +81,7 @@ class _Compiler:
         self._scopes: list[dict[str, Run]] = []
         self.slots = 0
 
-    def plan(self, node: Node) -> Plan:
+    def plan(self, node: Node) -> Evaluable:
         """A plan for the node."""
         match node:
             case Literal():
@@ -105,10 +105,10 @@ class _Compiler:
     def _run(self, node: Node) -> Run:
         return self.plan(node).run
 
-    def _ident(self, node: Ident) -> Plan:
+    def _ident(self, node: Ident) -> Evaluable:
         if node.constant is not None:
             return self._named_constant(node)
-        if node.type.kind is Kind.TYPE:  # Kubernetes takes every name of such a type for a type's name
+        if node.type.kind is TypeKind.TYPE:  # Kubernetes takes every name of such a type for a type's name
             if node.name not in TYPE_VALUES:
                 raise PlanError(f"reference to undefined type: {node.name}", node.offset)
             return Constant(TYPE_VALUES[node.name])
@@ -119,25 +119,25 @@ class _Compiler:
         return self._device
 
     @staticmethod
-    def _named_constant(node: Ident | Select) -> Plan:
+    def _named_constant(node: Ident | Select) -> Evaluable:
         name = (qualified_name(node) or "").removeprefix(".")
         if name in UNUSABLE_TYPES or (isinstance(node, Ident) and node.shadowed):
             raise PlanError(f"the type {name} cannot be used as a value", node.offset)
         return Constant(node.constant)
 
-    def _select(self, node: Select) -> Plan:
+    def _select(self, node: Select) -> Evaluable:
         if node.constant is not None:
             return self._named_constant(node)
         path = relative(self.plan(node.operand))
         return path.tested(node.field, node.offset) if node.test else path.extended(Key(node.field, node.offset))
 
-    def _call(self, node: Call) -> Plan:
+    def _call(self, node: Call) -> Evaluable:
         plans = [self.plan(child) for child in node.children()]
         match node.function:
             case "_&&_":
-                return Plan(_all_of([plan.run for plan in plans], node.offset))
+                return Evaluable(_all_of([plan.run for plan in plans], node.offset))
             case "_||_":
-                return Plan(_any_of([plan.run for plan in plans], node.offset))
+                return Evaluable(_any_of([plan.run for plan in plans], node.offset))
             case "_?_:_":
                 condition, then, otherwise = plans
                 return Branches(condition.run, relative(then), relative(otherwise))
@@ -146,41 +146,43 @@ class _Compiler:
             case "_[?_]" | "_?._":
                 return self._index(node, plans, optional=True)
             case "or" | "orValue":
-                return Plan(_first_present(plans[0].run, plans[1].run, unwrap=node.function == "orValue"))
+                return Evaluable(_first_present(plans[0].run, plans[1].run, unwrap=node.function == "orValue"))
             case "@not_strictly_false":
-                return Plan(_not_strictly_false(plans[0].run))
+                return Evaluable(_not_strictly_false(plans[0].run))
             case "_==_" | "_!=_":
                 run = calls.comparison(plans, node.offset, negated=node.function == "_!=_")
                 if run is not None:
-                    return Plan(run)
+                    return Evaluable(run)
             case "@in" if node.overloads == ("in_list",) and isinstance(plans[1], Constant):
                 elements = plans[1].value
                 if not elements:
                     return Constant(False)
                 membership = literals.membership(plans[0].run, elements) if isinstance(elements, list) else None
                 if membership is not None:
-                    return Plan(membership)
+                    return Evaluable(membership)
         return self._function(node, plans)
 
-    def _function(self, node: Call, plans: Sequence[Plan]) -> Plan:
+    def _function(self, node: Call, plans: Sequence[Evaluable]) -> Evaluable:
         arguments = tuple([plan.run for plan in plans])
         if node.function in _SEARCHES and isinstance(plans[1], Constant) and isinstance(plans[1].value, str):
             try:
                 pattern = regex.compiled(plans[1].value)
-            except Fault as fault:
+            except ErrorValue as fault:
                 raise PlanError(fault.message, node.offset) from None
             if node.overloads == ("matches_string",):
-                return Plan(calls.matches(plans[0], plans[1].value, pattern, node.offset))
-            return Plan(calls.call(self._functions[node.function], node.overloads, arguments, node.offset, lazy=True))
+                return Evaluable(calls.matches(plans[0], plans[1].value, pattern, node.offset))
+            return Evaluable(
+                calls.call(self._functions[node.function], node.overloads, arguments, node.offset, lazy=True)
+            )
         run = calls.call(self._functions[node.function], node.overloads, arguments, node.offset)
         if node.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], Constant):
             value = _evaluated(run, node.offset)
-            if isinstance(value, Fault):
+            if isinstance(value, ErrorValue):
                 raise PlanError(value.message, node.offset)
             return Constant(value)
-        return Plan(run)
+        return Evaluable(run)
 
-    def _index(self, node: Call, plans: Sequence[Plan], *, optional: bool) -> Plan:
+    def _index(self, node: Call, plans: Sequence[Evaluable], *, optional: bool) -> Evaluable:
         operand, index = plans
         path = relative(operand)
         if isinstance(index, Constant):
@@ -191,21 +193,21 @@ class _Compiler:
             return path.extended(Index(index.resolve, node.offset, optional=optional))
         return path.extended(Index(index.run, node.offset, optional=optional))
 
-    def _list(self, node: ListNode) -> Plan:
+    def _list(self, node: ListNode) -> Evaluable:
         elements = [self.plan(element) for element in node.elements]
         run = literals.list_of([plan.run for plan in elements], node.optional, node.offset)
         return _folded(run, elements, _LIST_COST, node.offset)
 
-    def _map(self, node: MapNode) -> Plan:
+    def _map(self, node: MapNode) -> Evaluable:
         entries = [(self.plan(entry.key), self.plan(entry.value)) for entry in node.entries]
         run = literals.map_of([(key.run, value.run) for key, value in entries], node.entries, node.offset)
         return _folded(run, [plan for entry in entries for plan in entry], _MAP_COST, node.offset)
 
-    def _message(self, node: MessageNode) -> Plan:
+    def _message(self, node: MessageNode) -> Evaluable:
         values = [self._run(entry.value) for entry in node.entries]
-        return Plan(_charged(literals.message_of(node.name, values, node.entries, node.offset), _MESSAGE_COST))
+        return Evaluable(_charged(literals.message_of(node.name, values, node.entries, node.offset), _MESSAGE_COST))
 
-    def _loop(self, node: Comprehension) -> Plan:
+    def _loop(self, node: Comprehension) -> Evaluable:
         first = self.slots
         self.slots += 3
         accumulator, variable = _accumulator(first, self._run(node.initial)), _variable(first + 1)
@@ -221,7 +223,7 @@ class _Compiler:
         self._scopes.pop()
         second = first + 2 if node.second else None
         loop = _Loop(node.offset, iterated, condition, step, result, first, first + 1, second)
-        return Plan(_loop_of(loop))
+        return Evaluable(_loop_of(loop))
 
 
 def _evaluated(run: Run, offset: int) -> object:
@@ -232,11 +234,11 @@ def _evaluated(run: Run, offset: int) -> object:
         raise PlanError(abort.message, offset) from None
 
 
-def _folded(run: Run, parts: Sequence[Plan], cost: int, offset: int) -> Plan:
+def _folded(run: Run, parts: Sequence[Evaluable], cost: int, offset: int) -> Evaluable:
     """A literal: a constant if all of its parts are."""
     if all(isinstance(part, Constant) for part in parts):
         return Constant(_evaluated(run, offset))
-    return Plan(_charged(run, cost))
+    return Evaluable(_charged(run, cost))
 
 
 def _charged(run: Run, cost: int) -> Run:
@@ -258,7 +260,7 @@ def _all_of(terms: Sequence[Run], offset: int) -> Run:
             if value is False:
                 return False
             if value is not True and fault is True:
-                fault = value if value.__class__ is Fault else located(no_such_overload(), offset)
+                fault = value if value.__class__ is ErrorValue else located(no_such_overload(), offset)
         return fault
 
     return run
@@ -274,7 +276,7 @@ def _any_of(terms: Sequence[Run], offset: int) -> Run:
             if value is True:
                 return True
             if value is not False and fault is False:
-                fault = value if value.__class__ is Fault else located(no_such_overload(), offset)
+                fault = value if value.__class__ is ErrorValue else located(no_such_overload(), offset)
         return fault
 
     return run
@@ -346,7 +348,7 @@ def _loop_of(loop: _Loop) -> Run:
 
     def evaluate(frame: Frame) -> object:
         source = iterated(frame)
-        if source.__class__ is Fault:
+        if source.__class__ is ErrorValue:
             return source
         if not isinstance(source, list | MapValue):
             return located(_not_iterable(source), loop.offset)
@@ -379,5 +381,5 @@ def _pairs(source: list[object] | MapValue) -> Iterable[tuple[object, object]]:
     return source.items() if isinstance(source, MapValue) else enumerate(_items(source))
 
 
-def _not_iterable(source: object) -> Fault:
-    return Fault("not_iterable", f"a {type_name(source)} cannot be looped over: only lists and maps can")
+def _not_iterable(source: object) -> ErrorValue:
+    return ErrorValue("not_iterable", f"a {type_name(source)} cannot be looped over: only lists and maps can")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final, NoReturn
 
 from ...resource import AttributeList, Device, DeviceCapacity, MalformedAttribute, Version
-from ..errors import Abort, Fault
+from ..errors import Abort, ErrorValue
 from ..library.quantity import QuantityValue, quantity_of
 from ..library.semver import parse_semver
 from ..library.values import NOT_FOUND, DomainMap, Found, MapValue, TextMap
@@ -67,7 +67,7 @@ class Frame:
         raise Abort("cost_limit", f"the evaluation costs more than {self.limit}")
 
     def check_attributes(self) -> None:
-        """Raise Fault if the device cannot be evaluated at all, whatever the expression reads."""
+        """Raise ErrorValue if the device cannot be evaluated at all, whatever the expression reads."""
         attributes = self.device.attributes
         if _SOUND.get(id(attributes)) is attributes:
             return
@@ -77,15 +77,15 @@ class Frame:
                 sound = sound and value.__class__ is Version
                 try:
                     self.converted(value)
-                except Fault as fault:
-                    raise Fault("device_attribute", f"attribute {name}: {fault.message}") from None
+                except ErrorValue as fault:
+                    raise ErrorValue("device_attribute", f"attribute {name}: {fault.message}") from None
         if sound:
             if len(_SOUND) >= _MOST_SOUND:
                 _SOUND.clear()
             _SOUND[id(attributes)] = attributes
 
     def converted(self, value: object) -> object:
-        """The CEL value of an attribute. Raises Fault when there is none."""
+        """The CEL value of an attribute. Raises ErrorValue when there is none."""
         if value.__class__ in PLAIN:
             return value
         if isinstance(value, Version):
@@ -94,7 +94,7 @@ class Frame:
             return self._list(value.kind, value.items)
         if isinstance(value, MalformedAttribute):
             return self._first_field(value)
-        raise Fault("device_attribute", "unsupported attribute value")
+        raise ErrorValue("device_attribute", "unsupported attribute value")
 
     def _first_field(self, value: MalformedAttribute) -> object:
         """The field that Kubernetes reads of an attribute with none or several."""
@@ -109,11 +109,13 @@ class Frame:
                 return parse_semver(field)
             if field is not None:
                 return field
-        raise Fault("device_attribute", "unsupported attribute value")
+        raise ErrorValue("device_attribute", "unsupported attribute value")
 
     def _list(self, kind: str, items: tuple[object, ...]) -> list[object]:
         if not self.lists:
-            raise Fault("device_attribute", "unsupported attribute value: a list, with DRAListTypeAttributes disabled")
+            raise ErrorValue(
+                "device_attribute", "unsupported attribute value: a list, with DRAListTypeAttributes disabled"
+            )
         if kind == "versions":
             return [parse_semver(str(item)) for item in items]
         return list(items)
@@ -171,9 +173,9 @@ class Frame:
         return TextMap(fields)
 
 
-def no_such_key(key: object, offset: int | None = None) -> Fault:
+def no_such_key(key: object, offset: int | None = None) -> ErrorValue:
     """The fault of looking up what a map does not have."""
-    return Fault("no_such_key", f"no such key: {key}", offset)
+    return ErrorValue("no_such_key", f"no such key: {key}", offset)
 
 
 class _Domain(MapValue):

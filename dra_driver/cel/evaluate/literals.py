@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..library.time import SECOND, Duration, Timestamp
 from ..library.values import Extension, LiteralMap, MapValue, OptionalValue, TextMap, hashable
 from ..syntax.tree import Entry, Literal
@@ -24,10 +24,10 @@ _IN_SET: Final = frozenset((bool, int, Uint, float, str))
 
 
 def _part(run: Run, frame: Frame, offset: int, *, optional: bool) -> object:
-    """The value of an element or entry, which is an optional for an optional one, or a Fault."""
+    """The value of an element or entry, which is an optional for an optional one, or a ErrorValue."""
     value = run(frame)
-    if optional and not isinstance(value, OptionalValue | Fault):
-        return Fault("other", "an optional entry needs an optional value", offset)
+    if optional and not isinstance(value, OptionalValue | ErrorValue):
+        return ErrorValue("other", "an optional entry needs an optional value", offset)
     return value
 
 
@@ -38,7 +38,7 @@ def list_of(elements: Sequence[Run], optional: frozenset[int], offset: int) -> R
         values: list[object] = []
         for index, element in enumerate(elements):
             value = _part(element, frame, offset, optional=index in optional)
-            if value.__class__ is Fault:
+            if value.__class__ is ErrorValue:
                 return value
             if index not in optional or not isinstance(value, OptionalValue):
                 values.append(value)
@@ -56,10 +56,10 @@ def map_of(parts: Sequence[tuple[Run, Run]], entries: Sequence[Entry], offset: i
         built = LiteralMap()
         for (key_run, value_run), entry in zip(parts, entries, strict=True):
             key = key_run(frame)
-            if key.__class__ is Fault:
+            if key.__class__ is ErrorValue:
                 return key
             value = _part(value_run, frame, offset, optional=entry.optional)
-            if value.__class__ is Fault:
+            if value.__class__ is ErrorValue:
                 return value
             if not entry.optional or not isinstance(value, OptionalValue):
                 built.insert(key, value)
@@ -81,7 +81,7 @@ def message_of(name: str, values: Sequence[Run], entries: Sequence[Entry], offse
         fields: dict[str, object] = {}
         for field, value_run, entry in zip(names, values, entries, strict=True):
             value = _part(value_run, frame, offset, optional=entry.optional)
-            if value.__class__ is Fault:
+            if value.__class__ is ErrorValue:
                 return value
             if not entry.optional or not isinstance(value, OptionalValue):
                 fields[field] = value
@@ -90,10 +90,10 @@ def message_of(name: str, values: Sequence[Run], entries: Sequence[Entry], offse
             else:
                 fields.pop(field, None)
         if build is None:  # the type checker knows the type, the evaluator does not
-            return Fault("other", f"unknown type '{name}'", offset)
+            return ErrorValue("other", f"unknown type '{name}'", offset)
         try:
             return build(fields)
-        except Fault as fault:
+        except ErrorValue as fault:
             return located(fault, offset)
 
     return run
@@ -107,7 +107,7 @@ def membership(element: Run, elements: list[object]) -> Run | None:
 
     def run(frame: Frame) -> object:
         value = element(frame)
-        return value if value.__class__ is Fault else hashable(value) in members
+        return value if value.__class__ is ErrorValue else hashable(value) in members
 
     return run
 
@@ -146,14 +146,14 @@ def _plain(default: object) -> Callable[[Fields], object]:
 def _int32(fields: Fields) -> object:
     value = fields.get("value", 0)
     if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
-        raise Fault("overflow", "integer overflow: an Int32Value has 32 bits")
+        raise ErrorValue("overflow", "integer overflow: an Int32Value has 32 bits")
     return value
 
 
 def _uint32(fields: Fields) -> object:
     value = fields.get("value", Uint(0))
     if isinstance(value, int) and value >= 1 << 32:
-        raise Fault("overflow", "unsigned integer overflow: a UInt32Value has 32 bits")
+        raise ErrorValue("overflow", "unsigned integer overflow: a UInt32Value has 32 bits")
     return value
 
 
@@ -182,7 +182,7 @@ def _timestamp(fields: Fields) -> object:
 
 
 def _any(_: Fields) -> object:
-    raise Fault("unsupported_value", "a google.protobuf.Any cannot be turned into a CEL value")
+    raise ErrorValue("unsupported_value", "a google.protobuf.Any cannot be turned into a CEL value")
 
 
 def _value(fields: Fields) -> object:
@@ -213,7 +213,7 @@ def _json(value: object) -> object:
         return [_json(item) for item in value]
     if isinstance(value, MapValue):
         return TextMap({str(key): _json(item) for key, item in value.items()})
-    raise Fault("conversion", "a value that JSON cannot express")
+    raise ErrorValue("conversion", "a value that JSON cannot express")
 
 
 _BUILDERS: Final[Mapping[str, Callable[[Fields], object]]] = {

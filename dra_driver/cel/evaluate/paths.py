@@ -11,13 +11,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..library.values import NONE, MapValue, OptionalValue, list_index, no_such_overload, type_name, unwrapped
 from ..types import Uint
 from .frame import PLAIN, AttributeDomain, CapacityDomain, Frame, no_such_key
 
 Run = Callable[[Frame], object]
-"""Evaluates a part of an expression: a value or a Fault. Raises Abort."""
+"""Evaluates a part of an expression: a value or a ErrorValue. Raises Abort."""
 
 _KEYS: Final = frozenset((str, int, Uint, bool, float))
 
@@ -27,7 +27,7 @@ def is_key(value: object) -> bool:
     return value.__class__ in _KEYS
 
 
-class Plan:
+class Evaluable:
     """A part of an expression that is ready to be evaluated. `run` costs all that it costs."""
 
     def __init__(self, run: Run) -> None:
@@ -39,8 +39,8 @@ class Plan:
         return self._run
 
 
-class Constant(Plan):
-    """A value known beforehand. It costs nothing. (A Fault, if building a constant list failed.)"""
+class Constant(Evaluable):
+    """A value known beforehand. It costs nothing. (A ErrorValue, if building a constant list failed.)"""
 
     def __init__(self, value: object) -> None:
         super().__init__(lambda _: value)
@@ -50,7 +50,7 @@ class Constant(Plan):
 _ABSENT: Final = object()
 
 
-class Step:
+class PathStep:
     """One field or index behind a path. `optional` steps, and those after them, give optionals."""
 
     def __init__(self, offset: int, *, optional: bool) -> None:
@@ -58,11 +58,11 @@ class Step:
         self.optional = optional
 
     def take(self, frame: Frame, value: object, *, optional: bool) -> object:
-        """The value behind the step, or a Fault; _ABSENT if there is none and the step is `optional`."""
+        """The value behind the step, or a ErrorValue; _ABSENT if there is none and the step is `optional`."""
         raise NotImplementedError
 
 
-class Key(Step):
+class Key(PathStep):
     """A step to a constant key. `test`: has() asks whether there is something, not what."""
 
     def __init__(self, key: object, offset: int, *, optional: bool = False, test: bool = False) -> None:
@@ -77,7 +77,7 @@ class Key(Step):
 
     def take(self, frame: Frame, value: object, *, optional: bool) -> object:
         result = _look_up(value, self.key, optional=optional or self._test)
-        if self._test and result.__class__ is not Fault:
+        if self._test and result.__class__ is not ErrorValue:
             if not optional:
                 result = result is not _ABSENT
             elif result is not _ABSENT:
@@ -85,7 +85,7 @@ class Key(Step):
         return _charged(frame, result, optional=optional)
 
 
-class Index(Step):
+class Index(PathStep):
     """A step to a key that is computed."""
 
     def __init__(self, index: Run, offset: int, *, optional: bool = False) -> None:
@@ -96,14 +96,14 @@ class Index(Step):
         key = self._index(frame)
         if is_key(key):
             key = _look_up(value, key, optional=optional)
-        elif key.__class__ is not Fault:
-            key = Fault("other", f"a {type_name(key)} cannot be a key or index")
+        elif key.__class__ is not ErrorValue:
+            key = ErrorValue("other", f"a {type_name(key)} cannot be a key or index")
         return _charged(frame, key, optional=optional)
 
 
 def _charged(frame: Frame, result: object, *, optional: bool) -> object:
     """The result of a step, which costs one. An optional step only does when it leads somewhere."""
-    if not optional or (result is not _ABSENT and result.__class__ is not Fault):
+    if not optional or (result is not _ABSENT and result.__class__ is not ErrorValue):
         frame.charge(1)
     return result
 
@@ -119,26 +119,26 @@ def _look_up(value: object, key: object, *, optional: bool) -> object:
             if 0 <= index < len(value):
                 return value[index]
             if not optional:
-                return Fault("out_of_range", f"index out of bounds: {index}")
-        elif value.__class__ is Fault:
+                return ErrorValue("out_of_range", f"index out of bounds: {index}")
+        elif value.__class__ is ErrorValue:
             return value
-    except Fault as fault:
+    except ErrorValue as fault:
         return fault.with_traceback(None)
     return _ABSENT if optional else no_such_key(key)
 
 
-class Path(Plan):
+class Path(Evaluable):
     """A root and the steps behind it. `resolve` is `run` without the path's own cost of one."""
 
-    def __init__(self, root: Run, steps: tuple[Step, ...] = ()) -> None:
+    def __init__(self, root: Run, steps: tuple[PathStep, ...] = ()) -> None:
         self._root = root
         self._steps = steps
 
-    def extended(self, step: Step) -> "Path":
+    def extended(self, step: PathStep) -> "Path":
         """The path one step further."""
         return Path(self._root, (*self._steps, step))
 
-    def tested(self, field: str, offset: int) -> Plan:
+    def tested(self, field: str, offset: int) -> Evaluable:
         """has(path.field)"""
         return Tested(self.extended(Key(field, offset, test=True)), 0)
 
@@ -168,7 +168,7 @@ class Tested(Path):
         self._path = path
         self._own_cost = own_cost
 
-    def extended(self, step: Step) -> Path:
+    def extended(self, step: PathStep) -> Path:
         return self._path.extended(step)
 
     @functools.cached_property
@@ -196,10 +196,10 @@ class Branches(Path):
         self._then = then
         self._otherwise = otherwise
 
-    def extended(self, step: Step) -> Path:
+    def extended(self, step: PathStep) -> Path:
         return Branches(self._condition, self._then.extended(step), self._otherwise.extended(step))
 
-    def tested(self, field: str, offset: int) -> Plan:
+    def tested(self, field: str, offset: int) -> Evaluable:
         return Tested(self.extended(Key(field, offset, test=True)), -1)  # has() refunds a cost that branches never had
 
     @functools.cached_property
@@ -212,7 +212,7 @@ class Branches(Path):
                 return then(frame)
             if value is False:
                 return otherwise(frame)
-            return value if value.__class__ is Fault else no_such_overload()
+            return value if value.__class__ is ErrorValue else no_such_overload()
 
         return resolve
 
@@ -221,15 +221,15 @@ class Branches(Path):
         return self.resolve
 
 
-def relative(plan: Plan) -> Path:
+def relative(plan: Evaluable) -> Path:
     """The plan as a path that steps can be put behind."""
     return plan if isinstance(plan, Path) else Path(plan.run)
 
 
-def _follow(root: Run, steps: Sequence[Step]) -> Run:
+def _follow(root: Run, steps: Sequence[PathStep]) -> Run:
     def resolve(frame: Frame) -> object:
         value = root(frame)
-        if value.__class__ is Fault:
+        if value.__class__ is ErrorValue:
             return value
         optional = value.__class__ is OptionalValue
         if isinstance(value, OptionalValue):
@@ -237,14 +237,14 @@ def _follow(root: Run, steps: Sequence[Step]) -> Run:
                 return value
             try:
                 value = unwrapped(value.value)
-            except Fault as fault:  # a value as well: hasValue() is true of it
+            except ErrorValue as fault:  # a value as well: hasValue() is true of it
                 value = fault.with_traceback(None)
         for step in steps:
             optional = optional or step.optional
             value = step.take(frame, value, optional=optional)
             if value is _ABSENT:
                 return NONE
-            if isinstance(value, Fault):
+            if isinstance(value, ErrorValue):
                 if value.offset is None:
                     value.offset = step.offset
                 return value
@@ -261,7 +261,7 @@ class DevicePath(Path):
         self._keys = keys
         self._offset = offset
 
-    def extended(self, step: Step) -> Path:
+    def extended(self, step: PathStep) -> Path:
         if len(self._keys) < 3 and isinstance(step, Key) and isinstance(step.key, str) and step.is_plain:
             path = DevicePath(
                 multiple_allocations=self._multiple_allocations, keys=(*self._keys, step.key), offset=step.offset

@@ -11,14 +11,13 @@ from typing import Final
 from ..check.declarations import Library, Registry
 from ..check.environment import Environment
 from .authz import AUTHORIZATION
-from .containers import CONTAINERS, INCLUDES, SETS
+from .containers import CONTAINERS, INCLUDES, OPTIONAL_LISTS, OPTIONALS, SETS
 from .conversions import CONVERSIONS
 from .ip import CIDRS, IPS
 from .lists import LIST_TRANSFORMS, LISTS
 from .macros import BINDINGS, STANDARD, TWO_VARIABLES
 from .named_formats import FORMAT
 from .operators import ARITHMETIC, COMPARISON, LOGIC
-from .optionals import OPTIONAL_LISTS, OPTIONALS
 from .quantity import QUANTITIES
 from .regex import MATCHES, REGEX
 from .semver import SEMVERS

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..check.declarations import TRAVERSAL, CallEstimate, Function, Library, Operand, Overload, add, method, scaled
-from ..types import BOOL, STRING, Kind, Type
+from ..types import BOOL, STRING, Type, TypeKind
 from .values import cost_size, no_such_overload
 
 _CHECK_COST: Final = 350_000
@@ -20,7 +20,7 @@ _REQUIREMENTS: Final = 0.5
 
 
 def _type(name: str) -> Type:
-    return Type(Kind.STRUCT, f"kubernetes.authorization.{name}")
+    return Type(TypeKind.STRUCT, f"kubernetes.authorization.{name}")
 
 
 _AUTHORIZER: Final = _type("Authorizer")

@@ -20,7 +20,7 @@ from ..check.declarations import (
     Size,
     literal_argument,
 )
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..types import (
     BOOL,
     BYTES,
@@ -98,7 +98,7 @@ def _fixed(value: float) -> str:
 
 
 def text(value: object) -> str:
-    """string(value). Raises Fault for values that have no text."""
+    """string(value). Raises ErrorValue for values that have no text."""
     match value:
         case str():
             return value
@@ -112,7 +112,7 @@ def text(value: object) -> str:
             try:
                 return value.decode()
             except UnicodeDecodeError:
-                raise Fault("conversion", "invalid UTF-8 in bytes, cannot convert to string") from None
+                raise ErrorValue("conversion", "invalid UTF-8 in bytes, cannot convert to string") from None
         case Duration():
             return seconds(value)
         case Timestamp():
@@ -154,14 +154,14 @@ _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _LONGEST: Final = 4000
 
 
-def _failed(value: str, wanted: str) -> Fault:
+def _failed(value: str, wanted: str) -> ErrorValue:
     shown = value if len(value) <= 40 else value[:40] + "…"
-    return Fault("conversion", f"type conversion error: {shown!r} is no {wanted}")
+    return ErrorValue("conversion", f"type conversion error: {shown!r} is no {wanted}")
 
 
 def _double_to_int(value: float) -> int:
     if not math.isfinite(value) or not INT_MIN < value < INT_MAX:
-        raise Fault("overflow", "integer overflow")
+        raise ErrorValue("overflow", "integer overflow")
     return int(value)
 
 
@@ -178,7 +178,7 @@ def _string_to_int(value: str) -> int:
 
 def _double_to_uint(value: float) -> Uint:
     if not math.isfinite(value) or not 0 <= value < UINT_MAX:
-        raise Fault("overflow", "unsigned integer overflow")
+        raise ErrorValue("overflow", "unsigned integer overflow")
     return Uint(value)
 
 
@@ -229,12 +229,14 @@ def _string_to_duration(value: str) -> Duration:
 
 
 def _int_to_duration(value: int) -> Duration:
-    raise Fault("conversion", "type conversion error from 'int' to 'google.protobuf.Duration'")  # declared, never works
+    raise ErrorValue(
+        "conversion", "type conversion error from 'int' to 'google.protobuf.Duration'"
+    )  # declared, never works
 
 
 def _int_to_timestamp(value: int) -> Timestamp:
     if not MIN_SECONDS <= value <= MAX_SECONDS:
-        raise Fault("overflow", "timestamp overflow")
+        raise ErrorValue("overflow", "timestamp overflow")
     return Timestamp(value)
 
 
@@ -243,7 +245,7 @@ def _string_to_timestamp(value: str) -> Timestamp:
     if timestamp is None:
         raise _failed(value, "timestamp (such as 2026-01-31T12:00:00Z)")
     if not timestamp.in_range:
-        raise Fault("overflow", "timestamp overflow")
+        raise ErrorValue("overflow", "timestamp overflow")
     return timestamp
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import Fault, Issue
+from ..errors import ErrorValue, Issue
 from ..syntax.tree import Call, ListNode, Literal, MapNode, Node
-from ..types import INT_MAX, Kind, Type, Uint
+from ..types import INT_MAX, Type, TypeKind, Uint
 from .conversions import double_text, quoted, seconds, text
 from .time import Duration, Timestamp
 from .values import MapValue, spend, type_name
@@ -35,7 +35,7 @@ class Clause:
 
     letter: str
     precision: int
-    kinds: frozenset[Kind]
+    kinds: frozenset[TypeKind]
     accepted: str
     show: Callable[["Clause", object], str]
 
@@ -82,15 +82,15 @@ def _clause(precision: str | None, letter: str | None) -> Clause | FormatError:
 
 
 def render(template: str, arguments: list[object]) -> str:
-    """The string with its clauses filled in. Raises Fault."""
+    """The string with its clauses filled in. Raises ErrorValue."""
     parts: list[str] = []
     used = 0
     for piece in _pieces(template):
         if not isinstance(piece, str):
             if used >= len(arguments):
-                raise Fault("out_of_range", f"format() has {len(arguments)} arguments, its clauses need more")
+                raise ErrorValue("out_of_range", f"format() has {len(arguments)} arguments, its clauses need more")
             if isinstance(piece, FormatError):
-                raise Fault("format", str(piece))
+                raise ErrorValue("format", str(piece))
             piece = piece.show(piece, arguments[used])
             used += 1
         spend(len(piece))
@@ -98,8 +98,8 @@ def render(template: str, arguments: list[object]) -> str:
     return "".join(parts)
 
 
-def _refused(clause: Clause, value: object) -> Fault:
-    return Fault("format", clause.refusal(type_name(value)))
+def _refused(clause: Clause, value: object) -> ErrorValue:
+    return ErrorValue("format", clause.refusal(type_name(value)))
 
 
 def _string(clause: Clause, value: object) -> str:
@@ -129,7 +129,7 @@ def _map(value: MapValue) -> str:
 def _key(value: object) -> str:
     if isinstance(value, str | bool | int):
         return _literal(value)
-    raise Fault("format", f"map keys of type {type_name(value)} cannot be formatted")
+    raise ErrorValue("format", f"map keys of type {type_name(value)} cannot be formatted")
 
 
 def _literal(value: object) -> str:
@@ -153,7 +153,7 @@ def _literal(value: object) -> str:
             return "null"
         case bool() | int() | Type():
             return text(value)
-    raise Fault("format", f"values of type {type_name(value)} cannot be formatted")
+    raise ErrorValue("format", f"values of type {type_name(value)} cannot be formatted")
 
 
 def _decimal(clause: Clause, value: object) -> str:
@@ -220,14 +220,14 @@ def _hexadecimal(clause: Clause, value: object) -> str:
     raise _refused(clause, value)
 
 
-_Known = tuple[frozenset[Kind], str, Callable[[Clause, object], str]]
-_INTEGERS: Final = frozenset((Kind.INT, Kind.UINT))
-_DOUBLES: Final = frozenset((Kind.DOUBLE, Kind.STRING))
-_HEX: Final = _INTEGERS | {Kind.STRING, Kind.BYTES}
+_Known = tuple[frozenset[TypeKind], str, Callable[[Clause, object], str]]
+_INTEGERS: Final = frozenset((TypeKind.INT, TypeKind.UINT))
+_DOUBLES: Final = frozenset((TypeKind.DOUBLE, TypeKind.STRING))
+_HEX: Final = _INTEGERS | {TypeKind.STRING, TypeKind.BYTES}
 _STRINGS: Final = frozenset(
     (
-        *(Kind.LIST, Kind.MAP, Kind.INT, Kind.UINT, Kind.DOUBLE, Kind.BOOL, Kind.STRING),
-        *(Kind.TIMESTAMP, Kind.BYTES, Kind.DURATION, Kind.TYPE, Kind.NULL),
+        *(TypeKind.LIST, TypeKind.MAP, TypeKind.INT, TypeKind.UINT, TypeKind.DOUBLE, TypeKind.BOOL, TypeKind.STRING),
+        *(TypeKind.TIMESTAMP, TypeKind.BYTES, TypeKind.DURATION, TypeKind.TYPE, TypeKind.NULL),
     )
 )
 _CLAUSES: Final[dict[str, _Known]] = {
@@ -235,7 +235,7 @@ _CLAUSES: Final[dict[str, _Known]] = {
     "d": (_INTEGERS, "integers", _decimal),
     "f": (_DOUBLES, "doubles", _fixed),
     "e": (_DOUBLES, "doubles", _scientific),
-    "b": (_INTEGERS | {Kind.BOOL}, "integers and bools", _binary),
+    "b": (_INTEGERS | {TypeKind.BOOL}, "integers and bools", _binary),
     "x": (_HEX, "integers, strings and bytes", _hexadecimal),
     "X": (_HEX, "integers, strings and bytes", _hexadecimal),
     "o": (_INTEGERS, "integers", _octal),
@@ -267,7 +267,7 @@ def check_format(call: Call) -> Iterator[Issue]:
 
 def _misfit(clause: Clause, argument: Node) -> Node | None:
     """The argument, or the part of it, that the clause cannot show."""
-    if argument.type.kind is not Kind.DYN and argument.type.kind not in clause.kinds:
+    if argument.type.kind is not TypeKind.DYN and argument.type.kind not in clause.kinds:
         return argument
     if clause.letter != "s":
         return None

@@ -26,7 +26,7 @@ from ..check.declarations import (
     scaled,
     traversal,
 )
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..types import BOOL, CIDR, INT, IP, STRING, Type
 from . import costs
 from .values import Extension, cost_size, no_such_overload, succeeds
@@ -113,31 +113,31 @@ class CIDRValue(Extension):
 
 @functools.lru_cache(maxsize=4096)
 def parse_address(text: str) -> IPValue:
-    """The address that `text` is. Raises Fault when it is none."""
+    """The address that `text` is. Raises ErrorValue when it is none."""
     return IPValue(_parse(text, "an IP address"))
 
 
 @functools.lru_cache(maxsize=4096)
 def parse_network(text: str) -> CIDRValue:
-    """The network that `text` is. Raises Fault when it is none."""
+    """The network that `text` is. Raises ErrorValue when it is none."""
     address_text, slash, bits = text.rpartition("/")
     if not slash:
-        raise Fault("parse", f"{text!r} is not a network such as 10.0.0.0/8: it has no '/'")
+        raise ErrorValue("parse", f"{text!r} is not a network such as 10.0.0.0/8: it has no '/'")
     address = _parse(address_text, "a network: its first part is not an IP address")
     if not _BITS.fullmatch(bits) or int(bits) > address.max_prefixlen:
-        raise Fault("parse", f"{text!r} is not a network: {bits!r} is no prefix length")
+        raise ErrorValue("parse", f"{text!r} is not a network: {bits!r} is no prefix length")
     return CIDRValue(address, int(bits))
 
 
 def _parse(text: str, wanted: str) -> Address:
     if "%" in text:
-        raise Fault("parse", f"{text!r} has a zone, which is not allowed")
+        raise ErrorValue("parse", f"{text!r} has a zone, which is not allowed")
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        raise Fault("parse", f"{text!r} is not {wanted}") from None
+        raise ErrorValue("parse", f"{text!r} is not {wanted}") from None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        raise Fault("parse", f"{text!r} is an IPv4-mapped IPv6 address, which is not allowed")
+        raise ErrorValue("parse", f"{text!r} is an IPv4-mapped IPv6 address, which is not allowed")
     return address
 
 
@@ -178,7 +178,7 @@ _ADDRESS_SIZE: Final = 16
 def _contains_text(network: CIDRValue, text: str) -> bool:
     try:
         return network.contains(parse_address(text).address)
-    except Fault:
+    except ErrorValue:
         raise no_such_overload("containsIP", network, text) from None  # not the parser's error, in Kubernetes either
 
 

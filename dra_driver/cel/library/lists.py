@@ -25,8 +25,8 @@ from ..check.declarations import (
     scaled,
     searching,
 )
-from ..errors import Abort, Fault
-from ..syntax.macros import Macro, MacroError, binding
+from ..errors import Abort, ErrorValue
+from ..syntax.parser import Macro, MacroError, binding
 from ..syntax.tree import Call, Comprehension, Ident, ListNode, Node, Select
 from ..types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, Type, Uint, list_of, parameter
 from . import costs
@@ -54,7 +54,7 @@ def _order(left: object, right: object) -> int:
     """Compares two values; 0 where that is an error, which isSorted(), min() and max() overlook."""
     try:
         return compare(left, right)
-    except Fault:
+    except ErrorValue:
         return 0
 
 
@@ -80,7 +80,7 @@ def _extreme(items: list[object], name: str, sign: int) -> object:
         if chosen is None or _order(item, chosen) == sign:
             chosen = item
     if chosen is None:
-        raise Fault("empty_list", f"{name}() called on an empty list")
+        raise ErrorValue("empty_list", f"{name}() called on an empty list")
     return chosen
 
 
@@ -161,11 +161,11 @@ _COMPARISON_OF_TEXT: Final = _COMPARISON + 0.1
 def _slice(items: list[object], start: int, end: int) -> list[object]:
     shown = f"slice({start}, {end})"
     if start < 0 or end < 0:
-        raise Fault("out_of_range", f"{shown}: negative indices are not supported")
+        raise ErrorValue("out_of_range", f"{shown}: negative indices are not supported")
     if start > end:
-        raise Fault("out_of_range", f"{shown}: the start is behind the end")
+        raise ErrorValue("out_of_range", f"{shown}: the start is behind the end")
     if end > len(items):
-        raise Fault("out_of_range", f"{shown}: the list has {len(items)} elements")
+        raise ErrorValue("out_of_range", f"{shown}: the list has {len(items)} elements")
     return list(items[start:end])
 
 
@@ -174,7 +174,7 @@ def _flatten(items: object, depth: object = 1) -> list[object]:
         raise no_such_overload("flatten", items, depth)
     assert isinstance(depth, int)
     if depth < 0:
-        raise Fault("other", "flatten() takes a depth of at least 0")
+        raise ErrorValue("other", "flatten() takes a depth of at least 0")
     flat: list[object] = []
     pending = [(iter(items), depth)]
     while pending:
@@ -200,15 +200,15 @@ def _sort_by(items: object, keys: object) -> object:
     if not isinstance(items, list) or not isinstance(keys, list):
         raise no_such_overload("sort", items, keys)
     if len(items) != len(keys):
-        raise Fault("other", f"{len(items)} elements cannot be sorted by {len(keys)} keys")
+        raise ErrorValue("other", f"{len(items)} elements cannot be sorted by {len(keys)} keys")
     if not items:
         return items
     ordered: list[object] = keys
     kind = ordered[0].__class__
     if kind not in COMPARABLE:
-        raise Fault("other", "list elements must be comparable")
+        raise ErrorValue("other", "list elements must be comparable")
     if len(keys) > 1 and any(key.__class__ is not kind for key in keys):
-        raise Fault("mixed_types", "list elements must have the same type")
+        raise ErrorValue("mixed_types", "list elements must have the same type")
 
     def by_key(one: int, other: int) -> int:
         return _order(ordered[one], ordered[other])

@@ -4,8 +4,8 @@
 Follows cel-go's `parser/macro.go`, `ext/comprehensions.go` and `ext/bindings.go` (version 0)."""
 
 from ..check.declarations import Function, Library, Overload
-from ..errors import Fault
-from ..syntax.macros import (
+from ..errors import ErrorValue
+from ..syntax.parser import (
     Macro,
     MacroError,
     accumulated,
@@ -105,7 +105,7 @@ def _inserted(call: Call, variables: Variables, predicate: list[Node], *added: N
 
 def _insert_entry(target: MapValue, key: object, value: object) -> MapValue:
     if target.find(key)[0]:
-        raise Fault("other", f"insert failed: key {key!r} already exists")
+        raise ErrorValue("other", f"insert failed: key {key!r} already exists")
     assert isinstance(target, LiteralMap)  # the accumulator, which no expression can name
     target.insert(key, value)
     return target

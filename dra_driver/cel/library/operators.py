@@ -19,7 +19,7 @@ from ..check.declarations import (
     function,
     scaled,
 )
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..types import (
     BOOL,
     BYTES,
@@ -101,7 +101,7 @@ _PAIRS: Final = (
 def _differ(left: object, right: object) -> bool:
     try:
         return not equal(left, right)
-    except Fault:  # what cannot be compared is not equal
+    except ErrorValue:  # what cannot be compared is not equal
         return True
 
 
@@ -176,18 +176,18 @@ _LIST = list_of(parameter("A"))
 def _span(nanos: int) -> Duration:
     if INT_MIN <= nanos <= INT_MAX:
         return Duration(nanos)
-    raise Fault("overflow", "duration overflow")
+    raise ErrorValue("overflow", "duration overflow")
 
 
 def _moment(at: Timestamp, nanos: int) -> Timestamp:
     moved = at.plus(nanos)
     if moved.in_range:
         return moved
-    raise Fault("overflow", "timestamp overflow")
+    raise ErrorValue("overflow", "timestamp overflow")
 
 
 def add_values(left: object, right: object) -> object:
-    """left + right. Raises Fault."""
+    """left + right. Raises ErrorValue."""
     kind = left.__class__
     if kind is right.__class__:
         if kind is int:
@@ -260,7 +260,7 @@ def _divide(left: object, right: object) -> object:
     if left.__class__ is right.__class__ and left.__class__ in (int, Uint):
         one, other = int(left), int(right)  # type: ignore[call-overload]
         if other == 0:
-            raise Fault("div_by_zero", "division by zero")
+            raise ErrorValue("div_by_zero", "division by zero")
         whole = abs(one) // abs(other)
         if left.__class__ is Uint:
             return Uint(whole)
@@ -280,12 +280,12 @@ def _modulo(left: object, right: object) -> object:
     if left.__class__ is right.__class__ and left.__class__ in (int, Uint):
         one, other = int(left), int(right)  # type: ignore[call-overload]
         if other == 0:
-            raise Fault("div_by_zero", "modulus by zero")
+            raise ErrorValue("div_by_zero", "modulus by zero")
         rest = abs(one) % abs(other)
         if left.__class__ is Uint:
             return Uint(rest)
         if one == INT_MIN and other == -1:
-            raise Fault("overflow", "integer overflow")
+            raise ErrorValue("overflow", "integer overflow")
         return rest if one >= 0 else -rest
     raise no_such_overload("_%_", left, right)
 

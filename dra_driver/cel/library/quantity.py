@@ -15,7 +15,7 @@ from typing import Final
 
 from ...resource import Format, Quantity
 from ..check.declarations import Function, Library, Overload, function, method
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..types import BOOL, DOUBLE, INT, INT_MAX, INT_MIN, QUANTITY
 from . import costs
 from .values import Extension, no_such_overload, spend, succeeds
@@ -165,7 +165,7 @@ class QuantityValue(Extension):
         scale = max(decimal.scale, -exponent)
         widen, shift = scale - decimal.scale, scale + exponent
         if max(widen if decimal.unscaled else 0, shift if digits else 0) > _WIDEST:
-            raise Fault("overflow", "quantities of too different a size to be added")
+            raise ErrorValue("overflow", "quantities of too different a size to be added")
         amount = decimal.unscaled * int(10**widen) if decimal.unscaled else 0
         decimal.unscaled = amount + (digits * int(10**shift) if digits else 0)
         decimal.scale = scale
@@ -212,10 +212,10 @@ def _power_of_ten(exponent: int) -> float:
 
 
 def parse_quantity(text: str) -> Form:
-    """The form that Go gives the quantity `text`. Raises Fault when it is none."""
+    """The form that Go gives the quantity `text`. Raises ErrorValue when it is none."""
     match = _TEXT.fullmatch(text) if text else None
     if match is None:
-        raise Fault("parse", f"{text!r} is not a quantity: a number with a suffix such as 40Gi, 1500m or 2e3")
+        raise ErrorValue("parse", f"{text!r} is not a quantity: a number with a suffix such as 40Gi, 1500m or 2e3")
     sign, whole, fraction, suffix = -1 if match[1] == "-" else 1, match[2] or "0", match[3] or "", match[4]
     has_digits = any(map(str.isdigit, text[: len(text) - len(suffix)]))
     if suffix in _BINARY:
@@ -226,7 +226,7 @@ def parse_quantity(text: str) -> Form:
     elif scientific := _SCIENTIFIC.fullmatch(suffix):
         exponent = _as_int32(_whole(scientific[1]), text)
     else:
-        raise Fault("parse", f"{text!r} is not a quantity: unknown suffix {suffix!r}")
+        raise ErrorValue("parse", f"{text!r} is not a quantity: unknown suffix {suffix!r}")
     exponent -= len(fraction)
     digits = _whole(whole + fraction)
     if len(whole) + len(fraction) <= _INTEGER_DIGITS and exponent >= _NANO:
@@ -235,9 +235,9 @@ def parse_quantity(text: str) -> Form:
 
 
 def _checked(form: Form, text: str, *, has_digits: bool) -> Form:
-    """The form. Without any digit, only integers are taken for 0. Raises Fault for decimals."""
+    """The form. Without any digit, only integers are taken for 0. Raises ErrorValue for decimals."""
     if form[2] and not has_digits:
-        raise Fault("parse", f"{text!r} is not a quantity: it has no digits")
+        raise ErrorValue("parse", f"{text!r} is not a quantity: it has no digits")
     return form
 
 
@@ -253,7 +253,7 @@ def _parse_binary(sign: int, whole: str, fraction: str, power: int) -> Form:
 
 def _as_int32(exponent: int, text: str) -> int:
     if not INT_MIN <= exponent <= INT_MAX:
-        raise Fault("parse", f"{text!r} is not a quantity: its exponent is out of range")
+        raise ErrorValue("parse", f"{text!r} is not a quantity: its exponent is out of range")
     return (exponent + (1 << 31)) % (1 << 32) - (1 << 31)  # Go cuts it to 32 bits
 
 
@@ -265,7 +265,7 @@ def _nanos(digits: int, exponent: int) -> int:
     if shift < 0:
         return -(-digits // int(10 ** min(-shift, _WIDEST)))
     if shift > _WIDEST:
-        raise Fault("parse", "a quantity with too large an exponent")
+        raise ErrorValue("parse", "a quantity with too large an exponent")
     return digits * int(10**shift)
 
 
@@ -312,7 +312,7 @@ def _quantity(text: str) -> QuantityValue:
 def _as_integer(quantity: QuantityValue) -> int:
     amount = quantity.as_integer
     if amount is None:
-        raise Fault("conversion", "the quantity cannot be converted to an integer")
+        raise ErrorValue("conversion", "the quantity cannot be converted to an integer")
     return amount
 
 

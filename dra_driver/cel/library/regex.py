@@ -26,7 +26,7 @@ from ..check.declarations import (
     matching,
     method,
 )
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..types import BOOL, INT, STRING, list_of
 from . import costs
 from .values import core_cost_size, cost_size, no_such_overload, spend, succeeds
@@ -77,14 +77,14 @@ def _width(text: bytes, place: int) -> int:
 
 @functools.lru_cache(maxsize=256)
 def compiled(pattern: str) -> Pattern:
-    """The compiled pattern. Raises Fault when it is none."""
+    """The compiled pattern. Raises ErrorValue when it is none."""
     try:
         rewritten, by_character = _rewritten(pattern)
         alone = _compiled(rewritten)
         # the group makes RE2 begin at characters: it consumes whole ones in front of the match
         return Pattern(alone, _compiled(f"(?s:.)*?({rewritten})") if by_character else None)
     except (_SyntaxError, UnicodeError) as error:
-        raise Fault("regex", f"error parsing regular expression {pattern!r}: {error}") from None
+        raise ErrorValue("regex", f"error parsing regular expression {pattern!r}: {error}") from None
 
 
 def encoded(text: str) -> bytes:

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from ..check.declarations import Function, Library, Overload, method
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..types import BOOL, INT, INT_MAX, SEMVER, STRING, UINT_MAX
 from . import costs
 from .values import Extension, no_such_overload, succeeds
@@ -48,27 +48,27 @@ def _signed(number: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def parse_semver(text: str) -> Semver:
-    """The version that `text` is. Raises Fault when it is none."""
+    """The version that `text` is. Raises ErrorValue when it is none."""
     parts = text.split(".", 2)
     if len(parts) != 3:
-        raise Fault("parse", f"{text!r} is not a semantic version: it needs major.minor.patch")
+        raise ErrorValue("parse", f"{text!r} is not a semantic version: it needs major.minor.patch")
     rest, plus, build = parts[2].partition("+")
     patch, minus, prerelease = rest.partition("-")
     numbers = (_number("major", parts[0], text), _number("minor", parts[1], text), _number("patch", patch, text))
     identifiers = tuple(_identifier(part, text) for part in prerelease.split(".")) if minus else ()
     if plus and not all(_IDENTIFIER.fullmatch(part) for part in build.split(".")):
-        raise Fault("parse", f"{text!r} is not a semantic version: invalid build metadata {build!r}")
+        raise ErrorValue("parse", f"{text!r} is not a semantic version: invalid build metadata {build!r}")
     return Semver(numbers, identifiers)
 
 
 def parse_semver_loosely(text: str) -> Semver:
     """The version that `text` is after taking away one `v` and leading zeros, and filling up missing numbers.
 
-    Raises Fault when it is none even then.
+    Raises ErrorValue when it is none even then.
     """
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
-        raise Fault("parse", f"{text!r}: a short version cannot have a pre-release or build part")
+        raise ErrorValue("parse", f"{text!r}: a short version cannot have a pre-release or build part")
     return parse_semver(".".join([*parts, "0", "0"][: max(3, len(parts))]))
 
 
@@ -81,11 +81,13 @@ def _without_zeros(part: str) -> str:
 
 def _number(name: str, digits: str, text: str) -> int:
     if not _NUMBER.fullmatch(digits):
-        raise Fault("parse", f"{text!r} is not a semantic version: its {name} number is {digits!r}")
+        raise ErrorValue("parse", f"{text!r} is not a semantic version: its {name} number is {digits!r}")
     if len(digits) > 1 and digits[0] == "0":
-        raise Fault("parse", f"{text!r} is not a semantic version: its {name} number {digits!r} begins with a zero")
+        raise ErrorValue(
+            "parse", f"{text!r} is not a semantic version: its {name} number {digits!r} begins with a zero"
+        )
     if len(digits) > len(str(UINT_MAX)) or int(digits) > UINT_MAX:
-        raise Fault("parse", f"{text!r} is not a semantic version: its {name} number is out of range")
+        raise ErrorValue("parse", f"{text!r} is not a semantic version: its {name} number is out of range")
     return int(digits)
 
 
@@ -94,7 +96,7 @@ def _identifier(part: str, text: str) -> Identifier:
         return 0, _number("pre-release", part, text), ""
     if _IDENTIFIER.fullmatch(part):
         return 1, 0, part
-    raise Fault("parse", f"{text!r} is not a semantic version: invalid pre-release identifier {part!r}")
+    raise ErrorValue("parse", f"{text!r} is not a semantic version: invalid pre-release identifier {part!r}")
 
 
 _NORMALIZING = 33

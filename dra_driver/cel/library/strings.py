@@ -23,7 +23,7 @@ from ..check.declarations import (
     times,
     traversal,
 )
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..syntax.tree import Literal
 from ..types import BOOL, DYN, INT, STRING, Type, list_of
 from . import costs
@@ -58,8 +58,8 @@ def _ends_with(value: object, suffix: object) -> bool:
     return text.endswith(wanted)
 
 
-def _out_of_range(index: int) -> Fault:
-    return Fault("out_of_range", f"index out of range: {index}")
+def _out_of_range(index: int) -> ErrorValue:
+    return ErrorValue("out_of_range", f"index out of range: {index}")
 
 
 def _char_at(text: str, index: int) -> str:
@@ -123,7 +123,7 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
         if not 0 <= start <= end:
             raise _out_of_range(start)
     if start > end:
-        raise Fault("out_of_range", f"invalid substring range. start: {start}, end: {end}")
+        raise ErrorValue("out_of_range", f"invalid substring range. start: {start}, end: {end}")
     for index in (start, end):
         if not 0 <= index <= len(text):
             raise _out_of_range(index)
@@ -138,7 +138,7 @@ def _join(items: list[object], separator: str = "") -> str:
     strings: list[str] = []
     for item in items:
         if not isinstance(item, str):
-            raise Fault("other", f"join() takes strings, not {type_name(item)}")
+            raise ErrorValue("other", f"join() takes strings, not {type_name(item)}")
         spend(len(item) + len(separator))
         strings.append(item)
     return separator.join(strings)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..check.declarations import Function, Library, Overload
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..types import DURATION, INT, STRING, TIMESTAMP
 
 SECOND: Final = 10**9
@@ -225,12 +225,12 @@ Part = Callable[[Civil, Timestamp], int]
 
 
 def _offset(zone: str, at: Timestamp) -> int:
-    """Seconds east of UTC. Raises Fault for a zone that does not exist."""
+    """Seconds east of UTC. Raises ErrorValue for a zone that does not exist."""
     if ":" not in zone:
         return _offset_of_place(_place(zone), at)
     match = _OFFSET.fullmatch(zone)
     if match is None or len(zone) > _LONGEST:
-        raise Fault("other", f"{zone!r} is no offset from UTC such as -05:30")
+        raise ErrorValue("other", f"{zone!r} is no offset from UTC such as -05:30")
     hours, minutes = int(match[2]), int(match[3])
     return (-hours * 60 - minutes if match[1] == "-" else hours * 60 + minutes) * 60
 
@@ -242,7 +242,7 @@ def _place(name: str) -> datetime.tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise Fault("time_zone", f"unknown time zone {name!r}") from None
+        raise ErrorValue("time_zone", f"unknown time zone {name!r}") from None
 
 
 def _offset_of_place(place: datetime.tzinfo, at: Timestamp) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..check.declarations import CallEstimate, Library, function, method, traversal
-from ..errors import Fault
+from ..errors import ErrorValue
 from ..types import BOOL, STRING, URL, list_of, map_of
 from . import costs
 from .conversions import quoted
@@ -142,13 +142,13 @@ class URLValue(Extension):
 
 @functools.lru_cache(maxsize=1024)
 def parse_url(text: str) -> URLValue:
-    """The URL that `text` is. Raises Fault when it is none."""
+    """The URL that `text` is. Raises ErrorValue when it is none."""
     try:
         parse_request(text)
         before, _, fragment = text.partition("#")
         parts = _parse(before, fragment, is_request=False)
     except URLError as error:
-        raise Fault("parse", f"URL parse error during conversion from string: {error}") from None
+        raise ErrorValue("parse", f"URL parse error during conversion from string: {error}") from None
     return URLValue(parts)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from ..errors import Abort, Fault
+from ..errors import Abort, ErrorValue
 from ..types import (
     BOOL,
     BYTES,
@@ -83,7 +83,7 @@ class Extension:
     hashable: ClassVar[bool] = True
 
     def equals(self, other: object) -> bool:
-        """CEL's `==` with a value that is not null. Raises Fault for another type."""
+        """CEL's `==` with a value that is not null. Raises ErrorValue for another type."""
         raise NotImplementedError
 
     @property
@@ -93,21 +93,21 @@ class Extension:
 
     def unwrapped(self) -> object:
         """The value after a trip through Kubernetes' native form, which most extension types do not survive."""
-        raise Fault("unsupported_value", f"a {self.cel_type.name} cannot be taken out of a bound optional")
+        raise ErrorValue("unsupported_value", f"a {self.cel_type.name} cannot be taken out of a bound optional")
 
 
 def checked_int(value: int) -> int:
-    """An int, if it is one. Raises Fault on overflow."""
+    """An int, if it is one. Raises ErrorValue on overflow."""
     if INT_MIN <= value <= INT_MAX:
         return value
-    raise Fault("overflow", "integer overflow")
+    raise ErrorValue("overflow", "integer overflow")
 
 
 def checked_uint(value: int) -> Uint:
-    """A uint, if it is one. Raises Fault on overflow."""
+    """A uint, if it is one. Raises ErrorValue on overflow."""
     if 0 <= value <= UINT_MAX:
         return Uint(value)
-    raise Fault("overflow", "unsigned integer overflow")
+    raise ErrorValue("overflow", "unsigned integer overflow")
 
 
 Found = tuple[bool, object]
@@ -283,7 +283,7 @@ _TYPES: Final[dict[type, Type]] = {
     OptionalValue: OPTIONAL,
     Duration: DURATION,
     Timestamp: TIMESTAMP,
-    Fault: ERROR,  # a few operations leave one inside a list
+    ErrorValue: ERROR,  # a few operations leave one inside a list
 }
 
 
@@ -304,17 +304,17 @@ def type_name(value: object) -> str:
     return type_of(value).name
 
 
-def no_such_overload(function: str = "", *arguments: object) -> Fault:
+def no_such_overload(function: str = "", *arguments: object) -> ErrorValue:
     """The fault of calling `function` with values that no overload takes."""
     signature = f": {function}({', '.join(map(type_name, arguments))})" if function else ""
-    return Fault("no_such_overload", "no such overload" + signature)
+    return ErrorValue("no_such_overload", "no such overload" + signature)
 
 
 NUMBERS: Final = frozenset((int, Uint, float))
 
 
 def equal(left: object, right: object) -> bool:
-    """CEL's `left == right`. Raises Fault where the comparison itself is an error."""
+    """CEL's `left == right`. Raises ErrorValue where the comparison itself is an error."""
     if left is None or right is None:
         return left is right
     return equal_values(left, right)
@@ -336,10 +336,10 @@ def equal_values(left: object, right: object) -> bool:
     if isinstance(left, MapValue):
         return isinstance(right, MapValue) and _equal_maps(left, right)
     if isinstance(left, Extension):
-        if isinstance(right, Fault):
+        if isinstance(right, ErrorValue):
             raise right
         return left.equals(right)
-    if isinstance(left, Fault):
+    if isinstance(left, ErrorValue):
         raise left
     if isinstance(left, Type):
         return isinstance(right, Type) and left.name == right.name
@@ -359,12 +359,12 @@ def _equal_lists(left: list[object], right: list[object]) -> bool:
     if len(left) != len(right):
         return False
     spend(len(left))
-    fault: Fault | None = None
+    fault: ErrorValue | None = None
     for mine, other in zip(left, right, strict=True):
         try:
             if not equal(mine, other):
                 return False
-        except Fault as undecided:  # counts as equal, unless the list is a concatenation
+        except ErrorValue as undecided:  # counts as equal, unless the list is a concatenation
             fault = fault or undecided
     if fault is not None and isinstance(left, ConcatList):
         raise fault
@@ -382,7 +382,7 @@ def _equal_maps(left: MapValue, right: MapValue) -> bool:
         try:
             if not equal(mine, other):
                 return False
-        except Fault:  # counts as equal
+        except ErrorValue:  # counts as equal
             continue
     return True
 
@@ -391,7 +391,7 @@ def same(left: object, right: object) -> bool:
     """Whether two values are equal, an error counting as no: how searches in lists compare."""
     try:
         return equal_values(left, right)
-    except Fault:
+    except ErrorValue:
         return False
 
 
@@ -399,13 +399,13 @@ COMPARABLE: Final = frozenset((bool, int, Uint, float, str, bytes, Duration, Tim
 
 
 def compare(left: object, right: object) -> int:
-    """-1, 0 or 1. Raises Fault for NaN and for values that have no common order."""
+    """-1, 0 or 1. Raises ErrorValue for NaN and for values that have no common order."""
     kind = left.__class__
     if kind in NUMBERS:
         if right.__class__ not in NUMBERS:
             raise no_such_overload()
         if left != left or right != right:
-            raise Fault("nan_order", "NaN values cannot be ordered")
+            raise ErrorValue("nan_order", "NaN values cannot be ordered")
         if kind is float or right.__class__ is float:
             left, right = float(left), float(right)  # type: ignore[arg-type]
     elif kind not in COMPARABLE or right.__class__ is not kind:
@@ -450,7 +450,7 @@ def is_zero(value: object) -> bool:
 def unwrapped(value: object) -> object:
     """The value of a bound optional after a conversion to Kubernetes' native form and back.
 
-    Raises Fault when there is no way back.
+    Raises ErrorValue when there is no way back.
     """
     if isinstance(value, Extension):
         return value.unwrapped()
@@ -468,28 +468,28 @@ def unwrapped(value: object) -> object:
 def _unwrapped_or_fault(value: object) -> object:
     try:
         return unwrapped(value)
-    except Fault as fault:
+    except ErrorValue as fault:
         return fault
 
 
 def list_index(index: object) -> int:
-    """A list index from a value. Raises Fault for what is none."""
+    """A list index from a value. Raises ErrorValue for what is none."""
     if isinstance(index, int) and index.__class__ is not bool and index <= INT_MAX:
         return int(index)
     if isinstance(index, float) and index.is_integer() and abs(index) < INT_MAX:
         return int(index)
     if index.__class__ in NUMBERS:
-        raise Fault("unsupported_index", f"unsupported index value {index} in list")
-    raise Fault("unsupported_index", f"unsupported index type '{type_name(index)}' in list")
+        raise ErrorValue("unsupported_index", f"unsupported index value {index} in list")
+    raise ErrorValue("unsupported_index", f"unsupported index type '{type_name(index)}' in list")
 
 
 def succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
-    """The function that tells whether `parse` does not raise Fault."""
+    """The function that tells whether `parse` does not raise ErrorValue."""
 
     def test(*arguments: object) -> bool:
         try:
             parse(*arguments)
-        except Fault:
+        except ErrorValue:
             return False
         return True
 

@@ -26,7 +26,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SelectorStep:
     """What one selector makes of the devices that the selectors before it left.
 
     `selector` is None when it does not compile; then it leaves all of them.
@@ -79,7 +79,7 @@ class Catalog:
         self._blame = Blame(lambda text, _: compile_selector(text, self._environment), Features())
         self._of_class: dict[str, tuple[Known, ...] | None] = {}
         self._names: dict[str | None, PublishedNames] = {}
-        self._steps: dict[tuple[str, tuple[str, ...]], tuple[Step, ...]] = {}
+        self._steps: dict[tuple[str, tuple[str, ...]], tuple[SelectorStep, ...]] = {}
         self._compile = cache(self._compiled)
 
     @cached_property
@@ -107,7 +107,7 @@ class Catalog:
             return not self.drivers & {domain for domain, _ in reads.attributes | reads.capacities}
         return set(self.culprit(last)[1]) == {"driver"}
 
-    def steps(self, requirement: DeviceRequirements) -> tuple[Step, ...]:
+    def steps(self, requirement: DeviceRequirements) -> tuple[SelectorStep, ...]:
         """The selectors of a request on the devices of its class; none when nothing is known about these."""
         key = requirement.device_class_name, requirement.selectors
         if key not in self._steps:
@@ -120,9 +120,9 @@ class Catalog:
         steps = self.steps(requirement)
         return steps[-1].after if steps else self.of_class(requirement.device_class_name) or ()
 
-    def narrow(self, expressions: Sequence[str], devices: tuple[Known, ...]) -> tuple[Step, ...]:
+    def narrow(self, expressions: Sequence[str], devices: tuple[Known, ...]) -> tuple[SelectorStep, ...]:
         """One step an expression, until nothing is left."""
-        steps: list[Step] = []
+        steps: list[SelectorStep] = []
         for expression in expressions:
             steps.append(self._step(expression, devices))
             devices = steps[-1].after
@@ -134,7 +134,7 @@ class Catalog:
         """Whether what these attributes are on the known devices says what they are elsewhere."""
         return not (self.origin.models and _OF_ONE_NODE & set(saw))
 
-    def culprit(self, step: Step) -> tuple[str, dict[str, dict[str, None]]]:
+    def culprit(self, step: SelectorStep) -> tuple[str, dict[str, dict[str, None]]]:
         """The part of a selector at which the last devices failed, and the values that it saw there, by attribute."""
         assert step.selector is not None
         expression = step.selector.expression
@@ -163,12 +163,12 @@ class Catalog:
         steps = self.narrow(expressions, self.devices)
         return steps[-1].after if steps else self.devices
 
-    def _step(self, expression: str, devices: tuple[Known, ...]) -> Step:
+    def _step(self, expression: str, devices: tuple[Known, ...]) -> SelectorStep:
         selector = self._compile(expression)
-        return Step(None, devices, devices) if selector is None else self.ask(selector, devices)
+        return SelectorStep(None, devices, devices) if selector is None else self.ask(selector, devices)
 
     @staticmethod
-    def ask(selector: Selector, devices: tuple[Known, ...]) -> Step:
+    def ask(selector: Selector, devices: tuple[Known, ...]) -> SelectorStep:
         """What one selector says to devices."""
         after: list[Known] = []
         failed: list[tuple[Known, EvaluationError]] = []
@@ -178,7 +178,7 @@ class Catalog:
                     after.append(one)
             except EvaluationError as error:
                 failed.append((one, error))
-        return Step(selector, devices, tuple(after), tuple(failed))
+        return SelectorStep(selector, devices, tuple(after), tuple(failed))
 
     def _compiled(self, expression: str) -> Selector | None:
         """None when it does not compile, which is a finding of its own."""

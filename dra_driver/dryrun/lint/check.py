@@ -10,7 +10,7 @@ from ...resource.codec import Decoded
 from ..inventory import with_defaults
 from . import claims, classes, configs, constraints, form, gates, limits, pods, selectors, source, versions
 from .catalog import Catalog, Origin
-from .finding import Finding, Issue, Rule
+from .finding import Issue, LintFinding, Rule
 from .podspecs import is_workload
 from .source import Reading
 from .subject import Context, Subject, is_device_api, subject_of
@@ -44,7 +44,7 @@ _OF_MEANING: Final[tuple[Check, ...]] = (
 class Result:
     """What was found, in the order of files and lines, and how many objects were looked at."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[LintFinding, ...]
     files: int
     checked: int
     passed_over: int
@@ -64,7 +64,7 @@ def check(reading: Reading, known: Iterable[Decoded], release: str, origin: Orig
     return Result(tuple(findings), reading.files, len(concerned), len(subjects) - len(concerned))
 
 
-def _findings(subject: Subject, context: Context) -> Iterator[Finding]:
+def _findings(subject: Subject, context: Context) -> Iterator[LintFinding]:
     issues = [issue for one in _OF_FORM for issue in one(subject, context)]
     issues += [issue for one in _OF_MEANING for issue in one(subject, context) if subject.is_news(issue)]
     yield from subject.source.duplicate_keys()

@@ -35,7 +35,7 @@ class Issue:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LintFinding:
     """An issue in its file. Lines and columns count from 1."""
 
     file: str

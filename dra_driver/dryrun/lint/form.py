@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from ...resource import ResourceSlice
-from ...resource.features import COUNTERS_APART_SINCE, SliceFeatures
+from ...resource.device import COUNTERS_APART_SINCE, SliceFeatures
 from ...resource.validation import slice_problems
 from .finding import Issue, error
 from .gates import is_gated

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from ...resource.codec import DecodeError
 from ..documents import JSON
-from .paths import is_within, resolve
+from .positions import is_within, resolve
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 
 from .check import Result
-from .finding import Finding, Severity
+from .finding import LintFinding, Severity
 
 OUTPUTS = ("text", "json", "github")
 
@@ -29,7 +29,7 @@ def summary(result: Result) -> str:
     return f"{found} in {_counted(result.checked, 'object')} of {_counted(result.files, 'file')}{others}"
 
 
-def _annotation(finding: Finding) -> str:
+def _annotation(finding: LintFinding) -> str:
     """A workflow command, which GitHub shows beside the line. `github` calls no other level than these two."""
     properties = {
         "file": finding.file,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from ...cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, compile_selector
 from ...resource import Device, DeviceClass
-from .catalog import Catalog, Known, Step
+from .catalog import Catalog, Known, SelectorStep
 from .finding import Issue, error, warning
 from .subject import Context, Subject
 
@@ -59,7 +59,7 @@ def _expressions(path: str, expressions: Sequence[str], context: Context) -> Ite
             yield Issue(REFUSED, place, problem)
 
 
-def _answers(path: str, steps: Sequence[Step], class_name: str | None, catalog: Catalog) -> Iterator[Issue]:
+def _answers(path: str, steps: Sequence[SelectorStep], class_name: str | None, catalog: Catalog) -> Iterator[Issue]:
     """What the expressions say about devices of a class (None: all); each about those that the ones before it left."""
     whose = "known" if class_name is None else f"known {class_name}"
     for index, step in enumerate(steps):
@@ -75,7 +75,7 @@ def _answers(path: str, steps: Sequence[Step], class_name: str | None, catalog: 
             yield from _never(_place(path, index), step, whose, catalog, narrowed=index > 0)
 
 
-def _failure(place: str, step: Step, whose: str, catalog: Catalog) -> Issue:
+def _failure(place: str, step: SelectorStep, whose: str, catalog: Catalog) -> Issue:
     known, first = step.failed[0]
     count = f"{len(step.failed)} of {len(step.before)} {whose} devices"
     fix = ""
@@ -92,7 +92,7 @@ def _failure(place: str, step: Step, whose: str, catalog: Catalog) -> Issue:
     )
 
 
-def _never(place: str, step: Step, whose: str, catalog: Catalog, *, narrowed: bool) -> Iterator[Issue]:
+def _never(place: str, step: SelectorStep, whose: str, catalog: Catalog, *, narrowed: bool) -> Iterator[Issue]:
     assert step.selector is not None
     part, saw = catalog.culprit(step)
     if not catalog.is_conclusive(saw):
@@ -109,7 +109,7 @@ def _never(place: str, step: Step, whose: str, catalog: Catalog, *, narrowed: bo
     )
 
 
-def _classes_with_all(step: Step, catalog: Catalog) -> list[str]:
+def _classes_with_all(step: SelectorStep, catalog: Catalog) -> list[str]:
     """The classes whose devices publish everything that the expression reads."""
     assert step.selector is not None
     return [
@@ -119,7 +119,7 @@ def _classes_with_all(step: Step, catalog: Catalog) -> list[str]:
     ]
 
 
-def _other_drivers(steps: Sequence[Step]) -> Iterator[Issue]:
+def _other_drivers(steps: Sequence[SelectorStep]) -> Iterator[Issue]:
     """A class is asked about the devices of every driver. What fails on one lets no pod with a claim be scheduled."""
     for index, step in enumerate(steps):
         for _, failure in step.failed:

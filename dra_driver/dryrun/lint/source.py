@@ -12,9 +12,8 @@ import yaml
 from ...parsing import Loader, ParseError, decode_text, nodes, placed
 from ...resource.codec import json_type
 from ..documents import JSON, files_of, name_of, read_bytes
-from .finding import Finding, Issue, Rule, error
-from .paths import resolve
-from .positions import Positions, duplicate_keys
+from .finding import Issue, LintFinding, Rule, error
+from .positions import Positions, duplicate_keys, resolve
 
 UNREADABLE = error("unreadable", "The file cannot be read, or is not YAML or JSON.")
 DUPLICATE_KEY = error("duplicate-key", "A key is there twice; the API server refuses that.")
@@ -62,13 +61,13 @@ class Source:
         found = self.metadata.get("name")
         return found if isinstance(found, str) else ""
 
-    def duplicate_keys(self) -> Iterator[Finding]:
+    def duplicate_keys(self) -> Iterator[LintFinding]:
         """Keys that are there twice."""
         for key, place in duplicate_keys(self.positions.node):
             message = f"key {key!r} is there twice: remove one"
             yield _finding(DUPLICATE_KEY, self.file, place.line, place.column, "", message)
 
-    def finding(self, issue: Issue) -> Finding:
+    def finding(self, issue: Issue) -> LintFinding:
         """The issue with its line and column. A request may be in the form of another version of the API."""
         forms = (issue.path, issue.path.replace(".exactly", ""), _REQUEST.sub(r"\g<0>.exactly", issue.path))
         found = [resolve(self.value, path) for path in forms]
@@ -82,7 +81,7 @@ class Reading:
     """What the files hold: objects, findings about the files themselves, and how many files there were."""
 
     sources: tuple[Source, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[LintFinding, ...]
     files: int
 
     @property
@@ -94,7 +93,7 @@ class Reading:
 def read(paths: Iterable[str]) -> Reading:
     """Everything in files, folders (their YAML and JSON files) and standard input (`-`)."""
     sources: list[Source] = []
-    findings: list[Finding] = []
+    findings: list[LintFinding] = []
     files = _files(paths)
     for file, named in files.items():
         for one in _read_file(file, named=named):
@@ -118,7 +117,7 @@ def _files(paths: Iterable[str]) -> dict[str, bool]:
     return files
 
 
-def _read_file(file: str, *, named: bool) -> Iterator[Source | Finding]:
+def _read_file(file: str, *, named: bool) -> Iterator[Source | LintFinding]:
     name = name_of(file)
     try:
         text = decode_text(read_bytes(file))
@@ -132,7 +131,7 @@ def _read_file(file: str, *, named: bool) -> Iterator[Source | Finding]:
         yield from parse(text, name, named=named)
 
 
-def parse(text: str, file: str, *, named: bool = True) -> Iterator[Source | Finding]:
+def parse(text: str, file: str, *, named: bool = True) -> Iterator[Source | LintFinding]:
     """The objects of a YAML stream or a JSON document, and what is wrong with it as such.
 
     What cannot be an object at all is found fault with only in a file that was `named`: folders hold all kinds of YAML.
@@ -146,7 +145,7 @@ def parse(text: str, file: str, *, named: bool = True) -> Iterator[Source | Find
         yield _unreadable(file, problem)
 
 
-def _documents(text: str, file: str, *, named: bool) -> Iterator[Source | Finding]:
+def _documents(text: str, file: str, *, named: bool) -> Iterator[Source | LintFinding]:
     lines = text.splitlines()
     loader = _Loader(text)
     for node in nodes(loader, text):
@@ -167,7 +166,7 @@ def _may_be_objects(value: object) -> bool:
     )
 
 
-def _unreadable(file: str, problem: ParseError) -> Finding:
+def _unreadable(file: str, problem: ParseError) -> LintFinding:
     return _finding(UNREADABLE, file, problem.line, problem.column, "", problem.problem)
 
 
@@ -179,7 +178,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _objects(value: Any, positions: Positions, file: str) -> Iterator[Source | Finding]:
+def _objects(value: Any, positions: Positions, file: str) -> Iterator[Source | LintFinding]:
     """The Kubernetes objects in a document. Others are passed over: repositories hold all kinds of YAML."""
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         return
@@ -211,8 +210,8 @@ def _objects(value: Any, positions: Positions, file: str) -> Iterator[Source | F
             yield _finding(NOT_AN_OBJECT, file, place.line, place.column, f"items[{index}]", problem)
 
 
-def _finding(rule: Rule, file: str, line: int, column: int, path: str, message: str) -> Finding:
-    return Finding(file, line, column, path, rule.id, rule.severity, message)
+def _finding(rule: Rule, file: str, line: int, column: int, path: str, message: str) -> LintFinding:
+    return LintFinding(file, line, column, path, rule.id, rule.severity, message)
 
 
 class _Loader(Loader):

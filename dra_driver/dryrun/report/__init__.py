@@ -4,11 +4,10 @@
 `Report.of` gathers everything once (`model`, `picture`); each printer only chooses words and layout.
 """
 
-from .console import PlainTable, counted, listed, plain_console, plain_table
 from .document import to_document, to_json, to_yaml
 from .model import Answer, Inputs, Item, Report
 from .page import to_html
-from .picture import Cell, GpuPicture, NodePicture
+from .picture import Cell, GpuPicture, NodePicture, PlainTable, counted, listed, plain_console, plain_table
 from .tables import print_report
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...allocation import Cluster, Features
-from ...allocation.errors import AllocationError
+from ...allocation.outcome import AllocationError
 from ...resource import ResourceClaim
 from ...resource.codec import Decoded
 from ..verdict import Placed, Verdict

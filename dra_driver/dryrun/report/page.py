@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as one page to keep, send or attach to a build: no network, no scripts, light and dark, wide and narrow."""
+"""A report as one page to keep, send or attach to a build: no network, no scripts, light and dark, wide and narrow.
+
+The GPUs of a node on the page: a row a GPU, boxes as wide as the memory slices that they stand for.
+
+HTML that cannot be made without escaping: text becomes markup only by way of `tag`.
+"""
 
 from collections.abc import Iterator, Sequence
+from html import escape
 from importlib.resources import files
 from typing import Final
 
@@ -10,12 +16,88 @@ from ...resource import ALL, DeviceRequirements
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand
-from .console import counted, listed
 from .devices import attribute, memory
-from .gpus import figure
-from .html import Html, join, tag
 from .model import Answer, Inputs, Item, Report
+from .picture import Cell, NodePicture, Row, counted, listed
 from .tables import seen_by
+
+_VOID: Final = {"meta", "link"}
+
+
+class Html(str):
+    """Markup. A plain str is text, whatever it looks like."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *children: str, **attributes: str | bool) -> Html:
+    """An element. Text among `children` is escaped, Html is not.
+
+    A trailing underscore is dropped from the names of attributes, other underscores become hyphens; True gives an
+    attribute without a value, False and the empty string none.
+    """
+    given = "".join(_attribute(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value)
+    return Html(f"<{name}{given}>" if name in _VOID else f"<{name}{given}>{join(*children)}</{name}>")
+
+
+def join(*children: str) -> Html:
+    """Elements and text one after the other."""
+    return Html("".join(child if isinstance(child, Html) else escape(child) for child in children))
+
+
+def _attribute(name: str, value: str | bool) -> str:
+    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+
+
+def figure(picture: NodePicture, *, closest: bool) -> Html:
+    """The picture with its caption and key. `closest`: the demand does not fit there, only nearly."""
+    model = f" ({picture.model})" if picture.model else ""
+    caption = f"GPUs of {picture.node}{', which comes closest' if closest else ''}{model}"
+    kind = "gpus divided" if picture.divided else "gpus"
+    rows = tag("ul", *(_row(row, "" if model else row.gpu.model) for row in picture.rows), class_=kind)
+    # An area that scrolls has to be reachable by keyboard.
+    return tag(
+        "figure",
+        tag("figcaption", caption),
+        tag("div", rows, class_="scroll", role="region", aria_label=caption, tabindex="0"),
+        _key(picture),
+    )
+
+
+def _row(row: Row, model: str) -> Html:
+    name = tag("span", tag("b", row.name), tag("small", model) if model else "", class_="gpu")
+    boxes = (box for cell in row.gpu.cells for box in _boxes(cell))
+    columns = f"grid-template-columns:repeat({max(1, row.gpu.slices)},minmax(0,1fr))"
+    return tag("li", name, tag("span", *boxes, class_="slices", style=columns))
+
+
+def _boxes(cell: Cell) -> Iterator[Html]:
+    if cell.proposed_for:
+        yield _box("proposed", cell.count, cell.label, *cell.proposed_for, *cell.held_by)
+    elif cell.held_by:
+        yield _box("held", cell.count, cell.label, *cell.held_by)
+    elif cell.devices:
+        yield _box("free", cell.count, cell.label, "free")
+    else:
+        yield from (_box("free", 1, "", "free") for _ in range(cell.count))
+
+
+def _box(kind: str, slices: int, label: str, *who: str) -> Html:
+    lines = [tag("b", label)] if label else []
+    lines += [tag("span", name) for name in who]
+    return tag("span", *lines, class_=f"box {kind}", style=f"grid-column:span {slices}" if slices > 1 else "")
+
+
+def _key(picture: NodePicture) -> Html:
+    cells = [cell for gpu in picture.gpus for cell in gpu.cells]
+    entries = {
+        "proposed": ("this demand gets it", any(cell.proposed_for for cell in cells)),
+        "held": ("a claim holds it", any(cell.held_by and not cell.proposed_for for cell in cells)),
+        "free": ("free", any(cell.free for cell in cells)),
+    }
+    shown = [tag("li", tag("i", class_=f"box {kind}"), text) for kind, (text, there) in entries.items() if there]
+    return tag("ul", *shown, class_="key")
+
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Nothing may be loaded and no script may run, should a name ever get past the escaping."""

@@ -9,10 +9,9 @@ from rich.text import Text
 from ...allocation import Check
 from ..explain import Removal
 from ..verdict import Verdict
-from .console import PlainTable, counted, listed, plain_console
 from .devices import attribute, memory
-from .drawing import drawn
 from .model import Answer, Item, Report
+from .picture import PlainTable, counted, drawn, listed, plain_console
 
 _SHOWN: Final = 6
 """Kinds of nodes of which it is said why they do not fit."""

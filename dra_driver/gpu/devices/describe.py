@@ -3,15 +3,21 @@
 
 `forms` decides which, `attributes`, `capacity` and `counters` describe them, `ordering` says which is better taken
 first. Nothing here looks at hardware or at the API server.
+
+Binding conditions (KEP-5007): what the scheduler waits for after it allocated a device, before it binds the pod.
+
+Whoever prepares devices sets one of the two in the status of the claim.
 """
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
+from ... import DRIVER_NAME
 from ...containment import Count, contained
 from ...resource import CounterConsumption, CounterSet, Device
-from ...resource.features import SliceFeatures
+from ...resource.device import SliceFeatures
 from ...resource.meta import empty
 from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Placement
@@ -25,13 +31,21 @@ from .attributes import (
     vfio_attributes,
     whole_attributes,
 )
-from .binding import waiting_for_plugin
-from .capacity import bytes_of, largest_capacity, profile_capacity, shared, slice_capacity
-from .counters import consumption, drawn, set_name
-from .forms import Complaint, Forms, forms, passthrough_problem
-from .leftout import LeftOut, Reason
+from .capacity import bytes_of, consumption, drawn, largest_capacity, profile_capacity, set_name, shared, slice_capacity
+from .forms import Complaint, Forms, LeftOut, Reason, forms, passthrough_problem
 from .names import MigPlacement, gpu_name, mig_name, vfio_name
 from .ordering import by_preference
+
+AVAILABLE: Final = f"{DRIVER_NAME}/Available"
+"""True: the device is on the node and fit for use."""
+UNAVAILABLE: Final = f"{DRIVER_NAME}/Unavailable"
+"""True: it is not, and the scheduler should look for another one."""
+
+
+def waiting_for_plugin(device: Device) -> Device:
+    """The device with both conditions."""
+    return replace(device, binding_conditions=(AVAILABLE,), binding_failure_conditions=(UNAVAILABLE,))
+
 
 _NO_POLICY = NodePolicy()
 _EVERY_FEATURE = SliceFeatures()

@@ -6,17 +6,58 @@ may be claimed while the GPU is free draw on one pot of counters. An instance th
 obstacle: what it takes is not in the pot, and forms that need it are withheld. Obstacles are the instances that were
 not made for claims (these are on offer as static devices, which need no counters then), and those made for claims when
 no placements are published, because the policy changed meanwhile or the API server keeps no counters.
+
+What a node has and does not publish, and why: for the log, and by reason for a metric.
 """
 
+import enum
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from ..inventory import Gpu, MigInstance, PciGpu
 from ..ownership import MigPlace
 from ..policy import GpuPolicy, MigPolicy
-from .counters import ONE_GPU, Counters, drawn, fits, less, totals
-from .leftout import Reason
+from .capacity import ONE_GPU, Counters, drawn, fits, less, totals
 from .names import MigPlacement, mig_placements
+
+
+class Reason(enum.StrEnum):
+    """Why something is left out."""
+
+    UNREADABLE = "unreadable"
+    """NVML does not tell enough."""
+    POLICY = "policy"
+    OTHER_DRIVER = "other-driver"
+    """Bound to a kernel driver that is neither NVIDIA's nor VFIO."""
+    NO_IOMMU = "no-iommu"
+    NO_MIG_PROFILES = "no-mig-profiles"
+    NO_MIG_DEVICES = "no-mig-devices"
+    """In MIG mode, and to be offered as the MIG devices that there are: there are none."""
+    FOREIGN_INSTANCE = "foreign-instance"
+    """A MIG instance is in the way that was not made for a claim, or for one whose placement is not published."""
+    PARTIAL_INSTANCE = "partial-instance"
+    """A GPU instance without the one compute instance that fills it."""
+    VGPU = "vgpu"
+    """A vGPU: its host splits it, and nobody else."""
+    TAINTED = "tainted"
+    """It should have a taint, and the API server keeps none."""
+    NO_PARTITIONABLE_DEVICES = "no-partitionable-devices"
+    NO_CONSUMABLE_CAPACITY = "no-consumable-capacity"
+    NO_LIST_ATTRIBUTES = "no-list-attributes"
+    NO_BINDING_CONDITIONS = "no-binding-conditions"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """`subject` is a GPU's UUID, else its PCI address or index, or `node`; `text` says what is left out, and why."""
+
+    subject: str
+    reason: Reason
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.text}"
+
 
 Complaint = tuple[Reason, str]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...resource import Device, TaintEffect
 from .describe import Description, GpuDevices
-from .leftout import LeftOut, Reason
+from .forms import LeftOut, Reason
 
 _FORBIDDING = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
 

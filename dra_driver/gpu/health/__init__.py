@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The health of GPUs: what NVML reports, by events and when asked -> findings -> taints on the devices concerned.
+"""The health of GPUs: from what NVML reports, by events and when queried, to taints on the devices concerned.
 
-`xids` and `meanings` are the tables, `rules` and `records` the decisions, `readings` and `watching` what is asked of
-NVML, `monitor` the threads that bring them together; `taints` goes from findings to devices and back, and `lost` keeps
-the devices of GPUs that vanished.
+`xids` and `meanings` are tables. `rules` turns a report into a finding, `records` keeps the findings of one GPU.
+`queries` and `watching` call NVML, `monitor` has the threads. `taints` converts findings to device taints and back.
+`lost` keeps the findings of all GPUs, and the devices of GPUs that have vanished.
 """
 
-from .findings import Finding
 from .lost import LostGpus
 from .meanings import documented
-from .monitor import HealthMonitor, Timing
+from .monitor import HealthMonitor, MonitorTiming
+from .records import Finding
 from .taints import concerns, keep_times, taint, worst_first
 
 __all__ = [
     "Finding",
     "HealthMonitor",
     "LostGpus",
-    "Timing",
+    "MonitorTiming",
     "concerns",
     "documented",
     "keep_times",

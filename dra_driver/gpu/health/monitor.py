@@ -19,9 +19,9 @@ from ..inventory import Inventory
 from ..nvml import NO_INSTANCE, DeviceHandle, Event, Nvml, NvmlError, Placement, Return
 from ..policy import NodePolicy
 from ..session import Session
-from .findings import Finding
-from .ledger import Ledger
-from .readings import DRIVER_GONE, Reading, failed_reading, read_gpu
+from .lost import HealthRecords
+from .queries import DRIVER_GONE, Reading, failed_reading, read_gpu
+from .records import Finding
 from .rules import event_condition
 from .watching import EventWatch
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class MonitorTiming:
     """In seconds: how long to `wait` for an event at a time, how often to `look` at the state of all GPUs, how long
     after an event (`settle`: others may follow it). After a failure it is tried again from `first_retry` on, ever more
     slowly, up to `look`; with a driver that fails for longer than `patience`, its GPUs count as unmonitored.
@@ -58,17 +58,17 @@ class HealthMonitor:
         session: Session,
         *,
         on_change: Callable[[], None] = lambda: None,
-        timing: Timing | None = None,
+        timing: MonitorTiming | None = None,
         clock: Callable[[], float] = time.time,
         driver_load: Callable[[], object] = lambda: None,
         booted_at: float = 0.0,
     ) -> None:
         self.on_change = on_change
         self._session = session
-        self._timing = timing or Timing()
+        self._timing = timing or MonitorTiming()
         self._clock = clock
         self._lock = threading.Lock()
-        self._ledger = Ledger(booted_at)
+        self._ledger = HealthRecords(booted_at)
         self._findings: tuple[Finding, ...] = ()
         self._stopped = threading.Event()
         self._woken = threading.Event()  # something is to be looked at
@@ -110,7 +110,7 @@ class HealthMonitor:
 
     @property
     def seconds_since_look(self) -> float:
-        """How long ago all GPUs were looked at: much more than Timing.look while the driver hangs or is away."""
+        """How long ago all GPUs were looked at: much more than MonitorTiming.look while the driver hangs or is away."""
         return time.monotonic() - self._looked_at
 
     def watch(self, inventory: Inventory, policy: NodePolicy) -> None:
@@ -298,7 +298,7 @@ class HealthMonitor:
 class _Trouble:
     """Something that fails again and again: since when, why, and how soon it is tried again."""
 
-    def __init__(self, what: str, timing: Timing) -> None:
+    def __init__(self, what: str, timing: MonitorTiming) -> None:
         self._what = what
         self._timing = timing
         self._pause = timing.first_retry

@@ -5,6 +5,8 @@ A finding that NVML can be asked about goes when NVML says so. One that an event
 with a reset of the GPU, by what it means. NVML tells of no resets, so they are recognised by what only a reset ends:
 a GPU that did not answer answers again, a recovery action is not asked for any more, a row waits no more to be
 remapped. What is confined to a MIG instance goes with the instance.
+
+What is wrong with a GPU, or with one MIG instance of it.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,10 +15,27 @@ from dataclasses import dataclass, replace
 from ...resource import TaintEffect
 from ..nvml import Placement
 from ..policy import HealthPolicy
-from .findings import Finding
 from .meanings import NVLINK, UNMONITORED, Lasts, Meaning, expected_links, meaning
-from .readings import Reading
+from .queries import Reading
 from .rules import Condition, reading_conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, as the taint that says so.
+
+    `key` is the taint's (`gpu.nvidia.com/xid`), `value` what was seen (the XID), `since` in seconds of the epoch.
+    `placement` is the memory slices of the MIG instance concerned, None when it is the whole GPU. `message` is for
+    people: what it is and what to do.
+    """
+
+    gpu_uuid: str
+    key: str
+    value: str
+    effect: TaintEffect
+    since: float
+    message: str
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)

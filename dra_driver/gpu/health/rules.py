@@ -21,7 +21,7 @@ from .meanings import (
     XID,
     links_value,
 )
-from .readings import Reading
+from .queries import Reading
 from .xids import RECOVERY_ACTION_CHANGED
 
 _EVENTS: Final = {

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from ...resource import Device, DeviceTaint, ResourceSlice, TaintEffect
-from ...resource.features import SliceFeatures
+from ...resource.device import SliceFeatures
 from ...resource.limits import TAINTS_PER_DEVICE
 from ..devices import GPU_TYPE, MIG_TYPE, GpuDevices
 from ..nvml import Placement
 from ..policy import HealthPolicy
-from .findings import Finding
 from .meanings import meaning
+from .records import Finding
 
 _EVERY_FEATURE = SliceFeatures()
 _STRENGTH: Final = {TaintEffect.NONE: 0, TaintEffect.NO_SCHEDULE: 1, TaintEffect.NO_EXECUTE: 2}

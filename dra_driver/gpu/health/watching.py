@@ -8,7 +8,7 @@ from collections.abc import Iterable, Set
 from ..calls import EVENTS, HungError
 from ..nvml import NO_DRIVER, DeviceHandle, Event, EventSetHandle, EventType, Nvml, NvmlError
 from ..session import Session
-from .readings import DRIVER_GONE
+from .queries import DRIVER_GONE
 from .rules import WATCHED
 
 log = logging.getLogger(__name__)

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node without GPUs that behaves as if it had some.
 
-A short YAML describes the node (`description`), a folder holds what hardware would hold (`store`), so
-that it outlives every process, and `gateway` implements the NVML interface on it as strictly as a board
-does (`board`). `files` makes what the driver would have installed: device nodes, /proc entries, libraries;
-`sysfs` what the kernel shows of GPUs and drivers. `node` ties these together and is where tests occupy,
-break, reset and unplug GPUs, and load and unload drivers.
+A short YAML describes the node (`description`). A folder holds what hardware would hold (`store`), so that it outlives
+every process. `nvml` implements the NVML interface on it, as strictly as a real GPU does (`board`). `files` creates
+what the driver would have installed (device nodes, /proc entries, libraries) and what the kernel shows in /sys. `node`
+combines these; tests use it to occupy, break, reset and unplug GPUs, and to load and unload drivers.
 """
 
 from .description import DescriptionError, NodeDescription, load_description, shipped_nodes
-from .gateway import SimulatedNvml
 from .node import SimulatedNode
+from .nvml import SimulatedNvml
 
 __all__ = [
     "DescriptionError",

@@ -25,12 +25,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ...errors import DriverError
 from ...parsing import ParseError, decode_text, load
 from ...resource.codec import DecodeError, Fields
 from ..nvml import NvmlError, Placement
-from .board import Board
+from .board import Board, BoardModel, ProfileModel, boards
 from .faults import Fault, decode_fault, encode_fault
-from .models import BoardModel, ProfileModel, boards
 from .state import BoardState
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
@@ -39,7 +39,7 @@ _LAST_MINOR = 253  # nvidia-modeset and nvidiactl have the next ones
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)+")
 
 
-class DescriptionError(ValueError):
+class DescriptionError(DriverError, ValueError):
     """The description of a simulated node cannot be used; the text says where and why."""
 
 

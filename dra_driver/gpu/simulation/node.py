@@ -14,11 +14,10 @@ from ..pci import NVIDIA_DRIVER
 from .board import COMPUTE_PROFILES, Board
 from .description import DescriptionError, GpuDescription, NodeDescription
 from .faults import Fault
-from .files import DriverFiles
-from .gateway import SimulatedNvml, gpu_uuid, mig_uuid
+from .files import DriverFiles, SysFiles
+from .nvml import SimulatedNvml, gpu_uuid, mig_uuid
 from .state import BoardState, GpuInstanceState, ProcessState
 from .store import Store, SystemState
-from .sysfs import SysFiles
 
 
 class SimulatedNode:

@@ -8,10 +8,9 @@ stored object may break rules that are newer than itself.
 
 from collections.abc import Callable, Mapping
 
-from ..claim import ResourceClaim, ResourceClaimTemplate
-from ..classes import DeviceClass
+from ..claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from ..device import ResourceSlice
 from ..meta import Node
-from ..slices import ResourceSlice
 from .decode_claims import decode_claim, decode_claim_template, decode_class
 from .decode_parts import decode_node
 from .decode_slices import decode_slice

@@ -13,14 +13,15 @@ from ..claim import (
     ClaimConfiguration,
     ConsumerReference,
     DeviceClaim,
+    DeviceClass,
     DeviceConstraint,
     DeviceRequest,
     DeviceRequirements,
     DeviceSubRequest,
+    OpaqueConfiguration,
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from ..classes import DeviceClass, OpaqueConfiguration
 from ..meta import EMPTY
 from ..quantity import Quantity
 from .decode_parts import node_selector, object_meta, opaque, selector, toleration

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of objects that several kinds have: metadata, node selectors, selectors, configurations, tolerations."""
 
-from ..classes import OpaqueConfiguration
+from ..claim import OpaqueConfiguration
 from ..device import DeviceToleration
 from ..meta import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, OwnerReference
 from .fields import Fields, json_type

@@ -12,10 +12,11 @@ from ..device import (
     MalformedAttribute,
     RequestPolicy,
     RequestRange,
+    ResourcePool,
+    ResourceSlice,
 )
 from ..quantity import Quantity
 from ..semver import Version
-from ..slices import ResourcePool, ResourceSlice
 from .decode_parts import node_selector, object_meta, timestamp
 from .dialect import Dialect
 from .fields import Fields, json_type

@@ -16,8 +16,8 @@ from ..claim import (
     DeviceClaim,
     DeviceRequest,
     DeviceRequirements,
+    OpaqueConfiguration,
 )
-from ..classes import OpaqueConfiguration
 from ..device import (
     AttributeList,
     AttributeValue,
@@ -28,12 +28,12 @@ from ..device import (
     DeviceToleration,
     MalformedAttribute,
     RequestPolicy,
+    ResourceSlice,
     attribute_kind,
 )
 from ..meta import NodeSelector, NodeSelectorRequirement, ObjectMeta
 from ..quantity import Quantity
 from ..semver import Version
-from ..slices import ResourceSlice
 from .dialect import Dialect
 
 JSON = dict[str, Any]

@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from ...errors import DriverError
 from ..quantity import Quantity, QuantityError
 
 T = TypeVar("T")
@@ -16,7 +17,7 @@ T = TypeVar("T")
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
-class DecodeError(ValueError):
+class DecodeError(DriverError, ValueError):
     """The object is not of the form that its apiVersion and kind promise. `path` is where."""
 
     def __init__(self, path: str, problem: str) -> None:

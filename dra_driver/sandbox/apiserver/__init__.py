@@ -8,12 +8,12 @@ clients work with it as they are:
 
     with ApiServer(ApiServerOptions(minor=36)) as server:
         server.write_kubeconfig(Path("kubeconfig"))
-        server.faults.add(Fault(verb="patch", resource="resourceclaims", error=409, times=1))
+        server.faults.add(RequestFault(verb="patch", resource="resourceclaims", error=409, times=1))
 
 docs/sandbox-apiserver.md says what is there, what a real server has besides, and how the answers are checked.
 """
 
-from .faults import Alteration, Fault, Faults
+from .faults import Alteration, Faults, RequestFault
 from .release import Release, ReleaseError
 from .schema.published import SchemaError
 from .server import ApiServer, ApiServerOptions, RunningServer, run, serving
@@ -24,10 +24,10 @@ __all__ = [
     "Alteration",
     "ApiServer",
     "ApiServerOptions",
-    "Fault",
     "Faults",
     "Release",
     "ReleaseError",
+    "RequestFault",
     "RunningServer",
     "SchemaError",
     "User",

@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds that are served right now: the built-in ones and those of CustomResourceDefinitions."""
+"""The kinds that are served right now: the built-in ones and those of CustomResourceDefinitions.
 
-from collections.abc import Iterable, Iterator
+The state of one server: its objects, its kinds, and what it was told to be.
 
-from .kinds import Kind, Served
-from .objects import encode
+Everything that handles a request gets this object; it is touched on the event loop only.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from .faults import Faults
+from .kinds import Context, Served, ServedKind
+from .objects import Clock, Object, encode
 from .release import Release
 from .schema.published import PublishedSchemas
 from .schema.types import Type
+from .storage.store import Store
+from .users import INTERNAL, Tokens, User
 
 
 class Catalog:
     """Finds a served kind by its URL parts. Changes only when a CustomResourceDefinition does."""
 
-    def __init__(self, release: Release, schemas: PublishedSchemas, kinds: Iterable[Kind]) -> None:
+    def __init__(self, release: Release, schemas: PublishedSchemas, kinds: Iterable[ServedKind]) -> None:
         self.release = release
         self.schemas = schemas
         self.generation = 0
@@ -26,12 +35,12 @@ class Catalog:
                 if release.serves(kind.group, version, kind.name):
                     self._add_published(kind, version)
 
-    def _add_published(self, kind: Kind, version: str) -> None:
+    def _add_published(self, kind: ServedKind, version: str) -> None:
         found = self.schemas.find(kind.group, version, kind.name)
         if found is not None:
             self.add(kind, version, found)
 
-    def add(self, kind: Kind, version: str, node: Type) -> Served:
+    def add(self, kind: ServedKind, version: str, node: Type) -> Served:
         """Serves `kind` in `version` from now on."""
         served = Served(kind, version, node, encoded_prefix(kind, version), kind.columns)
         self._served[kind.group, version, kind.plural] = served
@@ -69,7 +78,35 @@ class Catalog:
         return iter(self._served.values())
 
 
-def encoded_prefix(kind: Kind, version: str) -> bytes:
+def encoded_prefix(kind: ServedKind, version: str) -> bytes:
     """The start of every encoded object of the kind in that version."""
     api_version = f"{kind.group}/{version}" if kind.group else version
     return encode({"kind": kind.name, "apiVersion": api_version})[:-1] + b","
+
+
+CelCheck = Callable[[str], str | None]
+"""What is wrong with a device selector's CEL expression; None when nothing is."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Objects, kinds and settings of a running server."""
+
+    release: Release
+    catalog: Catalog
+    clock: Clock
+    rbac: bool = False
+    check_cel: CelCheck | None = None
+    bookmark_interval: float = 60.0
+    store: Store = field(default_factory=Store)
+    tokens: Tokens = field(default_factory=Tokens)
+    faults: Faults = field(default_factory=Faults)
+
+    def context(self, user: User = INTERNAL) -> Context:
+        """What strategies may know, for a request of `user`."""
+        return Context(self.release, self.clock(), user, self.object, check_cel=self.check_cel)
+
+    def object(self, collection: str, key: str) -> Object | None:
+        """A stored object, which must not be changed."""
+        record = self.store.get(collection, key)
+        return record.object if record else None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failures on purpose, so that clients can be tested against them.
 
-A `Fault` says which requests it hits, how many of them, and what happens to them. The object is
+A `RequestFault` says which requests it hits, how many of them, and what happens to them. The object is
 shared between the server's thread and a test's; its methods may be called from any.
 """
 
@@ -14,7 +14,7 @@ from .objects import Object
 
 
 @dataclass(slots=True)
-class Fault:
+class RequestFault:
     """What to do to requests. Empty conditions match everything.
 
     `delay` in seconds comes first; then `disconnect` closes the connection without an answer, or
@@ -46,20 +46,20 @@ class Fault:
         asked = ((self.verb, verb), (self.resource, resource), (self.namespace, namespace), (self.name, name))
         return all(not wanted or wanted == found for wanted, found in (*asked, (self.user, user)))
 
-    def failure(self) -> status.ApiError:
+    def failure(self) -> status.RequestError:
         """The error to answer with."""
         match self.error:
             case 409:
-                return status.ApiError(409, "Conflict", self.message or f"injected fault: {status.MODIFIED}")
+                return status.RequestError(409, "Conflict", self.message or f"injected fault: {status.MODIFIED}")
             case 429:
                 return status.too_many_requests(self.retry_after, self.message or "injected fault: too many requests")
             case 503:
                 details = {"retryAfterSeconds": self.retry_after}
                 text = self.message or "injected fault: the server is currently unable to handle the request"
-                return status.ApiError(503, "ServiceUnavailable", text, details)
+                return status.RequestError(503, "ServiceUnavailable", text, details)
             case 500:
                 return status.internal(self.message or "injected fault")
-        return status.ApiError(self.error, "", self.message or "injected fault")
+        return status.RequestError(self.error, "", self.message or "injected fault")
 
 
 @dataclass(slots=True)
@@ -81,11 +81,11 @@ class Faults:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._faults: list[Fault] = []
+        self._faults: list[RequestFault] = []
         self._alterations: list[Alteration] = []
         self._refusing = False
 
-    def add(self, fault: Fault) -> Fault:
+    def add(self, fault: RequestFault) -> RequestFault:
         """Puts `fault` in force; keep it to read `hits` or to remove it."""
         with self._lock:
             self._faults.append(fault)
@@ -102,7 +102,7 @@ class Faults:
         with self._lock:
             self._alterations = [other for other in self._alterations if other is not alteration]
 
-    def remove(self, fault: Fault) -> None:
+    def remove(self, fault: RequestFault) -> None:
         """Lifts one fault; no error when it has worn off already."""
         with self._lock:
             self._faults = [other for other in self._faults if other is not fault]
@@ -124,7 +124,7 @@ class Faults:
         """Whether connections are being refused."""
         return self._refusing
 
-    def hit(self, verb: str, resource: str, namespace: str, name: str, user: str) -> Fault | None:
+    def hit(self, verb: str, resource: str, namespace: str, name: str, user: str) -> RequestFault | None:
         """The fault that hits this request, counted."""
         if not self._faults:
             return None

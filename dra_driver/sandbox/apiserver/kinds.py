@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the server has to know of a kind: names, versions, and how its objects behave.
 
-A `Kind` is data; its behaviour is a `Strategy`, a handful of plain functions over raw objects
+A `ServedKind` is data; its behaviour is a `Strategy`, a handful of plain functions over raw objects
 that the verbs call at fixed points, as the strategies of k8s.io/kubernetes' registry are.
 `table.py` lists the kinds that are built in; a CustomResourceDefinition makes more at run time.
 """
@@ -136,7 +136,7 @@ def same_shape(obj: Object, version: str) -> Object:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class ServedKind:
     """One kind and the resource that serves it."""
 
     group: str
@@ -193,7 +193,7 @@ class Kind:
 class Served:
     """A kind in one of its versions: what a URL leads to."""
 
-    kind: Kind
+    kind: ServedKind
     version: str
     type: Type
     prefix: bytes = b""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server: its options, its life on an event loop, in a thread of its own, in a process.
+"""The server: its options, its kubeconfig, its initial objects, its life on an event loop, in a thread, in a process.
 
     with ApiServer(ApiServerOptions(minor=36)) as server:
         server.write_kubeconfig(Path("kubeconfig"))
@@ -9,7 +9,9 @@ loop, and `run` in a process that is nothing but the server.
 """
 
 import asyncio
+import base64
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -20,21 +22,93 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+import yaml
 from aiohttp import web
 
-from .bootstrap import bootstrap
-from .catalog import Catalog
+from .catalog import Catalog, CelCheck, Cluster
 from .certificates import Certificates, make_certificates
-from .cluster import CelCheck, Cluster
+from .controllers.internal import internal_call
 from .controllers.manager import Controllers
 from .faults import Faults
+from .groups.access import RBAC_GROUP
 from .http.handler import Handler
-from .kubeconfig import kubeconfig, write_kubeconfig
-from .objects import Clock, now
+from .objects import Clock, Object, now
 from .release import NEWEST, Release, release
 from .schema.published import schemas_of
 from .table import builtin_kinds
 from .users import ADMIN, Tokens, User, service_account
+from .verbs.write import create
+
+NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_EVERYTHING: Final = [
+    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+]
+
+
+def bootstrap(cluster: Cluster) -> None:
+    """Makes the first objects, as the API server itself does."""
+    for name in NAMESPACES:
+        _create(cluster, "", "namespaces", {"metadata": {"name": name}})
+    _create(
+        cluster,
+        RBAC_GROUP,
+        "clusterroles",
+        {"metadata": {"name": "cluster-admin", "labels": _LABELS}, "rules": _EVERYTHING},
+    )
+    role = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin"}
+    subjects = [{"apiGroup": RBAC_GROUP, "kind": "Group", "name": "system:masters"}]
+    _create(
+        cluster,
+        RBAC_GROUP,
+        "clusterrolebindings",
+        {"metadata": {"name": "cluster-admin", "labels": _LABELS}, "roleRef": role, "subjects": subjects},
+    )
+
+
+_LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+
+
+def _create(cluster: Cluster, group: str, plural: str, obj: Object) -> None:
+    catalog: Catalog = cluster.catalog
+    served = catalog.find(group, "v1", plural)
+    assert served is not None, f"{plural} are built in"
+    call = internal_call(served, "", "")
+    served.kind.strategy.default(obj, cluster.context())
+    create(cluster, call, obj)
+
+
+_NAME: Final = "dra-sandbox"
+
+
+def kubeconfig(
+    url: str, token: str, authority: bytes | None, *, user: str, namespace: str = "default"
+) -> dict[str, Any]:
+    """The kubeconfig as a document. `authority` is the CA's PEM certificate, None without TLS."""
+    cluster: dict[str, Any] = {"server": url}
+    if authority is not None:
+        cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": _NAME, "cluster": cluster}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": user, "namespace": namespace}}],
+        "current-context": _NAME,
+    }
+
+
+def write_kubeconfig(path: Path, document: dict[str, Any]) -> Path:
+    """Writes the document for this user's eyes only, replacing what is there."""
+    text = yaml.safe_dump(document, sort_keys=False)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    beside.replace(path)
+    return path
+
 
 _log = logging.getLogger(__name__)
 

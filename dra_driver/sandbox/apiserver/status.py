@@ -2,7 +2,7 @@
 """Every answer that is not an object: `Status`, and the errors that become one.
 
 Codes, reasons and texts follow k8s.io/apimachinery's api/errors package. A handler raises an
-`ApiError`; the HTTP layer writes its `status`.
+`RequestError`; the HTTP layer writes its `status`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from .field_errors import FieldError
 from .objects import Object
 
 
-class ApiError(Exception):
+class RequestError(Exception):
     """A request that fails. `status` is the answer's body, `code` its HTTP status."""
 
     def __init__(self, code: int, reason: str, message: str, details: Object | None = None) -> None:
@@ -64,115 +64,115 @@ def _about(name: str, group: str, kind: str) -> Object:
     return details
 
 
-def not_found(plural: str, group: str, name: str) -> ApiError:
+def not_found(plural: str, group: str, name: str) -> RequestError:
     """404: the object does not exist."""
     text = f'{qualified(plural, group)} "{name}" not found'
-    return ApiError(404, "NotFound", text, _about(name, group, plural))
+    return RequestError(404, "NotFound", text, _about(name, group, plural))
 
 
-def no_such_resource() -> ApiError:
+def no_such_resource() -> RequestError:
     """404: the group, version, resource or subresource is not served."""
-    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+    return RequestError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def already_exists(plural: str, group: str, name: str) -> ApiError:
+def already_exists(plural: str, group: str, name: str) -> RequestError:
     """409: an object of that name exists."""
     text = f'{qualified(plural, group)} "{name}" already exists'
-    return ApiError(409, "AlreadyExists", text, _about(name, group, plural))
+    return RequestError(409, "AlreadyExists", text, _about(name, group, plural))
 
 
-def conflict(plural: str, group: str, name: str, detail: str) -> ApiError:
+def conflict(plural: str, group: str, name: str, detail: str) -> RequestError:
     """409: the object is not in the state that the request presumes."""
     text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {detail}'
-    return ApiError(409, "Conflict", text, _about(name, group, plural))
+    return RequestError(409, "Conflict", text, _about(name, group, plural))
 
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def apply_conflict(message: str, causes: Sequence[FieldError]) -> ApiError:
+def apply_conflict(message: str, causes: Sequence[FieldError]) -> RequestError:
     """409: server-side apply would take fields that another manager owns."""
-    return ApiError(409, "Conflict", message, {"causes": _causes(causes)})
+    return RequestError(409, "Conflict", message, {"causes": _causes(causes)})
 
 
 def _causes(errors: Iterable[FieldError]) -> list[Any]:
     return [{"reason": error.reason, "message": error.message, "field": error.field} for error in errors]
 
 
-def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> ApiError:
+def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> RequestError:
     """422: the object breaks rules of its kind."""
     unique = list(dict.fromkeys(errors))
     texts = list(dict.fromkeys(str(error) for error in unique))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     text = f'{qualified(kind, group)} "{name}" is invalid: {listed}'
-    return ApiError(422, "Invalid", text, {**_about(name, group, kind), "causes": _causes(unique)})
+    return RequestError(422, "Invalid", text, {**_about(name, group, kind), "causes": _causes(unique)})
 
 
-def invalid_options(kind: str, errors: Sequence[FieldError]) -> ApiError:
+def invalid_options(kind: str, errors: Sequence[FieldError]) -> RequestError:
     """422: the query parameters or options body break rules."""
     return invalid(kind, "meta.k8s.io", "", errors)
 
 
-def unprocessable() -> ApiError:
+def unprocessable() -> RequestError:
     """422: a JSON patch that cannot be carried out on this object."""
-    return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
+    return RequestError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
-def bad_request(message: str) -> ApiError:
+def bad_request(message: str) -> RequestError:
     """400: the request makes no sense."""
-    return ApiError(400, "BadRequest", message)
+    return RequestError(400, "BadRequest", message)
 
 
-def unauthorized() -> ApiError:
+def unauthorized() -> RequestError:
     """401: the credentials are unknown."""
-    return ApiError(401, "Unauthorized", "Unauthorized")
+    return RequestError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(plural: str, group: str, name: str, detail: str) -> ApiError:
+def forbidden(plural: str, group: str, name: str, detail: str) -> RequestError:
     """403: the user may not, or admission refuses."""
     subject = f'{qualified(plural, group)} "{name}"' if name else qualified(plural, group)
-    return ApiError(403, "Forbidden", f"{subject} is forbidden: {detail}", _about(name, group, plural))
+    return RequestError(403, "Forbidden", f"{subject} is forbidden: {detail}", _about(name, group, plural))
 
 
-def method_not_allowed() -> ApiError:
+def method_not_allowed() -> RequestError:
     """405: the resource exists but does not know the verb."""
     text = "the server does not allow this method on the requested resource"
-    return ApiError(405, "MethodNotAllowed", text, {})
+    return RequestError(405, "MethodNotAllowed", text, {})
 
 
-def not_acceptable(accepted: Iterable[str]) -> ApiError:
+def not_acceptable(accepted: Iterable[str]) -> RequestError:
     """406: none of the representations that the client accepts can be made."""
     text = f"only the following media types are accepted: {', '.join(accepted)}"
-    return ApiError(406, "NotAcceptable", text)
+    return RequestError(406, "NotAcceptable", text)
 
 
-def unsupported_media_type(accepted: Iterable[str]) -> ApiError:
+def unsupported_media_type(accepted: Iterable[str]) -> RequestError:
     """415: the body's format is not read here."""
     text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
-    return ApiError(415, "UnsupportedMediaType", text)
+    return RequestError(415, "UnsupportedMediaType", text)
 
 
-def expired(message: str) -> ApiError:
+def expired(message: str) -> RequestError:
     """410: the history that the request needs has been compacted."""
-    return ApiError(410, "Expired", message)
+    return RequestError(410, "Expired", message)
 
 
-def too_large_resource_version(asked: int, current: int) -> ApiError:
+def too_large_resource_version(asked: int, current: int) -> RequestError:
     """504: the client knows a version that this server has not seen."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     text = f"Timeout: Too large resource version: {asked}, current: {current}"
-    return ApiError(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})
+    return RequestError(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})
 
 
-def too_many_requests(seconds: int, message: str = "the server has received too many requests") -> ApiError:
+def too_many_requests(seconds: int, message: str = "the server has received too many requests") -> RequestError:
     """429: come back later."""
     text = f"{message} and has asked us to try again later"
-    return ApiError(429, "TooManyRequests", text, {"retryAfterSeconds": seconds})
+    return RequestError(429, "TooManyRequests", text, {"retryAfterSeconds": seconds})
 
 
-def internal(message: str, *, plain: bool = False) -> ApiError:
+def internal(message: str, *, plain: bool = False) -> RequestError:
     """500: the server failed. `plain` leaves the reason out, as for errors that are no Status."""
     if plain:
-        return ApiError(500, "", message)
+        return RequestError(500, "", message)
     text = f"Internal error occurred: {message}"
-    return ApiError(500, "InternalError", text, {"causes": [{"message": message}]})
+    return RequestError(500, "InternalError", text, {"causes": [{"message": message}]})

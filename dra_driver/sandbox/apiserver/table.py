@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from .groups import access, crds
 from .groups.columns import CREATED, NAME, NAME_AND_AGE
-from .groups.core import events, pods, small
+from .groups.core import pods, small
 from .groups.resource import kinds as resource
 from .groups.workloads import apps, batch
-from .kinds import ALL_VERBS, Column, FieldSelectors, Kind, Strategy, text_at
+from .kinds import ALL_VERBS, Column, FieldSelectors, ServedKind, Strategy, text_at
 from .release import Release
 
 _STORED: Final = Strategy(status_keeps_metadata=True)
@@ -54,9 +54,9 @@ def _kind(
     under: tuple[str, ...] = (),
     selectors: FieldSelectors | None = None,
     **more: Any,
-) -> Kind:
+) -> ServedKind:
     """A kind with the subresources `under` it; `short` are its short names, with spaces between them."""
-    return Kind(
+    return ServedKind(
         group,
         name,
         plural,
@@ -69,12 +69,12 @@ def _kind(
     )
 
 
-def builtin_kinds(release: Release) -> tuple[Kind, ...]:
+def builtin_kinds(release: Release) -> tuple[ServedKind, ...]:
     """Every kind that the server has from the start."""
     return (*_core(), *_workloads(), *_access(), *resource.kinds(release), *_others())
 
 
-def _core() -> tuple[Kind, ...]:
+def _core() -> tuple[ServedKind, ...]:
     namespace, node = (small.NAMESPACE, small.NAMESPACE_COLUMNS), (small.NODE, small.NODE_COLUMNS)
     unschedulable = _at("spec.unschedulable", unschedulable="false")
     below_pod, service = ("binding", "eviction", "status"), _at("spec.clusterIP", "spec.type")
@@ -85,8 +85,8 @@ def _core() -> tuple[Kind, ...]:
         _kind("", "Node", "nodes", "no", *node, _STATUS, unschedulable, namespaced=False),
         _kind("", "Pod", "pods", "po", pods.STRATEGY, pods.COLUMNS, below_pod, _POD, in_all=True),
         _kind(
-            *("", "Event", "events", "ev", events.STRATEGY, events.COLUMNS, (), events.SELECTORS),
-            from_stored=events.from_stored,
+            *("", "Event", "events", "ev", small.STRATEGY, small.COLUMNS, (), small.SELECTORS),
+            from_stored=small.from_stored,
         ),
         _kind("", "ServiceAccount", "serviceaccounts", "sa", small.SERVICE_ACCOUNT, under=("token",)),
         _kind("", "Secret", "secrets", "", small.SECRET, small.SECRET_COLUMNS, selectors=_at("type")),
@@ -95,7 +95,7 @@ def _core() -> tuple[Kind, ...]:
     )
 
 
-def _workloads() -> tuple[Kind, ...]:
+def _workloads() -> tuple[ServedKind, ...]:
     deployment = apps.DEPLOYMENT, apps.DEPLOYMENT_COLUMNS
     daemon_set = apps.DAEMON_SET, apps.DAEMON_SET_COLUMNS
     replica_set = apps.REPLICA_SET, apps.REPLICA_SET_COLUMNS
@@ -111,7 +111,7 @@ def _workloads() -> tuple[Kind, ...]:
     )
 
 
-def _access() -> tuple[Kind, ...]:
+def _access() -> tuple[ServedKind, ...]:
     rbac, role, binding = access.RBAC_GROUP, (access.ROLE, _CREATED), (access.BINDING, access.BINDING_COLUMNS)
     definitions = ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", "crd crds")
     return (
@@ -133,7 +133,7 @@ def _access() -> tuple[Kind, ...]:
     )
 
 
-def _others() -> tuple[Kind, ...]:
+def _others() -> tuple[ServedKind, ...]:
     return (
         _kind("policy", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", _BUDGET, under=_STATUS),
         _kind("", "PersistentVolume", "persistentvolumes", "pv", under=_STATUS, namespaced=False),

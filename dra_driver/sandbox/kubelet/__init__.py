@@ -12,27 +12,24 @@ with the plugin it talks to: what works here speaks kubelet's language.
         kubelet.wait_pod_running("default", "pod-1")
         print(kubelet.container("default", "pod-1", "ctr").env)
 
-From the ground up: `wire` (messages), `claims` and `registration` (decisions), `state` (checkpoint),
-`plugin`, `plugins`, `health` and `watcher` (the plugins' side), `manager` (claims), `cdi_spec`,
-`cdi_registry`, `oci` and `runtime` (containers), `podstatus` and `pods` (pods), `kubelet` (all of it).
+From the ground up: `wire` (messages), `registration` (decisions), `state` (decisions about claims, and the checkpoint),
+`plugin`, `plugins`, `health` and `watcher` (the plugins' side), `manager` (claims), `cdi`, `oci` and `runtime`
+(containers), `podstatus` and `pods` (pods), `kubelet` (all of it).
 """
 
-from .cdi_spec import CdiError, DeviceNode, Hook, IntelRdt, Mount, NetDevice
-from .claims import ClaimError
-from .cluster import ApiError, Cluster
+from .apiclient import Cluster, KubeletApiError, KubernetesCluster
+from .cdi import CdiError, DeviceNode, Hook, IntelRdt, Mount, NetDevice
 from .health import DeviceHealth
 from .journal import Entry, Journal
 from .kubelet import Kubelet
-from .kubernetes_cluster import KubernetesCluster
 from .oci import ContainerSpec, DeviceStat, OciDevice, stat_device, stat_stand_in
 from .options import Backoff, Options, Periods
 from .plugin import Registration
 from .process import run
-from .state import CheckpointError, ClaimInfo
+from .state import CheckpointError, ClaimError, ClaimInfo
 from .wire import ClaimAnswer, ClaimRef, Health, PreparedDevice
 
 __all__ = [
-    "ApiError",
     "Backoff",
     "CdiError",
     "CheckpointError",
@@ -51,6 +48,7 @@ __all__ = [
     "IntelRdt",
     "Journal",
     "Kubelet",
+    "KubeletApiError",
     "KubernetesCluster",
     "Mount",
     "NetDevice",

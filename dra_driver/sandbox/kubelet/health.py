@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import grpc
 
-from .claims import rpc_text
 from .journal import Journal
 from .options import Periods
 from .plugin import HealthStream, Plugin
+from .state import rpc_text
 from .wire import Health, ReportedHealth
 
 _MESSAGE_LIMIT = 1024

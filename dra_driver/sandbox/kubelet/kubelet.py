@@ -1,26 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in kubelet of one node, put together: plugins, claims, pods, node object."""
+"""The stand-in kubelet of one node, put together: plugins, claims, pods, node object.
+
+The Node object that kubelet keeps: labels, addresses, capacity and the Ready condition.
+"""
 
 import logging
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from .cluster import ApiError, Cluster
+from .apiclient import Cluster, KubeletApiError
 from .health import DeviceHealth, HealthCache, HealthWatch
 from .journal import Journal
 from .manager import ClaimManager
-from .node import default_labels, node_status
 from .oci import ContainerSpec
 from .options import Options
 from .plugin import Registration
 from .plugins import Plugins
 from .pods import Phase, PodManager, Services
+from .podstatus import HOST_IP, timestamp
 from .registration import decide, register
 from .runtime import Runtime
 from .state import ClaimCache, ClaimInfo
 from .watcher import PluginWatcher
 from .wire import ClaimAnswer, ClaimRef
+
+KUBELET_VERSION = "v1.36.2"
+"""The release whose behaviour this kubelet has."""
+
+
+def default_labels(name: str) -> Mapping[str, str]:
+    """What kubelet labels every node with."""
+    return {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": _architecture()}
+
+
+def node_status(name: str, now: float) -> Mapping[str, Any]:
+    """The status of a node that is ready for pods."""
+    resources = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    return {
+        "addresses": [{"type": "InternalIP", "address": HOST_IP}, {"type": "Hostname", "address": name}],
+        "capacity": resources,
+        "allocatable": resources,
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "KubeletReady",
+                "message": "stand-in kubelet is posting ready status",
+                "lastHeartbeatTime": timestamp(now),
+                "lastTransitionTime": timestamp(now),
+            }
+        ],
+        "nodeInfo": {
+            "architecture": _architecture(),
+            "bootID": "",
+            "containerRuntimeVersion": "sandbox://1.0.0",
+            "kernelVersion": platform.release(),
+            "kubeProxyVersion": "",
+            "kubeletVersion": KUBELET_VERSION,
+            "machineID": "",
+            "operatingSystem": "linux",
+            "osImage": "stand-in",
+            "systemUUID": "",
+        },
+    }
+
+
+def _architecture() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
 
 _log = logging.getLogger(__name__)
 
@@ -229,7 +279,7 @@ class Kubelet:
             try:
                 step()
                 return True
-            except ApiError as error:
+            except KubeletApiError as error:
                 failures += 1
                 self.journal.record("ApiFailed", what, str(error))
                 self._stop.wait(self.options.periods.wipe_retry.delay(failures))
@@ -244,7 +294,7 @@ class Kubelet:
                     if self._stop.is_set():
                         return
                     self._pods.handle(news)
-            except ApiError as error:
+            except KubeletApiError as error:
                 if self._stop.is_set():
                     return
                 failures += 1

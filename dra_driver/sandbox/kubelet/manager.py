@@ -12,12 +12,21 @@ from typing import Protocol
 
 from dra_driver.resource import ResourceClaim
 
-from .claims import PREPARE, UNPREPARE, ClaimError, ClaimName, check_answer, check_claim, claim_names
-from .claims import cdi_ids as cdi_ids_of
-from .cluster import ApiError
+from .apiclient import KubeletApiError
 from .journal import Journal
 from .model import Container, Pod
-from .state import ClaimCache, ClaimInfo
+from .state import (
+    PREPARE,
+    UNPREPARE,
+    ClaimCache,
+    ClaimError,
+    ClaimInfo,
+    ClaimName,
+    check_answer,
+    check_claim,
+    claim_names,
+)
+from .state import cdi_ids as cdi_ids_of
 from .wire import ClaimAnswer, ClaimRef
 
 
@@ -39,7 +48,7 @@ class ClaimManager:
         get_plugin: Callable[[str], DriverPlugin],
         journal: Journal,
     ) -> None:
-        """`get_claim(namespace, name)` raises ApiError; `get_plugin(driver)` raises ClaimError."""
+        """`get_claim(namespace, name)` raises KubeletApiError; `get_plugin(driver)` raises ClaimError."""
         self._cache = cache
         self._get_claim = get_claim
         self._get_plugin = get_plugin
@@ -96,7 +105,7 @@ class ClaimManager:
         """The claim, and the plugin of each of its drivers. Nothing is changed: a pod that fails here can just go."""
         try:
             claim = self._get_claim(pod.namespace, name.name)
-        except ApiError as error:
+        except KubeletApiError as error:
             raise ClaimError(f"fetch ResourceClaim {name.name}: {error}") from error
         drivers = check_claim(pod, name, claim)
         return claim, {driver: self._get_plugin(driver) for driver in sorted(drivers)}

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from .cdi_spec import HOOK_NAMES, CdiError, DeviceNode, Edits, Hook, IntelRdt, Mount, NetDevice
+from .cdi import HOOK_NAMES, CdiError, DeviceNode, Edits, Hook, IntelRdt, Mount, NetDevice
 
 
 @dataclass(frozen=True, slots=True)

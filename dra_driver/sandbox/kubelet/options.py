@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from .cdi_spec import VERSIONS
+from .cdi import VERSIONS
 from .oci import DeviceStat, stat_device
 from .wire import HEALTH_SERVICES, PLUGIN_SERVICES
 

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import grpc
 
-from .claims import PREPARE, UNPREPARE, ClaimError, rpc_text
 from .options import Periods
+from .state import PREPARE, UNPREPARE, ClaimError, rpc_text
 from .wire import (
     HEALTH_SERVICES,
     PLUGIN_SERVICES,

@@ -9,12 +9,12 @@ devices of a driver that is gone must not be scheduled any more.
 import threading
 from collections.abc import Callable
 
-from .claims import ClaimError
 from .health import HealthWatch
 from .journal import Journal
 from .options import Periods
 from .plugin import Plugin, Registration
 from .registration import RegistrationError
+from .state import ClaimError
 
 
 class Plugins:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from .claims import ClaimError
-from .cluster import ApiError, Cluster, PodChanged, PodGone, PodNews, PodsListed
+from .apiclient import Cluster, KubeletApiError, PodChanged, PodGone, PodNews, PodsListed
 from .health import HealthCache
 from .journal import Journal
 from .manager import ClaimManager
@@ -22,7 +21,7 @@ from .model import Pod, differs
 from .options import Periods
 from .podstatus import ContainerState, Running, Terminated, Waiting, allocated_resources, pod_status
 from .runtime import ContainerError, Runtime
-from .state import ClaimCache
+from .state import ClaimCache, ClaimError
 
 _NEVER_RAN = 137
 """The exit code that kubelet gives a container it has not seen end."""
@@ -124,7 +123,7 @@ class PodWorker:
                 pod, ends = self._pod, self._vanished or self._completed or self._pod.deleting or self._pod.terminal
             try:
                 delay = self._take_down(pod) if ends else self._bring_up(pod)
-            except ApiError as error:
+            except KubeletApiError as error:
                 self._services.journal.record("PodSyncFailed", str(pod), str(error))
                 delay = _jittered(self._services.periods.container_retry)
         self._gone(pod)

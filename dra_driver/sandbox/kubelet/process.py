@@ -5,8 +5,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from .apiclient import KubernetesCluster
 from .kubelet import Kubelet
-from .kubernetes_cluster import KubernetesCluster
 from .options import Options
 
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT})

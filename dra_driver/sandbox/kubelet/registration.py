@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
-from .claims import rpc_text
 from .options import Periods
 from .plugin import Registration, registration_channel
+from .state import rpc_text
 from .wire import (
     GET_INFO,
     NOTIFY_REGISTRATION_STATUS,

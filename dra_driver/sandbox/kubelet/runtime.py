@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .cdi_registry import inject, scan
-from .cdi_spec import CdiError
+from .cdi import CdiError, inject, scan
 from .model import Container, Pod
 from .oci import ContainerSpec, DeviceStat, apply, problems_on_host, to_json
 

@@ -66,7 +66,7 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SocketChanges:
     """Paths whose registration has to go, and paths to register now."""
 
     deregister: tuple[str, ...]
@@ -79,7 +79,7 @@ def plan(
     busy: frozenset[str],
     failures: Mapping[str, Failures],
     now: float,
-) -> Plan:
+) -> SocketChanges:
     """What to do about the `sockets` that are there; `busy` paths have a registration under way."""
     gone = tuple(path for path, known in registered.items() if path not in busy and sockets.get(path) != known.socket)
     new = tuple(
@@ -89,7 +89,7 @@ def plan(
         and (path not in registered or path in gone)
         and (path not in failures or failures[path].retry_at <= now)
     )
-    return Plan(gone, new)
+    return SocketChanges(gone, new)
 
 
 class PluginWatcher:

@@ -9,9 +9,8 @@ undo` works for Deployments only), volume claims of StatefulSets, and limits of 
 """
 
 from .daemonsets import DaemonSets
-from .deployments import Deployments
+from .deployments import Deployments, ReplicaSets
 from .jobs import Jobs
-from .replicasets import ReplicaSets
 from .statefulsets import StatefulSets
 
 __all__ = ["DaemonSets", "Deployments", "Jobs", "ReplicaSets", "StatefulSets"]

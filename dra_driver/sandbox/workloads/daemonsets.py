@@ -3,9 +3,9 @@
 
 from collections.abc import Callable
 
-from ...cluster import NODES
-from ..placement import selects
-from ..pods import DAEMON_SETS, JSON, PODS, is_alive, is_finished
+from ...kubeapi import NODES
+from ..loop import DAEMON_SETS, JSON, PODS, is_alive, is_finished
+from ..scheduler import selects
 from .owned import HASH_LABEL, Workloads, is_owned, is_ready, revision_of, share
 
 

@@ -3,12 +3,14 @@
 
 Follows pkg/controller/deployment of k8s.io/kubernetes: a rolling update makes at most `maxSurge` pods more than asked
 for, and leaves at most `maxUnavailable` less than asked for available.
+
+ReplicaSets: as many pods of one template as asked for.
 """
 
 from collections.abc import Callable
 
-from ..pods import DEPLOYMENTS, JSON, REPLICA_SETS
-from .owned import Workloads, is_owned, revision_of, share, with_condition
+from ..loop import DEPLOYMENTS, JSON, PODS, REPLICA_SETS, is_alive
+from .owned import Workloads, count_ready, is_owned, is_ready, revision_of, share, with_condition
 
 HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
@@ -154,3 +156,24 @@ def _targets(spec: JSON, current: JSON, old: list[JSON]) -> dict[str, int]:
     room = wanted + surge - sum(replicas.values())
     targets[name] = min(wanted, replicas[name] + max(0, room)) if replicas[name] < wanted else wanted
     return targets
+
+
+class ReplicaSets(Workloads):
+    """Creates missing pods and deletes surplus ones: those without a node first, then unready, then new ones."""
+
+    kind = REPLICA_SETS
+    name = "ReplicaSet"
+
+    def sync(self, one: JSON, pods: list[JSON]) -> None:
+        """See `Workloads.sync`."""
+        alive = [pod for pod in pods if is_alive(pod)]
+        wanted: int = one["spec"]["replicas"]
+        for _ in range(wanted - len(alive)):
+            self.create_pod(one)
+        if len(alive) > wanted:
+            newest = sorted(alive, key=lambda pod: pod["metadata"]["creationTimestamp"], reverse=True)
+            newest.sort(key=lambda pod: (bool(pod["spec"].get("nodeName")), is_ready(pod)))
+            self.delete(PODS, newest[: len(alive) - wanted])
+        ready = count_ready(alive)
+        status = {"replicas": len(alive), "fullyLabeledReplicas": len(alive)}
+        self.write_status(one, {**status, "readyReplicas": ready, "availableReplicas": ready})

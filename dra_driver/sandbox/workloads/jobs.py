@@ -9,7 +9,7 @@ import time
 
 from ..kubelet.model import RUN_SECONDS
 from ..kubelet.podstatus import timestamp
-from ..pods import JOBS, JSON, PODS, is_alive
+from ..loop import JOBS, JSON, PODS, is_alive
 from .owned import Workloads, count_ready, with_condition
 
 _INDEX = "batch.kubernetes.io/job-completion-index"

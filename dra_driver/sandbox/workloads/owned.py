@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ...cluster import ApiClient, ApiError, Kind
+from ...kubeapi import ApiClient, ApiError, Kind
 from ..kubelet.podstatus import timestamp
-from ..pods import JSON, PODS
+from ..loop import JSON, PODS
 
 HASH_LABEL = "controller-revision-hash"
 """Label of a StatefulSet's or DaemonSet's pod: the revision of the template that it was made from."""

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 
-from ..pods import JSON, PODS, STATEFUL_SETS, is_finished
+from ..loop import JSON, PODS, STATEFUL_SETS, is_finished
 from .owned import HASH_LABEL, Workloads, count_ready, is_going, is_ready, revision_of
 
 

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dra_driver.kubeapi.client import Page
+from dra_driver.kubeapi.events import EVENTS, EventRecorder
 
-from controller.cluster.caretaker import EVENT_REASON, Caretaker, Timing
-from controller.cluster.metrics import Metrics
+from controller.cluster.caretaker import EVENT_REASON, Caretaker, CaretakerTiming, Metrics
 from dra_driver import DRIVER_NAME
-from dra_driver.cluster import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
-from dra_driver.cluster.client import Page
-from dra_driver.cluster.events import EVENTS, EventRecorder
-from dra_driver.metrics import new_registry
+from dra_driver.endpoints import new_registry
+from dra_driver.kubeapi import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
 from dra_driver.resource.codec import V1
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
 from tests.support.apiserver import CLAIMS, SLICES, api_server, connect
 from tests.support.waiting import wait_for
 
@@ -44,7 +43,7 @@ class Work:
     def __init__(self, client: ApiClient, grace: float) -> None:
         self.registry = new_registry()
         self.recorder = EventRecorder(client, "tests")
-        timing = Timing(grace=grace, settle=0.01, first_retry=0.02, longest_retry=0.1)
+        timing = CaretakerTiming(grace=grace, settle=0.01, first_retry=0.02, longest_retry=0.1)
         self.caretaker = Caretaker(client, self.recorder, Metrics(self.registry), timing)
 
     def count(self, name: str, **labels: str) -> float:
@@ -237,8 +236,8 @@ def test_an_api_server_that_fails_for_a_while_is_waited_for(tmp_path: Path) -> N
         ApiServer(ApiServerOptions()) as server,
         connect(server.write_kubeconfig(tmp_path / "config")) as client,
     ):
-        discovery = server.faults.add(Fault(verb="list", error=500, times=3))
-        deletes = server.faults.add(Fault(verb="delete", resource="resourceslices", error=500, times=3))
+        discovery = server.faults.add(RequestFault(verb="list", error=500, times=3))
+        deletes = server.faults.add(RequestFault(verb="delete", resource="resourceslices", error=500, times=3))
         names = [make_slice(client, "node-gone") for _ in range(2)]
         with at_work(client) as work:
             wait_for(lambda: not any(is_there(client, one) for one in names), "the leftovers to go")
@@ -256,7 +255,7 @@ def test_at_rest_nothing_is_asked(tmp_path: Path) -> None:
         make_slice(client, "node-away")
         with at_work(client, grace=3600) as work:
             wait_for(lambda: work.count("leftover_objects") == 1 and work.caretaker.problem is None, "a first look")
-            asked = server.faults.add(Fault())
+            asked = server.faults.add(RequestFault())
             for number in range(5):  # a node's heartbeats
                 client.patch(NODES, node, {"metadata": {"annotations": {"beat": str(number)}}})
             make_node(client, "node-away")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cluster.facts import ClaimFacts, SliceFacts, claim_facts, only_allocation, only_metadata, slice_facts
-from controller.cluster.leftovers import REASONS, Plan, advice, plan_cleanup
+from controller.cluster.leftovers import REASONS, CleanupPlan, advice, plan_cleanup
+from controller.cluster.view import ClaimFacts, SliceFacts, claim_facts, only_allocation, only_metadata, slice_facts
 from dra_driver import DRIVER_NAME
 
 NODES = {"node-a": "uid-a", "node-b": "uid-b"}
@@ -27,7 +27,7 @@ def a_claim(*pools: str, pods: tuple[str, ...] = ()) -> ClaimFacts:
 
 def plan(
     *objects: SliceFacts | ClaimFacts, now: float = 1000.0, since: dict[str, float] | None = None, grace: float = GRACE
-) -> Plan:
+) -> CleanupPlan:
     slices = [one for one in objects if isinstance(one, SliceFacts)]
     claims = [one for one in objects if isinstance(one, ClaimFacts)]
     return plan_cleanup(slices, claims, NODES, since or {}, now, grace)

@@ -10,7 +10,7 @@ from dra_driver.cel import NEWEST
 from dra_driver.dryrun.inventory import built_in_nodes
 from dra_driver.dryrun.lint.catalog import Origin
 from dra_driver.dryrun.lint.check import check
-from dra_driver.dryrun.lint.finding import Finding
+from dra_driver.dryrun.lint.finding import LintFinding
 from dra_driver.dryrun.lint.source import Reading, Source, parse
 from dra_driver.resource.codec import Decoded
 
@@ -23,18 +23,18 @@ def known() -> tuple[Decoded, ...]:
     return tuple(built_in_nodes())
 
 
-def lint_text(text: str, release: str = NEWEST) -> list[Finding]:
+def lint_text(text: str, release: str = NEWEST) -> list[LintFinding]:
     """The findings for one file with this text."""
     found = list(parse(textwrap.dedent(text), FILE))
     reading = Reading(
         tuple(one for one in found if isinstance(one, Source)),
-        tuple(one for one in found if isinstance(one, Finding)),
+        tuple(one for one in found if isinstance(one, LintFinding)),
         1,
     )
     return list(check(reading, known(), release, Origin("here", models=True)).findings)
 
 
-def rules(findings: list[Finding]) -> list[str]:
+def rules(findings: list[LintFinding]) -> list[str]:
     """The ids of the rules that were broken."""
     return [one.rule for one in findings]
 

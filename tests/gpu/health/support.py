@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from dra_driver.gpu.health import Finding, HealthMonitor, Timing
+from dra_driver.gpu.health import Finding, HealthMonitor, MonitorTiming
 from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
 from tests.support.nodes import TestNode
 from tests.support.waiting import wait_for
 
-QUICK = Timing(wait=0.02, look=0.05, settle=0.0, first_retry=0.02, patience=0.2)
+QUICK = MonitorTiming(wait=0.02, look=0.05, settle=0.0, first_retry=0.02, patience=0.2)
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Watched:
 def watched(
     node: TestNode,
     *,
-    timing: Timing = QUICK,
+    timing: MonitorTiming = QUICK,
     policy: NodePolicy | None = None,
     clock: Callable[[], float] = lambda: 1_000_000.0,
     start: bool = True,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.health import HealthMonitor, Timing
+from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.nvml import EventType, FabricState, Placement, RecoveryAction, RemappedRows, Return
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, NodePolicy
 from dra_driver.gpu.simulation.faults import Fault
@@ -18,7 +18,7 @@ from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 
 XID = EventType.XID
-BY_EVENTS = Timing(wait=0.02, look=3600.0, settle=3600.0)
+BY_EVENTS = MonitorTiming(wait=0.02, look=3600.0, settle=3600.0)
 """Looks once, and then hears only events."""
 
 
@@ -159,7 +159,7 @@ def test_a_lost_gpu_is_told_and_the_others_are_watched_on(node: TestNode) -> Non
 
 
 def test_an_event_brings_the_next_look_forward(node: TestNode) -> None:
-    timing = Timing(wait=0.02, look=3600.0, settle=0.0)
+    timing = MonitorTiming(wait=0.02, look=3600.0, settle=0.0)
     with watched(node, timing=timing) as one:
         node.node.set_recovery_action(6, RecoveryAction.GPU_RESET)
         node.node.raise_event(one.uuid(6), XID, 154)

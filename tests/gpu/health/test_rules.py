@@ -16,7 +16,7 @@ from dra_driver.gpu.health.meanings import (
     ROW_REMAP,
     XID,
 )
-from dra_driver.gpu.health.readings import Reading
+from dra_driver.gpu.health.queries import Reading
 from dra_driver.gpu.health.rules import Condition, event_condition, reading_conditions
 from dra_driver.gpu.nvml import DeviceHandle, Event, EventType, Fabric, FabricState, RecoveryAction, RemappedRows
 

@@ -17,7 +17,7 @@ from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, MigPolicy, NodePolicy
 from dra_driver.resource import Device, DeviceTaint, ResourceSlice
-from dra_driver.resource.features import SliceFeatures
+from dra_driver.resource.device import SliceFeatures
 from tests.gpu.calls import make_instance
 from tests.support.nodes import make_node
 

@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from kubeletplugin.check.finding import Finding, Level
+from kubeletplugin.check.finding import CheckResult, Level
 from kubeletplugin.check.host import Host
 
 
@@ -29,17 +29,17 @@ def process(pid: int, name: str, *arguments: str, namespaces: str = "") -> dict[
     }
 
 
-def levels(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+def levels(findings: Iterable[CheckResult]) -> list[tuple[str, str]]:
     """(check, level) of each."""
     return [(finding.check, str(finding.level)) for finding in findings]
 
 
-def only(findings: Iterable[Finding]) -> Finding:
+def only(findings: Iterable[CheckResult]) -> CheckResult:
     """The one that there is."""
     (finding,) = findings
     return finding
 
 
-def of_level(findings: Iterable[Finding], level: Level) -> list[str]:
+def of_level(findings: Iterable[CheckResult], level: Level) -> list[str]:
     """The checks that came out so."""
     return [finding.check for finding in findings if finding.level is level]

@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cluster import NODES, ApiClient, Connection, Kind, load_credentials
-from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, Fault, RunningServer
-from kubeletplugin.check.asking import ask_cluster
-from kubeletplugin.check.cluster import PERMITTED, WANTED, ClusterFacts, NodeFacts, Permission, cluster_findings
+from dra_driver.kubeapi import NODES, ApiClient, Connection, Kind, load_credentials
+from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault, RunningServer
+from kubeletplugin.check.cluster import (
+    PERMITTED,
+    WANTED,
+    ClusterFacts,
+    NodeFacts,
+    Permission,
+    ask_cluster,
+    cluster_findings,
+)
 from kubeletplugin.check.finding import Level
 
 from .support import levels, of_level, only
@@ -173,7 +180,7 @@ def test_permissions_are_those_of_the_identity_that_asks(
 
 def test_a_server_that_fails_one_question_still_answers_the_others(tmp_path: Path) -> None:
     with server(ApiServerOptions(), tmp_path) as (running, kubeconfig):
-        running.faults.add(Fault(verb="create", resource="resourceslices", error=500))
+        running.faults.add(RequestFault(verb="create", resource="resourceslices", error=500))
         facts = ask_cluster(str(kubeconfig), "node-b", in_pod=False)
     assert set(facts.untold) == {"feature gates", "node"}
     assert facts.denied == ()

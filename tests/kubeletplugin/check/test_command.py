@@ -13,9 +13,8 @@ import pytest
 
 from dra_driver.gpu.nvml import Return
 from kubeletplugin.check.containerd import CONFIGS
-from kubeletplugin.check.finding import Finding, failed, passed
+from kubeletplugin.check.finding import CheckResult, document, failed, line, passed, text
 from kubeletplugin.check.look import wait_for_hardware
-from kubeletplugin.check.report import document, line, text
 from tests.support.nodes import make_node
 
 from .support import make_host, process
@@ -198,10 +197,10 @@ def test_waiting_says_each_change_once() -> None:
     absent, present = failed("nvml", "no", "wait"), passed("nvml", "yes")
     module = passed("driver module", "570")
     looks = iter([[absent], [absent], [module, absent], [absent], [module, present]])
-    said: list[Finding] = []
+    said: list[CheckResult] = []
     pauses: list[None] = []
 
-    def look() -> Sequence[Finding]:
+    def look() -> Sequence[CheckResult]:
         return next(looks)
 
     wait_for_hardware(look, said.append, lambda: pauses.append(None))

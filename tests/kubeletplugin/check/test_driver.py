@@ -8,7 +8,7 @@ import pytest
 
 from dra_driver.gpu.options import Hardware
 from kubeletplugin.check.driver import DriverFacts, NamedHook, driver_findings, read_driver
-from kubeletplugin.check.finding import Finding, Level
+from kubeletplugin.check.finding import CheckResult, Level
 from kubeletplugin.check.host import Unreadable
 from tests.support.nodes import make_node
 
@@ -25,7 +25,7 @@ GOOD = DriverFacts(
 )
 
 
-def finding(facts: DriverFacts, check: str) -> Finding:
+def finding(facts: DriverFacts, check: str) -> CheckResult:
     (found,) = (one for one in driver_findings(facts) if one.check == check)
     return found
 

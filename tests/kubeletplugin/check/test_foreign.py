@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from kubeletplugin.check.foreign import foreign_findings, read_foreign
+from kubeletplugin.check.folders import foreign_findings, read_foreign
 
 from .support import levels, make_host, only
 

@@ -11,7 +11,7 @@ from dra_driver.gpu.inventory import Failure
 from dra_driver.gpu.nvml import MigMode, NvmlError, Return
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.simulation import SimulatedNode
-from kubeletplugin.check.finding import Finding, Level
+from kubeletplugin.check.finding import CheckResult, Level
 from kubeletplugin.check.gpus import GpuFacts, gpu_findings, read_gpus
 from tests.support.nodes import make_node
 
@@ -33,7 +33,7 @@ def facts(tmp_path: Path) -> GpuFacts:
     return replace(read(make_node(tmp_path, "h100x8-mixed").node), odd=())
 
 
-def named(facts: GpuFacts, check: str) -> list[Finding]:
+def named(facts: GpuFacts, check: str) -> list[CheckResult]:
     return [one for one in gpu_findings(facts) if one.check == check]
 
 

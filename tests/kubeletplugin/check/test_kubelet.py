@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.check.finding import Finding, Level
+from kubeletplugin.check.finding import CheckResult, Level
 from kubeletplugin.check.kubelet import kubelet_findings, read_kubelet
 
 from .support import levels, make_host, only, process
@@ -20,7 +20,7 @@ EMPTY = "kind: KubeletConfiguration\n"
 
 def findings(
     folder: Path, files: dict[str, str], *flags: str, version: str = "v1.33.1", node_name: str = "node-a"
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Of a kubelet that runs with these flags."""
     host = make_host(folder, {**process(812, "kubelet", *flags), **files})
     return list(kubelet_findings(read_kubelet(host, USUAL, node_name, {}, visible=True), version, node_name))

@@ -4,7 +4,7 @@
 import pytest
 
 from dra_driver.cel import RELEASES
-from kubeletplugin.check.versions import NEWEST_MINOR, OLDEST_MINOR, minor_of, version_findings, version_of
+from kubeletplugin.check.cluster import NEWEST_MINOR, OLDEST_MINOR, minor_of, version_findings, version_of
 
 from .support import levels
 

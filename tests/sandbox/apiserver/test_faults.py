@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import urllib3.exceptions
 
-from dra_driver.sandbox.apiserver import Fault, RunningServer
+from dra_driver.sandbox.apiserver import RequestFault, RunningServer
 
 from .conftest import CLAIMS, CONFIG_MAPS, SLICES, claim, resource_slice
 from .conversation import Partner
@@ -31,7 +31,7 @@ def test_a_chosen_error_is_answered_a_chosen_number_of_times(
     server: RunningServer, api: Partner, error: int, reason: str, retry: str | None
 ) -> None:
     fault = server.faults.add(
-        Fault(verb="get", resource="resourceclaims", name="c", error=error, retry_after=7, times=2)
+        RequestFault(verb="get", resource="resourceclaims", name="c", error=error, retry_after=7, times=2)
     )
     api.ask("POST", CLAIMS, claim("c"))
     answers = [api.ask("GET", f"{CLAIMS}/c") for _ in range(3)]
@@ -44,18 +44,18 @@ def test_a_chosen_error_is_answered_a_chosen_number_of_times(
 @pytest.mark.parametrize(
     ("fault", "hit"),
     [
-        (Fault(verb="list", error=500), False),
-        (Fault(resource="resourceclaims/status", error=500), False),
-        (Fault(resource="resourceclaims", error=500), True),
-        (Fault(namespace="default", error=500), True),
-        (Fault(namespace="other", error=500), False),
-        (Fault(user="kubernetes-admin", error=500), True),
-        (Fault(user="somebody", error=500), False),
+        (RequestFault(verb="list", error=500), False),
+        (RequestFault(resource="resourceclaims/status", error=500), False),
+        (RequestFault(resource="resourceclaims", error=500), True),
+        (RequestFault(namespace="default", error=500), True),
+        (RequestFault(namespace="other", error=500), False),
+        (RequestFault(user="kubernetes-admin", error=500), True),
+        (RequestFault(user="somebody", error=500), False),
     ],
     ids=str,
 )
 def test_a_fault_hits_the_requests_that_it_describes(
-    server: RunningServer, api: Partner, fault: Fault, hit: bool
+    server: RunningServer, api: Partner, fault: RequestFault, hit: bool
 ) -> None:
     api.ask("POST", CLAIMS, claim("described"))
     server.faults.add(fault)
@@ -63,21 +63,23 @@ def test_a_fault_hits_the_requests_that_it_describes(
 
 
 def test_a_lost_answer_leaves_the_write_done(server: RunningServer, api: Partner) -> None:
-    server.faults.add(Fault(verb="create", resource="resourceslices", disconnect=True, after_commit=True, times=1))
+    server.faults.add(
+        RequestFault(verb="create", resource="resourceslices", disconnect=True, after_commit=True, times=1)
+    )
     with pytest.raises(urllib3.exceptions.ProtocolError):
         api.ask("POST", SLICES, resource_slice("unheard"))
     assert api.ask("GET", f"{SLICES}/unheard")[0] == 200
 
 
 def test_a_broken_connection_before_the_write_leaves_nothing(server: RunningServer, api: Partner) -> None:
-    server.faults.add(Fault(verb="create", disconnect=True, times=1))
+    server.faults.add(RequestFault(verb="create", disconnect=True, times=1))
     with pytest.raises(urllib3.exceptions.ProtocolError):
         api.ask("POST", SLICES, resource_slice("unmade"))
     assert api.ask("GET", f"{SLICES}/unmade")[0] == 404
 
 
 def test_a_delayed_answer_outlasts_an_impatient_client(server: RunningServer, api: Partner) -> None:
-    server.faults.add(Fault(resource="configmaps", delay=3600, times=1))
+    server.faults.add(RequestFault(resource="configmaps", delay=3600, times=1))
     impatient = Partner(server.url, server.admin_token, api.authority, patience=0.2)
     with pytest.raises(urllib3.exceptions.ReadTimeoutError):
         impatient.ask("GET", CONFIG_MAPS)
@@ -93,7 +95,7 @@ def test_a_server_that_refuses_connections_comes_back(server: RunningServer, api
 
 
 def test_a_removed_fault_is_gone(server: RunningServer, api: Partner) -> None:
-    fault = server.faults.add(Fault(error=500))
+    fault = server.faults.add(RequestFault(error=500))
     server.faults.remove(fault)
     server.faults.remove(fault)
     assert api.ask("GET", CONFIG_MAPS)[0] == 200

@@ -17,8 +17,8 @@ from dra_driver.resource import (
     OwnerReference,
     ResourceClaim,
 )
-from dra_driver.sandbox.kubelet import ApiError
-from dra_driver.sandbox.kubelet.cluster import PodChanged, PodGone, PodNews, PodsListed
+from dra_driver.sandbox.kubelet import KubeletApiError
+from dra_driver.sandbox.kubelet.apiclient import PodChanged, PodGone, PodNews, PodsListed
 from dra_driver.sandbox.kubelet.model import Pod, decode_pod
 
 from .scripted_plugin import DRIVER
@@ -83,7 +83,7 @@ class MemoryCluster:
         self.events: list[EventSeen] = []
         self.writes: list[tuple[str, ...]] = []
         self.nodes: dict[str, dict[str, Any]] = {}
-        self.failing: ApiError | None = None
+        self.failing: KubeletApiError | None = None
         self._pods: dict[str, dict[str, Any]] = {}
         self._changed = threading.Condition()
         self._news: list[PodNews] = []
@@ -143,7 +143,7 @@ class MemoryCluster:
 
     def get_claim(self, namespace: str, name: str) -> ResourceClaim:
         if name not in self.claims:
-            raise ApiError(404, f'resourceclaims.resource.k8s.io "{name}" not found')
+            raise KubeletApiError(404, f'resourceclaims.resource.k8s.io "{name}" not found')
         return self.claims[name]
 
     def watch_pods(self, node: str, stop: threading.Event) -> Iterator[PodNews]:
@@ -164,9 +164,9 @@ class MemoryCluster:
         with self._changed:
             raw = self._pods.get(pod.name)
             if raw is None:
-                raise ApiError(404, f'pods "{pod.name}" not found')
+                raise KubeletApiError(404, f'pods "{pod.name}" not found')
             if raw["metadata"]["uid"] != pod.uid:
-                raise ApiError(409, "Precondition failed: UID in precondition")
+                raise KubeletApiError(409, "Precondition failed: UID in precondition")
             raw["status"].update(copy.deepcopy(dict(status)))
             self.writes.append(("status", pod.name, status["phase"]))
             self._tell(pod.name)

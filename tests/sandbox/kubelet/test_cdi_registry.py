@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.sandbox.kubelet import CdiError
-from dra_driver.sandbox.kubelet.cdi_registry import inject, scan
+from dra_driver.sandbox.kubelet.cdi import inject, scan
 
 
 def write(path: Path, *devices: str, env: str = "", kind: str = "example.com/gpu", version: str = "0.5.0") -> None:

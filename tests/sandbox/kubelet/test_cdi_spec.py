@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dra_driver.sandbox.kubelet import CdiError, DeviceNode, Hook, IntelRdt, Mount, NetDevice
-from dra_driver.sandbox.kubelet.cdi_spec import Device, Edits, Spec, load, minimum_version
+from dra_driver.sandbox.kubelet.cdi import Device, Edits, Spec, load, minimum_version
 
 ENV = {"env": ["A=1"]}
 

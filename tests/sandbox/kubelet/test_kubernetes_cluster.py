@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.sandbox.kubelet import ApiError, KubernetesCluster
-from dra_driver.sandbox.kubelet.cluster import PodChanged, PodGone, PodsListed
+from dra_driver.sandbox.kubelet import KubeletApiError, KubernetesCluster
+from dra_driver.sandbox.kubelet.apiclient import PodChanged, PodGone, PodsListed
 from dra_driver.sandbox.kubelet.model import decode_pod
 
 from .memory_cluster import NODE, make_pod
@@ -62,7 +62,7 @@ def test_a_claim_is_read_from_resource_v1(cluster: KubernetesCluster, api: Scrip
 
 
 def test_an_error_has_the_servers_words(cluster: KubernetesCluster) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(KubeletApiError) as caught:
         cluster.get_claim("default", "gpu")
     assert caught.value.status == 404
     assert str(caught.value) == "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/gpu not found"
@@ -70,7 +70,7 @@ def test_an_error_has_the_servers_words(cluster: KubernetesCluster) -> None:
 
 def test_a_server_that_is_not_there_is_an_error_without_a_status(tmp_path: Path) -> None:
     path = write_kubeconfig(tmp_path / "kubeconfig", port=9)
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(KubeletApiError) as caught:
         KubernetesCluster(path, node_name=NODE).delete_slices(NODE, None)
     assert caught.value.status == 0
 
@@ -104,7 +104,7 @@ def test_a_watch_that_expired_is_an_error_and_one_that_is_told_to_stop_ends(
     news = cluster.watch_pods(NODE, threading.Event())
     next(news)
     api.events.put({"type": "ERROR", "object": expired})
-    with pytest.raises(ApiError, match="too old resource version"):
+    with pytest.raises(KubeletApiError, match="too old resource version"):
         next(news)
     api.events.put(None)
     stop = threading.Event()
@@ -112,7 +112,7 @@ def test_a_watch_that_expired_is_an_error_and_one_that_is_told_to_stop_ends(
     next(news)
     threading.Timer(0.1, stop.set).start()
     # nothing more comes from the server, so only being cut off ends the wait; maybe in the middle of a read
-    with contextlib.suppress(ApiError):
+    with contextlib.suppress(KubeletApiError):
         assert next(news, None) is None
 
 
@@ -131,7 +131,7 @@ def test_a_pod_is_deleted_at_once_and_only_that_one(
     path = "/api/v1/namespaces/default/pods/pod"
     api.answers["DELETE", path] = status, make_pod("pod") if status == 200 else {"message": "no"}
     if raises:
-        with pytest.raises(ApiError, match="no"):
+        with pytest.raises(KubeletApiError, match="no"):
             cluster.delete_pod(POD)
     else:
         cluster.delete_pod(POD)

@@ -19,7 +19,7 @@ from dra_driver.sandbox.kubelet import (
     stat_device,
     stat_stand_in,
 )
-from dra_driver.sandbox.kubelet.cdi_spec import Edits, IntelRdt
+from dra_driver.sandbox.kubelet.cdi import Edits, IntelRdt
 from dra_driver.sandbox.kubelet.oci import apply, problems_on_host, to_json
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.sandbox.kubelet import ApiError, ClaimError, ClaimRef, Kubelet, Options
+from dra_driver.sandbox.kubelet import ClaimError, ClaimRef, Kubelet, KubeletApiError, Options
 from dra_driver.sandbox.kubelet.wire import DRA_V1, DRA_V1BETA1
 
 from .memory_cluster import NODE, MemoryCluster
@@ -113,7 +113,7 @@ def test_the_slices_of_a_driver_that_comes_back_in_time_stay(
 
 
 def test_wiping_is_tried_until_the_api_server_takes_it(options: Options, cluster: MemoryCluster) -> None:
-    cluster.failing = ApiError(0, "connection refused")
+    cluster.failing = KubeletApiError(0, "connection refused")
     with Kubelet(options, cluster) as kubelet:
         kubelet.wait_event("ApiFailed", "Node")
         cluster.failing = None

@@ -5,7 +5,7 @@ import pytest
 
 from dra_driver.sandbox.kubelet import Backoff, Registration
 from dra_driver.sandbox.kubelet.registration import RegistrationError, choose_health_service, choose_service, decide
-from dra_driver.sandbox.kubelet.watcher import Failures, Plan, Registered, plan
+from dra_driver.sandbox.kubelet.watcher import Failures, Registered, SocketChanges, plan
 from dra_driver.sandbox.kubelet.wire import PluginInfo
 
 V1, V1BETA1, UNKNOWN = "v1.DRAPlugin", "v1beta1.DRAPlugin", "v9.DRAPlugin"
@@ -84,15 +84,19 @@ KNOWN = {"/s": Registered(OLD, Registration("driver", "/e", V1))}
 @pytest.mark.parametrize(
     ("sockets", "registered", "busy", "failures", "expected"),
     [
-        pytest.param({"/s": OLD}, {}, [], {}, Plan((), ("/s",)), id="new"),
-        pytest.param({"/s": OLD}, KNOWN, [], {}, Plan((), ()), id="unchanged"),
-        pytest.param({}, KNOWN, [], {}, Plan(("/s",), ()), id="gone"),
-        pytest.param({"/s": NEW}, KNOWN, [], {}, Plan(("/s",), ("/s",)), id="replaced"),
-        pytest.param({"/s": OLD}, {}, ["/s"], {}, Plan((), ()), id="under-way"),
-        pytest.param({"/s": NEW}, KNOWN, ["/s"], {}, Plan((), ()), id="replaced-while-under-way"),
-        pytest.param({"/s": OLD}, {}, [], {"/s": Failures(1, 101.0)}, Plan((), ()), id="failed-just-now"),
-        pytest.param({"/s": OLD}, {}, [], {"/s": Failures(1, 100.0)}, Plan((), ("/s",)), id="failed-a-while-ago"),
-        pytest.param({"/s": NEW}, KNOWN, [], {"/s": Failures(1, 101.0)}, Plan(("/s",), ()), id="replaced-and-failed"),
+        pytest.param({"/s": OLD}, {}, [], {}, SocketChanges((), ("/s",)), id="new"),
+        pytest.param({"/s": OLD}, KNOWN, [], {}, SocketChanges((), ()), id="unchanged"),
+        pytest.param({}, KNOWN, [], {}, SocketChanges(("/s",), ()), id="gone"),
+        pytest.param({"/s": NEW}, KNOWN, [], {}, SocketChanges(("/s",), ("/s",)), id="replaced"),
+        pytest.param({"/s": OLD}, {}, ["/s"], {}, SocketChanges((), ()), id="under-way"),
+        pytest.param({"/s": NEW}, KNOWN, ["/s"], {}, SocketChanges((), ()), id="replaced-while-under-way"),
+        pytest.param({"/s": OLD}, {}, [], {"/s": Failures(1, 101.0)}, SocketChanges((), ()), id="failed-just-now"),
+        pytest.param(
+            {"/s": OLD}, {}, [], {"/s": Failures(1, 100.0)}, SocketChanges((), ("/s",)), id="failed-a-while-ago"
+        ),
+        pytest.param(
+            {"/s": NEW}, KNOWN, [], {"/s": Failures(1, 101.0)}, SocketChanges(("/s",), ()), id="replaced-and-failed"
+        ),
     ],
 )
 def test_registrations_follow_the_sockets(
@@ -100,6 +104,6 @@ def test_registrations_follow_the_sockets(
     registered: dict[str, Registered],
     busy: list[str],
     failures: dict[str, Failures],
-    expected: Plan,
+    expected: SocketChanges,
 ) -> None:
     assert plan(sockets, registered, frozenset(busy), failures, now=100.0) == expected

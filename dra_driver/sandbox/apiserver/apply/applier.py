@@ -15,11 +15,24 @@ from typing import Any, Final
 from .. import status
 from ..field_errors import FieldError
 from ..objects import Object, clone
-from ..schema.empties import without_empties
+from ..schema.decode import without_empties
 from ..schema.types import Type
 from . import typed
-from .managers import APPLY, UPDATE, ManagerId, Managers, Owned, decode, encode, stripped
-from .paths import Path, readable, tree_of, with_named_fields, without_prefixes
+from .managers import (
+    APPLY,
+    UPDATE,
+    ManagerId,
+    Managers,
+    Owned,
+    Path,
+    decode,
+    encode,
+    readable,
+    stripped,
+    tree_of,
+    with_named_fields,
+    without_prefixes,
+)
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 KUBECTL: Final = "kubectl"
@@ -201,7 +214,7 @@ def _refresh_last_applied(obj: Object, config: Object) -> None:
         annotations[LAST_APPLIED] = json.dumps(declared, separators=(",", ":"), sort_keys=True) + "\n"
 
 
-def _refusal(found: dict[ManagerId, set[Path]]) -> status.ApiError:
+def _refusal(found: dict[ManagerId, set[Path]]) -> status.RequestError:
     conflicts = [(who, path) for who in sorted(found) for path in sorted(found[who])]
     causes = [FieldError("FieldManagerConflict", readable(path), f"conflict with {who}") for who, path in conflicts]
     if len(conflicts) == 1:

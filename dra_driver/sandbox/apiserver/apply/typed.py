@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..objects import canonical
 from ..schema.types import ListKind, Shape, Type
-from .paths import ITSELF, Path, Tree
+from .managers import ITSELF, Path, Tree
 
 
 class TypedError(Exception):

@@ -3,17 +3,25 @@
 
 Follows plugin/pkg/auth/authorizer/rbac of k8s.io/kubernetes. Not here: the check that nobody
 grants more than they have (escalation), and aggregated cluster roles.
+
+Requests on behalf of another user: the headers that `kubectl --as` sends.
+
+Follows pkg/endpoints/filters/impersonation of k8s.io/apiserver: whoever asks needs the verb `impersonate` on every
+part of the other identity.
+
+Questions of users about themselves: who they are, and what they may. Nothing is stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..cluster import Cluster
+from .. import status
+from ..catalog import Cluster
 from ..groups.access import RBAC_GROUP
-from ..kinds import Kind
-from ..objects import Object
-from ..users import AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User
+from ..kinds import ServedKind
+from ..objects import Object, timestamp
+from ..users import ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User, service_account
 
 _ROLES: Final = f"roles.{RBAC_GROUP}"
 _CLUSTER_ROLES: Final = f"clusterroles.{RBAC_GROUP}"
@@ -136,7 +144,9 @@ def _matches_path(patterns: Iterable[str], path: str) -> bool:
     )
 
 
-def authorizer(cluster: Cluster, user: User, wanted: str, kind: Kind) -> Callable[[str, str, str, str], str | None]:
+def authorizer(
+    cluster: Cluster, user: User, wanted: str, kind: ServedKind
+) -> Callable[[str, str, str, str], str | None]:
     """Permissions that are finer than a request: parts of a ResourceClaim's status, since 1.36.
 
     They are asked of RBAC as subresources that no URL leads to, `resourceclaims/binding` and `resourceclaims/driver`.
@@ -151,3 +161,133 @@ def authorizer(cluster: Cluster, user: User, wanted: str, kind: Kind) -> Callabl
         return f'verb="{verb}" permission: {refusal(user, asked)}'
 
     return problem
+
+
+Headers = Iterable[tuple[str, str]]
+
+_USER: Final = "impersonate-user"
+_GROUP: Final = "impersonate-group"
+
+
+def acting_user(cluster: Cluster, user: User, headers: Headers) -> User:
+    """Who the request is from: `user`, or whom the headers name. 403 when `user` may not act for them."""
+    sent = [(name.lower(), value) for name, value in headers if name.lower().startswith("impersonate-")]
+    if not sent:
+        return user
+    other = _named(sent)
+    for asked in _permissions(other, sent):
+        if not allowed(cluster, user, asked):
+            raise status.forbidden(asked.resource, asked.group, asked.name, refusal(user, asked))
+    return other
+
+
+def _named(sent: list[tuple[str, str]]) -> User:
+    values = dict(sent)
+    name = values.get(_USER, "")
+    if not name:
+        raise status.internal(f"requested {sent} without impersonating a user")
+    groups = tuple(value for key, value in sent if key == _GROUP)
+    if not groups and name.startswith(SERVICE_ACCOUNT_PREFIX):
+        namespace, _, account = name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
+        groups = service_account(namespace, account).groups
+    elif name == ANONYMOUS.name:
+        groups = groups or ANONYMOUS.groups
+    elif AUTHENTICATED not in groups:
+        groups = (*groups, AUTHENTICATED)
+    return User(name, groups)
+
+
+def _permissions(other: User, sent: Headers) -> Iterator[Attributes]:
+    """What whoever acts for `other` must be allowed. Groups that nobody named come with the user."""
+    verb = "impersonate"
+    if other.name.startswith(SERVICE_ACCOUNT_PREFIX):
+        namespace, _, account = other.name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
+        yield Attributes(verb, "", "serviceaccounts", namespace=namespace, name=account)
+    else:
+        yield Attributes(verb, "", "users", name=other.name)
+    for header, value in sent:
+        if header == _GROUP:
+            yield Attributes(verb, "", "groups", name=value)
+
+
+AUTHENTICATION: Final = "authentication.k8s.io"
+AUTHORIZATION: Final = "authorization.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A kind that is only ever created, to be answered."""
+
+    group: str
+    kind: str
+    plural: str
+    answer: Callable[[Cluster, User, Object], Object]
+    """(cluster, who asks, the request's body) -> its status."""
+
+
+def _self(cluster: Cluster, user: User, body: Object) -> Object:
+    return {"userInfo": user.info}
+
+
+def _self_access(cluster: Cluster, user: User, body: Object) -> Object:
+    return _access(cluster, user, _spec(body))
+
+
+def _access(cluster: Cluster, user: User, spec: Object) -> Object:
+    resource: Object = spec.get("resourceAttributes") or {}
+    path: Object = spec.get("nonResourceAttributes") or {}
+    if bool(resource) == bool(path):
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        raise status.bad_request(text)
+    if resource:
+        asked = Attributes(
+            resource.get("verb", ""),
+            resource.get("group", ""),
+            resource.get("resource", ""),
+            resource.get("subresource", ""),
+            resource.get("namespace", ""),
+            resource.get("name", ""),
+        )
+    else:
+        asked = Attributes(path.get("verb", ""), path=path.get("path", ""))
+    return {"allowed": True} if allowed(cluster, user, asked) else {"allowed": False, "reason": ""}
+
+
+def _self_rules(cluster: Cluster, user: User, body: Object) -> Object:
+    rules = list(rules_for(cluster, user, _spec(body).get("namespace", "")))
+    if not cluster.rbac:
+        rules += [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}]
+    return {
+        "resourceRules": [rule for rule in rules if not rule.get("nonResourceURLs")],
+        "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
+        "incomplete": False,
+    }
+
+
+def _spec(body: Object) -> Object:
+    spec: Object = body.get("spec") or {}
+    return spec
+
+
+REVIEWS: Final = (
+    Review(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", _self),
+    Review(AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", _self_access),
+    Review(AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", _self_rules),
+)
+
+
+def find_review(group: str, version: str, plural: str) -> Review | None:
+    """The review that a URL leads to."""
+    if version != "v1":
+        return None
+    return next((review for review in REVIEWS if (review.group, review.plural) == (group, plural)), None)
+
+
+def answer(cluster: Cluster, review: Review, user: User, body: Object) -> Object:
+    """The review's object with its status filled in."""
+    meta = body.get("metadata") or {"creationTimestamp": timestamp(cluster.clock())}
+    result: Object = {"kind": review.kind, "apiVersion": f"{review.group}/v1", "metadata": meta}
+    if "spec" in body:
+        result["spec"] = body["spec"]
+    result["status"] = review.answer(cluster, user, body)
+    return result

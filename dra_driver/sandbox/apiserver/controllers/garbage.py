@@ -8,7 +8,7 @@ Follows kube-controller-manager's garbage collector in what happens, not in how.
 from collections import defaultdict, deque
 from functools import partial
 
-from ..cluster import Cluster
+from ..catalog import Cluster
 from ..objects import Object, pick
 from ..storage.store import Change, Event, Record
 from ..verbs.delete import FOREGROUND, ORPHAN, DeleteOptions, delete_record

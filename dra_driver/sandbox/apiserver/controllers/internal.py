@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 
-from ..cluster import Cluster
+from ..catalog import Cluster
 from ..kinds import Served
 from ..objects import Object, clone
 from ..storage.store import Record

@@ -8,9 +8,9 @@ import base64
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from ..auth.reviews import REVIEWS
+from ..auth.rbac import REVIEWS
 from ..catalog import Catalog
-from ..kinds import Kind, Served
+from ..kinds import Served, ServedKind
 from ..names import version_order
 from ..objects import Object
 
@@ -63,7 +63,7 @@ def _of(catalog: Catalog, group: str, version: str) -> list[Served]:
     return sorted(found, key=lambda served: served.kind.plural)
 
 
-def _storage_hash(kind: Kind) -> str:
+def _storage_hash(kind: ServedKind) -> str:
     digest = hashlib.sha256(f"{kind.group}/{kind.versions[0]}/{kind.name}".encode()).digest()
     return base64.b64encode(digest[:8]).decode()
 
@@ -89,7 +89,7 @@ def api_resource_list(catalog: Catalog, group: str, version: str) -> Object:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": resources}
 
 
-def _resource(kind: Kind) -> Object:
+def _resource(kind: ServedKind) -> Object:
     resource: Object = {
         "name": kind.plural,
         "singularName": kind.singular_name,
@@ -105,7 +105,7 @@ def _resource(kind: Kind) -> Object:
     return resource
 
 
-def _subresources(kind: Kind) -> Iterator[Object]:
+def _subresources(kind: ServedKind) -> Iterator[Object]:
     for name in kind.subresources:
         group, version, foreign = _FOREIGN_KINDS.get(name, ("", "", ""))
         resource: Object = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}

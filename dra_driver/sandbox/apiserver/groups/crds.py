@@ -10,7 +10,7 @@ from typing import Any, Final
 from .. import field_errors as errors
 from .. import names
 from ..field_errors import FieldError
-from ..kinds import Context, Kind, Strategy
+from ..kinds import Context, ServedKind, Strategy
 from ..objects import Object, pick, timestamp
 from ..schema.types import Shape, Type
 from .columns import NAME_AND_AGE
@@ -91,7 +91,7 @@ STRATEGY: Final = Strategy(
 _CUSTOM: Final = Strategy(generation=("*",), checks_required=False, unconditional_update=False)
 
 
-def custom_kinds(crd: Object) -> Iterator[tuple[Kind, str]]:
+def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str]]:
     """The kinds that a definition serves, each with its version; the one that is stored comes first."""
     spec = crd["spec"]
     kind_names = spec["names"]
@@ -102,7 +102,7 @@ def custom_kinds(crd: Object) -> Iterator[tuple[Kind, str]]:
             continue
         subresources: Any = version.get("subresources") or {}
         yield (
-            Kind(
+            ServedKind(
                 spec["group"],
                 kind_names["kind"],
                 kind_names["plural"],
@@ -121,7 +121,7 @@ def custom_kinds(crd: Object) -> Iterator[tuple[Kind, str]]:
         )
 
 
-def custom_type(kind: Kind, version: str, metadata: Type) -> Type:
+def custom_type(kind: ServedKind, version: str, metadata: Type) -> Type:
     """The type of a custom object: its `metadata`, and whatever else it has."""
     fields = {"apiVersion": _TEXT, "kind": _TEXT, "metadata": metadata}
     return Type(Shape.STRUCT, go_name=f"{version}.{kind.name}", fields=fields, open=True)

@@ -13,10 +13,10 @@ from typing import Final
 from aiohttp import web
 
 from .. import status
-from ..auth import rbac, reviews
-from ..auth.impersonation import acting_user
-from ..cluster import Cluster
-from ..faults import Fault
+from ..auth import rbac
+from ..auth.rbac import acting_user
+from ..catalog import Cluster
+from ..faults import RequestFault
 from ..kinds import Served
 from ..storage.listing import Page
 from ..storage.store import Record
@@ -26,10 +26,8 @@ from ..verbs.call import Call
 from ..verbs.dispatch import check_shape, run
 from . import watching
 from .negotiation import JSON, Media, negotiate
-from .paths import Paths
-from .rendering import render_page, render_record, render_value
-from .reply import Reply, failure, headers, response
-from .target import Target, parse_target
+from .paths import Paths, Target, parse_target
+from .rendering import Reply, failure, headers, render_page, render_record, render_value, response
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +70,7 @@ class Handler:
                 if fault.disconnect:
                     return _disconnect(request)
             return answer if isinstance(answer, web.StreamResponse) else response(answer, warnings)
-        except status.ApiError as error:
+        except status.RequestError as error:
             return response(failure(error), warnings)
         except ConnectionError:
             raise
@@ -104,7 +102,7 @@ class Handler:
         if not rbac.allowed(self._cluster, user, asked):
             text = rbac.refusal(user, asked)
             if not target.resource:
-                raise status.ApiError(403, "Forbidden", f"forbidden: {text}", {})
+                raise status.RequestError(403, "Forbidden", f"forbidden: {text}", {})
             raise status.forbidden(target.resource, target.group, target.name, text)
 
     def _document(self, request: web.BaseRequest, target: Target) -> Reply:
@@ -121,7 +119,7 @@ class Handler:
     async def _answer(
         self, request: web.BaseRequest, target: Target, user: User, warnings: list[str]
     ) -> web.StreamResponse | Reply:
-        review = reviews.find_review(target.group, target.version, target.resource)
+        review = rbac.find_review(target.group, target.version, target.resource)
         served = self._cluster.catalog.find(target.group, target.version, target.resource)
         if served is None and review is None:
             if not self._has_group(target.group):
@@ -137,7 +135,7 @@ class Handler:
             api_version = f"{review.group}/{target.version}"
             value = read_body(body, content_type, review.kind, api_version, self._cluster.catalog.schemas.find)
             value = typed(self._cluster, value, api_version, review.kind)
-            return Reply(201, render_value(reviews.answer(self._cluster, review, user, value)), JSON)
+            return Reply(201, render_value(rbac.answer(self._cluster, review, user, value)), JSON)
         call = _call(request, target, served, user, warnings, body)
         check_shape(call)
         deprecation = self._cluster.release.deprecation(target.group, served.version, served.kind.name)
@@ -148,7 +146,7 @@ class Handler:
         return self._carry_out(request, call, media)
 
     def _has_group(self, group: str) -> bool:
-        reviewed = any(review.group == group for review in reviews.REVIEWS)
+        reviewed = any(review.group == group for review in rbac.REVIEWS)
         return reviewed or self._cluster.catalog.has_group(group)
 
     def _carry_out(self, request: web.BaseRequest, call: Call, media: Media) -> Reply:
@@ -209,14 +207,18 @@ def _call(
 
 async def _read(request: web.BaseRequest) -> bytes:
     if request.content_length is not None and request.content_length > _MOST_BYTES:
-        raise status.ApiError(413, "RequestEntityTooLarge", f"Request entity is too large: limit is {_MOST_BYTES}", {})
+        raise status.RequestError(
+            413, "RequestEntityTooLarge", f"Request entity is too large: limit is {_MOST_BYTES}", {}
+        )
     body = await request.read()
     if len(body) > _MOST_BYTES:
-        raise status.ApiError(413, "RequestEntityTooLarge", f"Request entity is too large: limit is {_MOST_BYTES}", {})
+        raise status.RequestError(
+            413, "RequestEntityTooLarge", f"Request entity is too large: limit is {_MOST_BYTES}", {}
+        )
     return body
 
 
-async def _suffer(fault: Fault) -> None:
+async def _suffer(fault: RequestFault) -> None:
     if fault.delay:
         await asyncio.sleep(fault.delay)
     if fault.error and not fault.disconnect:

@@ -12,14 +12,14 @@ from typing import Final
 
 from .. import field_errors as errors
 from .. import status
-from ..cluster import Cluster
+from ..catalog import Cluster
 from ..kinds import Served
 from ..objects import Object, encode
+from ..storage.listing import INITIAL_EVENTS_END, Selection, Told, begin, drain, end
 from ..storage.store import Record
-from ..storage.watching import INITIAL_EVENTS_END, Selection, Told, begin, drain, end
 from ..verbs.call import Call
 from ..verbs.read import selectors
-from . import tables
+from . import rendering
 from .negotiation import Media
 
 _SHORTEST: Final = 1800.0
@@ -53,11 +53,11 @@ class Frames:
 
     def _formed(self, obj: Object) -> Object:
         if self._media.form != "Table":
-            return tables.partial(obj, self._media.version)
+            return rendering.partial(obj, self._media.version)
         meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         headed, self._headed = self._headed, False
         now = self._cluster.clock()
-        return tables.table(self._served, [obj], meta, self._media, now, self._include, headed=headed)
+        return rendering.table(self._served, [obj], meta, self._media, now, self._include, headed=headed)
 
     def bookmark(self, revision: int, *, initial: bool = False) -> bytes:
         """A frame that says how far the watcher has come."""
@@ -93,7 +93,7 @@ async def stream(cluster: Cluster, call: Call, media: Media) -> AsyncGenerator[b
     revision = _revision(call)
     try:
         watcher, first, known = begin(cluster.store, call.kind, selection, revision, initial=initial)
-    except status.ApiError as error:
+    except status.RequestError as error:
         yield frame("ERROR", error.status)
         return
     try:

@@ -5,6 +5,13 @@ Types are enforced, nulls become absent, unknown fields are left out and reporte
 times take their canonical form. Errors use the words of Go's decoder, because that is what
 users of a real server see. The walk keeps no paths: an error collects its path while it rises,
 and unknown fields, which are rare, are located by a second walk.
+
+The fields that the published schemas require, for kinds without rules of their own.
+
+Empty lists and maps, which do not survive being stored.
+
+A real server stores built-in kinds as protobuf, where an empty list is no list. Validation still
+sees it (`devices: []` beside `sharedCounters` is an error), whoever reads the object does not.
 """
 
 import base64
@@ -18,6 +25,8 @@ from typing import Any
 
 from dra_driver.resource.quantity import Quantity, QuantityError
 
+from .. import field_errors as errors
+from ..field_errors import FieldError
 from ..objects import Object, parse_timestamp, timestamp
 from .types import Shape, Type
 
@@ -249,3 +258,76 @@ def _unknown_fields(value: Any, node: Type, path: str) -> Iterator[str]:
     elif node.shape is Shape.LIST and type(value) is list:
         for index, item in enumerate(value):
             yield from _unknown_fields(item, node.item, f"{path}[{index}]")
+
+
+def missing_fields(value: Any, node: Type, path: str = "") -> Iterator[FieldError]:
+    """The required fields that are absent, or texts that are empty. Neither metadata nor status is looked into."""
+    if node.shape is Shape.STRUCT and isinstance(value, dict):
+        for name in node.required:
+            if not path and name in ("metadata", "status"):
+                continue
+            if name not in value or (value[name] == "" and node.fields[name].shape is Shape.STRING):
+                yield errors.required(f"{path}.{name}" if path else name)
+        for name, item in value.items():
+            if path or name not in ("metadata", "status"):
+                here = f"{path}.{name}" if path else name
+                yield from missing_fields(item, node.child(name), here)
+    elif node.shape is Shape.LIST and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from missing_fields(item, node.item, f"{path}[{index}]")
+    elif node.shape is Shape.MAP and isinstance(value, dict) and node.item.shape is not Shape.STRING:
+        for key, item in value.items():
+            yield from missing_fields(item, node.item, f"{path}[{key}]")
+
+
+_GONE = object()
+
+
+def without_empties(value: dict[str, Any], node: Type, *, required: bool = True) -> dict[str, Any]:
+    """The object without its empty lists and maps; itself when it has none. `required`: without those that have to be.
+
+    Stored objects lose all, Go's JSON has the required ones.
+    """
+    result: dict[str, Any] = _struct(value, node, required)
+    return result
+
+
+def _struct(value: dict[str, Any], node: Type, required: bool) -> Any:
+    changed: dict[str, Any] = {}
+    for name, item in value.items():
+        if type(item) is dict or type(item) is list:
+            field = node.fields.get(name)
+            if field is not None:
+                kept = _value(item, field, required)
+                if kept is _GONE and not required and name in node.required:
+                    continue
+                if kept is not item:
+                    changed[name] = kept
+    if not changed:
+        return value
+    merged = {**value, **changed}
+    return {name: item for name, item in merged.items() if item is not _GONE}
+
+
+def _value(value: Any, node: Type, required: bool) -> Any:
+    shape = node.shape
+    if shape is Shape.STRUCT:
+        return _struct(value, node, required) if type(value) is dict else value
+    if shape is not Shape.LIST and shape is not Shape.MAP:
+        return value
+    if not value:
+        return _GONE
+    element = node.item
+    if element.shape not in (Shape.STRUCT, Shape.LIST, Shape.MAP):
+        return value
+    if shape is Shape.LIST:
+        items = [_inside(item, element, required) for item in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    pairs = {key: _inside(item, element, required) for key, item in value.items()}
+    return value if all(pairs[key] is item for key, item in value.items()) else pairs
+
+
+def _inside(item: Any, node: Type, required: bool) -> Any:
+    """An item of a list or map stays, empty or not."""
+    kept = _value(item, node, required)
+    return item if kept is _GONE else kept

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from .. import status
-from ..cluster import Cluster
+from ..catalog import Cluster
 from ..kinds import Served
 from ..objects import Object
 from ..schema.decode import DecodeError, decode, json_name

@@ -8,7 +8,7 @@ from functools import cached_property
 from .. import field_errors as errors
 from .. import status
 from ..field_errors import FieldError
-from ..kinds import Kind, Served
+from ..kinds import Served, ServedKind
 from ..users import User
 
 Query = Mapping[str, Sequence[str]]
@@ -34,7 +34,7 @@ class Call:
     warnings: list[str] = field(default_factory=list)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ServedKind:
         """The kind that the URL names."""
         return self.served.kind
 
@@ -83,15 +83,15 @@ class Call:
         given = self.option("fieldManager")
         return given or self.user_agent.partition("/")[0][:_MANAGER_LENGTH]
 
-    def missing(self) -> status.ApiError:
+    def missing(self) -> status.RequestError:
         """404 for the object that the URL names."""
         return status.not_found(self.kind.plural, self.kind.group, self.name)
 
-    def invalid(self, name: str, problems: Sequence[FieldError]) -> status.ApiError:
+    def invalid(self, name: str, problems: Sequence[FieldError]) -> status.RequestError:
         """422 for an object of this kind."""
         return status.invalid(self.kind.name, self.kind.group, name, problems)
 
-    def conflict(self, name: str, detail: str) -> status.ApiError:
+    def conflict(self, name: str, detail: str) -> status.RequestError:
         """409 for an object of this kind."""
         return status.conflict(self.kind.plural, self.kind.group, name, detail)
 

@@ -7,14 +7,14 @@ from typing import Final
 
 from .. import field_errors as errors
 from .. import status
-from ..cluster import Cluster
+from ..catalog import Cluster
 from ..objects import Object, clone, parse_timestamp, timestamp
 from ..storage.listing import Page, list_page
 from ..storage.store import Record
-from .admission import check_delete
 from .body import read_message
 from .call import Call
 from .read import list_query
+from .write import check_delete
 
 ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"

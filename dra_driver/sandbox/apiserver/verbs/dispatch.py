@@ -4,7 +4,7 @@
 from typing import Final
 
 from .. import status
-from ..cluster import Cluster
+from ..catalog import Cluster
 from ..objects import Object
 from ..storage.listing import Page
 from ..storage.store import Record

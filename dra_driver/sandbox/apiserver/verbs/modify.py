@@ -9,7 +9,7 @@ from .. import field_errors as errors
 from .. import status
 from ..apply import applier
 from ..apply.typed import TypedError
-from ..cluster import Cluster
+from ..catalog import Cluster
 from ..objects import Object, pick
 from ..patches import MalformedPatchError, PatchError
 from ..patches.json_patch import apply_json_patch, apply_merge_patch
@@ -62,7 +62,7 @@ def patch_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
     kind = patch_type(call)
     accepted = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH) if call.kind.custom else (*_PATCHES, APPLY_PATCH)
     if kind not in (*_PATCHES, APPLY_PATCH):
-        raise status.ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+        raise status.RequestError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     if kind not in accepted:
         raise status.unsupported_media_type(accepted)
     call.check_write_options("PatchOptions")
@@ -198,7 +198,7 @@ def _decoded_config(call: Call, config: Object) -> Object:
     return decoded.value
 
 
-def _untyped(call: Call, config: Object, problem: str) -> status.ApiError:
+def _untyped(call: Call, config: Object, problem: str) -> status.RequestError:
     name = f"{pick(config, 'metadata', 'namespace') or ''}/{pick(config, 'metadata', 'name') or ''}"
     where = f"{name}; {call.served.api_version}, Kind={call.kind.name}"
     return status.internal(f"failed to create typed patch object ({where}): {problem}", plain=True)

@@ -5,7 +5,7 @@ from typing import Final
 
 from .. import field_errors as errors
 from .. import status
-from ..cluster import Cluster
+from ..catalog import Cluster
 from ..kinds import FieldSelectors, text_at
 from ..release import RESOURCE_GROUP
 from ..storage.listing import ListQuery, Page, list_page

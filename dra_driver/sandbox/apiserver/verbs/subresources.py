@@ -7,7 +7,7 @@ from typing import Final
 from .. import field_errors as errors
 from .. import status
 from ..apply.managers import decode
-from ..cluster import Cluster
+from ..catalog import Cluster
 from ..objects import Object, clone, pick, timestamp
 from ..storage.store import Record
 from ..users import service_account

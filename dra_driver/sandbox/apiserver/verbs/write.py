@@ -4,6 +4,11 @@
 The order of the steps is that of k8s.io/apiserver's registry: managed fields, metadata that the
 client has no say in, the kind's preparation, validation, and only then the write. All of it
 happens in one turn of the event loop, so nothing can come between reading and writing.
+
+What the server refuses besides invalid objects: the admission plugins that matter here.
+
+Only NamespaceLifecycle: nothing is made in a namespace that does not exist or is going, and the
+namespaces that the system needs stay.
 """
 
 from collections.abc import Iterable
@@ -12,19 +17,47 @@ from typing import Any, Final
 from .. import field_errors as errors
 from .. import status
 from ..apply import applier
-from ..apply.paths import Path
+from ..apply.managers import Path
 from ..auth.rbac import authorizer
-from ..cluster import Cluster
+from ..catalog import Cluster
 from ..field_errors import FieldError
 from ..groups import meta as meta_rules
 from ..kinds import Context, Strategy
 from ..objects import Object, clone, generated_name, new_uid, timestamp
-from ..schema.empties import without_empties
-from ..schema.required import missing_fields
+from ..schema.decode import missing_fields, without_empties
 from ..storage.store import Record
-from .admission import check_create
 from .body import versioned
 from .call import Call
+
+IMMORTAL: Final = ("default", "kube-system", "kube-public")
+
+
+def check_create(cluster: Cluster, call: Call, obj: Object) -> None:
+    """Raises 404 or 403 when the namespace cannot take a new object."""
+    if not call.kind.namespaced:
+        return
+    namespace = cluster.object("namespaces", call.namespace)
+    if namespace is None:
+        raise status.not_found("namespaces", "", call.namespace)
+    if namespace["metadata"].get("deletionTimestamp"):
+        text = f"unable to create new content in namespace {call.namespace} because it is being terminated"
+        error = status.forbidden(call.kind.plural, call.kind.group, obj["metadata"].get("name", ""), text)
+        assert error.details is not None
+        error.details["causes"] = [
+            {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {call.namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+        ]
+        raise error
+
+
+def check_delete(call: Call) -> None:
+    """Raises 403 when the object must not be deleted."""
+    if call.kind.stored_in == "namespaces" and call.name in IMMORTAL:
+        raise status.forbidden("namespaces", "", call.name, "this namespace may not be deleted")
+
 
 _NAME_ATTEMPTS: Final = 8
 _STATUS_ONLY: Final[frozenset[Path]] = frozenset({("f:status",)})

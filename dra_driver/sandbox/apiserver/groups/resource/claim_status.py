@@ -10,8 +10,7 @@ from ...kinds import Context
 from ...objects import Object
 from .. import meta
 from . import rules
-from .references import RequestNames, reference_problems, references_problems
-from .rules import Problems
+from .rules import Problems, RequestNames, reference_problems, references_problems
 
 _SOURCES: Final = ("FromClaim", "FromClass")
 _CONDITIONS: Final = 8

@@ -11,8 +11,7 @@ from ...kinds import Context, Strategy
 from ...objects import Object
 from .. import meta
 from . import claim_status, gates, rules
-from .references import RequestNames, references_problems, request_names
-from .rules import Problems
+from .rules import Problems, RequestNames, references_problems, request_names
 
 _MODES: Final = ("All", "ExactCount")
 _TOLERATIONS: Final = 16

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of resource.k8s.io."""
+"""The kinds of resource.k8s.io.
+
+DeviceClass: gated fields and validation.
+"""
 
 from typing import Any, Final
 
-from ...kinds import Kind, text_at
+from dra_driver.resource import limits
+
+from ... import field_errors as errors
+from ...kinds import Context, ServedKind, Strategy, text_at
 from ...objects import Object, pick
 from ...release import RESOURCE_GROUP, Release
 from .. import columns
 from ..columns import AGE, NAME, NAME_AND_AGE
-from . import claims, classes, conversion, slices
+from . import claims, conversion, gates, rules, slices
+from .rules import Problems
 
 _VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 
@@ -25,13 +32,13 @@ def _state(claim: Object) -> Any:
     return ",".join(states)
 
 
-def kinds(release: Release) -> tuple[Kind, ...]:
+def kinds(release: Release) -> tuple[ServedKind, ...]:
     """All kinds of the group; the release serves some of their versions."""
     selectors = {"spec.driver": text_at("spec", "driver"), "spec.nodeName": text_at("spec", "nodeName")}
     if release.minor >= 37:
         selectors["spec.pool.name"] = text_at("spec", "pool", "name")
     return (
-        Kind(
+        ServedKind(
             RESOURCE_GROUP,
             "ResourceSlice",
             "resourceslices",
@@ -49,16 +56,16 @@ def kinds(release: Release) -> tuple[Kind, ...]:
                 AGE,
             ),
         ),
-        Kind(
+        ServedKind(
             RESOURCE_GROUP,
             "DeviceClass",
             "deviceclasses",
             _VERSIONS,
             namespaced=False,
-            strategy=classes.CLASS,
+            strategy=CLASS,
             columns=NAME_AND_AGE,
         ),
-        Kind(
+        ServedKind(
             RESOURCE_GROUP,
             "ResourceClaim",
             "resourceclaims",
@@ -69,7 +76,7 @@ def kinds(release: Release) -> tuple[Kind, ...]:
             from_stored=conversion.claim_from_stored,
             columns=(NAME, columns.made("State", _state), AGE),
         ),
-        Kind(
+        ServedKind(
             RESOURCE_GROUP,
             "ResourceClaimTemplate",
             "resourceclaimtemplates",
@@ -79,7 +86,7 @@ def kinds(release: Release) -> tuple[Kind, ...]:
             from_stored=conversion.template_from_stored,
             columns=NAME_AND_AGE,
         ),
-        Kind(
+        ServedKind(
             RESOURCE_GROUP,
             "DeviceTaintRule",
             "devicetaintrules",
@@ -88,3 +95,31 @@ def kinds(release: Release) -> tuple[Kind, ...]:
             columns=NAME_AND_AGE,
         ),
     )
+
+
+def prepare_class(new: Object, old: Object | None, context: Context) -> None:
+    """Drops fields behind disabled gates."""
+    gates.drop_disabled(new, old, gates.CLASS, context.release)
+
+
+def validate_class(new: Object, old: Object | None, context: Context) -> Problems:
+    """What is wrong with a DeviceClass."""
+    spec = new.get("spec", {})
+    unchanged = old is not None and old.get("spec", {}).get("selectors") == spec.get("selectors")
+    if not unchanged:
+        yield from rules.selector_problems(spec.get("selectors", ()), "spec.selectors", context)
+    yield from rules.list_problems(
+        spec.get("config", ()), limits.CONFIGS_PER_CLAIM, rules.device_configuration_problems, "spec.config"
+    )
+    name = spec.get("extendedResourceName")
+    if name is not None and not rules.is_extended_resource_name(name):
+        yield errors.invalid("spec.extendedResourceName", name, "must be a valid extended resource name")
+
+
+CLASS: Final = Strategy(
+    prepare=prepare_class,
+    validate=validate_class,
+    generation=("spec",),
+    returns_deleted=True,
+    checks_required=False,
+)

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceSlice: defaults, gated fields, validation."""
+"""ResourceSlice: defaults, gated fields, validation.
+
+Counters of partitionable devices in a slice, and what devices consume of them.
+
+Kubernetes 1.35 moved counter sets into slices of their own. Before, a slice held its devices and
+the sets that they consume, the references were checked, and the limits were sums over all sets.
+
+The request policy of a capacity that several claims can share.
+"""
 
 import re
 from collections.abc import Iterable
 from typing import Any, Final
 
 from dra_driver.resource import limits
+from dra_driver.resource.quantity import Quantity
 
 from ... import field_errors as errors
 from ... import names
 from ...kinds import Context, Strategy
 from ...objects import Object, timestamp
-from . import counters, gates, policy, rules
+from . import gates, rules
 from .rules import Problems
 
 _SEMVER: Final = re.compile(
@@ -59,9 +68,9 @@ def validate(new: Object, old: Object | None, context: Context) -> Problems:
     if spec.get("partitionTypeAttribute") is not None and not context.release.enabled("DRAPartitionableDevicesType"):
         text = "may not be set while the DRAPartitionableDevicesType feature gate is disabled"
         yield errors.forbidden("spec.partitionTypeAttribute", text)
-    yield from counters.slice_problems(spec, context)
+    yield from slice_problems(spec, context)
     yield from _devices_problems(spec, old, context)
-    yield from counters.shared_problems(spec, context)
+    yield from shared_problems(spec, context)
 
 
 def _name(item: Object) -> str:
@@ -120,7 +129,7 @@ def _node_problems(spec: Object) -> Problems:
 
 def _devices_problems(spec: Object, old: Object | None, context: Context) -> Problems:
     devices = spec.get("devices", ())
-    extras = counters.separate(context) and any(_has_extras(device) for device in devices)
+    extras = separate(context) and any(_has_extras(device) for device in devices)
     limit = limits.DEVICES_PER_SLICE_WITH_EXTRAS if extras else limits.DEVICES_PER_SLICE
     before = {_name(device): device for device in old.get("spec", {}).get("devices", ())} if old else {}
 
@@ -158,10 +167,10 @@ def _device_problems(device: Object, old: Object | None, path: str, spec: Object
         if not rules.is_qualified_name(key):
             yield from rules.qualified_name_problems(key, f"{path}.capacity")
         if value.get("requestPolicy") is not None:
-            yield from policy.policy_problems(value, several, f"{path}.capacity[{_shortened(key)}].requestPolicy")
+            yield from policy_problems(value, several, f"{path}.capacity[{_shortened(key)}].requestPolicy")
     if old is None or (old.get("taints") or []) != (device.get("taints") or []):
         yield from rules.taints_problems(device.get("taints", ()), f"{path}.taints", context)
-    yield from counters.consumption_problems(device, spec, path, context)
+    yield from consumption_problems(device, spec, path, context)
     yield from _device_node_problems(device, path, spec.get("perDeviceNodeSelection") is True)
     yield from rules.binding_problems(device, path)
 
@@ -246,3 +255,160 @@ STRATEGY: Final = Strategy(
     returns_deleted=True,
     checks_required=False,
 )
+
+
+_SEPARATE_SINCE: Final = 35
+# Before that release:
+_SHARED: Final = 32
+_CONSUMED_BY_DEVICE: Final = 32
+_CONSUMED_IN_SLICE: Final = 1024
+
+
+def separate(context: Context) -> bool:
+    """Whether the release has counter sets in slices of their own."""
+    return context.release.minor >= _SEPARATE_SINCE
+
+
+def slice_problems(spec: Object, context: Context) -> Problems:
+    """Of counters and devices in one slice."""
+    if separate(context):
+        if "sharedCounters" in spec and "devices" in spec:
+            yield errors.invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
+        return
+    consumed = sum(_consumed(device) for device in spec.get("devices", ()))
+    if consumed > _CONSUMED_IN_SLICE:
+        text = f"the total number of counters in devices must not exceed {_CONSUMED_IN_SLICE}"
+        yield errors.invalid("spec.devices", consumed, text)
+    shared = sum(len(item.get("counters", ())) for item in spec.get("sharedCounters", ()))
+    if shared > _SHARED:
+        text = f"the total number of shared counters must not exceed {_SHARED}"
+        yield errors.invalid("spec.sharedCounters", shared, text)
+
+
+def shared_problems(spec: Object, context: Context) -> Problems:
+    """Of the counter sets themselves."""
+    apart = separate(context)
+
+    def check(counter_set: Object, path: str) -> Problems:
+        yield from rules.required_label_problems(counter_set.get("name", ""), f"{path}.name")
+        yield from _counters_problems(counter_set, path, limited=apart)
+
+    most = limits.COUNTER_SETS_PER_SLICE if apart else rules.UNLIMITED
+    yield from rules.set_problems(
+        spec.get("sharedCounters", ()), most, check, lambda item: item.get("name", ""), "spec.sharedCounters"
+    )
+
+
+def consumption_problems(device: Object, spec: Object, path: str, context: Context) -> Problems:
+    """Of what a device consumes."""
+    consumptions = device.get("consumesCounters", ())
+    apart = separate(context)
+
+    def check(consumption: Object, here: str) -> Problems:
+        yield from rules.required_label_problems(consumption.get("counterSet", ""), f"{here}.counterSet")
+        yield from _counters_problems(consumption, here, limited=apart)
+
+    most = limits.COUNTER_SETS_PER_DEVICE if apart else rules.UNLIMITED
+    yield from rules.set_problems(
+        consumptions, most, check, lambda item: item.get("counterSet", ""), f"{path}.consumesCounters"
+    )
+    if apart:
+        return
+    consumed = _consumed(device)
+    if consumed > _CONSUMED_BY_DEVICE:
+        yield errors.invalid(path, consumed, f"the total number of counters must not exceed {_CONSUMED_BY_DEVICE}")
+    sets = {item.get("name", ""): item.get("counters", {}) for item in spec.get("sharedCounters", ())}
+    for index, consumption in enumerate(consumptions):
+        here = f"{path}.consumesCounters[{index}]"
+        name = consumption.get("counterSet", "")
+        if name not in sets:
+            text = "must reference a counterSet defined in the ResourceSlice sharedCounters"
+            yield errors.invalid(f"{here}.counterSet", name, text)
+            continue
+        for counter in consumption.get("counters", {}):
+            if counter not in sets[name]:
+                text = "must reference a counter defined in the ResourceSlice sharedCounters"
+                yield errors.invalid(f"{here}.counters", counter, text)
+
+
+def _consumed(device: Object) -> int:
+    return sum(len(item.get("counters", ())) for item in device.get("consumesCounters", ()))
+
+
+def _counters_problems(holder: Object, path: str, *, limited: bool) -> Problems:
+    counters, here = holder.get("counters"), f"{path}.counters"
+    if not counters:
+        yield errors.required(here)
+        return
+    if limited and len(counters) > limits.COUNTERS_PER_SET:
+        yield errors.too_many(here, len(counters), limits.COUNTERS_PER_SET)
+        return
+    for name in counters:
+        yield from rules.label_problems(name, here)
+
+
+_VALID_VALUES: Final = 10
+
+
+def policy_problems(capacity: Object, several: bool, path: str) -> Problems:
+    """Of the policy in `capacity`; `several` says that the device allows multiple allocations."""
+    if not several:
+        yield errors.forbidden(path, "allowMultipleAllocations must be true")
+        return
+    policy, most = capacity["requestPolicy"], rules.quantity(capacity.get("value", "0"))
+    values, span = policy.get("validValues") or [], policy.get("validRange")
+    if values and span is not None:
+        text = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
+        yield errors.forbidden(path, text)
+        return
+    for field, given in (("validValues", values), ("validRange", span)):
+        if given and policy.get("default") is None:
+            yield errors.required(f"{path}.default", f"required when {field} is defined")
+            return
+    if values:
+        amounts = [rules.quantity(value) for value in values]
+        yield from _values_problems(rules.quantity(policy["default"]), amounts, most, f"{path}.validValues")
+    elif span is not None:
+        yield from _range_problems(rules.quantity(policy["default"]), span, most, f"{path}.validRange")
+
+
+def _values_problems(default: Quantity, values: list[Quantity], most: Quantity, path: str) -> Problems:
+    for index in range(1, len(values)):
+        if values[index - 1] > values[index]:
+            yield errors.invalid(f"{path}[{index}]", str(values[index]), "values must be sorted in ascending order")
+
+    def check(value: Quantity, here: str) -> Problems:
+        if value > most:
+            yield errors.invalid(here, str(value), f"option is larger than capacity value: {most}")
+
+    yield from rules.set_problems(values, _VALID_VALUES, check, lambda value: str(value.value), path)
+    if default not in values:
+        yield errors.invalid(path, str(default), "default value is not valid according to the requestPolicy")
+
+
+def _range_problems(default: Quantity, span: Object, most: Quantity, path: str) -> Problems:
+    if span.get("min") is None:
+        yield errors.required(f"{path}.min", "required when validRange is defined")
+        return
+    low = rules.quantity(span["min"])
+    high = rules.quantity(span["max"]) if span.get("max") is not None else None
+    if low > most:
+        yield errors.invalid(f"{path}.min", str(low), f"min is larger than capacity value: {most}")
+    if default < low:
+        yield errors.invalid(f"{path}.min", str(default), f"default is less than min: {low}")
+    if high is not None:
+        if low > high:
+            yield errors.invalid(f"{path}.max", str(low), f"min is larger than max: {high}")
+        if high > most:
+            yield errors.invalid(f"{path}.max", str(high), f"max is larger than capacity value: {most}")
+        if default > high:
+            yield errors.invalid(f"{path}.max", str(default), f"default is more than max: {high}")
+    if span.get("step") is not None:
+        step = rules.quantity(span["step"])
+        if low + step > most:
+            text = f"one step {low + step} is larger than capacity value: {most}"
+            yield errors.invalid(f"{path}.step", str(step), text)
+        for value in (default, high):
+            if value is not None and step.value and (value.value - low.value) % step.value:
+                text = f"value is not a multiple of a given step ({step}) from ({low})"
+                yield errors.invalid(f"{path}.step", str(value), text)

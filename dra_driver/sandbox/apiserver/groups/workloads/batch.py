@@ -11,8 +11,7 @@ from ...kinds import Column, Context, Strategy
 from ...objects import Object, parse_timestamp, pick
 from .. import columns
 from ..columns import AGE, CONTAINERS, IMAGES, NAME, SELECTOR
-from ..core.pod_defaults import set_spec_defaults
-from ..core.pods import spec_problems
+from ..core.pods import set_spec_defaults, spec_problems
 from .apps import template_spec
 
 Problems = Iterator[FieldError]

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The claims of a pod on one node as a search problem: for each request, the devices that may serve it.
+
+Makes, in the order of Kubernetes' structured allocator, the checks that do not depend on what the
+search picks. The others are left to `search`: devices picked before, counters, capacity of
+shared devices, constraints. An invalid expression counts only once the search comes to the device.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..resource import ALL, EXACT_COUNT, DeviceClass, DeviceConstraint, DeviceRequirements, ResourceClaim, limits
+from .checks import Candidate, Checks
+from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of
+from .counters import Charge, Counters
+from .features import Features, Variant
+from .observer import Observer, Refusal, Slot
+from .option import BoundConstraint, Growing, Option
+from .outcome import AllocationError, ErrorKind
+from .pools import PoolState, PoolView
+from .selectors import Rulings, Selectors
+from .survey import NodeView, Survey
+
+
+class Options:
+    """Makes the options of claims on one node."""
+
+    def __init__(
+        self,
+        view: NodeView,
+        survey: Survey,
+        classes: Mapping[str, DeviceClass],
+        features: Features,
+        rulings: Rulings,
+        observer: Observer | None,
+    ) -> None:
+        self._view = view
+        self._survey = survey
+        self._classes = classes
+        self._features = features
+        self._rulings = rulings
+        self._observer = observer
+        self._checks = Checks(view, features)
+        self._grows = features.consumable_capacity and features.quirks.decimal_requests_grow
+
+    def of_claim(self, index: int, claim: ResourceClaim) -> list[list[Option]]:
+        """For each request its options, in order. AllocationError when the claim cannot be searched for."""
+        requests: list[list[Option]] = []
+        least = 0
+        for request in claim.spec.requests:
+            if request.first_available and not self._features.prioritized_list:
+                raise _disabled(claim, request.name, "firstAvailable", "DRAPrioritizedList")
+            named = [(f"{request.name}/{sub.name}", sub.requirements) for sub in request.first_available]
+            if request.exactly is not None:
+                named = [(request.name, request.exactly)]
+            if not self._features.consumable_capacity and self._features.variant is not Variant.STABLE:
+                for name, requirements in named:
+                    if requirements.capacity_requests:
+                        raise _disabled(claim, name, "capacity requests", "DRAConsumableCapacity")
+            options = [self._option(claim, Slot(index, name), request.name, required) for name, required in named]
+            least += min(option.count for option in options)
+            requests.append(options)
+        if least > limits.RESULTS_PER_CLAIM:
+            raise AllocationError(
+                ErrorKind.TOO_MANY_DEVICES,
+                f"claim {claim.metadata} asks for {least} devices, more than the {limits.RESULTS_PER_CLAIM} "
+                "that one claim can be given: ask for fewer, or split the claim",
+                reason=f"claim {claim.metadata}: number of requested devices {least} exceeds the claim limit of "
+                f"{limits.RESULTS_PER_CLAIM}",
+            )
+        self._constrain(claim, requests)
+        return requests
+
+    def _option(self, claim: ResourceClaim, slot: Slot, request: str, required: DeviceRequirements) -> Option:
+        if required.admin_access and not self._features.admin_access:
+            raise _disabled(claim, slot.request, "adminAccess", "DRAAdminAccess")
+        device_class = self._classes.get(required.device_class_name)
+        if device_class is None:
+            raise AllocationError(
+                ErrorKind.CLASS_NOT_FOUND,
+                f"claim {claim.metadata}, request {slot.request}: "
+                f"there is no DeviceClass {required.device_class_name!r}",
+                reason=f"{_asked(claim, slot)}: could not retrieve device class {required.device_class_name}: "
+                f'deviceclass.resource.k8s.io "{required.device_class_name}" not found',
+            )
+        option = Option(slot, claim, request, required, device_class)
+        if self._grows and Growing.concerns(required.capacity_requests):
+            option.growing = Growing(required.capacity_requests)
+        if required.allocation_mode == EXACT_COUNT:
+            option.count = required.count
+            self._find_candidates(option)
+        elif required.allocation_mode == ALL:
+            self._find_all(option)
+            option.count = len(option.devices)
+        else:
+            raise AllocationError(
+                ErrorKind.UNSUPPORTED_MODE,
+                f"claim {claim.metadata}, request {slot.request}: allocationMode {required.allocation_mode!r} "
+                f"is not supported (use {EXACT_COUNT} or {ALL})",
+                reason=f"{_asked(claim, slot)}: unsupported count mode {required.allocation_mode}",
+            )
+        if self._observer is not None:
+            self._observer.wants(slot, option.count, option.devices)
+        return option
+
+    def _find_candidates(self, option: Option) -> None:
+        for candidate in self._candidates(option):
+            verdict = candidate.verdict
+            if verdict is not None and verdict.error is None and self._observer is None:
+                continue  # most devices: nobody wants to know what else is wrong with them
+            try:
+                refusal = self._refusal(candidate)
+            except AllocationError as error:
+                option.errors[candidate.index] = error
+                refusal = None
+            if refusal is None:
+                option.devices.append(candidate.index)
+            else:
+                self._report(refusal)
+
+    def _refusal(self, candidate: Candidate) -> Refusal | None:
+        checks = self._checks
+        refusal = (
+            checks.in_use(candidate)
+            or checks.selected(candidate)
+            or checks.capacity(candidate)
+            or checks.gates(candidate)
+        )
+        if refusal is None:
+            refusal = checks.taints(candidate)
+            if refusal is not None and (candidate.device.consumes_counters or candidate.option.growing is not None):
+                candidate.option.tainted[candidate.index] = refusal
+                return None
+        return refusal
+
+    def _find_all(self, option: Option) -> None:
+        checks = self._checks
+        for candidate in self._candidates(option):
+            refusal = checks.selected(candidate) or checks.capacity(candidate)
+            if refusal is not None:
+                self._report(refusal)
+                continue
+            option.devices.append(candidate.index)
+            barred = checks.in_use(candidate) or checks.gates(candidate)
+            if barred is not None:
+                option.barred[candidate.index] = barred
+            tainted = checks.taints(candidate)
+            if tainted is not None:
+                option.tainted[candidate.index] = tainted
+
+    def _candidates(self, option: Option) -> Iterator[Candidate]:
+        """The devices that the node sees. AllocationError, for All, at a pool of which not all devices are known."""
+        ruling = self._rulings.of(Selectors(option.device_class.selectors, option.requirements.selectors))
+        first = 0
+        for pool in self._view.pools:
+            if pool.state is not PoolState.COMPLETE and option.wants_all:
+                raise _unknown_devices(option, pool)
+            usage = self._survey.usage(pool.key)
+            for local, verdict in enumerate(ruling.verdicts(pool)):
+                yield Candidate(option, first + local, pool, local, verdict, usage)
+            first += len(pool.devices)
+
+    def _report(self, refusal: Refusal) -> None:
+        if self._observer is not None:
+            self._observer.refuses(refusal)
+
+    def _constrain(self, claim: ResourceClaim, requests: list[list[Option]]) -> None:
+        for index, wanted in enumerate(claim.spec.constraints):
+            attribute, constraint = self._constraint(claim, index, wanted)
+            facts: dict[int, Fact | None] = {}
+            for option in (option for options in requests for option in options):
+                if wanted.requests and not {option.request, option.slot.request} & set(wanted.requests):
+                    continue
+                for device in option.devices:
+                    if device not in facts:
+                        pool, published = self._view.device(device)
+                        facts[device] = fact_of(
+                            published, pool.driver, attribute, lists=self._features.list_constraints
+                        )
+                option.constraints.append(BoundConstraint(index, constraint, facts))
+
+    def _constraint(self, claim: ResourceClaim, index: int, wanted: DeviceConstraint) -> tuple[str, Constraint]:
+        quirks, lists = self._features.quirks, self._features.list_constraints
+        if wanted.match_attribute is not None:
+            return wanted.match_attribute, MatchAttribute(lists=lists, stays_narrow=quirks.common_values_stay_narrow)
+        if wanted.distinct_attribute is not None and self._features.variant is not Variant.STABLE:
+            return wanted.distinct_attribute, DistinctAttribute(lists=lists, forgets=quirks.distinct_forgets)
+        raise AllocationError(
+            ErrorKind.UNSUPPORTED_CONSTRAINT,
+            f"claim {claim.metadata}, constraint {index} is not supported"
+            + (": distinctAttribute takes DRAConsumableCapacity" if wanted.distinct_attribute is not None else ""),
+            reason=f"claim {claim.metadata}, constraint #{index}: empty constraint (unsupported constraint type?)",
+        )
+
+
+def _disabled(claim: ResourceClaim, request: str, what: str, gate: str) -> AllocationError:
+    return AllocationError(
+        ErrorKind.FEATURE_DISABLED,
+        f"claim {claim.metadata}, request {request} uses {what}, but feature gate {gate} is off",
+    )
+
+
+def _unknown_devices(option: Option, pool: PoolView) -> AllocationError:
+    incomplete = pool.state is PoolState.INCOMPLETE
+    return AllocationError(
+        ErrorKind.ALL_INCOMPLETE_POOL if incomplete else ErrorKind.ALL_INVALID_POOL,
+        f"claim {option.claim.metadata}, request {option.slot.request} asks for all devices, "
+        f"but pool {pool.driver}/{pool.name} is {pool.state.value}: {pool.reason}",
+        reason=f"{_asked(option.claim, option.slot)}: asks for all devices, but resource pool {pool.driver}/{pool.name}"
+        f" is currently {'being updated' if incomplete else 'invalid'}",
+    )
+
+
+def _asked(claim: ResourceClaim, slot: Slot) -> str:
+    """The request as kube-scheduler names it in errors."""
+    return f"claim {claim.metadata}, request {slot.request.rpartition('/')[2]}"
+
+
+@dataclass(slots=True)
+class Problem:
+    """What `search` needs to know. Devices are known by their index in the NodeView."""
+
+    claims: list[list[list[Option]]] = field(default_factory=list)
+    """Each claim a list of requests, each request a list of options."""
+    charges: list[Charge | None] = field(default_factory=list)
+    """The counters that each device takes."""
+    consumed: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    """Capacity in use, in billionths, of devices with shares."""
+    sharing: set[int] = field(default_factory=set)
+    """Devices of which a share is in use, so that their counters are taken already."""
+    name: Callable[[int], str] = str
+    """driver/pool/device of a device."""
+
+
+def state_problem(
+    view: NodeView, survey: Survey, claims: Sequence[ResourceClaim], options: Options, features: Features
+) -> Problem:
+    """The problem that `claims` pose together. AllocationError when one of them cannot be searched for."""
+    problem = Problem(name=view.name)
+    problem.claims.extend(options.of_claim(index, claim) for index, claim in enumerate(claims))
+    counters = Counters(by_name=features.quirks.counters_by_pool_name)
+    first = 0
+    for pool in view.pools:
+        if pool.state is not PoolState.COMPLETE:
+            continue
+        usage = survey.usage(pool.key)
+        if features.partitionable_devices:
+            problem.charges.extend(counters.charges(pool, pool.available(usage)))
+        else:
+            problem.charges.extend([None] * len(pool.devices))
+        noticed = usage.consumed if features.quirks.shares_without_capacity_unnoticed else usage.shared
+        for index, device in enumerate(pool.devices, first):
+            if device.name in usage.consumed:
+                problem.consumed[index] = usage.consumed[device.name]
+            if device.name in noticed:
+                problem.sharing.add(index)
+        first += len(pool.devices)
+    return problem

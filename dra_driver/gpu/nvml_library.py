@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The NVML interface through pynvml, and loading and unloading the NVML library.
+
+The library is taken from the driver root when one is given, because in a container the driver's files are not where the
+loader looks for them. After a driver upgrade a process still has the old library, which the new kernel module
+refuses. So the library is unloaded when the last user in the process shuts it down, and the next initialization loads
+the library that is installed then.
+
+pynvml never unloads a library: it keeps it in `nvmlLib`, and the functions that it has looked up in
+`_nvmlGetFunctionPointer_cache`. Both are module globals without a way to reset them, so they are set here.
+"""
+
+import _ctypes
+import contextlib
+import ctypes
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import pynvml
+
+from .nvml import (
+    ComputeInstance,
+    ComputeInstanceHandle,
+    ComputeInstanceProfile,
+    DeviceHandle,
+    Event,
+    EventSetHandle,
+    EventType,
+    Fabric,
+    FabricState,
+    GpuInstance,
+    GpuInstanceHandle,
+    GpuInstanceProfile,
+    MigMode,
+    Nvml,
+    NvmlError,
+    Pci,
+    Placement,
+    RecoveryAction,
+    RemappedRows,
+    Return,
+)
+
+LIBRARY = "libnvidia-ml.so.1"
+LIBRARY_DIRECTORIES = (
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    ".",
+)
+"""Where the driver installs its libraries, below the driver root."""
+
+_INIT_WITHOUT_GPUS = 1  # NVML_INIT_FLAG_NO_GPUS
+
+T = TypeVar("T")
+
+_process = threading.Lock()
+_users = 0  # gateways of this process that are initialized, or about to be; under _process
+
+
+def find_library(driver_root: Path) -> Path | None:
+    """The NVML library below `driver_root`."""
+    candidates = (driver_root / directory / LIBRARY for directory in LIBRARY_DIRECTORIES)
+    return next((path for path in candidates if path.exists()), None)
+
+
+def call(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a pynvml function, its errors turned into the gateway's."""
+    try:
+        return function(*arguments)
+    except pynvml.NVMLError as error:
+        code = Return.of(error.value)
+        detail = f"code {error.value}" if code is Return.UNKNOWN else ""
+        raise NvmlError(code, function.__name__, detail) from None
+
+
+class Gate:
+    """One gateway's way to the library: calls pass while it is open, and closing waits for those under way.
+
+    Without it a call could run into a library that is being unloaded, or take a handle of an earlier initialization
+    to a GPU that has another place in NVML's list since.
+    """
+
+    def __init__(self) -> None:
+        self._state = threading.Condition()
+        self._is_open = False
+        self._passing = 0
+
+    def open(self, driver_root: Path | None) -> None:
+        """Load the library, if no other gateway has, and initialize it. Raises NvmlError."""
+        with self._state:
+            if self._is_open:
+                raise NvmlError(Return.ALREADY_INITIALIZED, "nvmlInitWithFlags", "this gateway is")
+            _start(driver_root)
+            self._is_open = True
+
+    def close(self) -> None:
+        """Let no call in any more, wait for those inside, shut down. Closed it is also when that raises NvmlError."""
+        with self._state:
+            if not self._is_open:
+                raise NvmlError(Return.UNINITIALIZED, "nvmlShutdown")
+            self._is_open = False
+            self._state.wait_for(lambda: not self._passing)
+        _stop()
+
+    @contextlib.contextmanager
+    def passing(self, name: str) -> Iterator[None]:
+        """While a call runs. Raises NvmlError with UNINITIALIZED when the gate is closed."""
+        with self._state:
+            if not self._is_open:
+                raise NvmlError(Return.UNINITIALIZED, name)
+            self._passing += 1
+        try:
+            yield
+        finally:
+            with self._state:
+                self._passing -= 1
+                self._state.notify_all()
+
+
+def _start(driver_root: Path | None) -> None:
+    global _users
+    with _process:
+        if not _users:
+            pynvml.nvmlLib = _load(driver_root)
+        try:
+            call(pynvml.nvmlInitWithFlags, _INIT_WITHOUT_GPUS)
+        except NvmlError:
+            if not _users:
+                _unload()
+            raise
+        _users += 1
+
+
+def _stop() -> None:
+    global _users
+    with _process:
+        _users -= 1
+        try:
+            call(pynvml.nvmlShutdown)
+        finally:
+            if not _users:
+                _unload()
+
+
+def _load(driver_root: Path | None) -> ctypes.CDLL:
+    # By path where there is one: by its name alone the loader would find a library that is loaded already.
+    path = find_library(driver_root or Path("/"))
+    try:
+        return ctypes.CDLL(str(path or LIBRARY))
+    except OSError as error:
+        raise NvmlError(Return.LIBRARY_NOT_FOUND, "dlopen", str(error)) from None
+
+
+def _unload() -> None:
+    library, pynvml.nvmlLib = pynvml.nvmlLib, None
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+    _ctypes.dlclose(library._handle)
+
+
+_MOST_COMPUTE_INSTANCES = 8  # a compute instance has at least one slice of its GPU instance
+_ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
+
+
+class NvmlLibrary(Nvml):
+    """NVML as the installed driver provides it. `driver_root` is where this process sees the driver's files.
+
+    Initialized anew, it takes the library that is installed then. Handles are those of one initialization: after
+    `shutdown` this gateway answers UNINITIALIZED to everything, also while another one of the process goes on.
+    """
+
+    def __init__(self, driver_root: Path | None = None) -> None:
+        self._driver_root = driver_root
+        self._gate = Gate()
+
+    def initialize(self) -> None:
+        self._gate.open(self._driver_root)
+
+    def shutdown(self) -> None:
+        self._gate.close()
+
+    def identity(self, device: DeviceHandle) -> object:
+        return ctypes.cast(cast(Any, device), ctypes.c_void_p).value
+
+    def driver_version(self) -> str:
+        return str(self._call(pynvml.nvmlSystemGetDriverVersion))
+
+    def cuda_driver_version(self) -> int:
+        return int(self._call(pynvml.nvmlSystemGetCudaDriverVersion_v2))
+
+    def device_count(self) -> int:
+        return int(self._call(pynvml.nvmlDeviceGetCount))
+
+    def device_by_index(self, index: int) -> DeviceHandle:
+        return DeviceHandle(self._call(pynvml.nvmlDeviceGetHandleByIndex, index))
+
+    def device_by_uuid(self, uuid: str) -> DeviceHandle:
+        return DeviceHandle(self._call(pynvml.nvmlDeviceGetHandleByUUID, uuid.encode()))
+
+    def uuid(self, device: DeviceHandle) -> str:
+        return str(self._call(pynvml.nvmlDeviceGetUUID, device))
+
+    def minor(self, device: DeviceHandle) -> int:
+        return int(self._call(pynvml.nvmlDeviceGetMinorNumber, device))
+
+    def name(self, device: DeviceHandle) -> str:
+        return str(self._call(pynvml.nvmlDeviceGetName, device))
+
+    def brand(self, device: DeviceHandle) -> int:
+        return int(self._call(pynvml.nvmlDeviceGetBrand, device))
+
+    def architecture(self, device: DeviceHandle) -> int:
+        return int(self._call(pynvml.nvmlDeviceGetArchitecture, device))
+
+    def compute_capability(self, device: DeviceHandle) -> tuple[int, int]:
+        major, minor = self._call(pynvml.nvmlDeviceGetCudaComputeCapability, device)
+        return int(major), int(minor)
+
+    def memory_total(self, device: DeviceHandle) -> int:
+        return int(self._call(pynvml.nvmlDeviceGetMemoryInfo, device).total)
+
+    def pci(self, device: DeviceHandle) -> Pci:
+        info = self._call(pynvml.nvmlDeviceGetPciInfo, device)
+        return Pci(info.domain, info.bus, info.device, info.pciDeviceId, info.pciSubSystemId)
+
+    def module_id(self, device: DeviceHandle) -> int:
+        # pynvml's default for the place of the answer is one that all threads share
+        return int(self._call(pynvml.nvmlDeviceGetModuleId, device, ctypes.c_uint()))
+
+    def addressing_mode(self, device: DeviceHandle) -> str:
+        mode = self._call(pynvml.nvmlDeviceGetAddressingMode, device)
+        return _ADDRESSING_MODES.get(int(mode), str(mode))
+
+    def virtualization_mode(self, device: DeviceHandle) -> int:
+        return int(self._call(pynvml.nvmlDeviceGetVirtualizationMode, device))
+
+    def nvlinks(self, device: DeviceHandle) -> tuple[bool, ...]:
+        states: list[bool] = []
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                states.append(bool(self._call(pynvml.nvmlDeviceGetNvLinkState, device, link)))
+            except NvmlError as error:
+                if error.code not in (Return.NOT_SUPPORTED, Return.INVALID_ARGUMENT):
+                    raise
+                break  # there are no more
+        return tuple(states)
+
+    def nvlink_peers(self, first: DeviceHandle, second: DeviceHandle) -> bool:
+        status = self._call(pynvml.nvmlDeviceGetP2PStatus, first, second, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+        return bool(status == pynvml.NVML_P2P_STATUS_OK)
+
+    def fabric(self, device: DeviceHandle) -> Fabric:
+        info = pynvml.c_nvmlGpuFabricInfo_v2_t()
+        self._call(pynvml.nvmlDeviceGetGpuFabricInfoV, device, ctypes.byref(info))
+        raw = bytes(info.clusterUuid)
+        state = info.state & 0xFF  # a byte in NVML; pynvml reads the padding behind it as well
+        if state not in tuple(FabricState):
+            raise NvmlError(Return.UNKNOWN, "nvmlDeviceGetGpuFabricInfoV", f"state {state}")
+        return Fabric(
+            state=FabricState(state),
+            cluster_uuid=str(uuid.UUID(bytes=raw)) if any(raw) else "",
+            clique=info.cliqueId,
+            status=info.status,
+            health_mask=info.healthMask,
+        )
+
+    def compute_processes(self, device: DeviceHandle) -> tuple[int, ...]:
+        return tuple(process.pid for process in self._call(pynvml.nvmlDeviceGetComputeRunningProcesses, device))
+
+    def remapped_rows(self, device: DeviceHandle) -> RemappedRows:
+        correctable, uncorrectable, pending, failed = self._call(pynvml.nvmlDeviceGetRemappedRows, device)
+        return RemappedRows(correctable, uncorrectable, bool(pending), bool(failed))
+
+    def retired_pages_pending(self, device: DeviceHandle) -> bool:
+        return bool(self._call(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, device))
+
+    def recovery_action(self, device: DeviceHandle) -> RecoveryAction:
+        call = "nvmlDeviceGetFieldValues"
+        (field,) = self._call(pynvml.nvmlDeviceGetFieldValues, device, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+        if field.nvmlReturn:
+            # A driver that does not know the field calls its number invalid.
+            code = Return.of(field.nvmlReturn)
+            raise NvmlError(Return.NOT_SUPPORTED if code is Return.INVALID_ARGUMENT else code, call, "recovery action")
+        action = field.value.uiVal
+        if action not in tuple(RecoveryAction):
+            raise NvmlError(Return.UNKNOWN, call, f"recovery action {action}")
+        return RecoveryAction(action)
+
+    def mig_mode(self, device: DeviceHandle) -> MigMode:
+        current, pending = self._call(pynvml.nvmlDeviceGetMigMode, device)
+        return MigMode(bool(current), bool(pending))
+
+    def set_mig_mode(self, device: DeviceHandle, enabled: bool) -> Return | None:
+        activation = self._call(pynvml.nvmlDeviceSetMigMode, device, int(enabled))
+        return Return.of(activation) if activation else None
+
+    def gpu_instance_profile(self, device: DeviceHandle, constant: int) -> GpuInstanceProfile:
+        try:
+            info = self._call(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, device, constant, 2)
+            name = str(info.name)  # decoded by pynvml
+        except NvmlError as error:
+            if error.code not in (Return.FUNCTION_NOT_FOUND, Return.ARGUMENT_VERSION_MISMATCH):
+                raise
+            info, name = self._call(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, device, constant, 1), ""
+        return GpuInstanceProfile(
+            constant=constant,
+            id=info.id,
+            name=name.removeprefix("MIG "),
+            slice_count=info.sliceCount,
+            instance_count=info.instanceCount,
+            memory_mib=info.memorySizeMB,
+            multiprocessors=info.multiprocessorCount,
+            copy_engines=info.copyEngineCount,
+            decoders=info.decoderCount,
+            encoders=info.encoderCount,
+            jpeg_engines=info.jpegCount,
+            ofa_engines=info.ofaCount,
+        )
+
+    def gpu_instance_placements(self, device: DeviceHandle, profile_id: int) -> tuple[Placement, ...]:
+        placements = self._sized_array(
+            pynvml.nvmlDeviceGetGpuInstancePossiblePlacements, pynvml.c_nvmlGpuInstancePlacement_t, device, profile_id
+        )
+        return tuple(Placement(placement.start, placement.size) for placement in placements)
+
+    def gpu_instances(self, device: DeviceHandle, profile_id: int) -> tuple[GpuInstanceHandle, ...]:
+        most = int(self._call(pynvml.nvmlDeviceGetMaxMigDeviceCount, device))
+        handles = self._array(pynvml.nvmlDeviceGetGpuInstances, pynvml.c_nvmlGpuInstance_t, most, device, profile_id)
+        return tuple(GpuInstanceHandle(handle) for handle in handles)
+
+    def gpu_instance_by_id(self, device: DeviceHandle, instance_id: int) -> GpuInstanceHandle:
+        return GpuInstanceHandle(self._call(pynvml.nvmlDeviceGetGpuInstanceById, device, instance_id))
+
+    def gpu_instance_info(self, instance: GpuInstanceHandle) -> GpuInstance:
+        info = self._call(pynvml.nvmlGpuInstanceGetInfo, instance)
+        return GpuInstance(info.id, info.profileId, Placement(info.placement.start, info.placement.size))
+
+    def create_gpu_instance(self, device: DeviceHandle, profile_id: int, placement: Placement) -> GpuInstanceHandle:
+        place = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)
+        handle = self._call(pynvml.nvmlDeviceCreateGpuInstanceWithPlacement, device, profile_id, ctypes.byref(place))
+        return GpuInstanceHandle(handle)
+
+    def destroy_gpu_instance(self, instance: GpuInstanceHandle) -> None:
+        self._call(pynvml.nvmlGpuInstanceDestroy, instance)
+
+    def compute_instance_profile(self, instance: GpuInstanceHandle, constant: int) -> ComputeInstanceProfile:
+        shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+        info = self._call(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, constant, shared, 1)
+        return ComputeInstanceProfile(constant, info.id, info.sliceCount, info.instanceCount)
+
+    def compute_instances(self, instance: GpuInstanceHandle, profile_id: int) -> tuple[ComputeInstanceHandle, ...]:
+        get, kind = pynvml.nvmlGpuInstanceGetComputeInstances, pynvml.c_nvmlComputeInstance_t
+        handles = self._array(get, kind, _MOST_COMPUTE_INSTANCES, instance, profile_id)
+        return tuple(ComputeInstanceHandle(handle) for handle in handles)
+
+    def compute_instance_by_id(self, instance: GpuInstanceHandle, instance_id: int) -> ComputeInstanceHandle:
+        return ComputeInstanceHandle(self._call(pynvml.nvmlGpuInstanceGetComputeInstanceById, instance, instance_id))
+
+    def compute_instance_info(self, instance: ComputeInstanceHandle) -> ComputeInstance:
+        info = self._call(pynvml.nvmlComputeInstanceGetInfo_v2, instance)
+        return ComputeInstance(info.id, info.profileId, DeviceHandle(info.device))
+
+    def create_compute_instance(self, instance: GpuInstanceHandle, profile_id: int) -> ComputeInstanceHandle:
+        return ComputeInstanceHandle(self._call(pynvml.nvmlGpuInstanceCreateComputeInstance, instance, profile_id))
+
+    def destroy_compute_instance(self, instance: ComputeInstanceHandle) -> None:
+        self._call(pynvml.nvmlComputeInstanceDestroy, instance)
+
+    def mig_devices(self, device: DeviceHandle) -> tuple[DeviceHandle, ...]:
+        devices = []
+        for index in range(int(self._call(pynvml.nvmlDeviceGetMaxMigDeviceCount, device))):
+            try:
+                devices.append(DeviceHandle(self._call(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index)))
+            except NvmlError as error:
+                if error.code is not Return.NOT_FOUND:  # indexes may have holes
+                    raise
+        return tuple(devices)
+
+    def mig_instance_ids(self, mig_device: DeviceHandle) -> tuple[int, int]:
+        return (
+            int(self._call(pynvml.nvmlDeviceGetGpuInstanceId, mig_device)),
+            int(self._call(pynvml.nvmlDeviceGetComputeInstanceId, mig_device)),
+        )
+
+    def event_set(self) -> EventSetHandle:
+        return EventSetHandle(self._call(pynvml.nvmlEventSetCreate))
+
+    def register_events(self, device: DeviceHandle, types: EventType, events: EventSetHandle) -> EventType:
+        supported = EventType(int(self._call(pynvml.nvmlDeviceGetSupportedEventTypes, device)) & types)
+        if supported:
+            self._call(pynvml.nvmlDeviceRegisterEvents, device, int(supported), events)
+        return supported
+
+    def wait_event(self, events: EventSetHandle, timeout_ms: int) -> Event | None:
+        try:
+            data = self._call(pynvml.nvmlEventSetWait_v2, events, timeout_ms)
+        except NvmlError as error:
+            if error.code is Return.TIMEOUT:
+                return None
+            raise
+        kind = EventType(data.eventType)
+        return Event(DeviceHandle(data.device), kind, data.eventData, data.gpuInstanceId, data.computeInstanceId)
+
+    def free_event_set(self, events: EventSetHandle) -> None:
+        self._call(pynvml.nvmlEventSetFree, events)
+
+    def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a pynvml function, its errors turned into the gateway's."""
+        with self._gate.passing(function.__name__):
+            return call(function, *arguments)
+
+    def _array(self, function: Callable[..., object], kind: Any, size: int, *arguments: object) -> list[Any]:
+        """The elements that an NVML call writes into an array of `size` places."""
+        count = ctypes.c_uint(size)
+        elements = (kind * size)()
+        self._call(function, *arguments, elements, ctypes.byref(count))
+        return list(elements[: count.value])
+
+    def _sized_array(self, function: Callable[..., object], kind: Any, *arguments: object) -> list[Any]:
+        """The same for a call that first tells how many there are."""
+        count = ctypes.c_uint(0)
+        self._call(function, *arguments, None, ctypes.byref(count))
+        return self._array(function, kind, count.value, *arguments) if count.value else []

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep-alive HTTP to one API server, shared by the threads of a process.
+
+Which requests are sent again, and when.
+
+Refused connections and overloaded servers are tried again. A request that was sent and not answered may have been
+carried out: it is repeated once, since a write carries a name or a resource version, so that one which did arrive
+is answered with a conflict. One without either must not be repeated (`ONCE`) unless the server says when.
+"""
+
+import logging
+import os
+import socket
+import ssl
+from typing import Any, Final, Self
+
+import urllib3
+from urllib3 import BaseHTTPResponse
+from urllib3.util import Retry, Timeout, Url, parse_url
+
+from .credentials import Credentials
+from .errors import ConfigError, UnreachableError
+from .proxy import Proxy, environment_proxy
+
+_LONGEST_WAIT: Final = 5.0
+
+
+class _Retry(Retry):
+    def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
+        """What the server asks for, within reason: callers try again on their own, and hold locks meanwhile."""
+        seconds = super().get_retry_after(response)
+        return None if seconds is None else min(seconds, _LONGEST_WAIT)
+
+
+def _policy(read: int, statuses: tuple[int, ...]) -> _Retry:
+    return _Retry(
+        total=4,
+        read=read,
+        other=1,  # TLS: a certificate that is refused stays so
+        status_forcelist=statuses,
+        allowed_methods=None,
+        backoff_factor=0.1,
+        backoff_jitter=0.2,
+        raise_on_status=False,
+    )
+
+
+REPEATABLE: Final = _policy(1, (429, 502, 503, 504))
+ONCE: Final = _policy(0, (429,))
+
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 5.0
+_READ_SECONDS = 20.0  # with the one repetition within kubelet's 45 s for a call
+_KEEP_ALIVE = [  # a dead peer is noticed within a minute, also on an idle watch
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+]
+
+
+class Connection:
+    """Requests to one server with one identity. Closed by `close` or as a context manager.
+
+    `read_seconds` is how long an answer may take. Raises ConfigError when the credentials cannot be used, or the proxy
+    that the kubeconfig or the environment names.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        user_agent: str,
+        *,
+        connections: int = 8,
+        read_seconds: float = _READ_SECONDS,
+    ) -> None:
+        url = _url(credentials.server)
+        host = (url.host or "").strip("[]")
+        self.server = credentials.server.rstrip("/")
+        self.identity = credentials.identity
+        self._prefix = (url.path or "").rstrip("/")
+        self._token = credentials.token
+        self._headers = {"Accept": "application/json", "User-Agent": user_agent}
+        self._timeout = Timeout(connect=_CONNECT_SECONDS, read=read_seconds)
+        port = url.port or (80 if url.scheme == "http" else 443)
+        self.proxy = credentials.proxy or environment_proxy(str(url.scheme), host, port)
+        options: dict[str, Any] = {"maxsize": connections, "socket_options": _KEEP_ALIVE}
+        if url.scheme == "https":
+            options |= {
+                "ssl_context": _tls(credentials),
+                "assert_hostname": False if credentials.insecure else None,
+                "server_hostname": credentials.server_name,
+            }
+        if self.proxy is None:
+            manager = urllib3.PoolManager(**options)
+        else:
+            log.info("%s is reached through proxy %s", self.server, self.proxy)
+            tls = _proxy_tls(credentials) if self.proxy.scheme == "https" else None
+            if url.scheme == "http" and self.proxy.scheme != "socks5":
+                self._prefix = f"{url.scheme}://{url.netloc}{self._prefix}"  # such a proxy is told the whole URL
+                options["ssl_context"] = tls
+            manager = self.proxy.manager(tls, options)
+        self._pool = manager.connection_from_host(host, port, url.scheme)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str | None = None,
+        stream_seconds: float | None = None,
+        repeatable: bool = True,
+        accept: str | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """One request; any HTTP status is an answer. With `stream_seconds` the body is left to be read piece by
+        piece, with that long a pause at most. What is not `repeatable` is never sent again once the server may have
+        seen it. `accept` asks for another form than plain JSON. Raises UnreachableError, also when there is no token at
+        the moment.
+        """
+        headers = dict(self._headers)
+        try:
+            token = self._token()
+        except ConfigError as error:
+            raise UnreachableError(f"{method} {self.server}{path}: {error}") from None
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        if accept:
+            headers["Accept"] = accept
+        if content_type:
+            headers["Content-Type"] = content_type
+        streamed = stream_seconds is not None
+        try:
+            return self._pool.urlopen(
+                method,
+                self._prefix + path,
+                body=body,
+                headers=headers,
+                retries=REPEATABLE if repeatable else ONCE,
+                redirect=False,
+                assert_same_host=False,  # the pool may be one of connections to a proxy
+                timeout=Timeout(connect=_CONNECT_SECONDS, read=stream_seconds) if streamed else self._timeout,
+                preload_content=not streamed,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise UnreachableError(f"{method} {self.server}{path}: {_reason(error, self.proxy)}") from None
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _reason(error: BaseException, proxy: Proxy | None) -> str:
+    """The innermost cause, which is what a reader can act on."""
+    cause: object = getattr(error, "reason", None)
+    cause = cause if isinstance(cause, BaseException) else error
+    if isinstance(cause, urllib3.exceptions.ProxyError):
+        return f"proxy {proxy}: {cause.original_error}"
+    return str(cause) if proxy is None else f"{cause} (through proxy {proxy})"
+
+
+def _url(server: str) -> Url:
+    try:
+        url = parse_url(server)
+    except urllib3.exceptions.LocationParseError:
+        url = Url()
+    if url.scheme not in ("http", "https") or not url.host or not server.isprintable():
+        raise ConfigError(f"{server!r} is not the URL of a server (https://host:port)")
+    return url
+
+
+def _tls(credentials: Credentials) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cadata=credentials.ca or None)
+    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: letters that PEM does not have
+        raise ConfigError(
+            f"the certificate authority of {credentials.server} is not a PEM certificate: {error}"
+        ) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if credentials.insecure:
+        log.warning("insecure-skip-tls-verify: nobody checks that %s is the server it claims to be", credentials.server)
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # the same, with each connection
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if credentials.client_certificate is not None:
+        try:
+            _load_certificate(context, *credentials.client_certificate)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(f"the client certificate for {credentials.server} cannot be used: {error}") from None
+    return context
+
+
+def _proxy_tls(credentials: Credentials) -> ssl.SSLContext:
+    """For a proxy that is spoken to over TLS: trusted are the authorities of the system and of the cluster, as kubectl
+    trusts the latter.
+    """
+    context = ssl.create_default_context()
+    if credentials.ca:
+        context.load_verify_locations(cadata=credentials.ca)
+    if credentials.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Give the context a key that never touches a disk: OpenSSL wants a file, so it gets one in memory."""
+    descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        file.write(f"{certificate}\n{key}\n".encode())
+        # With an empty password an encrypted key is refused instead of asked for on the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which optional fields of a ResourceSlice the API server keeps.
+
+A server drops the fields of a gate that is off and says nothing. So it is asked before anything is written, by dry
+runs that store nothing, and every answer to a write is compared with what was sent.
+"""
+
+import logging
+import re
+from collections.abc import Set
+from dataclasses import replace
+
+from ..resource import (
+    AttributeList,
+    CounterSet,
+    Device,
+    DeviceTaint,
+    ObjectMeta,
+    Quantity,
+    ResourcePool,
+    ResourceSlice,
+    TaintEffect,
+)
+from ..resource.codec import Dialect, decode_slice, encode_slice
+from ..resource.device import COUNTERS_APART_SINCE, SliceFeatures
+from ..resource.names import object_name
+from .client import ApiClient, slices_of
+from .errors import StatusError
+
+log = logging.getLogger(__name__)
+
+GATES = {
+    "partitionable_devices": "DRAPartitionableDevices",
+    "device_taints": "DRADeviceTaints",
+    "consumable_capacity": "DRAConsumableCapacity",
+    "list_attributes": "DRAListTypeAttributes",
+    "binding_conditions": "DRADeviceBindingConditions",
+}
+"""The feature gate behind each flag of SliceFeatures."""
+OPTIONAL = frozenset(("list_attributes", "binding_conditions"))
+"""Flags that only some policies need; elsewhere it does not matter that a gate is off."""
+
+_BAD_REQUEST, _UNPROCESSABLE = 400, 422
+
+
+def probe_features(
+    client: ApiClient,
+    dialect: Dialect,
+    driver: str,
+    node_name: str,
+    *,
+    lists: bool = False,
+    suspected: Set[str] = frozenset(),
+) -> SliceFeatures:
+    """What the server keeps of a driver's slices for a node; list attributes are asked about only when `lists` are
+    wanted. A server that refuses to tell keeps everything but the `suspected` flags. Raises ApiError.
+    """
+    pool = ResourcePool(node_name, generation=0, resource_slice_count=1)
+    empty = ResourceSlice(
+        ObjectMeta(name=object_name(f"probe-{driver}-{node_name}")), driver, pool, node_name=node_name
+    )
+
+    doubted = suspected | {"list_attributes"}
+
+    def missing(asked: ResourceSlice) -> frozenset[str]:
+        value = encode_slice(asked, dialect)
+        try:
+            answer = client.create(slices_of(dialect), value, dry_run=True)
+        except StatusError as error:
+            if error.status not in (_BAD_REQUEST, _UNPROCESSABLE):
+                raise
+            # A server that refuses to tell is found out by the first write; only list attributes are refused so.
+            log.debug("asking what the API server keeps: %s", error)
+            return dropped(asked, replace(empty, devices=tuple(Device(one.name) for one in asked.devices))) & doubted
+        return dropped(asked, decode_slice(answer, dialect, strict=False))
+
+    counters = CounterSet("probe", {"probe": Quantity.of(1)})
+    device = Device(
+        "probe",
+        taints=(DeviceTaint(f"{driver}/probe", TaintEffect.NO_SCHEDULE),),
+        allow_multiple_allocations=True,
+        binding_conditions=(f"{driver}/probe",),
+        binding_failure_conditions=(f"{driver}/failed-probe",),
+    )
+    gone = missing(replace(empty, shared_counters=(counters,))) | missing(replace(empty, devices=(device,)))
+    if lists:
+        gone |= missing(replace(empty, devices=(Device("probe", {"probe": AttributeList("ints", (0,))}),)))
+    return SliceFeatures(
+        partitionable_devices="partitionable_devices" not in gone,
+        device_taints="device_taints" not in gone,
+        consumable_capacity="consumable_capacity" not in gone,
+        list_attributes=lists and "list_attributes" not in gone,
+        binding_conditions="binding_conditions" not in gone,
+        counters_beside_devices=_minor_version(client) < COUNTERS_APART_SINCE,
+    )
+
+
+def dropped(sent: ResourceSlice, stored: ResourceSlice) -> frozenset[str]:
+    """The flags of SliceFeatures whose fields are in `sent` and not in what the server made of it."""
+    kept = {device.name: _used(device) for device in stored.devices}
+    lost = frozenset[str]().union(*(_used(one) - kept[one.name] for one in sent.devices if one.name in kept))
+    return lost | {"partitionable_devices"} if sent.shared_counters and not stored.shared_counters else lost
+
+
+def _used(device: Device) -> frozenset[str]:
+    """The flags of SliceFeatures that the device needs."""
+    used = {
+        "partitionable_devices": bool(device.consumes_counters),
+        "device_taints": bool(device.taints),
+        "consumable_capacity": device.allow_multiple_allocations,
+        "list_attributes": any(isinstance(value, AttributeList) for value in device.attributes.values()),
+        "binding_conditions": bool(device.binding_conditions),
+    }
+    return frozenset(flag for flag, needed in used.items() if needed)
+
+
+def missing_gates(features: SliceFeatures, wanted: Set[str] = frozenset()) -> tuple[str, ...]:
+    """The feature gates that are off on the server, of the optional ones those that are `wanted`."""
+    needed = (flag for flag in GATES if flag in wanted or flag not in OPTIONAL)
+    return tuple(GATES[flag] for flag in needed if not getattr(features, flag))
+
+
+def without(features: SliceFeatures, gone: frozenset[str]) -> SliceFeatures:
+    """The features less those in `gone`."""
+    changes: dict[str, bool] = dict.fromkeys(gone, False)
+    return replace(features, **changes)
+
+
+def _minor_version(client: ApiClient) -> int:
+    """The server's minor version; distributions write `34+`."""
+    match = re.match(r"\d+", str(client.get_path("/version").get("minor", "")))
+    return int(match[0]) if match else COUNTERS_APART_SINCE

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A collection kept in sight: listed once, then watched for as long as the process lives."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from ..containment import Count, contained, nobody
+from .client import JSON, ApiClient, EventStream, Kind
+from .errors import ApiError, GoneError, NotFoundError, StatusError
+
+log = logging.getLogger(__name__)
+
+_GOOD_WATCH = 5.0
+
+
+class Watcher:
+    """Calls `on_list` with all objects whenever it had to list them, and `on_event` with each change after.
+
+    Both run on the watcher's thread. Nothing ends it but `stop`: a server that is away is asked again, with growing
+    pauses or when it says; a version that is too old is answered by listing anew. So is an unexpected exception, of
+    which `count` hears. `metadata_only` and `keep` are for large collections: see `ApiClient.list`. What is kept of an
+    object needs no metadata.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        kind: Kind,
+        *,
+        field_selector: str = "",
+        metadata_only: bool = False,
+        keep: Callable[[JSON], JSON] = lambda value: value,
+        on_list: Callable[[list[JSON]], None],
+        on_event: Callable[[str, JSON], None],
+        first_pause: float = 0.5,
+        longest_pause: float = 30.0,
+        count: Count = nobody,
+    ) -> None:
+        self._client = client
+        self._kind = kind
+        self._field_selector = field_selector
+        self._metadata_only = metadata_only
+        self._keep = keep
+        self._on_list = on_list
+        self._on_event = on_event
+        self._first_pause = first_pause
+        self._longest_pause = longest_pause
+        self._count = count
+        self._stopped = threading.Event()
+        self._stream: EventStream | None = None
+        self._problem: str | None = "nothing is known yet"
+        self.missing = threading.Event()
+        self._version = ""
+        self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the collection is out of sight at the moment; None when it is not."""
+        return self._problem and f"{self._kind.plural}: {self._problem}"
+
+    def start(self) -> None:
+        """Begin. `missing` is set when the server says that it has no such collection."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End soon, even amidst a watch; the thread is a daemon and need not be waited for."""
+        self._stopped.set()
+        if self._stream is not None:
+            self._stream.end()
+
+    def _run(self) -> None:
+        pause = self._first_pause
+        while not self._stopped.is_set():
+            began = time.monotonic()
+            asked = 0.0
+            try:
+                with contained("watch objects", self._kind.plural, self._count, self._begin_anew, expected=(ApiError,)):
+                    if not self._version:
+                        self._list()
+                    self._watch()
+            except GoneError as error:
+                log.info("listing %s anew: %s", self._kind.plural, error)
+                self._version = ""
+            except ApiError as error:
+                if self._stopped.is_set():
+                    return  # whoever stopped it has cut the connection
+                log.warning("watching %s: %s", self._kind.plural, error)
+                self._problem = str(error)
+                if isinstance(error, NotFoundError):
+                    self.missing.set()
+                asked = error.retry_after if isinstance(error, StatusError) else 0.0
+            # A watch that held for a while was a good one; what ends at once must not be asked for at once.
+            good = time.monotonic() - began > _GOOD_WATCH
+            pause = self._first_pause if good else min(pause * 2, self._longest_pause)
+            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+            self._stopped.wait(max(wait, min(asked, self._longest_pause)))
+
+    def _begin_anew(self, error: Exception) -> None:
+        self._version, self._problem = "", repr(error)
+
+    def _list(self) -> None:
+        page = self._client.list(
+            self._kind, field_selector=self._field_selector, metadata_only=self._metadata_only, keep=self._keep
+        )
+        if not self._stopped.is_set():
+            self._on_list(page.items)
+        self._version = page.resource_version
+
+    def _watch(self) -> None:
+        self._stream = self._client.watch(
+            self._kind, self._version, field_selector=self._field_selector, metadata_only=self._metadata_only
+        )
+        self._problem = None
+        if self._stopped.is_set():
+            self._stream.end()
+        for event, value in self._stream:
+            if self._stopped.is_set():
+                return
+            self._version = value["metadata"]["resourceVersion"]
+            if event != "BOOKMARK":
+                self._on_event(event, self._keep(value))

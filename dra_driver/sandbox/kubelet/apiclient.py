@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API server through the official Kubernetes client, independent of this project's own.
+
+What kubelet does at the API server, as a protocol: tests put a cluster in memory behind it.
+
+Objects travel as parsed JSON, except claims, which are read with the project's vocabulary.
+"""
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import urllib3
+from kubernetes import client, config, watch
+
+from dra_driver.resource import ResourceClaim
+from dra_driver.resource.codec import V1, decode_claim
+
+from .model import Pod, decode_pod
+from .podstatus import timestamp
+
+
+class KubeletApiError(Exception):
+    """The API server refused a request, or was not there (`status` 0). The text is the server's own."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class PodsListed:
+    """All pods of the node: whatever is not in it is gone."""
+
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodChanged:
+    """A new pod, or another version of a known one."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    """The object is deleted."""
+
+    uid: str
+
+
+PodNews = PodsListed | PodChanged | PodGone
+
+
+class Cluster(Protocol):
+    """Every method raises KubeletApiError."""
+
+    def get_claim(self, namespace: str, name: str) -> ResourceClaim:
+        """A ResourceClaim as it is now, not from a cache."""
+
+    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[PodNews]:
+        """The pods bound to `node`: all of them, then what changes. Ends when `stop` is set, or the watch does."""
+
+    def patch_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> None:
+        """Merge `status` into the pod's; conditions merge by type. 409 when the name has another uid by now."""
+
+    def delete_pod(self, pod: Pod) -> None:
+        """Remove the object at once, without a grace period; nothing to do when it is gone already."""
+
+    def record_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
+        """An Event about a pod, from kubelet; the same again is counted. `type` is Normal or Warning."""
+
+    def apply_node(self, name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> None:
+        """Make the Node, or add to the labels of the one that is there; then set its status."""
+
+    def delete_slices(self, node: str, driver: str | None) -> None:
+        """Delete the ResourceSlices of `node`, all of them or one driver's, as one deletecollection."""
+
+
+_T = TypeVar("_T")
+_WATCH_SECONDS = 240
+_CUT_OFF_SECONDS = 0.05
+_COMPONENT = "kubelet"
+
+
+class KubernetesCluster:
+    """`Cluster` for a real API server (or one that serves like it)."""
+
+    def __init__(self, kubeconfig: Path, *, node_name: str) -> None:
+        """Reads the kubeconfig's current context. `node_name` is the source of events."""
+        self._client: client.ApiClient = config.new_client_from_config(  # type: ignore[no-untyped-call]
+            str(kubeconfig), persist_config=False
+        )
+        self._core = client.CoreV1Api(self._client)
+        self._resource = client.ResourceV1Api(self._client)
+        self._node_name = node_name
+        # uid of the pod, type, reason and message -> name of the Event and its count
+        self._events: dict[tuple[str, ...], tuple[str, int]] = {}
+
+    def get_claim(self, namespace: str, name: str) -> ResourceClaim:
+        claim = _call(lambda: self._resource.read_namespaced_resource_claim(name, namespace))
+        return decode_claim(self._json(claim), V1, strict=False)
+
+    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[PodNews]:
+        selector = f"spec.nodeName={node}"
+        listed = _call(lambda: self._core.list_pod_for_all_namespaces(field_selector=selector))
+        yield PodsListed(tuple(decode_pod(self._json(pod)) for pod in listed.items))
+        assert listed.metadata is not None
+        stream = watch.Watch()  # type: ignore[no-untyped-call]
+        events = stream.stream(  # type: ignore[no-untyped-call]
+            self._core.list_pod_for_all_namespaces,
+            field_selector=selector,
+            resource_version=listed.metadata.resource_version,
+            timeout_seconds=_WATCH_SECONDS,
+        )
+        ended = threading.Event()
+        threading.Thread(target=_cut_off, args=(stream, stop, ended), daemon=True).start()
+        try:
+            while (event := _call(lambda: next(events, None))) is not None and not stop.is_set():
+                pod = decode_pod(event["raw_object"])
+                yield PodGone(pod.uid) if event["type"] == "DELETED" else PodChanged(pod)
+        finally:
+            ended.set()
+
+    def patch_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> None:
+        patch = {"metadata": {"uid": pod.uid}, "status": status}
+        _call(lambda: self._core.patch_namespaced_pod_status(pod.name, pod.namespace, patch))
+
+    def delete_pod(self, pod: Pod) -> None:
+        options = client.V1DeleteOptions(grace_period_seconds=0, preconditions=client.V1Preconditions(uid=pod.uid))
+        try:
+            _call(lambda: self._core.delete_namespaced_pod(pod.name, pod.namespace, body=options))
+        except KubeletApiError as error:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+                raise
+
+    def record_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
+        what = (pod.uid, type, reason, message)
+        name, count = self._events.get(what, ("", 0))
+        if not (name and self._count_event(pod.namespace, name, count + 1)):
+            name, count = self._create_event(pod, type, reason, message), 0
+        self._events[what] = (name, count + 1)
+
+    def _count_event(self, namespace: str, name: str, count: int) -> bool:
+        """Write that an Event happened again; False when the API server has forgotten it."""
+        change = {"count": count, "lastTimestamp": timestamp(time.time())}
+        try:
+            _call(lambda: self._core.patch_namespaced_event(name, namespace, change))
+        except KubeletApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def _create_event(self, pod: Pod, type: str, reason: str, message: str) -> str:
+        """A new Event; gives its name."""
+        now = timestamp(time.time())
+        name = f"{pod.name}.{uuid.uuid4().hex[:16]}"
+        event: Any = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": pod.namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "uid": pod.uid,
+            },
+            "type": type,
+            "reason": reason,
+            "message": message,
+            "source": {"component": _COMPONENT, "host": self._node_name},
+            "reportingComponent": _COMPONENT,
+            "reportingInstance": self._node_name,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        _call(lambda: self._core.create_namespaced_event(pod.namespace, event))
+        return name
+
+    def apply_node(self, name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> None:
+        node: Any = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels)}, "spec": {}}
+        try:
+            _call(lambda: self._core.create_node(node))
+        except KubeletApiError as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+            _call(lambda: self._core.patch_node(name, {"metadata": {"labels": dict(labels)}}))
+        _call(lambda: self._core.patch_node_status(name, {"status": status}))
+
+    def delete_slices(self, node: str, driver: str | None) -> None:
+        selector = f"spec.nodeName={node}" + (f",spec.driver={driver}" if driver else "")
+        _call(lambda: self._resource.delete_collection_resource_slice(field_selector=selector))
+
+    def _json(self, model: object) -> dict[str, Any]:
+        value: dict[str, Any] = self._client.sanitize_for_serialization(model)  # type: ignore[no-untyped-call]
+        return value
+
+
+def _cut_off(stream: watch.Watch, stop: threading.Event, ended: threading.Event) -> None:
+    """End a stream that waits for the server when kubelet stops; again and again, as it may just be opening."""
+    while not ended.wait(_CUT_OFF_SECONDS):
+        if stop.is_set():
+            stream.stop()  # type: ignore[no-untyped-call]
+
+
+def _call(request: Callable[[], _T]) -> _T:
+    try:
+        return request()
+    except client.ApiException as error:
+        raise KubeletApiError(error.status or 0, _message(error)) from error
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise KubeletApiError(0, str(error)) from error
+
+
+def _message(error: client.ApiException) -> str:
+    """The server's own words, where it sent a Status."""
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"

@@ -1,0 +1,437 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CDI specs as a container runtime reads them: strictly.
+
+Written from the CDI specification and the behaviour of the runtimes' library, independent of the code
+that writes specs in this project, so that the one checks the other. An unknown field, a version that the
+runtime does not know or that is older than what the spec uses, or a malformed edit refuses the whole file.
+
+All CDI devices of a node: which spec a qualified name means, and what injecting it changes.
+
+As the runtimes' library does it. Later directories win over earlier ones; the same name twice in one
+directory is a conflict, and then nobody has it. A broken file takes only its own devices away.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import yaml
+
+VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
+
+_NAME = r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
+_KIND = re.compile(rf"({_NAME})/({_NAME})")
+_DEVICE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+
+
+class CdiError(Exception):
+    """What is wrong with a CDI spec, or with injecting devices, in the runtime's words where it has some."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A device node; without type and major they are those of `host_path` (or `path`) on the host."""
+
+    path: str = ""
+    host_path: str = ""
+    type: str = ""
+    major: int = 0
+    minor: int = 0
+    file_mode: int | None = None
+    permissions: str = ""
+    uid: int | None = None
+    gid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A mount of `host_path`."""
+
+    host_path: str = ""
+    container_path: str = ""
+    options: tuple[str, ...] = ()
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """An OCI hook. `args` includes the program's own name; `timeout` in seconds."""
+
+    hook_name: str = ""
+    path: str = ""
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    timeout: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NetDevice:
+    """A network interface moved into the container."""
+
+    host_interface_name: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IntelRdt:
+    """Cache and memory bandwidth allocation."""
+
+    clos_id: str = ""
+    l3_cache_schema: str = ""
+    mem_bw_schema: str = ""
+    schemata: tuple[str, ...] = ()
+    enable_monitoring: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What a device, or a whole spec, changes in a container."""
+
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[DeviceNode, ...] = ()
+    net_devices: tuple[NetDevice, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    intel_rdt: IntelRdt | None = None
+    additional_gids: tuple[int, ...] = ()
+
+    def __add__(self, other: "Edits") -> "Edits":
+        """These edits, then the other's."""
+        return Edits(
+            self.env + other.env,
+            self.device_nodes + other.device_nodes,
+            self.net_devices + other.net_devices,
+            self.hooks + other.hooks,
+            self.mounts + other.mounts,
+            other.intel_rdt or self.intel_rdt,
+            self.additional_gids + other.additional_gids,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A named device of a spec."""
+
+    name: str = ""
+    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    edits: Edits = Edits()
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A whole file. `edits` apply once to every container that gets any of the devices."""
+
+    version: str = ""
+    kind: str = ""
+    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    devices: tuple[Device, ...] = ()
+    edits: Edits = Edits()
+
+
+def load(text: str, *, is_yaml: bool = False, newest: str = VERSIONS[-1]) -> Spec:
+    """The spec in a file's text, for a runtime that knows versions up to `newest`. Raises CdiError."""
+    try:
+        raw = yaml.load(text, _UniqueKeys) if is_yaml else json.loads(text, object_pairs_hook=_unique)  # noqa: S506
+    except (ValueError, yaml.YAMLError) as error:
+        raise CdiError(f"failed to unmarshal CDI Spec: {error}") from error
+    spec = _spec(raw, "spec")
+    _check(spec, newest)
+    return spec
+
+
+def minimum_version(spec: Spec) -> str:
+    """The oldest version that has all that the spec uses."""
+    all_edits = [spec.edits, *(device.edits for device in spec.devices)]
+    rdt = [edits.intel_rdt for edits in all_edits if edits.intel_rdt is not None]
+    needs = {
+        "1.1.0": any(edits.net_devices for edits in all_edits) or any(r.schemata or r.enable_monitoring for r in rdt),
+        "0.7.0": bool(rdt) or any(edits.additional_gids for edits in all_edits),
+        "0.6.0": bool(spec.annotations)
+        or any(device.annotations for device in spec.devices)
+        or "." in spec.kind.partition("/")[2],
+        "0.5.0": any(node.host_path for edits in all_edits for node in edits.device_nodes)
+        or any(device.name[:1].isdigit() for device in spec.devices),
+        "0.4.0": any(mount.type for edits in all_edits for mount in edits.mounts),
+    }
+    return next((version for version, needed in needs.items() if needed), "0.3.0")
+
+
+def _check(spec: Spec, newest: str) -> None:
+    version = spec.version.removeprefix("v")
+    if version not in VERSIONS[: VERSIONS.index(newest) + 1]:
+        raise CdiError(f'invalid CDI Spec: invalid version "{spec.version}"')
+    least = minimum_version(spec)
+    if VERSIONS.index(version) < VERSIONS.index(least):
+        raise CdiError(f"invalid CDI Spec: the spec version must be at least v{least}")
+    if not _KIND.fullmatch(spec.kind):
+        raise CdiError(f'invalid CDI Spec: kind "{spec.kind}" is not VENDOR/CLASS, both beginning with a letter')
+    _check_edits(spec.edits)
+    if not spec.devices:
+        raise CdiError("invalid CDI Spec: invalid spec, no devices")
+    seen = set()
+    for device in spec.devices:
+        if not _DEVICE_NAME.fullmatch(device.name):
+            raise CdiError(f'invalid CDI Spec: invalid device name "{device.name}"')
+        if device.name in seen:
+            raise CdiError(f'invalid CDI Spec: invalid spec, multiple device "{device.name}"')
+        seen.add(device.name)
+        if device.edits == Edits():
+            raise CdiError(f'invalid CDI Spec: device "{device.name}": invalid device, empty device edits')
+        _check_edits(device.edits)
+
+
+def _check_edits(edits: Edits) -> None:
+    _check_env(edits.env)
+    for node in edits.device_nodes:
+        if not node.path:
+            raise CdiError("invalid CDI Spec: invalid (empty) device path")
+        if node.type not in ("", "b", "c", "u", "p"):
+            raise CdiError(f'invalid CDI Spec: device "{node.path}": invalid type "{node.type}"')
+        if node.permissions.strip("rwm"):
+            raise CdiError(f'invalid CDI Spec: device "{node.path}": invalid permissions "{node.permissions}"')
+    for hook in edits.hooks:
+        if hook.hook_name not in HOOK_NAMES:
+            raise CdiError(f'invalid CDI Spec: invalid hook name "{hook.hook_name}"')
+        if not hook.path.startswith("/"):
+            raise CdiError(f'invalid CDI Spec: hook "{hook.hook_name}": path "{hook.path}" is not absolute')
+        _check_env(hook.env)
+    for mount in edits.mounts:
+        if not mount.host_path or not mount.container_path:
+            raise CdiError("invalid CDI Spec: invalid mount, empty host or container path")
+    for attribute in ("host_interface_name", "name"):
+        names = [getattr(device, attribute) for device in edits.net_devices]
+        if "" in names or len(set(names)) < len(names):
+            raise CdiError(f"invalid CDI Spec: net devices: empty or duplicate {attribute}")
+
+
+def _check_env(env: Iterable[str]) -> None:
+    for entry in env:
+        if entry.find("=") <= 0:
+            raise CdiError(f'invalid CDI Spec: invalid environment variable "{entry}"')
+
+
+_T = TypeVar("_T")
+_Reader = Callable[[Any, str], Any]
+"""Makes a value of parsed JSON; the string says where in the document it is."""
+
+
+def _read(raw: Any, where: str, table: Mapping[str, tuple[str, _Reader]]) -> dict[str, Any]:
+    """The fields of a JSON object by the names of a dataclass; null counts as absent."""
+    if not isinstance(raw, dict):
+        raise CdiError(f"failed to unmarshal CDI Spec: {where} is not an object")
+    for key in raw:
+        if key not in table:
+            raise CdiError(f'failed to unmarshal CDI Spec: {where}: unknown field "{key}"')
+    return {table[key][0]: table[key][1](value, f"{where}.{key}") for key, value in raw.items() if value is not None}
+
+
+def _scalar(kind: type, description: str) -> _Reader:
+    def read(raw: Any, where: str) -> Any:
+        if type(raw) is not kind:  # a bool is an int, but not here
+            raise CdiError(f"failed to unmarshal CDI Spec: {where} is not {description}")
+        return raw
+
+    return read
+
+
+_string, _integer, _boolean = _scalar(str, "a string"), _scalar(int, "an integer"), _scalar(bool, "a boolean")
+
+
+def _natural(raw: Any, where: str) -> Any:
+    if _integer(raw, where) < 0:
+        raise CdiError(f"failed to unmarshal CDI Spec: {where} is negative")
+    return raw
+
+
+def _list_of(read: _Reader) -> _Reader:
+    def read_all(raw: Any, where: str) -> Any:
+        if not isinstance(raw, list):
+            raise CdiError(f"failed to unmarshal CDI Spec: {where} is not a list")
+        return tuple(read(value, f"{where}[{index}]") for index, value in enumerate(raw))
+
+    return read_all
+
+
+def _strings_by_name(raw: Any, where: str) -> Any:
+    if not isinstance(raw, dict):
+        raise CdiError(f"failed to unmarshal CDI Spec: {where} is not an object")
+    return {key: _string(value, f"{where}.{key}") for key, value in raw.items()}
+
+
+def _object(kind: Callable[..., _T], table: Mapping[str, tuple[str, _Reader]]) -> Callable[[Any, str], _T]:
+    """A reader of a dataclass; what is absent has its default, which `_check` then judges."""
+    return lambda raw, where: kind(**_read(raw, where, table))
+
+
+_strings = _list_of(_string)
+_device_node = _object(
+    DeviceNode,
+    {
+        "path": ("path", _string),
+        "hostPath": ("host_path", _string),
+        "type": ("type", _string),
+        "major": ("major", _integer),
+        "minor": ("minor", _integer),
+        "fileMode": ("file_mode", _natural),
+        "permissions": ("permissions", _string),
+        "uid": ("uid", _natural),
+        "gid": ("gid", _natural),
+    },
+)
+_mount = _object(
+    Mount,
+    {
+        "hostPath": ("host_path", _string),
+        "containerPath": ("container_path", _string),
+        "options": ("options", _strings),
+        "type": ("type", _string),
+    },
+)
+_hook = _object(
+    Hook,
+    {
+        "hookName": ("hook_name", _string),
+        "path": ("path", _string),
+        "args": ("args", _strings),
+        "env": ("env", _strings),
+        "timeout": ("timeout", _integer),
+    },
+)
+_net_device = _object(NetDevice, {"hostInterfaceName": ("host_interface_name", _string), "name": ("name", _string)})
+_intel_rdt = _object(
+    IntelRdt,
+    {
+        "closID": ("clos_id", _string),
+        "l3CacheSchema": ("l3_cache_schema", _string),
+        "memBwSchema": ("mem_bw_schema", _string),
+        "schemata": ("schemata", _strings),
+        "enableMonitoring": ("enable_monitoring", _boolean),
+    },
+)
+_edits = _object(
+    Edits,
+    {
+        "env": ("env", _strings),
+        "deviceNodes": ("device_nodes", _list_of(_device_node)),
+        "netDevices": ("net_devices", _list_of(_net_device)),
+        "hooks": ("hooks", _list_of(_hook)),
+        "mounts": ("mounts", _list_of(_mount)),
+        "intelRdt": ("intel_rdt", _intel_rdt),
+        "additionalGids": ("additional_gids", _list_of(_natural)),
+    },
+)
+
+
+_device = _object(
+    Device,
+    {"name": ("name", _string), "annotations": ("annotations", _strings_by_name), "containerEdits": ("edits", _edits)},
+)
+_spec = _object(
+    Spec,
+    {
+        "cdiVersion": ("version", _string),
+        "kind": ("kind", _string),
+        "annotations": ("annotations", _strings_by_name),
+        "devices": ("devices", _list_of(_device)),
+        "containerEdits": ("edits", _edits),
+    },
+)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise ValueError(f"duplicate key among {[key for key, _ in pairs]}")
+    return result
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) < len(node.value):
+            raise yaml.YAMLError(f"duplicate key in the mapping{node.start_mark}")
+        return mapping
+
+
+_SUFFIXES = (".json", ".yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class SpecFile:
+    """A spec and where it came from. `priority` is the directory's index."""
+
+    path: str
+    priority: int
+    spec: Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Qualified device names -> file and device; and what was wrong with the files, by path."""
+
+    devices: Mapping[str, tuple[SpecFile, Device]]
+    errors: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def resolve(files: Iterable[SpecFile]) -> Registry:
+    """Which devices the files define together. Files come lowest priority first."""
+    devices: dict[str, tuple[SpecFile, Device]] = {}
+    errors: dict[str, tuple[str, ...]] = {}
+    conflicts = set()
+    for file in files:
+        for device in file.spec.devices:
+            name = f"{file.spec.kind}={device.name}"
+            other = devices[name][0] if name in devices else None
+            if other is not None and other.priority == file.priority:
+                conflicts.add(name)
+                message = f'conflicting device "{name}" (specs "{file.path}", "{other.path}")'
+                for path in (file.path, other.path):
+                    errors[path] = (*errors.get(path, ()), message)
+            else:
+                devices[name] = (file, device)
+    return Registry({name: found for name, found in devices.items() if name not in conflicts}, errors)
+
+
+def scan(directories: Sequence[Path], newest: str = VERSIONS[-1]) -> Registry:
+    """The devices in these directories, lowest priority first, for a runtime that knows CDI up to `newest`."""
+    files, errors = [], {}
+    for priority, directory in enumerate(directories):
+        for path in _spec_paths(directory):
+            try:
+                spec = load(path.read_text(encoding="utf-8"), is_yaml=path.suffix == ".yaml", newest=newest)
+            except FileNotFoundError:
+                continue  # removed since the directory was read
+            except (OSError, UnicodeDecodeError, CdiError) as error:
+                errors[str(path)] = (f'failed to load CDI Spec "{path}": {error}',)
+            else:
+                files.append(SpecFile(str(path), priority, spec))
+    registry = resolve(files)
+    return Registry(registry.devices, {**errors, **registry.errors})
+
+
+def _spec_paths(directory: Path) -> Iterator[Path]:
+    if directory.is_dir():
+        yield from sorted(path for path in directory.iterdir() if path.suffix in _SUFFIXES and path.is_file())
+
+
+def inject(registry: Registry, names: Iterable[str]) -> Edits:
+    """What these devices change in a container. Repeated names count once, as in containerd. Raises CdiError."""
+    wanted = tuple(dict.fromkeys(names))
+    unknown = [name for name in wanted if name not in registry.devices]
+    if unknown:
+        raise CdiError(f"unresolvable CDI devices {', '.join(unknown)}")
+    edits, seen = Edits(), set()
+    for name in wanted:
+        file, device = registry.devices[name]
+        if file.path not in seen:
+            seen.add(file.path)
+            edits += file.spec.edits
+        edits += device.edits
+    return edits
