@@ -31,7 +31,6 @@ Census = dict[str, dict[str, int]]
 BOUNDED = {
     "._events._entries": 1000,  # what an EventRecorder remembers for a while
     "._events._budgets": 1000,
-    "._events._changed._waiters": 1,  # its thread, which the first Event starts
     "threads events": 1,
     "._connection._pool.": 1000,  # what a pool of connections keeps of the last answer on each
     "files socket:": 10,  # such connections
@@ -39,7 +38,7 @@ BOUNDED = {
     "._session.": 200,  # what is seen of the GPUs: they, their profiles, and the MIG instances on them now
     "._devices": 3000,
     "Publisher._attempts._attempts": 2000,  # what was sent last of each slice of the node
-    "._cond._waiters": 3,  # threads that wait for an event at the moment
+    "._waiters": 4,  # threads that wait for something at the moment, of which `threads` counts all
     "._monitor.": 200,
     "files anon_inode:inotify": 6,  # the simulated node's way to wait for events, and how policies are followed
 }
