@@ -432,10 +432,6 @@ class Nvml(abc.ABC):
         """nvmlGpuInstanceGetComputeInstances: those that exist."""
 
     @abc.abstractmethod
-    def compute_instance_by_id(self, instance: GpuInstanceHandle, instance_id: int) -> ComputeInstanceHandle:
-        """nvmlGpuInstanceGetComputeInstanceById; NOT_FOUND when there is none."""
-
-    @abc.abstractmethod
     def compute_instance_info(self, instance: ComputeInstanceHandle) -> ComputeInstance:
         """nvmlComputeInstanceGetInfo."""
 

@@ -359,9 +359,6 @@ class NvmlLibrary(Nvml):
         handles = self._array(get, kind, _MOST_COMPUTE_INSTANCES, instance, profile_id)
         return tuple(ComputeInstanceHandle(handle) for handle in handles)
 
-    def compute_instance_by_id(self, instance: GpuInstanceHandle, instance_id: int) -> ComputeInstanceHandle:
-        return ComputeInstanceHandle(self._call(pynvml.nvmlGpuInstanceGetComputeInstanceById, instance, instance_id))
-
     def compute_instance_info(self, instance: ComputeInstanceHandle) -> ComputeInstance:
         info = self._call(pynvml.nvmlComputeInstanceGetInfo_v2, instance)
         return ComputeInstance(info.id, info.profileId, DeviceHandle(info.device))

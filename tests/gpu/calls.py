@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVML calls as tests of this room make them."""
+"""NVML calls as tests of this package make them."""
 
 from collections.abc import Callable
 
 import pytest
 
-from dra_driver.gpu.nvml import DeviceHandle, GpuInstanceHandle, Nvml, NvmlError, Return
+from dra_driver.gpu.nvml import ComputeInstanceHandle, DeviceHandle, GpuInstanceHandle, Nvml, NvmlError, Return
 from dra_driver.gpu.profiles import whole_compute_profile
+from dra_driver.gpu.simulation.board import COMPUTE_PROFILES
 
 
 def refusal(call: Callable[..., object], *arguments: object) -> Return:
@@ -27,5 +28,11 @@ def make_instance(nvml: Nvml, gpu: DeviceHandle, constant: int, start: int) -> t
 
 def destroy_instance(nvml: Nvml, instance: GpuInstanceHandle) -> None:
     """Destroy a GPU instance with the one compute instance in it."""
-    nvml.destroy_compute_instance(nvml.compute_instance_by_id(instance, 0))
+    nvml.destroy_compute_instance(the_compute_instance(nvml, instance))
     nvml.destroy_gpu_instance(instance)
+
+
+def the_compute_instance(nvml: Nvml, instance: GpuInstanceHandle) -> ComputeInstanceHandle:
+    """The one compute instance of a GPU instance."""
+    (found,) = (one for profile in COMPUTE_PROFILES.values() for one in nvml.compute_instances(instance, profile))
+    return found

@@ -498,13 +498,6 @@ int nvmlGpuInstanceGetComputeInstances(instance_t *instance, u32 profile, instan
     return SUCCESS;
 }
 
-int nvmlGpuInstanceGetComputeInstanceById(instance_t *instance, u32 id, instance_t **found) {
-    REQUIRE(instance);
-    if (!instance->filled || id != 0) return NOT_FOUND;
-    *found = instance;
-    return SUCCESS;
-}
-
 typedef struct { gpu_t *device; instance_t *instance; u32 id, profile; placement_t placement; } compute_info_t;
 
 int nvmlComputeInstanceGetInfo_v2(instance_t *compute, compute_info_t *info) {

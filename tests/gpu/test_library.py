@@ -294,8 +294,6 @@ def instances(nvml: NvmlLibrary) -> dict[str, object]:
     seen |= {
         "compute": (info.id, info.profile_id),
         "computes": [nvml.compute_instance_info(one).id for one in nvml.compute_instances(made, 21)],
-        "compute by id": nvml.compute_instance_info(nvml.compute_instance_by_id(made, 0)).profile_id,
-        "no such compute": failure(nvml.compute_instance_by_id, made, 1),
         "uuid": uuid,
         "ids": nvml.mig_instance_ids(device),
         "ids by uuid": nvml.mig_instance_ids(nvml.device_by_uuid(uuid)),
@@ -330,8 +328,6 @@ def test_instances_are_made_seen_and_destroyed(driver: Session) -> None:
         "no compute instance": (),
         "compute": (0, 21),
         "computes": [0],
-        "compute by id": 21,
-        "no such compute": (Return.NOT_FOUND, "nvmlGpuInstanceGetComputeInstanceById: NOT_FOUND"),
         "uuid": "MIG-00000000-0000-0000-0000-000000000002",
         "ids": (2, 0),
         "ids by uuid": (2, 0),

@@ -24,7 +24,7 @@ from dra_driver.gpu.nvml import (
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.description import parse_description
 from dra_driver.gpu.simulation.faults import Fault
-from tests.gpu.calls import destroy_instance, make_instance, refusal
+from tests.gpu.calls import destroy_instance, make_instance, refusal, the_compute_instance
 from tests.support.nodes import TestNode, make_node
 
 FAULTY_NODE = """
@@ -84,7 +84,7 @@ def test_a_busy_mig_device_stays_until_its_process_ends(split: TestNode, process
     split.node.occupy(nvml.uuid(device), process.pid)
     assert nvml.compute_processes(device) == (process.pid,)
     assert nvml.compute_processes(idle) == ()
-    assert refusal(nvml.destroy_compute_instance, nvml.compute_instance_by_id(instance, 0)) is Return.IN_USE
+    assert refusal(nvml.destroy_compute_instance, the_compute_instance(nvml, instance)) is Return.IN_USE
     process.kill()
     process.wait()
     assert nvml.compute_processes(device) == ()

@@ -306,12 +306,6 @@ class SimulatedNvml(Nvml):
             if one.profile_id == profile_id
         )
 
-    def compute_instance_by_id(self, instance: GpuInstanceHandle, instance_id: int) -> ComputeInstanceHandle:
-        call = "nvmlGpuInstanceGetComputeInstanceById"
-        handle = _instance(instance, call)
-        self._access.board(call, handle.gpu).compute_instance(handle.id, instance_id, call)
-        return ComputeInstanceHandle(_Compute(handle.gpu, handle.id, instance_id))
-
     def compute_instance_info(self, instance: ComputeInstanceHandle) -> ComputeInstance:
         call = "nvmlComputeInstanceGetInfo"
         handle = _compute(instance, call)
