@@ -22,8 +22,7 @@ from dra_driver.resource import ResourceSlice
 from dra_driver.resource.codec import Dialect
 from dra_driver.resource.device import SliceFeatures
 
-from .differences import describe_difference
-from .reconcile import Writes, plan_writes
+from .reconcile import Writes, describe_difference, plan_writes
 from .stored import StoredSlices
 from .writer import Attempts, Problem, SliceWriter, Why, Written
 

@@ -15,18 +15,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from dra_driver.kubeapi.features import dropped
-
 from dra_driver.backoff import Backoff
 from dra_driver.containment import Count, contained
 from dra_driver.kubeapi import ApiClient, ApiError, ConflictError, Kind, NotFoundError, StatusError
+from dra_driver.kubeapi.features import dropped
 from dra_driver.resource import ResourceSlice
 from dra_driver.resource.codec import Dialect, encode_slice
 from dra_driver.resource.device import SliceFeatures
 from dra_driver.resource.validation import slice_problems
 
-from .differences import describe_difference
-from .reconcile import Tried, Writes, as_sent, same_content, without_times
+from .reconcile import Tried, Writes, as_sent, describe_difference, same_content, without_times
 from .stored import StoredSlices
 
 

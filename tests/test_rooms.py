@@ -45,7 +45,7 @@ FOLDERS = (
 """Of kubeletplugin, in the order of its docstring. What is in none of them may import all."""
 
 SANDBOX = (
-    *("kubelet", "apiserver", "child", "folder", "loop", "deviceclasses", "extended"),
+    *("kubelet", "apiserver", "child", "loop", "extended"),
     *(
         "claimcontroller",
         "scheduler",

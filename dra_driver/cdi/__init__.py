@@ -20,9 +20,8 @@ For a claim:
 """
 
 from .codec import decode, dumps, encode, loads
-from .common import common_edits
-from .devices import gpu_edits, mig_edits
 from .directory import BASE_DEVICE, BASE_KIND, CLAIM_KIND, VOID, SpecDirectory, base_spec, claim_device, claim_spec
+from .edits import common_edits, gpu_edits, mig_edits
 from .fingerprint import Fingerprint, fingerprint
 from .hooks import HookTool, find_hook_tool
 from .libraries import LIBRARY_FOLDERS, DriverLibraries, Library, Link, find_libraries

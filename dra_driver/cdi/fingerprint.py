@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Sequence
 
-from .common import CONTROL_NODES
+from .edits import CONTROL_NODES
 from .files import DAEMON_PLACES, PROGRAM_FOLDERS, PROGRAMS, config_places, firmware_folders
 from .hooks import HOOK_FOLDERS, HOOK_NAMES
 from .libraries import LIBRARY_FOLDERS, more_folders

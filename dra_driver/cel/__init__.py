@@ -13,8 +13,7 @@ and `evaluate` (tree to closures). All of them use `types` and `errors`.
 from .check.environment import NEWEST, RELEASES, Environment
 from .errors import CelError, CompileError, EvaluationError, Issue
 from .evaluate.frame import COST_LIMIT
-from .reads import PublishedNames, Reads
-from .selector import MAX_BYTES, Selector, compile_selector
+from .selector import MAX_BYTES, PublishedNames, Reads, Selector, compile_selector
 
 __all__ = [
     "COST_LIMIT",

@@ -17,7 +17,7 @@ from ..gpu.inventory import read_inventory
 from ..gpu.layout import node_slices
 from ..gpu.simulation import DescriptionError, SimulatedNode, load_description, shipped_nodes
 from ..kubeapi import NODES, ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials, newest_dialect
-from ..kubeapi.login import in_cluster
+from ..kubeapi.kubeconfig import in_cluster
 from ..resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..resource.codec import Decoded, DecodeError, decode
 from ..scheduling import READ, Reader

@@ -11,7 +11,7 @@ from .client import NODES, ApiClient, Kind, Page, claims_of, newest_dialect, sli
 from .connection import Connection
 from .credentials import Credentials
 from .errors import ApiError, ConfigError, ConflictError, GoneError, NotFoundError, StatusError, UnreachableError
-from .login import load_credentials
+from .kubeconfig import load_credentials
 from .watch import Watcher
 
 __all__ = [

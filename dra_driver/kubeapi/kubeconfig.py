@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Credentials from kubeconfig files, with the rules that kubectl has.
+"""Credentials: from kubeconfig files, with the rules that kubectl has, or from a pod's service account.
 
 Several files are merged: of two entries with one name the first counts, and so does the first current-context.
-Paths are relative to the file that names them, and `exec` programs are run (`execplugin`). What would change who we
-are and is not known here is refused.
+Paths are relative to the file that names them, and `exec` programs are run (`execplugin`). A setting that would change
+the identity and is not supported here is refused.
 """
 
 import base64
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,3 +164,37 @@ def _exec_cluster(cluster: _Entry) -> dict[str, Any]:
         if isinstance(extension, dict) and extension.get("name") == "client.authentication.k8s.io/exec":
             fields["config"] = extension.get("extension")
     return {name: value for name, value in fields.items() if value is not None}
+
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Credentials:
+    """The pod's service account, mounted in `folder`. Raises ConfigError."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        raise ConfigError("not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set")
+    try:
+        ca = (folder / "ca.crt").read_text(encoding="ascii")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"no service account in {folder}: ca.crt: {reason(error)} (is automountServiceAccountToken off?)"
+        ) from None
+    token = token_file(folder / "token")
+    token()  # one that is not there is said now, not with the first request
+    address = f"[{host}]" if ":" in host else host
+    return Credentials(f"https://{address}:{port}", token, ca, identity=f"the service account in {folder}")
+
+
+def load_credentials(kubeconfig: str | None = None, context: str | None = None) -> Credentials:
+    """From `kubeconfig` (a path, or several joined by colons), else $KUBECONFIG, else the pod's service account,
+    else ~/.kube/config. Raises ConfigError.
+    """
+    default = Path.home() / ".kube/config"
+    paths = kubeconfig or os.environ.get("KUBECONFIG")
+    if not paths and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster()
+    if not paths and not default.exists():
+        raise ConfigError("no cluster given: set --kubeconfig or KUBECONFIG, or run in a pod with a service account")
+
+    return read_kubeconfig(paths or str(default), context)

@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control plane of a sandbox: the embedded API server and the stand-in controllers, or Kubernetes' own programs."""
+"""The control plane of a sandbox: the embedded API server and the stand-in controllers, or Kubernetes' own programs.
+
+Its DeviceClasses are those of the Helm chart, read from the chart's own file.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
+
+import yaml
 
 from .. import __version__
 from ..allocation import Features
 from ..allocation.features import DEFAULT_RELEASE, GATES
 from ..cel import COST_LIMIT, CompileError, Environment, compile_selector
 from ..kubeapi import ApiClient, Connection, load_credentials
+from ..resource.codec import V1
 from .apiserver import ApiServer, ApiServerOptions, Release
 from .claimcontroller import ClaimController
-from .loop import Controller, ControlLoop
+from .loop import JSON, Controller, ControlLoop
 from .real import real_control_plane
 from .scheduler import Scheduler
 from .workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets
@@ -94,3 +101,28 @@ def _selector_problem(expression: str, release: str) -> str | None:
     except CompileError as error:
         return str(error)
     return "too complex, exceeds cost limit" if cost > COST_LIMIT else None
+
+
+RELEASE = "dra-driver-gpu"
+"""Name and namespace of the Helm release that may take the classes over: those of `helm install` in the README."""
+
+_CHECKOUT = Path(__file__).parents[2] / "charts/dra-driver-gpu/files/deviceclasses.yaml"
+
+
+def device_classes() -> list[JSON]:
+    """The classes as API objects. They look like those of `RELEASE`, so that installing the chart adopts them."""
+    packaged = Path(str(resources.files("dra_driver.sandbox") / "deviceclasses.yaml"))
+    text = (_CHECKOUT if _CHECKOUT.is_file() else packaged).read_text(encoding="utf-8")
+    return [
+        {
+            "apiVersion": V1.api_version,
+            "kind": "DeviceClass",
+            "metadata": {
+                "name": one["name"],
+                "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": RELEASE},
+            },
+            "spec": {"selectors": [{"cel": {"expression": one["expression"]}}]},
+        }
+        for one in yaml.safe_load(text)
+    ]

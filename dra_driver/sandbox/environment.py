@@ -4,11 +4,17 @@
 with Sandbox(Path("/tmp/sandbox"), "h100x8-mixed") as sandbox:
     sandbox.apply("examples/mig-slices.yaml")
     sandbox.nodes[0].kubelet.wait_pod_running("default", "mig-slices")
+
+A folder has one sandbox at a time.
 """
 
 import contextlib
+import fcntl
 import os
 import select
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,13 +22,63 @@ from types import TracebackType
 import yaml
 
 from .. import DRIVER_NAME, __version__
+from ..errors import DriverError
 from ..gpu.simulation import load_description
 from ..kubeapi import ApiClient, Connection, load_credentials
-from .controlplane import Kubernetes, control_plane
-from .deviceclasses import device_classes
-from .folder import held
+from .controlplane import Kubernetes, control_plane, device_classes
 from .loop import CLAIMS, CLASSES, JSON, PODS, SLICES, TEMPLATES
 from .nodes import SandboxError, SandboxNode
+
+_ENDING_SECONDS = 10.0
+"""How long the processes of a killed sandbox may take to end."""
+_PAUSE_SECONDS = 0.1
+
+
+class FolderInUseError(DriverError, OSError):
+    """Another sandbox has the folder; the text says which."""
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[int]:
+    """Have `folder` for this process, and for children that inherit the descriptor, which is the context.
+
+    Raises FolderInUseError or another OSError.
+    """
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _lock(descriptor, folder)
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 20, 0).decode()
+            if _runs(owner) or time.monotonic() > deadline:
+                raise FolderInUseError(
+                    f"{folder} is in use by the sandbox of process {owner}: end that one, or choose another folder"
+                ) from None
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return
+
+
+def _runs(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
 
 NODE = "node-1"
 """The first node; the next ones are node-2 and so on."""

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from ..resource import Quantity
 from ..resource.codec import Fields
-from .limits import fill_in, violations
-from .policies import SYSTEM_CLASSES, LimitRange, PriorityClass, Quota, RuntimeClass
+from .policies import SYSTEM_CLASSES, LimitRange, PriorityClass, Quota, RuntimeClass, fill_in, violations
 from .resources import Container, defaulted_own, is_native, read_containers, resource_list
 
 _LABEL_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", re.ASCII)

@@ -24,6 +24,7 @@ from .objects import (
     QuotaFacts,
     SpreadConstraint,
     Volume,
+    decode_label_selector,
 )
 from .resources import (
     Container,
@@ -38,7 +39,6 @@ from .resources import (
     read_containers,
     resource_list,
 )
-from .selectors import decode_label_selector
 
 T = TypeVar("T")
 

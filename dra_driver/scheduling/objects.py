@@ -1,17 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects that decide whether a pod can be scheduled, reduced to what decides it.
+"""The objects that decide whether a pod can be scheduled, reduced to the fields that decide it, and label selectors.
 
 A cluster has tens of thousands of pods: each is read once (`decode`), and only these fields of it are kept. Taints and
-tolerations of nodes have the fields of those of devices, so `resource`'s types are used for both.
+tolerations of nodes have the fields of those of devices, so `resource`'s types are used for both. Label selectors
+follow apimachinery's `metav1.LabelSelectorAsSelector` and `labels.Requirement`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from ..resource import DeviceTaint, DeviceToleration, Node, NodeSelector, Quantity
+from ..resource.codec import Fields
 from ..resource.meta import empty
 from .extended import ExtendedRequest
-from .selectors import NOTHING, LabelSelector
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """All of `requirements` (key, operator, values) must hold; without any it matches everything.
+
+    `nothing` is the selector that is absent: it matches nothing.
+    """
+
+    requirements: tuple[tuple[str, str, frozenset[str]], ...] = ()
+    nothing: bool = False
+
+    @property
+    def everything(self) -> bool:
+        """Whether it is there and has no requirements."""
+        return not self.nothing and not self.requirements
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether it matches an object with these labels."""
+        if self.nothing:
+            return False
+        for key, operator, values in self.requirements:
+            value = labels.get(key)
+            match operator:
+                case "In":
+                    met = value is not None and value in values
+                case "NotIn":
+                    met = value is None or value not in values
+                case "Exists":
+                    met = value is not None
+                case _:
+                    met = value is None
+            if not met:
+                return False
+        return True
+
+
+NOTHING: Final = LabelSelector(nothing=True)
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def decode_label_selector(fields: Fields | None) -> LabelSelector:
+    """A metav1.LabelSelector; NOTHING when it is absent. Raises DecodeError."""
+    if fields is None:
+        return NOTHING
+    equal = [(key, "In", frozenset((value,))) for key, value in fields.text_map("matchLabels").items()]
+    return LabelSelector((*equal, *fields.objects("matchExpressions", _requirement)))
+
+
+def _requirement(fields: Fields) -> tuple[str, str, frozenset[str]]:
+    operator = fields.required_text("operator")
+    if operator not in _OPERATORS:
+        raise fields.error("operator", f"{operator!r} is none of {', '.join(_OPERATORS)}")
+    return fields.required_text("key"), operator, frozenset(fields.texts("values"))
+
 
 Amounts = Mapping[str, int]
 """Resources as the scheduler counts them: CPU in thousandths, the rest in whole units, each rounded up."""

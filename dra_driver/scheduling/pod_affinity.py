@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from ..resource.meta import EMPTY
-from .objects import AffinityTerm, Pod
+from .objects import NOTHING, AffinityTerm, Pod
 from .outcome import Code, Refusal
-from .selectors import NOTHING
 from .snapshot import Site, Snapshot
 
 _PLUGIN: Final = "InterPodAffinity"

@@ -9,8 +9,8 @@ from ..resource import NodeSelector, Quantity
 from ..resource.codec import Fields
 from ..resource.codec.decode_parts import node_selector, timestamp
 from ..resource.meta import empty
+from .objects import NOTHING, LabelSelector, decode_label_selector
 from .resources import resource_list
-from .selectors import NOTHING, LabelSelector, decode_label_selector
 
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"

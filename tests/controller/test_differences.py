@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.differences import describe_difference
+from controller.reconcile import describe_difference
 from dra_driver.resource import (
     CounterConsumption,
     Device,

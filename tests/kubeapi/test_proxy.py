@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import yaml
-from dra_driver.kubeapi.proxy import Proxy, environment_proxy, parse_proxy
 
 from dra_driver.kubeapi import (
     NODES,
@@ -26,7 +25,8 @@ from dra_driver.kubeapi import (
     Watcher,
     load_credentials,
 )
-from dra_driver.kubeapi import login as service_account
+from dra_driver.kubeapi import kubeconfig as service_account
+from dra_driver.kubeapi.proxy import Proxy, environment_proxy, parse_proxy
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
 from dra_driver.sandbox.apiserver.certificates import make_certificates
 from tests.support.forwarding import forward_proxy

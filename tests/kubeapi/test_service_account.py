@@ -4,9 +4,9 @@
 from pathlib import Path
 
 import pytest
-from dra_driver.kubeapi.login import in_cluster
 
 from dra_driver.kubeapi import ApiClient, ConfigError, Connection, Kind, load_credentials
+from dra_driver.kubeapi.kubeconfig import in_cluster
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
 
 VARIABLES = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBECONFIG")

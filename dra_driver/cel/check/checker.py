@@ -13,6 +13,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from .. import types
 from ..errors import Issue
 from ..syntax.tree import (
     Call,
@@ -51,11 +52,10 @@ from ..types import (
     optional_of,
     parameter,
     type_of,
+    unwrap_optional,
 )
-from . import unify
 from .declarations import Function, Overload, Registry
 from .environment import CONSTANTS, MESSAGES, TYPE_VALUES, UNUSABLE_TYPES, Environment
-from .unify import unwrap_optional
 
 VARIABLE: Final = "device"
 """The one variable of an expression."""
@@ -93,7 +93,7 @@ def check(root: Node, registry: Registry, environment: Environment) -> list[Issu
     checker = _Checker(registry, environment)
     checker.check(root)
     for node in walk(root):
-        node.type = unify.substitute(checker.bindings, node.type, final=True)
+        node.type = types.substitute(checker.bindings, node.type, final=True)
     return sorted(checker.issues, key=lambda issue: issue.offset)
 
 
@@ -103,7 +103,7 @@ class _Checker:
         self._fields = device_fields(environment)
         self._scopes: list[dict[str, Type]] = []
         self._variables = 0
-        self.bindings: unify.Bindings = {}
+        self.bindings: types.Bindings = {}
         self.issues: list[Issue] = []
 
     def check(self, node: Node) -> Type:
@@ -138,10 +138,10 @@ class _Checker:
         return parameter(f"_var{self._variables}")
 
     def _substituted(self, candidate: Type) -> Type:
-        return unify.substitute(self.bindings, candidate)
+        return types.substitute(self.bindings, candidate)
 
     def _assignable(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-        bindings = unify.assignable(self.bindings, tuple(given), tuple(wanted))
+        bindings = types.assignable(self.bindings, tuple(given), tuple(wanted))
         if bindings is None:
             return False
         self.bindings = bindings
@@ -279,7 +279,7 @@ class _Checker:
             elif result != DYN and declared != result:
                 result = DYN
         if result is None:
-            shown = [str(unify.substitute(self.bindings, part, final=True)) for part in given]
+            shown = [str(types.substitute(self.bindings, part, final=True)) for part in given]
             signature = f"{shown.pop(0)}." if node.target is not None else ""
             applied = f"'{signature}({', '.join(shown)})'"
             message = f"found no matching overload for '{function.name.strip('_@')}' applied to {applied}"
@@ -294,7 +294,7 @@ class _Checker:
         if not names:
             return overload.parameters, overload.result
         fresh = {name: self._new_variable() for name in sorted(names)}
-        return [unify.substitute(fresh, part) for part in overload.parameters], unify.substitute(fresh, overload.result)
+        return [types.substitute(fresh, part) for part in overload.parameters], types.substitute(fresh, overload.result)
 
     # literals
 
@@ -328,7 +328,7 @@ class _Checker:
         if previous is None:
             return current
         if self._assignable((previous,), (current,)):
-            return unify.most_general(previous, current)
+            return types.most_general(previous, current)
         return DYN  # allowed in arguments of format() only, see `validate`
 
     def _message(self, node: MessageNode) -> Type:

@@ -7,10 +7,9 @@ device's name stands for, `without_tainted` serves API servers without taints.
 """
 
 from .attributes import GPU_TYPE, MIG_TYPE, VFIO_TYPE, model_name
-from .describe import AVAILABLE, UNAVAILABLE, Description, GpuDevices, describe
+from .describe import AVAILABLE, UNAVAILABLE, Description, GpuDevices, describe, without_tainted
 from .forms import LeftOut, Reason
 from .names import MigPlacement, device_targets, gpu_name, mig_name, mig_placements, vfio_name
-from .taints import without_tainted
 
 __all__ = [
     "AVAILABLE",

@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about GPUs -> devices as DRA publishes them.
+"""From facts about GPUs to devices as DRA publishes them.
 
-`forms` decides which, `attributes`, `capacity` and `counters` describe them, `ordering` says which is better taken
-first. Nothing here looks at hardware or at the API server.
+`forms` decides which devices there are, `attributes` and `capacity` describe them, `ordering` decides which placement
+is better taken first. Nothing here calls the hardware or the API server.
 
-Binding conditions (KEP-5007): what the scheduler waits for after it allocated a device, before it binds the pod.
-
-Whoever prepares devices sets one of the two in the status of the claim.
+Devices can have binding conditions (KEP-5007): after the scheduler has allocated a device, it waits for one of them in
+the claim's status before it binds the pod. For an API server that drops taints, tainted devices are left out.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 from ... import DRIVER_NAME
 from ...containment import Count, contained
-from ...resource import CounterConsumption, CounterSet, Device
+from ...resource import CounterConsumption, CounterSet, Device, TaintEffect
 from ...resource.device import SliceFeatures
 from ...resource.meta import empty
 from ..inventory import Gpu, Inventory, PciGpu
@@ -249,3 +248,38 @@ def _unseen_problem(pci: PciGpu, wanted: GpuPolicy) -> Complaint | None:
 
 def _all_of(counter_set: CounterSet | None) -> tuple[CounterConsumption, ...]:
     return () if counter_set is None else consumption(counter_set, counter_set.counters)
+
+
+_FORBIDDING = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
+
+
+def without_tainted(gpus: Iterable[GpuDevices]) -> Description:
+    """The same without the devices that should not be allocated, and without taints.
+
+    A device that is in use is withdrawn with the others, and the scheduler then no longer counts what it draws. So with
+    a device that draws on counters go all that draw on the same.
+    """
+    kept: list[GpuDevices] = []
+    left_out: list[LeftOut] = []
+    for gpu in gpus:
+        tainted = [device for device in gpu.devices if _is_forbidden(device)]
+        counted = any(device.consumes_counters for device in tainted)
+        devices = tuple(
+            replace(device, taints=())
+            for device in gpu.devices
+            if not (_is_forbidden(device) or (counted and device.consumes_counters))
+        )
+        if tainted:
+            keys = ", ".join(sorted({taint.key for device in tainted for taint in device.taints}))
+            text = f"{len(gpu.devices) - len(devices)} devices: the API server keeps no taints, these have {keys}"
+            left_out.append(LeftOut(gpu.key, Reason.TAINTED, text))
+        if devices:
+            names = {device.name for device in devices}
+            placements = {name: placement for name, placement in gpu.placements.items() if name in names}
+            counter_set = None if counted else gpu.counter_set
+            kept.append(replace(gpu, devices=devices, counter_set=counter_set, placements=placements))
+    return Description(tuple(kept), tuple(left_out))
+
+
+def _is_forbidden(device: Device) -> bool:
+    return any(taint.effect in _FORBIDDING for taint in device.taints)

@@ -5,9 +5,8 @@ from .decode import Decoded, decode
 from .decode_claims import decode_claim, decode_claim_template, decode_class
 from .decode_parts import decode_node
 from .decode_slices import decode_slice
-from .dialect import BY_API_VERSION, DIALECTS, GROUP, V1, V1BETA1, V1BETA2, Dialect
 from .encode import encode_allocation, encode_claim_spec, encode_meta, encode_slice, encode_taint
-from .fields import DecodeError, Fields, json_type
+from .fields import BY_API_VERSION, DIALECTS, GROUP, V1, V1BETA1, V1BETA2, DecodeError, Dialect, Fields, json_type
 
 __all__ = [
     "BY_API_VERSION",

@@ -14,8 +14,7 @@ from ..meta import Node
 from .decode_claims import decode_claim, decode_claim_template, decode_class
 from .decode_parts import decode_node
 from .decode_slices import decode_slice
-from .dialect import BY_API_VERSION, DIALECTS, GROUP
-from .fields import DecodeError, json_type
+from .fields import BY_API_VERSION, DIALECTS, GROUP, DecodeError, json_type
 
 Decoded = ResourceSlice | DeviceClass | ResourceClaim | ResourceClaimTemplate | Node
 

@@ -25,8 +25,7 @@ from ..claim import (
 from ..meta import EMPTY
 from ..quantity import Quantity
 from .decode_parts import node_selector, object_meta, opaque, selector, toleration
-from .dialect import Dialect
-from .fields import Fields
+from .fields import Dialect, Fields
 
 _REQUIREMENT_FIELDS = (
     "deviceClassName",

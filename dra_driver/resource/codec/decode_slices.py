@@ -18,8 +18,7 @@ from ..device import (
 from ..quantity import Quantity
 from ..semver import Version
 from .decode_parts import node_selector, object_meta, timestamp
-from .dialect import Dialect
-from .fields import Fields, json_type
+from .fields import Dialect, Fields, json_type
 
 _SCALAR_TYPES: dict[str, type] = {"string": str, "int": int, "bool": bool, "version": str}
 _LIST_TYPES: dict[str, type] = {"strings": str, "ints": int, "bools": bool, "versions": str}

@@ -34,7 +34,7 @@ from ..device import (
 from ..meta import NodeSelector, NodeSelectorRequirement, ObjectMeta
 from ..quantity import Quantity
 from ..semver import Version
-from .dialect import Dialect
+from .fields import Dialect
 
 JSON = dict[str, Any]
 

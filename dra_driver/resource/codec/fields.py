@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a JSON object field by field, with errors that name the place.
+"""Reading a JSON object field by field, with errors that name the place; and where the served versions differ.
 
-A `Fields` hands out each field once, checked for its JSON type, and `finish` reports what nobody
-asked for. null is absence, as in the Kubernetes API.
+A `Fields` hands out each field once, checked for its JSON type, and `finish` reports the fields that nothing has read.
+null is absence, as in the Kubernetes API.
+
+v1 and v1beta2 have one form. v1beta1 nests a device's fields under `basic` and writes an exact request's fields
+directly into the request.
 """
 
 import difflib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ...errors import DriverError
@@ -190,3 +194,29 @@ def json_type(value: object) -> str:
         case Mapping():
             return "an object"
     return type(value).__name__
+
+
+GROUP = "resource.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One version's JSON form."""
+
+    version: str
+    nested_device: bool = False  # devices[].basic
+    flat_request: bool = False  # no requests[].exactly
+
+    @property
+    def api_version(self) -> str:
+        return f"{GROUP}/{self.version}"
+
+
+V1 = Dialect("v1")
+V1BETA2 = Dialect("v1beta2")
+V1BETA1 = Dialect("v1beta1", nested_device=True, flat_request=True)
+
+DIALECTS: tuple[Dialect, ...] = (V1, V1BETA2, V1BETA1)
+"""Newest first: the order in which a client should prefer them."""
+
+BY_API_VERSION = {dialect.api_version: dialect for dialect in DIALECTS}
