@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a container gets: the driver itself, whichever GPU it uses, and the devices of one allocated GPU or MIG device."""
+"""What a container gets: the driver, for any GPU, and the devices of one allocated GPU or MIG device."""
 
 import os
 from collections.abc import Mapping, Sequence

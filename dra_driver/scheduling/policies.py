@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of an administrator that change or refuse pods and claims when they are created, and the rules of LimitRanges.
+"""Objects of an administrator that change or refuse new pods and claims, and the rules of LimitRanges.
 
 A LimitRange sets defaults for containers, and limits that containers and pods must keep. Follows
 `plugin/pkg/admission/limitranger` of Kubernetes 1.36, its texts included.
