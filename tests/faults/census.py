@@ -31,7 +31,7 @@ Census = dict[str, dict[str, int]]
 BOUNDED = {
     "._events._entries": 1000,  # what an EventRecorder remembers for a while
     "._events._budgets": 1000,
-    "._events._changed._waiters": 1,  # its thread, which the first Event starts
+    "._changed._waiters": 1,  # a thread that waits for work at the moment
     "threads events": 1,
     "._connection._pool.": 1000,  # what a pool of connections keeps of the last answer on each
     "files socket:": 10,  # such connections
