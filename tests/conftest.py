@@ -32,8 +32,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Three workers for two processors: many tests wait for processes and time limits."""
-    return max(2, 3 * (os.cpu_count() or 1) // 2)
+    """Two workers for a processor: many tests wait for processes and time limits."""
+    return 2 * (os.cpu_count() or 1)
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A claim of a scenario on its way from unprepared to prepared and back, with a process that is killed on it."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from dra_driver.kubeapi import ApiClient
@@ -49,14 +50,15 @@ class KilledClaim:
         self.plugin.dial.arm(point)
         return self.plugin.struck(verb, self.claim)
 
-    def strike_everywhere(self, verb: str) -> None:
-        """Strike at every point of a call; then kubelet repeats it, or makes the opposite one."""
-        point = 0
-        while where := self.strike(verb, point):
+    def strike_everywhere(self, verb: str, points: Iterable[int]) -> None:
+        """Strike at these points of a call while it has them; then kubelet repeats it, or makes the opposite one."""
+        for point in points:
+            where = self.strike(verb, point)
+            if not where:
+                break
             print(point, where)
             self.recover(where)
             self.bring(OPPOSITE[verb] if where.startswith("after ") else verb)
-            point += 1
         self.end()
 
     def recover(self, where: str) -> None:

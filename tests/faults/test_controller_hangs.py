@@ -7,7 +7,6 @@ What the node has is told all the same: the devices of the GPUs concerned are ta
 through, the probe and the log name the call. When it returns, everything is as before.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +30,8 @@ from dra_driver.resource import ResourceSlice
 from dra_driver.resource.device import SliceFeatures
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
+
+from .share import share
 
 GPU_CALLS = (
     "nvmlDeviceGetAddressingMode",
@@ -72,7 +73,7 @@ OF_SPLIT_GPUS = {
 }
 """Calls that only GPUs in MIG mode are asked; 0 to 3 are whole, 4 to 7 split."""
 
-SOME = GPU_CALLS[:: 4 if os.environ.get("FAULTS_EVERY") is None else 1]
+SOME = share(GPU_CALLS, 0, 4)
 
 HUNG, UNMONITORED = "gpu-lost=hung", "unmonitored="
 SHORT = Limits(initialize=1.0, look=1.0)

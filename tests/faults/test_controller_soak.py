@@ -31,7 +31,7 @@ from .altering import AlteringServer
 from .census import Census, grown
 
 SEED = int(os.environ.get("SOAK_SEED", "20261122"))
-OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "600")) // 20
+OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "250")) // 10
 HANGING = ["nvmlDeviceGetUUID", "nvmlDeviceGetMigMode", "nvmlDeviceGetRemappedRows", "nvmlSystemGetDriverVersion"]
 RETURNED = "the call that hung has returned"
 STARTED = "controller.main: started"

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same for unprepare (see test_killed_preparing); and the next process is killed at every point of its start, while
-it brings together what the first one left: at every sixth point of some 140, at all with FAULTS_EVERY=1.
+it brings together what the first one left: at every twelfth point of some 140, at all with FAULTS_EVERY=1.
 """
-
-import itertools
-import os
 
 import pytest
 
@@ -13,13 +10,14 @@ from dra_driver.kubeapi import ApiClient
 from .killed import OPPOSITE, KilledClaim
 from .processes import DoomedPlugin
 from .scenarios import SCENARIOS, Scenario
+from .share import points
 
-EVERY = int(os.environ.get("FAULTS_EVERY", "6"))
 
-
-@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_killed_anywhere_in_an_unprepare(plugin: DoomedPlugin, client: ApiClient, scenario: Scenario) -> None:
-    KilledClaim(plugin, client, scenario).strike_everywhere("Unprepare")
+@pytest.mark.parametrize(("number", "scenario"), list(enumerate(SCENARIOS.values())), ids=SCENARIOS)
+def test_killed_anywhere_in_an_unprepare(
+    plugin: DoomedPlugin, client: ApiClient, number: int, scenario: Scenario
+) -> None:
+    KilledClaim(plugin, client, scenario).strike_everywhere("Unprepare", points(number, 6))
 
 
 @pytest.mark.parametrize(("verb", "point"), [("Prepare", 50), ("Unprepare", 20)])
@@ -27,7 +25,7 @@ def test_killed_once_more_anywhere_in_the_recovery(
     plugin: DoomedPlugin, client: ApiClient, verb: str, point: int
 ) -> None:
     claim = KilledClaim(plugin, client, SCENARIOS["a bit of everything"])
-    for turn, again in enumerate(itertools.count(0, EVERY)):
+    for turn, again in enumerate(points(point // 10, 12)):
         assert claim.strike(verb, point)
         where = plugin.start_struck(again)
         if not where:

@@ -37,7 +37,7 @@ NAMES = (
 )
 MODELS = [boards()[name] for name in NAMES]
 SPLITTABLE = [model for model in MODELS if model.profiles]
-RUNS = 2000
+RUNS = 300
 LISTS = SliceFeatures(list_attributes=True)
 
 

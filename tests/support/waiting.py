@@ -7,15 +7,17 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_PAUSE = 0.01
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.2
 
 
 def wait_for(condition: Callable[[], T], what: str, seconds: float = 60.0) -> T:
     """The condition's value as soon as it is true. Fails the test when that takes too long."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
-        time.sleep(_PAUSE)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"waited {seconds} s in vain for {what}"
+        # Asking is work that slows down who is waited for: seldom, after a while.
+        time.sleep(min(max(_FIRST_PAUSE, waited / 10), _LONGEST_PAUSE))

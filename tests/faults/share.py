@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of many similar faults a run strikes: all of them with FAULTS_EVERY=1, else every few.
+
+Each test begins at another one, so that tests of several scenarios together strike each kind of point.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+EVERY: Final = int(os.environ.get("FAULTS_EVERY", "0"))
+
+
+def points(first: int, usually: int) -> Iterator[int]:
+    """Numbers of points without an end, every `usually`th or as FAULTS_EVERY says; `first` is the test's number."""
+    every = EVERY or usually
+    point = first % every
+    while True:
+        yield point
+        point += every
+
+
+def share(faults: Sequence[T], first: int, usually: int) -> Sequence[T]:
+    """Those of the faults that are struck."""
+    every = EVERY or usually
+    return faults[first % every :: every]
