@@ -20,21 +20,15 @@ RUN python3 -m venv --without-pip /opt/dra \
  && python3 -m pip --python /opt/dra/bin/python3 install --require-hashes --requirement requirements.lock \
  && python3 -m pip install --require-hashes --requirement requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
+COPY charts/dra-driver-gpu/files charts/dra-driver-gpu/files
 COPY examples examples
 COPY dra_driver dra_driver
 COPY controller controller
 COPY kubeletplugin kubeletplugin
-# What belongs to dra-dryrun and dra-sandbox is taken out again, as what they import is not there. Bytecode is made now
-# because nothing can be written later, and checked against nothing, so that it does not depend on times.
+# Bytecode is made now because nothing can be written later, and checked against nothing, so that it does not depend on
+# times. dra-dryrun and dra-sandbox are there as well, without the packages of their extras: they say what to install.
 RUN python3 -m pip wheel --no-build-isolation --no-deps --no-index --wheel-dir /wheels . \
  && python3 -m pip --python /opt/dra/bin/python3 install --no-deps --no-index /wheels/*.whl \
- && rm -r /opt/dra/lib/python3.*/site-packages/dra_driver/allocation \
-       /opt/dra/lib/python3.*/site-packages/dra_driver/cel \
-       /opt/dra/lib/python3.*/site-packages/dra_driver/dryrun \
-       /opt/dra/lib/python3.*/site-packages/dra_driver/sandbox \
-       /opt/dra/lib/python3.*/site-packages/dra_driver/scheduling \
- && rm /opt/dra/bin/dra-dryrun /opt/dra/bin/kubectl-dra_dryrun /opt/dra/bin/dra-sandbox /opt/dra/bin/activate* \
-       /opt/dra/bin/Activate.ps1 \
  && /opt/dra/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/dra/lib
 
 # hadolint ignore=DL3006

@@ -15,7 +15,7 @@ $(READY): pyproject.toml
 	  || { echo "$(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "no venv module: on Debian, apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[sandbox]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
 	@touch $@
 
 demo: $(READY)
@@ -44,12 +44,11 @@ bench: $(READY)
 build: $(READY)
 	$(BIN)/python -m build --outdir dist .
 
-# What the image is made of, pinned by hash: requirements.in names it, pyproject.toml has the ranges.
+# The image's packages and what builds it, pinned by hash: the base dependencies and the build backend of pyproject.toml.
 lock: $(IMAGE_TOOLS)/.ready
-	mkdir -p build
-	$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); print(*p["project"]["dependencies"], sep="\n", file=open("build/ranges.txt", "w")); print(*p["build-system"]["requires"], sep="\n", file=open("build/backend.txt", "w"))'
-	UV_CUSTOM_COMPILE_COMMAND='make lock' $(IMAGE_TOOLS)/bin/uv pip compile -q requirements.in --constraints build/ranges.txt $(LOCKED) -o requirements.lock
-	UV_CUSTOM_COMPILE_COMMAND='make lock' $(IMAGE_TOOLS)/bin/uv pip compile -q build/backend.txt $(LOCKED) -o requirements-build.lock
+	UV_CUSTOM_COMPILE_COMMAND='make lock' $(IMAGE_TOOLS)/bin/uv pip compile -q pyproject.toml $(LOCKED) -o requirements.lock
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  | UV_CUSTOM_COMPILE_COMMAND='make lock' $(IMAGE_TOOLS)/bin/uv pip compile -q - $(LOCKED) -o requirements-build.lock
 LOCKED := --universal --python-version 3.11 --generate-hashes --no-annotate --no-strip-extras
 
 sbom: $(IMAGE_TOOLS)/.ready

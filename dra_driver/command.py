@@ -3,6 +3,7 @@
 
 import errno
 import faulthandler
+import importlib.util
 import logging
 import os
 import queue
@@ -11,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -112,13 +114,29 @@ def set_up_logging(style: str, verbosity: int) -> None:
     logging.getLogger("urllib3").setLevel(logging.WARNING if verbosity >= _DEBUG_VERBOSITY else logging.ERROR)
 
 
-def run(command: click.Command, arguments: Sequence[str] | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """An extra of the distribution (`dra-driver-gpu[NAME]`), and the modules that a command needs of it."""
+
+    name: str
+    modules: tuple[str, ...]
+
+    def missing(self) -> list[str]:
+        """The modules that are not installed. None of them is imported."""
+        return [module for module in self.modules if importlib.util.find_spec(module) is None]
+
+
+def run(command: click.Command, arguments: Sequence[str] | None = None, extra: Extra | None = None) -> None:
     """Run a command as a process: errors end it with one line on standard error and a code that is not 0.
 
-    When whoever reads the output goes away, it ends as if by SIGPIPE. SIGUSR2 prints the stacks of all its threads.
+    A command that needs an `extra` that is not installed says so whatever its arguments are. When whoever reads the
+    output goes away, the process ends as if by SIGPIPE. SIGUSR2 prints the stacks of all its threads.
     """
     name = _program(command)
     adopt_streams()
+    if extra is not None and (missing := extra.missing()):
+        modules = ", ".join(missing)
+        _end(f"{name}: modules {modules} are not installed: pip install 'dra-driver-gpu[{extra.name}]'", USAGE)
     faulthandler.register(signal.SIGUSR2, file=2)
     try:
         code = command.main(args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False)

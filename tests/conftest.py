@@ -4,6 +4,7 @@
 import logging
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,11 @@ from .support.apiserver import api_server, connect
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+
+# Every worker, and each of the hundreds of processes that tests start, imports the same modules: without bytecode each
+# one compiles them anew, which is half of such a process's time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A run in the background ignores SIGINT, which the processes that tests start and interrupt would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -18,12 +18,18 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from dra_driver.command import Extra
+from dra_driver.dryrun import main as dryrun
+from dra_driver.sandbox import main as sandbox
+
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LEFT_OUT = ("allocation", "cel", "dryrun", "sandbox", "scheduling")
+BASE = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 OURS = ("dra_driver", "controller", "kubeletplugin")
 LOCKED = ("--no-compile", "--only-binary=:all:", "--require-hashes", "--requirement")
+NEED_AN_EXTRA = {"dra-dryrun": "dryrun", "kubectl-dra_dryrun": "dryrun", "dra-sandbox": "sandbox"}
 NO_PRIVILEGES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
@@ -52,10 +58,20 @@ def pins(file: str) -> dict[str, tuple[Version, int]]:
     return {canonicalize_name(name): (Version(version), hashes.count("sha256:")) for name, version, hashes in blocks}
 
 
-def wanted() -> list[str]:
-    """The names in requirements.in."""
-    lines = (ROOT / "requirements.in").read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+def names(requirements: Iterable[Requirement]) -> set[str]:
+    """Their packages, in the form that compares."""
+    return {canonicalize_name(one.name) for one in requirements}
+
+
+def copied() -> list[str]:
+    """What the Dockerfile copies from the checkout."""
+    return [
+        path
+        for name, arguments in stages()[0]
+        if name == "COPY"
+        for path in arguments.split()[:-1]
+        if not path.startswith("--")
+    ]
 
 
 # What the Dockerfile says
@@ -95,25 +111,9 @@ def test_nothing_is_installed_without_a_hash_or_compiled() -> None:
 
 def test_everything_that_is_copied_is_there_and_reaches_the_engine() -> None:
     allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    copied = [
-        path
-        for name, arguments in stages()[0]
-        if name == "COPY"
-        for path in arguments.split()[:-1]
-        if not path.startswith("--")
-    ]
-    assert sorted(copied) == sorted(allowed)
-    for path in copied:
+    assert sorted(copied()) == sorted(allowed)
+    for path in copied():
         assert (ROOT / path).exists(), path
-
-
-def test_what_is_taken_out_is_what_nodes_do_not_run() -> None:
-    removed = re.findall(r"site-packages/dra_driver/(\w+)", DOCKERFILE)
-    assert tuple(removed) == LEFT_OUT
-    scripts = set(re.findall(r"/opt/dra/bin/((?:dra|kubectl)-\S+)", DOCKERFILE))
-    entries: dict[str, str] = PROJECT["project"]["scripts"]
-    rooms = tuple(f"dra_driver.{name}." for name in LEFT_OUT)
-    assert scripts == {name for name, entry in entries.items() if entry.startswith(rooms)}
 
 
 @pytest.mark.skipif(shutil.which("hadolint", path=str(Path(sys.executable).parent)) is None, reason="no hadolint here")
@@ -126,12 +126,10 @@ def test_hadolint_finds_nothing() -> None:
 # What the lock file says
 
 
-def test_every_requirement_is_locked_within_the_projects_range() -> None:
-    ranges = {canonicalize_name(one.name): one for one in map(Requirement, PROJECT["project"]["dependencies"])}
+def test_every_base_dependency_is_locked_within_its_range() -> None:
     locked = pins("requirements.lock")
-    for name in map(canonicalize_name, wanted()):
-        assert name in ranges, f"{name} is in requirements.in and not in pyproject.toml"
-        assert locked[name][0] in ranges[name].specifier, f"{name}: run make lock"
+    for one in BASE:
+        assert locked[canonicalize_name(one.name)][0] in one.specifier, f"{one.name}: run make lock"
 
 
 def test_the_build_backend_is_locked_within_the_projects_range() -> None:
@@ -156,29 +154,71 @@ def at_run_time(node: ast.AST) -> Iterator[ast.AST]:
             yield from at_run_time(child)
 
 
-def imported() -> Iterator[tuple[Path, str]]:
-    """(file, top-level package) of every import in what the image keeps."""
-    for package in OURS:
-        for path in (ROOT / package).rglob("*.py"):
-            if path.relative_to(ROOT).parts[1] in LEFT_OUT:
-                continue
-            for node in at_run_time(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Import):
-                    yield from ((path, alias.name.split(".")[0]) for alias in node.names)
-                elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                    yield path, node.module.split(".")[0]
+def source(module: str) -> Path | None:
+    """The file of one of our modules."""
+    path = ROOT.joinpath(*module.split("."))
+    return next((one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()), None)
 
 
-def test_the_image_has_what_it_imports_and_nothing_that_it_does_not() -> None:
-    distributions = importlib.metadata.packages_distributions()
-    used = set()
-    for path, package in imported():
-        if package in sys.stdlib_module_names or package in OURS:
-            continue
-        names = {canonicalize_name(name) for name in distributions[package]}
-        assert names & {canonicalize_name(name) for name in wanted()}, f"{path} imports {package}, see requirements.in"
-        used |= names
-    assert used >= {canonicalize_name(name) for name in wanted()}
+def imported(module: str) -> Iterator[str]:
+    """The modules that one of ours imports, at any time; a name that it imports from a module may look like another."""
+    path = source(module)
+    assert path is not None, module
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    for node in at_run_time(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            start = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (start, *(f"{start}.{alias.name}" for alias in node.names))
+
+
+def modules_of(*folders: str) -> list[str]:
+    """All modules below these folders."""
+    files = (path.relative_to(ROOT).with_suffix("") for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return [".".join(file.parts).removesuffix(".__init__") for file in files]
+
+
+def reached(entries: Iterable[str]) -> tuple[set[str], set[str]]:
+    """Our modules that a process can come to import from `entries` on, and the packages of others that they import."""
+    ours, others = set[str](), set[str]()
+    waiting = list(entries)
+    while waiting:
+        module = waiting.pop()
+        if module.split(".")[0] not in OURS:
+            others.add(module.split(".")[0])
+        elif module not in ours and source(module):
+            ours.add(module)
+            waiting += [module.rpartition(".")[0], *imported(module)] if "." in module else imported(module)
+    return ours, others - sys.stdlib_module_names
+
+
+def distributions(modules: Iterable[str]) -> set[str]:
+    """The packages that bring these modules."""
+    known = importlib.metadata.packages_distributions()
+    return {canonicalize_name(known[module][0]) for module in modules}
+
+
+def test_node_processes_import_the_base_dependencies_and_no_others() -> None:
+    ours, others = reached(modules_of("controller", "kubeletplugin"))
+    assert distributions(others) == names(BASE)
+    packages = {".".join(module.split(".")[:2]) for module in ours}
+    assert not packages & {f"dra_driver.{name}" for name in ("allocation", "cel", "dryrun", "sandbox", "scheduling")}
+
+
+@pytest.mark.parametrize("extra", [dryrun.EXTRA, sandbox.EXTRA], ids=lambda extra: str(extra.name))
+def test_a_command_needs_what_its_extra_brings_beside_the_base(extra: Extra) -> None:
+    found = set(map(Requirement, EXTRAS[extra.name]))
+    found |= {Requirement(text) for one in found for name in one.extras for text in EXTRAS[name]}
+    assert distributions(extra.modules) == names(found) - {"dra-driver-gpu"}
+    _, others = reached(modules_of(f"dra_driver/{extra.name}"))
+    assert distributions(others) <= names(BASE) | distributions(extra.modules)
+
+
+def test_the_extra_all_is_all_of_them() -> None:
+    (one,) = map(Requirement, EXTRAS["all"])
+    assert (one.name, one.extras) == (PROJECT["project"]["name"], EXTRAS.keys() - {"all"})
 
 
 # That it runs
@@ -191,11 +231,16 @@ def installed() -> Iterator[Path]:
     target = folder / "dra"
     own = target / "bin/python3"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    checkout = folder / "checkout"
     try:
+        for name in copied():
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            copy(ROOT / name, checkout / name)
         for command in (
             [sys.executable, "-m", "venv", "--without-pip", str(target)],
             [*pip, "--python", str(own), "install", *LOCKED, str(ROOT / "requirements.lock")],
-            [*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)],
+            [*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(checkout)],
         ):
             subprocess.run(command, check=True, timeout=240)
         (wheel,) = folder.glob("*.whl")
@@ -205,8 +250,6 @@ def installed() -> Iterator[Path]:
             timeout=60,
         )
         (packages,) = target.glob("lib/python3*/site-packages")
-        for name in LEFT_OUT:
-            shutil.rmtree(packages / "dra_driver" / name)
         compile_all = [str(own), "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(packages)]
         subprocess.run(compile_all, check=True, timeout=120)
         for path in (target, *target.rglob("*")):
@@ -238,24 +281,24 @@ def contents(installed: Path) -> set[PurePosixPath]:
 
 
 @pytest.mark.timeout(600)
-def test_every_module_can_be_imported_with_the_locked_packages_only(installed: Path) -> None:
-    program = (
-        "import importlib, pkgutil\n"
-        f"for package in map(importlib.import_module, {OURS!r}):\n"
-        "    for found in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
-        "        importlib.import_module(found.name)\n"
-        "        print(found.name)\n"
-    )
+def test_what_node_processes_import_can_be_imported_with_the_locked_packages_only(installed: Path) -> None:
+    ours, _ = reached(modules_of("controller", "kubeletplugin"))
+    assert "dra_driver.gpu.nvml_library" in ours
+    program = f"import importlib\nfor module in {sorted(ours)!r}: importlib.import_module(module)"
     done = run(installed, "python3", "-I", "-c", program)
     assert (done.returncode, done.stderr) == (0, "")
-    modules = set(done.stdout.split())
-    assert {
-        "controller.main",
-        "kubeletplugin.main",
-        "kubeletplugin.check.command",
-        "dra_driver.gpu.nvml_library",
-    } <= modules
-    assert not [name for name in modules if name.split(".")[1] in LEFT_OUT]
+
+
+@pytest.mark.parametrize("command", NEED_AN_EXTRA)
+@pytest.mark.parametrize("arguments", [["--help"], ["demo"], ["claim.yaml"]], ids=lambda arguments: str(arguments[0]))
+def test_a_command_whose_extra_is_missing_says_what_to_install(
+    installed: Path, command: str, arguments: list[str]
+) -> None:
+    done = run(installed, command, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{command}: modules ")
+    assert line.endswith(f" are not installed: pip install 'dra-driver-gpu[{NEED_AN_EXTRA[command]}]'")
 
 
 def test_the_commands_run_where_nothing_can_be_written(installed: Path, tmp_path: Path) -> None:

@@ -4,15 +4,18 @@
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
-from ..command import InputError, run, version_option
+from ..command import Extra, InputError, run, version_option
 from .capacity import capacity
 from .expression import cel
 from .fit import fit
 from .lint import lint
 from .snapshot import snapshot
+
+EXTRA: Final = Extra("dryrun", ("celpy", "lark", "re2"))
 
 
 class _Questions(click.Group):
@@ -47,7 +50,7 @@ for question in (fit, capacity, cel, lint, snapshot):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    run(dryrun, arguments)
+    run(dryrun, arguments, EXTRA)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 """The dra-sandbox command: the driver on a laptop, with simulated GPUs."""
 
 import errno
-import importlib.util
 import logging
 import os
 import shutil
@@ -11,15 +10,21 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
 
 from ..allocation import RELEASES
 from ..allocation.features import DEFAULT_RELEASE
-from ..command import InputError, UserError, logging_options, run, version_option
+from ..command import Extra, InputError, UserError, logging_options, run, version_option
 from ..gpu.simulation import DescriptionError
 from ..kubeapi import ApiError
+
+EXTRA: Final = Extra(
+    "sandbox",
+    ("aiohttp", "celpy", "cryptography", "kubernetes", "kubernetes_validate", "lark", "multidict", "re2"),
+)
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -181,10 +186,8 @@ def _assets() -> Path:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its INFO lines are about every plugin that goes
-    if not all(importlib.util.find_spec(name) for name in ("aiohttp", "cryptography", "kubernetes_validate")):
-        raise SystemExit("dra-sandbox: install its dependencies first: pip install 'dra-driver-gpu[sandbox]'")
     _end_in_order()
-    run(sandbox, arguments)
+    run(sandbox, arguments, EXTRA)
 
 
 def _end_in_order() -> None:

@@ -18,7 +18,7 @@ NAMESPACE = "dra-driver-gpu"
 MINORS = (32, 33, 34, 35, 36, 37)
 NEWEST = MINORS[-1]
 VALUES: Mapping[str, JSON] = {
-    path.name.removesuffix("-values.yaml"): yaml.safe_load(path.read_text(encoding="utf-8"))
+    path.name.removesuffix("-values.yaml"): yaml.load(path.read_bytes(), yaml.CSafeLoader)
     for path in sorted((CHART / "ci").glob("*-values.yaml"))
 }
 SINCE: Mapping[str, int] = {"extended-resources": 34}
@@ -57,17 +57,21 @@ def render_files(
         "kube_version": version or f"v1.{minor}.0",
         "api_versions": list(apis),
     }
-    # Chart.render has no parameters for what Helm's engine calls capabilities; the function below it has.
-    text = _native.call_string("helm_render", chart()._raw(), json.dumps(values), json.dumps(options))
-    files: dict[str, str] = json.loads(text)
+    files: dict[str, str] = json.loads(_rendered(json.dumps(values), json.dumps(options)))
     return {name.removeprefix("dra-driver-gpu/templates/"): text for name, text in files.items()}
+
+
+@lru_cache(maxsize=1000)
+def _rendered(values: str, options: str) -> str:
+    # Chart.render has no parameters for what Helm's engine calls capabilities; the function below it has.
+    return _native.call_string("helm_render", chart()._raw(), values, options)
 
 
 def render(values: JSON, minor: int = NEWEST, **options: Any) -> list[JSON]:
     """The objects, hooks included."""
     files = render_files(values, minor, **options)
     texts = (text for name, text in sorted(files.items()) if name.endswith(".yaml"))
-    return [value for text in texts for value in yaml.safe_load_all(text) if value]
+    return [value for text in texts for value in yaml.load_all(text, yaml.CSafeLoader) if value]
 
 
 def find(objects: Iterable[JSON], kind: str, name: str = "") -> JSON:

@@ -4,9 +4,10 @@
 import re
 
 import helm_python
-import kubernetes_validate
 import pytest
 import yaml
+
+from tests.support.schemas import validate
 
 from .custom_kinds import complaints, is_custom
 from .golden import FOLDER, golden
@@ -23,7 +24,7 @@ def test_every_object_is_valid_in_every_release(name: str, minor: int) -> None:
         if is_custom(one):
             assert not complaints(one)
         else:
-            kubernetes_validate.validate(one, f"1.{minor}", strict=True)
+            validate(one, f"1.{minor}")
 
 
 @pytest.mark.parametrize(("name", "minor"), RENDERINGS)

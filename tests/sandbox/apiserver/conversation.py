@@ -69,7 +69,7 @@ def conversations() -> list[Conversation]:
 
 def _read() -> Iterator[Conversation]:
     for path in sorted(FOLDER.glob("*.yaml")):
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_bytes(), yaml.CSafeLoader)
         yield Conversation(
             path.stem, content["title"], content["steps"], content.get("cleanup", []), content.get("generated", [])
         )
