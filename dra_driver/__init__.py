@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Kubernetes Dynamic Resource Allocation driver for NVIDIA GPUs.
 
-This package is what the driver's processes share; `docs/architecture.md` draws its rooms.
+This package is what the driver's processes share; `docs/architecture.md` describes its packages.
 The processes themselves live beside it: `controller` publishes devices, `kubeletplugin`
 prepares claims.
 """

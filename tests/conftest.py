@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of several rooms share: an API server, and a client of it."""
+"""What tests of several packages share: an API server, and a client of it."""
 
 import logging
 import os

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/contributing.md sends nobody to a file that is not there, and every page can be found."""
+"""Files that docs/contributing.md and docs/architecture.md name exist, links lead to pages and sections that exist, and
+every page is linked.
+"""
 
 import re
+from pathlib import Path
+
+import pytest
 
 from .commands import PAGES, ROOT, inline
 
-PAGE = (ROOT / "docs/contributing.md").read_text(encoding="utf-8")
+NAMING = (ROOT / "docs/architecture.md", ROOT / "docs/contributing.md")
 PATH = re.compile(r"(dra_driver|controller|kubeletplugin|charts|tests|docs)/[\w./-]*|[\w-]+\.(toml|lock)")
 
 
-def test_every_file_that_is_named_exists() -> None:
-    named = {text for text in inline(PAGE) if PATH.fullmatch(text)}
+@pytest.mark.parametrize("page", NAMING, ids=lambda path: path.name)
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    named = {text for text in inline(page.read_text(encoding="utf-8")) if PATH.fullmatch(text)}
     assert len(named) > 20
     assert {text for text in named if not (ROOT / text).exists()} == set()
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers that tests of several rooms share."""
+"""Helpers that tests of several packages share."""

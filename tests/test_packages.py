@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which room may import which: the table of docs/architecture.md."""
+"""Which package may import which: the tables of docs/architecture.md."""
 
 import ast
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# The package itself and what the commands have in common
+# The package itself, and the modules that the commands share
 SHARED = {
     "",
     "command",
@@ -42,7 +42,7 @@ FOLDERS = (
     "kubelet",
     "commands",
 )
-"""Of kubeletplugin, in the order of its docstring. What is in none of them may import all."""
+"""The packages of kubeletplugin, the lowest layer first. Modules outside of these packages may import all of them."""
 
 SANDBOX = (
     *("kubelet", "apiserver", "child", "loop", "extended"),
@@ -58,15 +58,15 @@ SANDBOX = (
         "main",
     ),
 )
-"""Of dra_driver/sandbox: its packages and modules, each of which imports only those before it."""
+"""The packages and modules of dra_driver/sandbox, the lowest layer first."""
 API_SERVER = (
     *("objects", "names", "field_errors", "status", "release", "faults", "users", "schema", "kinds"),
     *("patches", "apply", "groups", "table", "storage", "catalog", "auth", "verbs", "controllers"),
     *("discovery", "http", "certificates", "server"),
 )
-"""Of dra_driver/sandbox/apiserver, in the same way."""
+"""The packages and modules of dra_driver/sandbox/apiserver, the lowest layer first."""
 CEL_PACKAGES = ("errors", "types", "syntax", "check", "library", "evaluate")
-"""Of dra_driver.cel, in the order in which an expression passes through them. The other modules may import all."""
+"""The packages and modules of dra_driver.cel, the lowest layer first. Its other modules may import all of them."""
 
 
 def files(folder: str) -> list[Path]:
@@ -85,28 +85,28 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def rooms_of(path: Path) -> set[str]:
-    """The rooms of dra_driver that a file imports; "" for names of the package itself."""
+def packages_of(path: Path) -> set[str]:
+    """The packages and modules of dra_driver that a file imports; "" for names of dra_driver itself."""
     names = (name.split(".") for name in imported(path) if name.split(".")[0] == "dra_driver")
     return {parts[1] if len(parts) > 1 and parts[1] in {*MAY_IMPORT, *SHARED} else "" for parts in names}
 
 
-@pytest.mark.parametrize("room", MAY_IMPORT)
-def test_a_room_imports_only_those_above_it(room: str) -> None:
-    for path in files(f"dra_driver/{room}"):
-        assert rooms_of(path) - {room} <= MAY_IMPORT[room], path
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_a_package_imports_only_lower_layers(package: str) -> None:
+    for path in files(f"dra_driver/{package}"):
+        assert packages_of(path) - {package} <= MAY_IMPORT[package], path
         assert not {name.split(".")[0] for name in imported(path)} & {"controller", "kubeletplugin", "tests"}, path
 
 
-def test_controller_and_plugin_do_not_know_each_other_nor_what_is_not_for_nodes() -> None:
+def test_controller_and_plugin_import_neither_each_other_nor_packages_that_are_not_for_nodes() -> None:
     for package, other in (("controller", "kubeletplugin"), ("kubeletplugin", "controller")):
         for path in files(package):
             assert other not in {name.split(".")[0] for name in imported(path)}, path
-            assert not rooms_of(path) & {"dryrun", "sandbox", "cel", "allocation"}, path
+            assert not packages_of(path) & {"dryrun", "sandbox", "cel", "allocation"}, path
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_folder_of_the_plugin_imports_only_those_before_it(folder: str) -> None:
+def test_a_package_of_the_plugin_imports_only_lower_layers(folder: str) -> None:
     for path in files(f"kubeletplugin/{folder}"):
         names = (name.split(".") for name in imported(path) if name.startswith("kubeletplugin."))
         found = {parts[1] for parts in names} & set(FOLDERS)
@@ -116,7 +116,7 @@ def test_a_folder_of_the_plugin_imports_only_those_before_it(folder: str) -> Non
 @pytest.mark.parametrize(
     ("folder", "order"), [("dra_driver/sandbox", SANDBOX), ("dra_driver/sandbox/apiserver", API_SERVER)]
 )
-def test_imports_of_the_sandbox_run_downwards(folder: str, order: tuple[str, ...]) -> None:
+def test_a_part_of_the_sandbox_imports_only_lower_layers(folder: str, order: tuple[str, ...]) -> None:
     package = folder.replace("/", ".") + "."
     for path in files(folder):
         part = path.relative_to(ROOT / folder).parts[0].removesuffix(".py")
@@ -127,7 +127,7 @@ def test_imports_of_the_sandbox_run_downwards(folder: str, order: tuple[str, ...
         assert {name for name in names if name in order} <= set(below), path
 
 
-def test_every_part_of_the_sandbox_has_a_place_in_the_order() -> None:
+def test_every_part_of_the_sandbox_has_a_layer() -> None:
     for folder, order in (("dra_driver/sandbox", SANDBOX), ("dra_driver/sandbox/apiserver", API_SERVER)):
         there = {
             path.name.removesuffix(".py") for path in (ROOT / folder).iterdir() if path.suffix == ".py" or path.is_dir()
@@ -136,7 +136,7 @@ def test_every_part_of_the_sandbox_has_a_place_in_the_order() -> None:
 
 
 @pytest.mark.parametrize("package", CEL_PACKAGES)
-def test_a_package_of_cel_imports_only_those_before_it(package: str) -> None:
+def test_a_package_of_cel_imports_only_lower_layers(package: str) -> None:
     allowed = CEL_PACKAGES[: CEL_PACKAGES.index(package) + 1]
     found = [path for path in files("dra_driver/cel") if path.relative_to(ROOT).with_suffix("").parts[2] == package]
     assert found
@@ -145,7 +145,7 @@ def test_a_package_of_cel_imports_only_those_before_it(package: str) -> None:
         assert all(len(parts) > 2 and parts[2] in allowed for parts in names), path
 
 
-def test_no_module_of_cel_imports_itself_by_way_of_others() -> None:
+def test_no_module_of_cel_imports_itself_through_other_modules() -> None:
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files("dra_driver/cel")}
     imports = {
         module: {known for name in imported(path) for known in (name, name.rpartition(".")[0]) if known in modules}
@@ -156,7 +156,7 @@ def test_no_module_of_cel_imports_itself_by_way_of_others() -> None:
     assert imports == {}
 
 
-def test_the_stand_in_kubelet_shares_nothing_but_the_vocabulary_with_the_driver() -> None:
+def test_the_sandbox_kubelet_shares_only_the_resource_types_with_the_driver() -> None:
     for path in files("dra_driver/sandbox/kubelet"):
         ours = {name for name in imported(path) if name.split(".")[0] in {"dra_driver", "kubeletplugin"}}
         assert all(name.startswith(("dra_driver.sandbox.kubelet", "dra_driver.resource")) for name in ours), path
