@@ -2,6 +2,7 @@
 """The devices to allocate from: slices in files, a live cluster, or the nodes that come with the driver."""
 
 import contextlib
+import functools
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -117,9 +118,10 @@ def from_cluster(connection: Connection, *, devices_only: bool, around: Sequence
     return Found(tuple(objects), world, notes)
 
 
-def built_in_nodes() -> list[Decoded]:
+@functools.cache
+def built_in_nodes() -> tuple[Decoded, ...]:
     """Every node that ships with the driver, once with MIG mode off and once with it on, and nothing in use."""
-    return [one for name in shipped_nodes() for node in (name, f"{name}-mig") for one in _simulated(node, node)]
+    return tuple(one for name in shipped_nodes() for node in (name, f"{name}-mig") for one in _simulated(node, node))
 
 
 def simulated_nodes(kind: str, count: int) -> list[Decoded]:

@@ -126,7 +126,7 @@ def read(origin: Origin, around: Sequence[Document] = (), *, devices_only: bool 
         with connect(origin.kubeconfig, origin.context, origin.in_cluster) as connection:
             where, found = connection.server, from_cluster(connection, devices_only=devices_only, around=around)
     else:
-        found = Found(tuple(built_in_nodes()), notes=(f"{DEVICES_ONLY}: these nodes say nothing else",))
+        found = Found(built_in_nodes(), notes=(f"{DEVICES_ONLY}: these nodes say nothing else",))
     if devices_only:
         return Source(found.objects, where, notes=(f"{DEVICES_ONLY}, as asked",))
     return Source(found.objects, where, world=found.world, notes=found.notes)

@@ -194,6 +194,7 @@ def test_waiting_and_watching_end(kubectl: Kubectl) -> None:
     assert "allocated" in kubectl("get", "resourceclaim", "waited")
     kubectl("delete", "resourceclaim", "waited", "--wait=true")
     kubectl("wait", "resourceclaim/waited", "--for=delete", "--timeout=20s")
+    kubectl("create", "configmap", "watched")
     assert kubectl.first_line("get", "configmaps", "-w").split() == ["NAME", "DATA", "AGE"]
 
 
