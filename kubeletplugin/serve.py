@@ -16,6 +16,7 @@ from dra_driver.endpoints import serving
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.policy import MigPolicy, NodePolicy
 from dra_driver.metrics import new_registry
+from dra_driver.resident import release_after_start
 from dra_driver.resource.codec import V1
 
 from .claims.boundary import ClaimBoundary
@@ -67,6 +68,7 @@ def serve(options: Options) -> None:
             ready = ready_checks(plugin.registration, plugin.access, plugin.common, plugin.health, contact)
             with serving(options.endpoint, registry, live=live_checks(plugin.service, plugin.registry), ready=ready):
                 ContactKeeper(ApiClient(connection), contact).start()
+                release_after_start(ready["gpus"])
                 plugin.run()
     except (AnotherInstanceError, SocketError) as error:
         raise UserError(str(error)) from None

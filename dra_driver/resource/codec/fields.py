@@ -5,7 +5,6 @@ A `Fields` hands out each field once, checked for its JSON type, and `finish` re
 asked for. null is absence, as in the Kubernetes API.
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -168,6 +167,8 @@ class Fields:
         if not self._left or not self.strict:
             return
         field = next(iter(self._left))
+        import difflib  # only for those who make a mistake
+
         close = difflib.get_close_matches(str(field), self._known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else f" (known here: {', '.join(sorted(self._known))})"
         raise self.error(str(field), f"unknown field{hint}")
