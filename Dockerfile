@@ -45,8 +45,10 @@ RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib
  && python3 -m compileall -q --invalidation-mode unchecked-hash \
       -x '/(test|tests|idlelib|tkinter|turtledemo|lib2to3|pydoc_data)/' /usr/local/lib/python3.*
 COPY --from=build /opt/dra /opt/dra
-# void: an NVIDIA container runtime must not add GPUs of its own choice.
+# void: an NVIDIA container runtime must not add GPUs of its own choice. One arena: else malloc has one for each of some
+# 40 threads (docs/performance.md).
 ENV PATH=/opt/dra/bin:/usr/local/bin:/usr/bin:/bin \
+    MALLOC_ARENA_MAX=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONSAFEPATH=1 \
     NVIDIA_VISIBLE_DEVICES=void

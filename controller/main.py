@@ -28,6 +28,7 @@ from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.policy.options import PolicyOptions, policy_options
 from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
+from dra_driver.resident import release_after_start
 
 from .publisher import Publisher, Report
 
@@ -112,6 +113,7 @@ def controller(
         log.info("started", extra={"version": __version__, "node": node_name, "server": connection.server})
         health.start()
         stack.callback(health.stop, wait=False)
+        release_after_start(lambda: publisher.problem)
         publisher.run()
     log.info("stopped")
 

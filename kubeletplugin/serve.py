@@ -15,6 +15,7 @@ from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.policy import MigPolicy, NodePolicy
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.kubeapi.events import EventRecorder, ObjectReference
+from dra_driver.resident import release_after_start
 from dra_driver.resource.codec import V1
 
 from .claims.boundary import ClaimBoundary
@@ -61,6 +62,7 @@ def serve(options: Options) -> None:
             ready = ready_checks(plugin.registration, plugin.access, plugin.common, plugin.health, contact)
             with serving(options.endpoint, registry, live=live_checks(plugin.service, plugin.registry), ready=ready):
                 ContactKeeper(ApiClient(connection), contact).start()
+                release_after_start(ready["gpus"])
                 plugin.run()
     except OSError as error:
         raise UserError(f"cannot start: {error}") from None

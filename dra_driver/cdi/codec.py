@@ -8,7 +8,6 @@ files.
 """
 
 import dataclasses
-import difflib
 import functools
 import json
 import re
@@ -112,6 +111,8 @@ def _decode_object(kind: type, value: object, path: str, problems: list[Problem]
             problems.append(Problem(where, "is required"))
     known = [field.json for field in _fields(kind)]
     for name in left:
+        import difflib  # only for those who make a mistake
+
         close = difflib.get_close_matches(str(name), known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else f" (known here: {', '.join(known)})"
         problems.append(Problem(f"{path}.{name}" if path else str(name), f"unknown field{hint}"))

@@ -39,6 +39,8 @@ SLICES = Kind(V1.api_version, "resourceslices")
 SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 BATCH = 8
 CREATION_SECONDS = 0.05
+IMAGE_ENVIRONMENT = {"MALLOC_ARENA_MAX": "1"}
+"""What the Dockerfile sets that changes memory."""
 SERVER = """
 import sys
 from pathlib import Path
@@ -65,7 +67,7 @@ class Bench:
         command = [sys.executable, "-m", module, "--node-name", NODE, "--kubeconfig", str(self.kubeconfig)]
         command += ["--simulated-node", self.hardware, "--simulated-root", str(self.folder / "node"), *arguments]
         with (self.folder / f"{module}.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log)
+            return subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | IMAGE_ENVIRONMENT)
 
     def start_controller(self) -> None:
         """From exec to the first slice, and what the process holds two seconds later. As on a real node, the hardware
@@ -78,7 +80,7 @@ class Bench:
             wait_until(lambda: self.client.list(SLICES, field_selector=f"spec.nodeName={NODE}").items)
             self.figures["start to first slice, ms"] = round((time.perf_counter() - began) * 1000, 1)
             time.sleep(2)
-            self.figures["controller resident, MiB"] = resident(process.pid)
+            self.memory_of("controller", process)
 
     @contextlib.contextmanager
     def plugin(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -97,6 +99,8 @@ class Bench:
             grpc.channel_ready_future(self.channel).result(timeout=30)
             self.figures["start to open socket, ms"] = round((time.perf_counter() - began) * 1000, 1)
             wait_until(lambda: "GPUs are ready" in (self.folder / "kubeletplugin.main.log").read_text())
+            time.sleep(2)
+            self.memory_of("plugin before the first claim", process)
             yield process
             self.channel.close()
 
@@ -200,7 +204,12 @@ class Bench:
             self.call("Prepare", claim)
             self.call("Unprepare", claim)
             if cycle in (first, last):
-                self.figures[f"resident after {cycle} cycles, MiB"] = resident(process.pid)
+                self.memory_of(f"plugin after {cycle} cycles", process)
+
+    def memory_of(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        """Keep what a process has resident, and how much of that is its own (anonymous)."""
+        self.figures[f"{name}: resident, MiB"] = resident(process.pid)
+        self.figures[f"{name}: anonymous, MiB"] = resident(process.pid, "RssAnon")
 
     def report(self, name: str, milliseconds: list[float]) -> None:
         """Print and keep percentiles."""
@@ -237,9 +246,10 @@ def wait_until(condition: Callable[[], object], seconds: float = 30) -> None:
         time.sleep(0.002)
 
 
-def resident(pid: int) -> float:
-    """VmRSS in MiB."""
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+def resident(pid: int, field: str = "VmRSS") -> float:
+    """A field of /proc/PID/status in MiB: VmRSS, or RssAnon, which is without the pages of files."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    line = next(line for line in status if line.startswith(f"{field}:"))
     return round(int(line.split()[1]) / 1024, 1)
 
 

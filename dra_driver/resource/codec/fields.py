@@ -8,7 +8,6 @@ v1 and v1beta2 have one form. v1beta1 nests a device's fields under `basic` and 
 directly into the request.
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -173,6 +172,8 @@ class Fields:
         if not self._left or not self.strict:
             return
         field = next(iter(self._left))
+        import difflib  # only for those who make a mistake
+
         close = difflib.get_close_matches(str(field), self._known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else f" (known here: {', '.join(sorted(self._known))})"
         raise self.error(str(field), f"unknown field{hint}")
