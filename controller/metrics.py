@@ -25,11 +25,15 @@ class PublisherMetrics:
 
         self._devices = gauge("published_devices", "Devices in the node's ResourceSlices.", "device_type")
         self._tainted = gauge("tainted_devices", "Published devices with this taint.", "key")
-        self._left_out = gauge("left_out_devices", "What is there and not published.", "reason")
+        self._left_out = gauge("left_out_devices", "Devices that the node has and that are not published.", "reason")
         self._unpublished = gauge(
-            "unpublished_slices", "ResourceSlices that the API server does not hold as the node has them.", "reason"
+            "unpublished_slices",
+            "ResourceSlices that the API server does not store as the controller sent them.",
+            "reason",
         )
-        self._dropped = gauge("missing_feature_gates", "1 when the API server drops what the gate is for.", "gate")
+        self._dropped = gauge(
+            "missing_feature_gates", "1 if the API server drops the fields of this feature gate.", "gate"
+        )
         Gauge(HANGING_CALLS, HANGING_CALLS_TEXT, labels, namespace=PREFIX, registry=registry).labels(
             **self._own
         ).set_function(hanging)

@@ -271,6 +271,6 @@ def new_registry() -> CollectorRegistry:
 
 def unexpected_errors(registry: CollectorRegistry) -> Count:
     """What counts the failures that `dra_driver.containment` contained, by kind of work."""
-    text = "Failures that nobody expected, by the work that failed; other work went on."
+    text = "Unexpected errors, by the work that failed. Other work continued."
     errors = Counter("unexpected_errors", text, ("driver", "work"), namespace=PREFIX, registry=registry)
     return lambda work: errors.labels(DRIVER_NAME, work).inc()

@@ -22,8 +22,8 @@ _MADV_DONTNEED: Final = 4
 """madvise(2): a page of a private file mapping is mapped from the file again when it is touched."""
 
 _READ_ONLY_FILE: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-.p \S+ \S+ \S+ +/(?!dev/)(?!.*nvidia)")
-"""The first line of such a mapping in smaps: start and end, hexadecimal. NVIDIA's libraries are left out: another thread
-may unload them meanwhile, and then the addresses can belong to something that would lose its content.
+"""The first line of such a mapping in smaps: start and end, hexadecimal. NVIDIA's libraries are left out:
+another thread may unload them meanwhile, and then the addresses can belong to memory that would lose its content.
 """
 
 _LOOK_SECONDS: Final = 1.0

@@ -64,34 +64,49 @@ class PluginMetrics:
         self._requests = counter("requests", "Claims that were prepared or unprepared.", *operation)
         self._durations = Histogram(
             "request_duration_seconds",
-            "How long preparing or unpreparing a claim took, when it succeeded.",
+            "Duration of successful prepares and unprepares of one claim.",
             operation,
             namespace=PREFIX,
             registry=registry,
             buckets=_SECONDS,
         )
         self._inflight = Gauge(
-            "requests_inflight", "Claims that are being worked on.", operation, namespace=PREFIX, registry=registry
+            "requests_inflight",
+            "Claims that are being prepared or unprepared now.",
+            operation,
+            namespace=PREFIX,
+            registry=registry,
         )
         self._errors = {
-            PREPARE: counter("node_prepare_errors", "Prepares that failed.", "driver", "error_type"),
-            UNPREPARE: counter("node_unprepare_errors", "Unprepares that failed.", "driver", "error_type"),
+            PREPARE: counter("node_prepare_errors", "Prepares of claims that failed.", "driver", "error_type"),
+            UNPREPARE: counter("node_unprepare_errors", "Unprepares of claims that failed.", "driver", "error_type"),
         }
         self._steps = Histogram(
             "step_duration_seconds",
-            "How long each step of a claim's plan took, done or undone.",
+            "Duration of each step of a claim's plan.",
             ("driver", "verb", "step"),
             namespace=PREFIX,
             registry=registry,
             buckets=_SECONDS,
         )
-        self._claim_events = counter("claim_events", "What befell claims unasked, by reason.", "driver", "reason")
-        self._api = counter("api_requests", "Requests to the API server, by HTTP status.", "driver", "method", "code")
-        self._registrations = counter("registrations", "Outcomes that kubelet told.", "driver", "result")
-        self._registered = Gauge(
-            "registered", "Whether kubelet has the plugin.", ("driver",), namespace=PREFIX, registry=registry
+        self._claim_events = counter(
+            "claim_events",
+            "Problems and recoveries of claims that no call of kubelet caused, by reason of the Event.",
+            "driver",
+            "reason",
         )
-        self._status_writes = counter("claim_status_writes", "Device statuses of claims.", "driver", "result")
+        self._api = counter("api_requests", "Requests to the API server, by HTTP status.", "driver", "method", "code")
+        self._registrations = counter("registrations", "Registrations with kubelet, by result.", "driver", "result")
+        self._registered = Gauge(
+            "registered",
+            "1 while the plugin is registered with kubelet.",
+            ("driver",),
+            namespace=PREFIX,
+            registry=registry,
+        )
+        self._status_writes = counter(
+            "claim_status_writes", "Writes of device statuses to claims, by result.", "driver", "result"
+        )
         self.unexpected_error = unexpected_errors(registry)
         for name in (PREPARE, UNPREPARE):  # a series that is missing until something happens cannot be alerted on
             self._requests.labels(DRIVER_NAME, name)

@@ -127,8 +127,10 @@ class _Plugin:
         self._keeper = SocketKeeper([self.service, self.registry])
         metrics.prepared_devices(self._prepared_types)
         metrics.hanging_calls(lambda: len(session.calls.hangs()))
-        metrics.gauge("health_streams", "Health streams that kubelet follows.", self.health.service.streams)
-        metrics.gauge("claim_reports_waiting", "Claims whose status is to be written.", self._reports.waiting)
+        metrics.gauge("health_streams", "Health streams that kubelet has open.", self.health.service.streams)
+        metrics.gauge(
+            "claim_reports_waiting", "Claims whose device status is still to be written.", self._reports.waiting
+        )
 
     def run(self) -> None:
         """Serve until a signal comes."""

@@ -34,14 +34,15 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         gauge = partial(Gauge, namespace=PREFIX, registry=registry)
         counter = partial(Counter, namespace=PREFIX, registry=registry)
-        self.leader = gauge("cluster_leader", "1 in the process that does the work, 0 in one that stands by.")
-        self.removed = counter("leftover_slices_removed", "ResourceSlices removed, by why.", ["reason"])
+        self.leader = gauge("cluster_leader", "1 in the process that is the leader, 0 in a standby process.")
+        self.removed = counter("leftover_slices_removed", "ResourceSlices that were deleted, by reason.", ["reason"])
         self.leftovers = gauge(
-            "leftover_objects", "Slices and claims of nodes that are gone, those in their grace period included."
+            "leftover_objects",
+            "ResourceSlices and claims of nodes that no longer exist, including those in their grace period.",
         )
         self.strays = gauge(
             "claims_on_missing_nodes",
-            "Claims that are still allocated from a node that is gone after the grace period.",
+            "Claims with allocated devices of a node that no longer exists, after the grace period.",
         )
         for reason in REASONS:
             self.removed.labels(reason)

@@ -17,11 +17,11 @@ PAGE = Path(__file__).parents[2] / "docs/values.md"
 
 _LONGEST_DEFAULT = 60
 _HEAD = """\
-<!-- Made from charts/dra-driver-gpu/values.yaml by `python -m tests.charts.values_table`; edit that. -->
+<!-- Generated from charts/dra-driver-gpu/values.yaml by `python -m tests.charts.values_table`; edit that file. -->
 # Values of the chart
 
-What can be set with `--set` or in a values file. Unknown and mistyped values are refused, as are those that contradict
-each other. Coming from NVIDIA's driver, the device plugin or the GPU Operator: [migrating.md](migrating.md).
+Set these values with `--set` or in a values file. The chart refuses unknown values, values of a wrong type, and values that
+contradict each other. [migrating.md](migrating.md) compares them with NVIDIA's chart, the device plugin and the GPU Operator.
 """
 _TABLE = """
 ## {name}

@@ -29,21 +29,21 @@ _OPERATIONS = _values("operation", (PREPARE, UNPREPARE))
 _ERROR_TYPES = _values("error_type", sorted({"internal", *(error_type(one.__new__(one)) for one in EXPECTED_ERRORS)}))
 
 MORE: Mapping[str, str] = {
-    "api_requests_total": "`code` is `unreachable` without an answer",
+    "api_requests_total": "`code` is `unreachable` if there was no answer",
     "claim_events_total": _values("reason", sorted(event_reasons("kubeletplugin/claims")))
-    + "; what they mean: [events](troubleshooting.md#events)",
+    + "; their meaning: [Events](troubleshooting.md#events)",
     "claim_status_writes_total": _values("result", ("written", "unchanged", "failed", "dropped")),
     "left_out_devices": _values("reason", sorted(Reason)),
     "leftover_slices_removed_total": _values("reason", REASONS),
-    "missing_feature_gates": "What is published then: [Kubernetes versions](devices.md#kubernetes-versions)",
+    "missing_feature_gates": "What is published without it: [Kubernetes versions](devices.md#kubernetes-versions)",
     "node_prepare_errors_total": _ERROR_TYPES,
     "node_unprepare_errors_total": _ERROR_TYPES,
     "registrations_total": _values("result", ("success", "failure")),
     "request_duration_seconds": _OPERATIONS,
     "requests_inflight": _OPERATIONS,
-    "requests_total": f"Failures are not among them. {_OPERATIONS}",
+    "requests_total": f"Without failures. {_OPERATIONS}",
     "step_duration_seconds": f"{_values('verb', ('do', 'undo'))}; {_values('step', ('mig_mode', 'instance'))}",
-    "unexpected_errors_total": "Each is a defect: the log has its traceback",
+    "unexpected_errors_total": "Each one is a defect of the driver; the log has its traceback",
     "unpublished_slices": _values("reason", sorted(Why)),
     "tainted_devices": "Keys: [taints](devices.md#health)",
 }
@@ -89,7 +89,7 @@ def of_cluster_controller() -> Iterator[Sequence[str]]:
 
 def _rows(registry: _Collected) -> Iterator[Sequence[str]]:
     """Name, type, labels, meaning."""
-    yield "metric", "type", "labels", ""
+    yield "metric", "type", "labels", "meaning"
     for collector in registry.collectors:
         (family,) = collector.collect()
         name = f"{family.name}_total" if family.type == "counter" else family.name

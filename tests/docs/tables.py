@@ -26,39 +26,39 @@ DEVICES, METRICS = DOCUMENTS = (DOCS / "devices.md", DOCS / "metrics.md")
 MODEL = "H100-SXM5-80GB"
 
 ATTRIBUTES: Mapping[str, str] = {
-    "type": "`gpu`, `mig` or `vfio`; the DeviceClasses select by it",
-    "uuid": "NVML's; a MIG device has one once it exists; a vfio device's is made from its PCI address",
+    "type": "`gpu`, `mig` or `vfio`; the DeviceClasses select by this attribute",
+    "uuid": "the UUID that NVML reports; a MIG device has one only while it exists; for vfio devices derived from the PCI address",
     "parentUUID": "the GPU that a MIG device is part of; `matchAttribute` on it asks for slices of one GPU",
-    "profile": "MIG profile",
-    "model": "the product name without its maker, in one word",
-    "productName": "as NVML says it; for vfio devices as the PCI database does",
-    "brand": "",
-    "architecture": "",
-    "cudaComputeCapability": "",
-    "driverVersion": "",
-    "cudaDriverVersion": "the newest CUDA that the driver supports",
+    "profile": "the MIG profile",
+    "model": "the product name without the vendor, in one word",
+    "productName": "the name that NVML reports; for vfio devices the name in the PCI database",
+    "brand": "the brand that NVML reports",
+    "architecture": "the architecture of the GPU",
+    "cudaComputeCapability": "the CUDA compute capability",
+    "driverVersion": "the version of the NVIDIA driver",
+    "cudaDriverVersion": "the newest CUDA version that the NVIDIA driver supports",
     "addressingMode": "`HMM`, `ATS` or `None`",
-    "gpuModuleID": "the GPU's place on its board",
-    "nvlinkGroup": "the same for all GPUs of a node that reach each other over NVLink",
-    "fabricClique": "cluster UUID and clique of the NVLink fabric, the same across nodes",
-    "vendorID": "PCI",
-    "deviceID": "PCI",
+    "gpuModuleID": "the position of the GPU on its board",
+    "nvlinkGroup": "equal for all GPUs of a node that are connected by NVLink",
+    "fabricClique": "cluster UUID and clique of the NVLink fabric, equal on all nodes of the clique",
+    "vendorID": "the PCI vendor ID",
+    "deviceID": "the PCI device ID",
     "iommuFDEnabled": "whether the node has `/dev/iommu`",
-    "resource.kubernetes.io/pciBusID": "standard attribute; matches that of other drivers' devices",
-    "resource.kubernetes.io/pcieRoot": "standard attribute; the same for devices below one PCIe root, such as a NIC",
-    "resource.kubernetes.io/numaNode": "standard attribute; a list where the policy and the API server want one",
+    "resource.kubernetes.io/pciBusID": "standard attribute, also used by other DRA drivers",
+    "resource.kubernetes.io/pcieRoot": "standard attribute; equal for devices below the same PCIe root, for example a GPU and a NIC",
+    "resource.kubernetes.io/numaNode": "standard attribute; a list with `listTypeAttributes` and `DRAListTypeAttributes`",
 }
 CAPACITIES: Mapping[str, str] = {
     "memory": "bytes",
-    "multiprocessors": "SMs",
-    "copyEngines": "",
-    "decoders": "",
-    "encoders": "",
-    "jpegEngines": "",
-    "ofaEngines": "optical flow",
-    "memorySlice<i>": "1 for each memory slice that an existing MIG device takes",
+    "multiprocessors": "streaming multiprocessors (SMs)",
+    "copyEngines": "copy engines",
+    "decoders": "video decoders",
+    "encoders": "video encoders",
+    "jpegEngines": "JPEG decoders",
+    "ofaEngines": "optical flow accelerators",
+    "memorySlice<i>": "1 for each memory slice that an existing MIG device occupies",
     "addressableMemory": "bytes of the PCI BARs",
-    "shares": "how many claims may share the device, where the policy allows it",
+    "shares": "how many claims may share the device, if the policy allows sharing",
 }
 
 
@@ -82,7 +82,7 @@ def published() -> list[tuple[str, Device]]:
 
 def attributes() -> Iterator[Sequence[str]]:
     """Name, type, devices, example, meaning."""
-    yield "attribute", "type", "on", "example", ""
+    yield "attribute", "type", "devices", "example", "meaning"
     devices = published()
     for name, meaning in ATTRIBUTES.items():
         having = [(kind, device.attributes[name]) for kind, device in devices if name in device.attributes]
@@ -92,7 +92,7 @@ def attributes() -> Iterator[Sequence[str]]:
 
 def capacities() -> Iterator[Sequence[str]]:
     """Name, devices, meaning."""
-    yield "capacity", "on", ""
+    yield "capacity", "devices", "meaning"
     devices = published()
     for name, meaning in CAPACITIES.items():
         having = (kind for kind, device in devices if name in {_family(one) for one in device.capacity})
@@ -100,8 +100,8 @@ def capacities() -> Iterator[Sequence[str]]:
 
 
 def taints() -> Iterator[Sequence[str]]:
-    """Key, value, effect, when it goes, meaning."""
-    yield "key", "value", "effect", "goes", ""
+    """Key, value, effect, when it ends, meaning."""
+    yield "key", "value", "effect", "ends", "meaning"
     for key, value, effect, goes, meaning in documented(HealthPolicy()):
         shown = "" if not value else value if " " in value else f"`{value}`"
         yield f"`{key}`", shown, str(effect), goes, meaning

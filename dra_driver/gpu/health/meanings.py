@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The taints that speak of health: keys, values, effects, and when each goes again.
+"""The health taints: keys, values, effects, and when each of them ends.
 
-`gpu.nvidia.com/xid`, `gpu-lost` and `unmonitored` are those of NVIDIA's driver; the others are ours. MEANINGS is
-the whole table but for XIDs, which `xids` knows, and is what the documentation prints.
+`gpu.nvidia.com/xid`, `gpu-lost` and `unmonitored` are those of NVIDIA's driver; the others are ours. MEANINGS
+has all of them except XIDs, which are in `xids`. `documented` gives both for docs/devices.md.
 """
 
 import enum
@@ -27,7 +27,7 @@ FABRIC: Final = f"{DRIVER_NAME}/fabric"
 RECOVERY_ACTION: Final = f"{DRIVER_NAME}/recovery-action"
 
 HUNG: Final = "hung"
-"""The value of GPU_LOST for a GPU that a call has not returned from."""
+"""The value of GPU_LOST for a GPU with a call that has not returned."""
 
 LINKS = "<up>-of-<expected>"
 """Stands in MEANINGS for the values of NVLINK."""
@@ -35,24 +35,24 @@ _LINKS = re.compile(r"(\d{1,3})-of-(\d{1,3})")
 
 
 class Gravity(enum.Enum):
-    """How bad it is."""
+    """How severe a finding is."""
 
-    NOTE = "worth knowing; the GPU can be used"
-    DEGRADED = "what runs may go on, nothing new should come"
+    NOTE = "information; the GPU can be used"
+    DEGRADED = "running workloads may continue, new ones should not start"
     FATAL = "the GPU cannot be trusted"
 
 
 class Lasts(enum.Enum):
-    """When a finding goes by itself."""
+    """When a finding ends without an administrator."""
 
-    STATE = "when NVML says that it is over"
+    STATE = "when NVML no longer reports it"
     QUIET = "after the quiet time"
-    RESET = "after a GPU reset or a reload of the driver"
+    RESET = "after a GPU reset or a reload of the NVIDIA driver"
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a taint's key and value stand for. `proves_reset`: it cannot end but by a reset of the GPU."""
+    """What a taint's key and value mean. `proves_reset`: the finding can only end by a reset of the GPU, so its end proves one."""
 
     gravity: Gravity
     lasts: Lasts
@@ -60,7 +60,7 @@ class Meaning:
     proves_reset: bool = False
 
     def effect(self, policy: HealthPolicy) -> TaintEffect:
-        """The taint's effect: the policy's where it is fatal, where not, none that is stronger."""
+        """The taint's effect: the policy's effect if the finding is fatal, else NoSchedule at most."""
         if self.gravity is Gravity.NOTE or policy.effect is TaintEffect.NONE:
             return TaintEffect.NONE
         return policy.effect if self.gravity is Gravity.FATAL else TaintEffect.NO_SCHEDULE
@@ -70,25 +70,25 @@ MEANINGS: Final[dict[tuple[str, str], Meaning]] = {
     (GPU_LOST, ""): Meaning(
         Gravity.FATAL,
         Lasts.STATE,
-        "the GPU does not answer: it fell off the bus or is being reset; power the node off and on if it stays so",
+        "the GPU does not answer: it fell off the bus or is being reset; if this continues, power the node off and on",
         proves_reset=True,
     ),
     (GPU_LOST, HUNG): Meaning(
         Gravity.FATAL,
         Lasts.STATE,
-        "a call to the driver for this GPU does not return; see the kernel log, and reboot the node if it stays so",
+        "a call to the NVIDIA driver for this GPU does not return; read the kernel log; if this continues, reboot the node",
     ),
     (GPU_LOST, "unavailable"): Meaning(
-        Gravity.FATAL, Lasts.RESET, "the driver reported the GPU as unavailable; reset it, or reboot the node"
+        Gravity.FATAL, Lasts.RESET, "the NVIDIA driver reported the GPU as unavailable; reset it, or reboot the node"
     ),
     (UNMONITORED, ""): Meaning(
-        Gravity.NOTE, Lasts.STATE, "errors of this GPU cannot be watched; the log of dra-controller says why"
+        Gravity.NOTE, Lasts.STATE, "errors of this GPU cannot be watched; the log of dra-controller has the reason"
     ),
     (ECC, "double-bit"): Meaning(
-        Gravity.FATAL, Lasts.RESET, "memory cannot be corrected; reset the GPU, or reboot the node"
+        Gravity.FATAL, Lasts.RESET, "memory error that cannot be corrected; reset the GPU, or reboot the node"
     ),
     (ECC, "single-bit-storm"): Meaning(
-        Gravity.NOTE, Lasts.QUIET, "errors that are corrected come often; replace the GPU if they don't stop"
+        Gravity.NOTE, Lasts.QUIET, "many corrected memory errors; replace the GPU if they continue"
     ),
     (ECC, "contained"): Meaning(
         Gravity.DEGRADED, Lasts.QUIET, "memory error, contained to one application; restart the application"
@@ -99,58 +99,76 @@ MEANINGS: Final[dict[tuple[str, str], Meaning]] = {
     (ROW_REMAP, "pending"): Meaning(
         Gravity.NOTE,
         Lasts.STATE,
-        "a bad row of memory is out of use and waits for a GPU reset to be replaced; reset the GPU at some time",
+        "a bad row of memory is no longer used and will be replaced at the next GPU reset; reset the GPU when convenient",
         proves_reset=True,
     ),
     (ROW_REMAP, "failed"): Meaning(
-        Gravity.DEGRADED, Lasts.STATE, "no spare row is left for a bad row of memory; have the GPU replaced"
+        Gravity.DEGRADED,
+        Lasts.STATE,
+        "a bad row of memory cannot be replaced, because no spare row is left; replace the GPU",
     ),
     (PAGE_RETIREMENT, "pending"): Meaning(
         Gravity.DEGRADED,
         Lasts.STATE,
-        "a bad page of memory stays in use until it is retired by a GPU reset; reset the GPU, or reboot the node",
+        "a bad page of memory stays in use until a GPU reset retires it; reset the GPU, or reboot the node",
         proves_reset=True,
     ),
-    (PAGE_RETIREMENT, "retired"): Meaning(Gravity.NOTE, Lasts.QUIET, "bad memory was taken out of use"),
+    (PAGE_RETIREMENT, "retired"): Meaning(Gravity.NOTE, Lasts.QUIET, "bad memory was retired"),
     (PAGE_RETIREMENT, "failed"): Meaning(
-        Gravity.FATAL, Lasts.RESET, "bad memory could not be taken out of use; reset the GPU and have it replaced"
+        Gravity.FATAL, Lasts.RESET, "bad memory could not be retired; reset the GPU, and replace it"
     ),
     (NVLINK, LINKS): Meaning(
         Gravity.DEGRADED,
         Lasts.STATE,
-        "NVLinks that were up are down; look at `nvidia-smi nvlink --status`, reset the GPU and those it is linked to",
+        "NVLinks that were up are down; run `nvidia-smi nvlink --status`, and reset the GPU and the GPUs that it is linked to",
     ),
     (FABRIC, "not-registered"): Meaning(
         Gravity.DEGRADED,
         Lasts.STATE,
-        "the GPU is not yet part of the NVLink fabric and CUDA does not start; see whether Fabric Manager runs",
+        "the GPU has not joined the NVLink fabric, so CUDA does not start; check that Fabric Manager runs",
     ),
     (FABRIC, "registration-failed"): Meaning(
-        Gravity.DEGRADED, Lasts.STATE, "the GPU could not join the NVLink fabric; see the log of Fabric Manager"
+        Gravity.DEGRADED, Lasts.STATE, "the GPU could not join the NVLink fabric; read the log of Fabric Manager"
     ),
     (FABRIC, "incorrect-configuration"): Meaning(
         Gravity.DEGRADED,
         Lasts.STATE,
-        "the NVLink fabric is configured wrongly for this GPU; see the log of Fabric Manager",
+        "the NVLink fabric is configured wrongly for this GPU; read the log of Fabric Manager",
     ),
     (FABRIC, "route-unhealthy"): Meaning(
-        Gravity.DEGRADED, Lasts.STATE, "a route of the NVLink fabric is unhealthy; see the log of Fabric Manager"
+        Gravity.DEGRADED, Lasts.STATE, "a route of the NVLink fabric is unhealthy; read the log of Fabric Manager"
     ),
     (FABRIC, "route-recovery"): Meaning(Gravity.NOTE, Lasts.STATE, "a route of the NVLink fabric is being recovered"),
     (FABRIC, "access-timeout-recovery"): Meaning(
-        Gravity.NOTE, Lasts.STATE, "the NVLink fabric recovers from an access that took too long"
+        Gravity.NOTE, Lasts.STATE, "the NVLink fabric recovers from an access that timed out"
     ),
     (FABRIC, "degraded-bandwidth"): Meaning(Gravity.NOTE, Lasts.STATE, "the NVLink fabric is slower than it should be"),
     **{
         (RECOVERY_ACTION, value): Meaning(gravity, Lasts.STATE, text, proves_reset=True)
         for value, gravity, text in (
-            ("gpu-reset", Gravity.FATAL, "the driver wants the GPU reset; end what uses it first"),
-            ("bus-reset", Gravity.FATAL, "the driver wants the GPU's PCIe bus reset; end what uses it first"),
-            ("node-reboot", Gravity.FATAL, "the driver wants the node rebooted"),
-            ("system-reboot", Gravity.FATAL, "the driver wants the whole system rebooted"),
-            ("drain-p2p", Gravity.DEGRADED, "the driver wants what talks to other GPUs ended"),
-            ("drain-and-reset", Gravity.DEGRADED, "the GPU has lost a part; let what runs end, then reset the GPU"),
-            ("recover-imex-domain", Gravity.DEGRADED, "the driver wants the IMEX domain recovered"),
+            (
+                "gpu-reset",
+                Gravity.FATAL,
+                "the NVIDIA driver requests a reset of the GPU; stop the workloads that use it first",
+            ),
+            (
+                "bus-reset",
+                Gravity.FATAL,
+                "the NVIDIA driver requests a reset of the GPU's PCIe bus; stop the workloads that use it first",
+            ),
+            ("node-reboot", Gravity.FATAL, "the NVIDIA driver requests a reboot of the node"),
+            ("system-reboot", Gravity.FATAL, "the NVIDIA driver requests a reboot of the whole system"),
+            (
+                "drain-p2p",
+                Gravity.DEGRADED,
+                "the NVIDIA driver requests that workloads which use several GPUs are stopped",
+            ),
+            (
+                "drain-and-reset",
+                Gravity.DEGRADED,
+                "a part of the GPU has failed; let running workloads finish, then reset the GPU",
+            ),
+            ("recover-imex-domain", Gravity.DEGRADED, "the NVIDIA driver requests recovery of the IMEX domain"),
         )
     },
 }
@@ -158,17 +176,17 @@ MEANINGS: Final[dict[tuple[str, str], Meaning]] = {
 
 
 def meaning(key: str, value: str, policy: HealthPolicy) -> Meaning | None:
-    """What a taint stands for; None for one that is not ours."""
+    """What a taint means; None for a taint that is not this driver's."""
     if key == XID:
         return xid_meaning(int(value), policy) if value.isdecimal() else None
     return MEANINGS.get((key, LINKS if key == NVLINK and expected_links(value) else value))
 
 
 def xid_meaning(number: int, policy: HealthPolicy) -> Meaning:
-    """An error of an application, an error that passes, or one that only a reset ends."""
+    """What an XID means: an error of an application, a temporary error, or an error that only a reset ends."""
     xid = describe_xid(number)
     if number in APPLICATION_XIDS or number in policy.application_xids:
-        text = f"XID {number}: {xid.text}; taken for an error of the application: {Advice.RESTART_APP.value}"
+        text = f"XID {number}: {xid.text}; treated as an error of the application: {Advice.RESTART_APP.value}"
         return Meaning(Gravity.NOTE, Lasts.QUIET, text)
     text = f"XID {number}: {xid.text}; {xid.advice.value}"
     if xid.advice.needs_reset:
@@ -182,16 +200,16 @@ def links_value(up: int, expected: int) -> str:
 
 
 def expected_links(value: str) -> int:
-    """How many links should be up, by a value of NVLINK; 0 when it is none."""
+    """How many links should be up according to a value of NVLINK; 0 if the text is not such a value."""
     match = _LINKS.fullmatch(value)
     return int(match[2]) if match else 0
 
 
 def documented(policy: HealthPolicy) -> Iterator[tuple[str, str, str, str, str]]:
-    """The table for the documentation: key, value, effect under `policy`, when it goes, what it says."""
+    """The table for the documentation: key, value, effect under `policy`, when it ends, meaning."""
     xids = {
-        "application XIDs": Meaning(Gravity.NOTE, Lasts.QUIET, "an error that the application made"),
-        "XIDs that need no reset": Meaning(Gravity.DEGRADED, Lasts.QUIET, "an error that passes"),
+        "application XIDs": Meaning(Gravity.NOTE, Lasts.QUIET, "an error of an application"),
+        "XIDs that need no reset": Meaning(Gravity.DEGRADED, Lasts.QUIET, "a temporary error"),
         "other XIDs": Meaning(Gravity.FATAL, Lasts.RESET, "an error of the GPU"),
     }
     rows = {**{(XID, value): one for value, one in xids.items()}, **MEANINGS}

@@ -125,6 +125,6 @@ def test_the_documentation_has_a_row_for_each() -> None:
     rows = {(key, value): (effect, goes) for key, value, effect, goes, _ in documented(USUAL)}
     assert len(rows) == len(MEANINGS) + 3
     assert rows[XID, "application XIDs"] == ("None", "after the quiet time")
-    assert rows[ECC, "double-bit"] == ("NoSchedule", "after a GPU reset or a reload of the driver")
-    assert rows[ROW_REMAP, "pending"] == ("None", "when NVML says that it is over")
-    assert rows[RECOVERY_ACTION, "drain-and-reset"] == ("NoSchedule", "when NVML says that it is over")
+    assert rows[ECC, "double-bit"] == ("NoSchedule", "after a GPU reset or a reload of the NVIDIA driver")
+    assert rows[ROW_REMAP, "pending"] == ("None", "when NVML no longer reports it")
+    assert rows[RECOVERY_ACTION, "drain-and-reset"] == ("NoSchedule", "when NVML no longer reports it")
