@@ -2,7 +2,7 @@
 """AdmissionReview (admission.k8s.io/v1) of an object with opaque configurations -> the answer. Pure.
 
 A configuration that is wrong is refused. One that only this version of the driver cannot apply is let through with a
-warning, since a newer one may.
+warning, since a newer one may; so is one that changes nothing.
 
 Only what a request brings is judged: an update that leaves a configuration as it is passes whatever that says, so that
 finalizers can be removed and objects deleted that were there before the webhook was, or before a rule of it was.
@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dra_driver import DRIVER_NAME
-from dra_driver.config import ConfigError, decode_config, unsupported
+from dra_driver.config import ConfigError, decode_config, ineffective, unsupported
 from dra_driver.errors import DriverError
-from dra_driver.resource import OpaqueConfiguration
 from dra_driver.resource.codec import DecodeError, Fields
 
 JSON = dict[str, Any]
@@ -64,17 +63,22 @@ def problems(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[s
 
     `old` is the object before an update. Raises DecodeError when an object has no form that the API would let through.
     """
-    return [
-        problem for path, parameters in _brought(kind, operation, value, old) for problem in _problem(path, parameters)
-    ]
+    found = []
+    for path, parameters in _brought(kind, operation, value, old):
+        try:
+            decode_config(parameters, path)
+        except ConfigError as error:
+            found.append(str(error))
+    return found
 
 
 def warnings(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
-    """What this version of the driver cannot apply of an object that has no problems, each with its field."""
+    """What is to be said of the configurations of an object that has no problems, each with its field."""
     return [
-        f"{path}: {warning}"
+        str(warning)
         for path, parameters in _brought(kind, operation, value, old)
-        if (warning := unsupported(decode_config(OpaqueConfiguration(DRIVER_NAME, parameters)), "it"))
+        for tell in (unsupported, ineffective)
+        if (warning := tell(decode_config(parameters, path), path))
     ]
 
 
@@ -101,20 +105,6 @@ def _configs(kind: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping
         opaque = Fields(entry, path).raw_object("opaque")
         if opaque is not None:
             yield f"{path}.opaque.parameters", opaque
-
-
-def _problem(path: str, parameters: object) -> Iterator[str]:
-    if not isinstance(parameters, dict):
-        yield f"{path}: must be an object"
-        return
-    try:
-        decode_config(OpaqueConfiguration(DRIVER_NAME, parameters))
-    except ConfigError as error:
-        cause = error.__context__  # which knows the field
-        if isinstance(cause, DecodeError):
-            yield f"{path}.{cause}" if cause.path else f"{path}: {cause}"
-        else:
-            yield f"{path}: {error}"
 
 
 def _refusal(found: list[str]) -> JSON:

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opaque parameters -> a configuration. Strict: what is not understood is not guessed.
+"""Opaque parameters -> a configuration, strictly: what is not understood is an error.
 
-Which configuration applies to an allocated device.
-
-The claim's entries win over the class's, and of one source later ones over earlier ones; entries are never merged. An
-entry that names requests applies to these only, and must then be of the device's kind; one that names none
-applies to every device of its kind.
+Prepare, webhook, lint and dry run all call `decode_config`, `unsupported` and `ineffective`, so that they say the same
+of a configuration. Each error has the path of the field that it is about.
 """
 
-from collections.abc import Sequence
+import re
 
-from ..errors import DriverError
-from ..resource import AllocatedConfiguration, AllocatedDevice, OpaqueConfiguration
+from ..resource import Quantity
 from ..resource.codec import DecodeError, Fields
 from .types import DeviceConfig, GpuConfig, MigDeviceConfig, MpsConfig, Sharing, Strategy, TimeSlice
 
@@ -19,18 +15,46 @@ API_VERSION = "resource.nvidia.com/v1beta1"
 
 _KINDS = ("GpuConfig", "MigDeviceConfig")
 _MEBIBYTE = 1 << 20
+_INT64_MAX = (1 << 63) - 1
+_INDEX = re.compile(r"[0-9]+", re.ASCII)
 
 
-class ConfigError(DriverError, ValueError):
-    """A configuration that cannot be used; the text names the field."""
+class ConfigError(DecodeError):
+    """A configuration that cannot be used: `path` is the field, `problem` what is wrong with it."""
 
 
-def decode_config(opaque: OpaqueConfiguration) -> DeviceConfig:
-    """The configuration in `opaque`. Raises ConfigError."""
+def decode_config(parameters: object, place: str = "") -> DeviceConfig:
+    """The configuration with these opaque parameters, which are at `place` of an object. Raises ConfigError."""
     try:
-        return _config(Fields(opaque.parameters))
+        return _config(Fields(parameters, place))
     except DecodeError as error:
-        raise ConfigError(f"opaque configuration for {opaque.driver}: {error}") from None
+        raise ConfigError(error.path, error.problem) from None
+
+
+def unsupported(config: DeviceConfig, place: str = "") -> ConfigError | None:
+    """What this version of the driver cannot apply, though it is valid: prepare refuses it, the others warn of it."""
+    if config.sharing is None or config.sharing.strategy is not Strategy.MPS:
+        return None
+    return ConfigError(
+        _join(place, "sharing.strategy"),
+        "this version of the driver cannot apply MPS: the pod fails on its node; use TimeSlicing, or leave sharing out",
+    )
+
+
+def ineffective(config: DeviceConfig, place: str = "") -> ConfigError | None:
+    """What changes nothing, though it is valid. It is a warning everywhere."""
+    if not isinstance(config, MigDeviceConfig) or config.sharing is None:
+        return None
+    if config.sharing.strategy is not Strategy.TIME_SLICING:
+        return None
+    return ConfigError(
+        _join(place, "sharing.strategy"),
+        "TimeSlicing changes nothing for a MIG device: the interval is a setting of the whole GPU",
+    )
+
+
+def _join(place: str, field: str) -> str:
+    return f"{place}.{field}" if place else field
 
 
 def _config(fields: Fields) -> DeviceConfig:
@@ -42,32 +66,29 @@ def _config(fields: Fields) -> DeviceConfig:
     inner = fields.object("sharing")
     config: DeviceConfig
     if kind == "GpuConfig":
-        config = GpuConfig(None if inner is None else _sharing(inner, time_slicing=True))
+        config = GpuConfig(None if inner is None else _sharing(inner, mig=False))
     else:
-        config = MigDeviceConfig(None if inner is None else _sharing(inner, time_slicing=False))
+        config = MigDeviceConfig(None if inner is None else _sharing(inner, mig=True))
     fields.finish()
     return config
 
 
-def _sharing(fields: Fields, *, time_slicing: bool) -> Sharing:
+def _sharing(fields: Fields, *, mig: bool) -> Sharing:
     """`sharing`; a MIG device's has no time-slicing settings."""
     name = fields.required_text("strategy")
     if name not in tuple(Strategy):
         raise fields.error("strategy", f"must be {' or '.join(Strategy)}, not {name!r}")
     strategy = Strategy(name)
-    slicing = fields.object("timeSlicingConfig") if time_slicing else None
+    slicing = None if mig else fields.object("timeSlicingConfig")
     mps = fields.object("mpsConfig")
     if slicing is not None and strategy is not Strategy.TIME_SLICING:
         raise fields.error("timeSlicingConfig", f"does not go with strategy {strategy}")
     if mps is not None and strategy is not Strategy.MPS:
         raise fields.error("mpsConfig", f"does not go with strategy {strategy}")
-    sharing = Sharing(
-        strategy,
-        TimeSlice.DEFAULT if slicing is None else _interval(slicing),
-        None if mps is None else _mps(mps),
-    )
+    interval = TimeSlice.DEFAULT if slicing is None else _interval(slicing)
+    limits = None if mps is None else _mps(mps, "MIG-" if mig else "GPU-")
     fields.finish()
-    return sharing
+    return Sharing(strategy, interval, MpsConfig() if limits is None and strategy is Strategy.MPS else limits)
 
 
 def _interval(fields: Fields) -> TimeSlice:
@@ -78,58 +99,28 @@ def _interval(fields: Fields) -> TimeSlice:
     return TimeSlice(name)
 
 
-def _mps(fields: Fields) -> MpsConfig:
+def _mps(fields: Fields, uuid_prefix: str) -> MpsConfig:
     percentage = fields.integer("defaultActiveThreadPercentage")
-    if percentage is not None and not 0 <= percentage <= 100:
-        raise fields.error("defaultActiveThreadPercentage", f"must be 0 to 100, not {percentage}")
+    if percentage is not None and not 1 <= percentage <= 100:
+        raise fields.error("defaultActiveThreadPercentage", f"must be 1 to 100, not {percentage}")
     limit = fields.quantity("defaultPinnedDeviceMemoryLimit")
-    limits = {
-        key: fields.as_quantity(_device_limit(key), value)
-        for key, value in (fields.raw_object("defaultPerDevicePinnedMemoryLimit") or {}).items()
-    }
-    named = {"defaultPinnedDeviceMemoryLimit": limit, **{_device_limit(key): each for key, each in limits.items()}}
-    for field, quantity in named.items():
-        if quantity is not None and quantity.value < _MEBIBYTE:
-            raise fields.error(field, f"{quantity} is less than 1Mi")
+    if limit is not None:
+        _check_limit(fields, "defaultPinnedDeviceMemoryLimit", limit)
+    limits: dict[str, Quantity] = {}
+    for key, value in (fields.raw_object("defaultPerDevicePinnedMemoryLimit") or {}).items():
+        field = f"defaultPerDevicePinnedMemoryLimit[{key}]"
+        if not key.startswith(uuid_prefix) and not _INDEX.fullmatch(key):
+            raise fields.error(field, f"must name a device by its UUID ({uuid_prefix}...) or its index (0, 1, ...)")
+        limits[key] = fields.as_quantity(field, value)
+        _check_limit(fields, field, limits[key])
     config = MpsConfig(percentage, limit, limits, fields.flag("multiUser"))
     fields.finish()
     return config
 
 
-def _device_limit(key: str) -> str:
-    return f"defaultPerDevicePinnedMemoryLimit[{key}]"
-
-
-_SOURCES = ("FromClass", "FromClaim")
-"""Where a configuration may come from, those that win last."""
-
-
-def config_for(
-    device: AllocatedDevice, kind: type[DeviceConfig], configs: Sequence[AllocatedConfiguration]
-) -> DeviceConfig:
-    """The configuration of `kind` for `device`, the default one when nothing was configured. Raises ConfigError."""
-    for config in reversed(_by_source(configs)):
-        if config.opaque.driver != device.driver:
-            continue
-        named = bool(config.requests)
-        if named and device.request not in config.requests and device.base_request not in config.requests:
-            continue
-        decoded = decode_config(config.opaque)
-        if isinstance(decoded, kind):
-            return decoded
-        if named:
-            raise ConfigError(
-                f"request {device.request} is configured with a {type(decoded).__name__}, but device {device.device}"
-                f" takes a {kind.__name__}"
-            )
-    return kind()
-
-
-def _by_source(configs: Sequence[AllocatedConfiguration]) -> list[AllocatedConfiguration]:
-    for config in configs:
-        if config.source not in _SOURCES:
-            raise ConfigError(
-                f"the allocation has a configuration with source {config.source!r}, which this version does not know"
-                f" (only {' and '.join(_SOURCES)}): how it ranks among the others cannot be told"
-            )
-    return sorted(configs, key=lambda config: _SOURCES.index(config.source))  # sorts stably
+def _check_limit(fields: Fields, field: str, limit: Quantity) -> None:
+    """MPS takes limits in whole MiB, of which a limit needs one."""
+    if limit.value < _MEBIBYTE:
+        raise fields.error(field, f"{limit} is less than 1Mi")
+    if limit.value > _INT64_MAX:
+        raise fields.error(field, f"{limit} does not fit a 64-bit integer")

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be configured about an allocated device.
-
-What may be configured, and this version of the driver cannot do. Prepare refuses it; lint and webhook warn of it.
-"""
+"""What can be configured about an allocated device."""
 
 import enum
 from collections.abc import Mapping
@@ -30,7 +27,9 @@ class TimeSlice(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MpsConfig:
-    """Limits of an MPS control daemon. Percentages are 0 to 100; per-device limits are keyed by UUID or index."""
+    """Limits of an MPS control daemon. Percentages are 1 to 100; per-device limits are keyed by UUID, or by index into
+    the group's UUIDs in sorted order.
+    """
 
     active_thread_percentage: int | None = None
     pinned_memory_limit: Quantity | None = None
@@ -63,12 +62,5 @@ class MigDeviceConfig:
 
 DeviceConfig = GpuConfig | MigDeviceConfig
 
-
-def unsupported(config: DeviceConfig, who: str) -> str | None:
-    """What `who` asks for in vain, as a sentence; None when all of the configuration can be applied."""
-    if config.sharing is None:
-        return None
-    return (
-        f"{who} asks for sharing strategy {config.sharing.strategy}, which this version of the driver cannot apply;"
-        " containers of one pod, or pods with one claim, share a device without it"
-    )
+DEVICE_TYPES: Mapping[type[DeviceConfig], str] = {GpuConfig: "gpu", MigDeviceConfig: "mig"}
+"""The attribute `type` of the devices that take a configuration."""

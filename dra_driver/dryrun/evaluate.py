@@ -12,7 +12,7 @@ from ..resource.codec import Decoded
 from .changes import helpful_changes
 from .defects import defect, differing
 from .explain import Explainer, Explanation
-from .verdict import Refused, Verdict, placed_devices
+from .verdict import Refused, Verdict, placed_devices, refused_configs
 from .wholepod import WholePods
 from .workload import Demand, extended_claims
 from .world import World
@@ -37,7 +37,8 @@ def evaluate(
             verdict, allocated = _evaluate(demand, cluster, features)
             if pods is not None:
                 pods.hold(allocated)
-        verdicts.append(verdict)
+        refused = refused_configs(allocated, verdict.placed)
+        verdicts.append(replace(verdict, notes=(*verdict.notes, *refused)) if refused else verdict)
         if allocated:
             cluster = Cluster(cluster.slices, cluster.classes, cluster.nodes, (*cluster.claims, *allocated))
     return verdicts

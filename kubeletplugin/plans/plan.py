@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dra_driver import DRIVER_NAME
-from dra_driver.config import ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, config_for, unsupported
+from dra_driver.config import ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, applicable
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu, PciGpu
-from dra_driver.resource import AllocatedConfiguration, AllocatedDevice, ResourceClaim
+from dra_driver.resource import AllocatedDevice, ResourceClaim
 
 from ..hardware.targets import ClaimRef, Found, MigSlot, PrepareError, Target, WholeGpu
 from ..steps import InstanceStep, LookStep, MigModeStep, Step
@@ -70,7 +70,7 @@ def make_plan(
         raise PrepareError(f"ResourceClaim {ref} is not allocated")
     ours = [result for result in claim.allocation.results if result.driver == DRIVER_NAME]
     found = [_found(result, pool, find) for result in ours]
-    devices = tuple(_planned(result, one, claim.allocation.config) for result, one in zip(ours, found, strict=True))
+    devices = tuple(_planned(result, one, claim) for result, one in zip(ours, found, strict=True))
     switchable = {gpu.uuid for gpu in map(_gpu, found) if may_switch(gpu)}
     splittable = {gpu.uuid for gpu in map(_gpu, found) if gpu.mig_mode is not None}
     return Plan(ref, pool, devices, steps_for(devices, splittable, switchable))
@@ -121,13 +121,11 @@ def _gpu(found: Gpu | MigPlacement) -> Gpu:
     return found if isinstance(found, Gpu) else found.gpu
 
 
-def _planned(
-    result: AllocatedDevice, found: Gpu | MigPlacement, configs: tuple[AllocatedConfiguration, ...]
-) -> PlannedDevice:
+def _planned(result: AllocatedDevice, found: Gpu | MigPlacement, claim: ResourceClaim) -> PlannedDevice:
     target, kind = _target(found)
     if not result.admin_access:  # administrators look at a device as it is, they never configure it
         try:
-            _require_supported(result, config_for(result, kind, configs))
+            applicable(result, kind, claim)
         except ConfigError as error:
             raise PrepareError(str(error)) from None
     return PlannedDevice(result.device, result.base_request, target, result.admin_access, result.share_id)
@@ -141,9 +139,3 @@ def _target(found: Gpu | MigPlacement) -> tuple[Target, type[DeviceConfig]]:
     pci_address = (gpu.pci_address or "") if "gfx" in name.partition("+")[2] else ""
     slot = MigSlot(gpu.uuid, gpu.minor, name, info.id, info.slice_count, found.placement, pci_address)
     return slot, MigDeviceConfig
-
-
-def _require_supported(result: AllocatedDevice, config: DeviceConfig) -> None:
-    problem = unsupported(config, f"request {result.request}")
-    if problem is not None:
-        raise PrepareError(problem)

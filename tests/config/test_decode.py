@@ -16,8 +16,10 @@ from dra_driver.config import (
     Strategy,
     TimeSlice,
     decode_config,
+    ineffective,
+    unsupported,
 )
-from dra_driver.resource import OpaqueConfiguration, Quantity
+from dra_driver.resource import Quantity
 
 JSON = dict[str, Any]
 
@@ -27,7 +29,7 @@ MIG = {"apiVersion": API_VERSION, "kind": "MigDeviceConfig"}
 
 def read(parameters: JSON) -> DeviceConfig:
     """The configuration with these parameters."""
-    return decode_config(OpaqueConfiguration("gpu.nvidia.com", parameters))
+    return decode_config(parameters)
 
 
 def slicing(**settings: object) -> JSON:
@@ -51,7 +53,7 @@ MEANINGS: list[tuple[JSON, DeviceConfig]] = [
         GpuConfig(Sharing(Strategy.TIME_SLICING, TimeSlice.LONG)),
     ),
     ({**MIG, "sharing": slicing()}, MigDeviceConfig(Sharing(Strategy.TIME_SLICING))),
-    ({**GPU, "sharing": {"strategy": "MPS"}}, GpuConfig(Sharing(Strategy.MPS))),
+    ({**GPU, "sharing": {"strategy": "MPS"}}, GpuConfig(Sharing(Strategy.MPS, mps=MpsConfig()))),
     ({**MIG, "sharing": mps()}, MigDeviceConfig(Sharing(Strategy.MPS, mps=MpsConfig()))),
     (
         {
@@ -76,8 +78,8 @@ MEANINGS: list[tuple[JSON, DeviceConfig]] = [
         ),
     ),
     (
-        {**GPU, "sharing": mps(defaultActiveThreadPercentage=0)},
-        GpuConfig(Sharing(Strategy.MPS, mps=MpsConfig(active_thread_percentage=0))),
+        {**GPU, "sharing": mps(defaultActiveThreadPercentage=1)},
+        GpuConfig(Sharing(Strategy.MPS, mps=MpsConfig(active_thread_percentage=1))),
     ),
     (
         {**GPU, "sharing": mps(defaultActiveThreadPercentage=100)},
@@ -124,11 +126,25 @@ MISTAKES: list[tuple[JSON, str]] = [
     ),
     (
         {**GPU, "sharing": mps(defaultActiveThreadPercentage=101)},
-        "sharing.mpsConfig.defaultActiveThreadPercentage: must be 0 to 100, not 101",
+        "sharing.mpsConfig.defaultActiveThreadPercentage: must be 1 to 100, not 101",
     ),
     (
         {**GPU, "sharing": mps(defaultActiveThreadPercentage=-1)},
-        "sharing.mpsConfig.defaultActiveThreadPercentage: must be 0 to 100, not -1",
+        "sharing.mpsConfig.defaultActiveThreadPercentage: must be 1 to 100, not -1",
+    ),
+    (
+        {**GPU, "sharing": mps(defaultActiveThreadPercentage=0)},
+        "sharing.mpsConfig.defaultActiveThreadPercentage: must be 1 to 100, not 0",
+    ),
+    (
+        {**GPU, "sharing": mps(defaultPerDevicePinnedMemoryLimit={"MIG-1": "1Gi"})},
+        "sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[MIG-1]: must name a device by its UUID (GPU-...) or its"
+        " index (0, 1, ...)",
+    ),
+    (
+        {**MIG, "sharing": mps(defaultPerDevicePinnedMemoryLimit={"-1": "1Gi"})},
+        "sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[-1]: must name a device by its UUID (MIG-...) or its"
+        " index (0, 1, ...)",
     ),
     (
         {**GPU, "sharing": mps(defaultActiveThreadPercentage="50")},
@@ -159,4 +175,73 @@ def test_parameters_mean(parameters: JSON, config: DeviceConfig) -> None:
 def test_a_mistake_is_answered_with_the_driver_and_the_field(parameters: JSON, error: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read(parameters)
-    assert str(raised.value) == f"opaque configuration for gpu.nvidia.com: {error}"
+    assert str(raised.value) == error
+
+
+@pytest.mark.parametrize(
+    ("text", "mebibytes"),
+    [
+        ("1Mi", 1),
+        ("1024Ki", 1),
+        ("1500Ki", 1),
+        ("1048576", 1),
+        (1048576, 1),
+        ("1048576000m", 1),
+        ("1.5Mi", 1),
+        ("1M", None),
+        ("1000k", None),
+        ("1023Ki", None),
+        ("1048575", None),
+        ("2M", 1),
+        ("2e6", 1),
+        ("10G", 9536),
+        ("8E", 7629394531250),
+        ("10E", None),
+        ("1e30", None),
+        ("0", None),
+        ("-1Gi", None),
+    ],
+)
+@pytest.mark.parametrize("field", ["defaultPinnedDeviceMemoryLimit", "defaultPerDevicePinnedMemoryLimit"])
+def test_a_memory_limit_in_every_unit(field: str, text: object, mebibytes: int | None) -> None:
+    wanted = text if field == "defaultPinnedDeviceMemoryLimit" else {"0": text}
+    parameters = {**GPU, "sharing": mps(**{field: wanted})}
+    if mebibytes is None:
+        with pytest.raises(
+            ConfigError, match=rf"^sharing\.mpsConfig\.{field}(\[0\])?: .* (is less than 1Mi|does not fit)"
+        ):
+            read(parameters)
+        return
+    sharing = read(parameters).sharing
+    assert sharing is not None
+    assert sharing.mps is not None
+    limit = sharing.mps.pinned_memory_limit or sharing.mps.per_device_memory_limits["0"]
+    assert limit.value >> 20 == mebibytes
+
+
+@pytest.mark.parametrize("parameters", [None, "text", [], 5])
+def test_parameters_have_to_be_an_object(parameters: object) -> None:
+    with pytest.raises(ConfigError, match=r"^spec\.config\[0\]\.opaque\.parameters: must be an object, not "):
+        decode_config(parameters, "spec.config[0].opaque.parameters")
+
+
+def test_an_error_has_the_path_of_the_field_in_the_whole_object() -> None:
+    with pytest.raises(ConfigError) as raised:
+        decode_config({**GPU, "sharing": slicing(mpsConfig={})}, "spec.devices.config[1].opaque.parameters")
+    assert raised.value.path == "spec.devices.config[1].opaque.parameters.sharing.mpsConfig"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "refused", "vain"),
+    [
+        (GPU, False, False),
+        ({**GPU, "sharing": slicing(timeSlicingConfig={"interval": "Long"})}, False, False),
+        ({**GPU, "sharing": mps()}, True, False),
+        ({**MIG, "sharing": mps()}, True, False),
+        ({**MIG, "sharing": slicing()}, False, True),
+    ],
+)
+def test_what_is_valid_and_cannot_be_applied_or_changes_nothing(parameters: JSON, refused: bool, vain: bool) -> None:
+    found = [tell(read(parameters), "here") for tell in (unsupported, ineffective)]
+    assert [one is not None for one in found] == [refused, vain]
+    assert all(one.path == "here.sharing.strategy" for one in found if one is not None)

@@ -1,10 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of several configurations an allocated device gets."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from dra_driver.config import API_VERSION, ConfigError, GpuConfig, MigDeviceConfig, TimeSlice, config_for
-from dra_driver.resource import AllocatedConfiguration, AllocatedDevice, OpaqueConfiguration
+from dra_driver.config import API_VERSION, Chosen, ConfigError, GpuConfig, MigDeviceConfig, TimeSlice, config_for
+from dra_driver.resource import (
+    AllocatedConfiguration,
+    AllocatedDevice,
+    AllocationResult,
+    ClaimConfiguration,
+    DeviceClaim,
+    ObjectMeta,
+    OpaqueConfiguration,
+    ResourceClaim,
+)
 
 DRIVER = "gpu.nvidia.com"
 
@@ -28,6 +39,14 @@ def plain(kind: str, *requests: str) -> AllocatedConfiguration:
 def device(request: str = "gpu") -> AllocatedDevice:
     """A device that was allocated for this request."""
     return AllocatedDevice(request, DRIVER, "node-a", "gpu-0")
+
+
+def claim(configs: Sequence[AllocatedConfiguration]) -> ResourceClaim:
+    """A claim with these in its allocation; those that are its own are in its spec too, below one for nobody."""
+    own = [ClaimConfiguration(one.requests, one.opaque) for one in configs if one.source == "FromClaim"]
+    nobody = ClaimConfiguration(("nobody",), OpaqueConfiguration(DRIVER, {}))
+    allocation = AllocationResult((device(),), tuple(configs))
+    return ResourceClaim(ObjectMeta("claim", "team"), DeviceClaim(config=(nobody, *own)), allocation)
 
 
 BROKEN = plain("Nonsense")
@@ -67,33 +86,52 @@ PRECEDENCE: list[tuple[str, str, list[AllocatedConfiguration], str | None]] = [
     ("request_name", "configs", "interval"), [row[1:] for row in PRECEDENCE], ids=[row[0] for row in PRECEDENCE]
 )
 def test_precedence(request_name: str, configs: list[AllocatedConfiguration], interval: str | None) -> None:
-    found = config_for(device(request_name), GpuConfig, configs)
+    found = config_for(device(request_name), GpuConfig, claim(configs)).config
     assert isinstance(found, GpuConfig)
     assert (found.sharing and found.sharing.interval) == (interval and TimeSlice(interval))
 
 
 def test_a_mig_device_takes_its_own_kind() -> None:
-    configs = [plain("MigDeviceConfig"), plain("GpuConfig")]
-    assert config_for(device(), MigDeviceConfig, configs) == MigDeviceConfig()
-    assert config_for(device(), GpuConfig, configs) == GpuConfig()
+    configs = claim([plain("MigDeviceConfig"), plain("GpuConfig")])
+    assert config_for(device(), MigDeviceConfig, configs) == Chosen(
+        MigDeviceConfig(), "spec.devices.config[1].opaque.parameters"
+    )
+    assert config_for(device(), GpuConfig, configs) == Chosen(GpuConfig(), "spec.devices.config[2].opaque.parameters")
+
+
+def test_the_place_is_in_the_spec_for_the_claims_own_and_in_the_allocation_for_a_classs() -> None:
+    found = [
+        config_for(device(), GpuConfig, claim(configs)).place
+        for configs in ([], [sliced("Long", source="FromClass")], [sliced("Long", source="FromClass"), sliced("Short")])
+    ]
+    allocated = "status.allocation.devices.config[0].opaque.parameters"
+    assert found == ["", allocated, "spec.devices.config[1].opaque.parameters"]
+
+
+def test_an_entry_that_the_scheduler_copied_twice_is_one_place() -> None:
+    configs = claim([sliced("Long", "gpu")] * 2)
+    assert config_for(device(), GpuConfig, configs).place == "spec.devices.config[1].opaque.parameters"
 
 
 def test_a_configuration_of_the_wrong_kind_for_a_named_request_is_an_error() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"^request gpu is configured with a MigDeviceConfig, but device gpu-0 takes a GpuConfig$",
+        match=r"^spec\.devices\.config\[2\]\.opaque\.parameters\.kind: request 'gpu' is not given devices that take a"
+        r" MigDeviceConfig: use a GpuConfig, or another class$",
     ):
-        config_for(device(), GpuConfig, [sliced("Long"), plain("MigDeviceConfig", "gpu")])
+        config_for(device(), GpuConfig, claim([sliced("Long"), plain("MigDeviceConfig", "gpu")]))
 
 
 @pytest.mark.parametrize("requests", [(), ("gpu",)])
 def test_a_broken_one_that_applies_is_an_error(requests: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="kind: 'Nonsense' is not supported"):
-        config_for(device(), GpuConfig, [sliced("Long"), plain("Nonsense", *requests)])
+        config_for(device(), GpuConfig, claim([sliced("Long"), plain("Nonsense", *requests)]))
 
 
 @pytest.mark.parametrize("driver", [DRIVER, "nic.example.com"])
 @pytest.mark.parametrize("source", ["", "FromPool"])
 def test_a_source_that_is_not_known_is_an_error_whosever_it_is(source: str, driver: str) -> None:
-    with pytest.raises(ConfigError, match=f"a configuration with source '{source}', which this version does not know"):
-        config_for(device(), GpuConfig, [sliced("Long", source=source, driver=driver), sliced("Short")])
+    with pytest.raises(
+        ConfigError, match=rf"^status\.allocation\.devices\.config\[0\]\.source: .* does not know source '{source}'"
+    ):
+        config_for(device(), GpuConfig, claim([sliced("Long", source=source, driver=driver), sliced("Short")]))

@@ -99,9 +99,9 @@ def test_a_default_configuration_changes_nothing(gpus: Gpus) -> None:
         ([{**GPU, "device": "gpu-9"}], [], "uid-1", "there is no device gpu-9 on node node-a"),
         ([{**GPU, "device": "gpu-vfio-0"}], [], "uid-1", "cannot bind GPUs to vfio-pci"),
         ([{**GPU, "device": "../gpu-0"}], [], "uid-1", "there is no device ../gpu-0"),
-        ([MIG], [opaque("GpuConfig")], "uid-1", "takes a MigDeviceConfig"),
+        ([MIG], [opaque("GpuConfig")], "uid-1", "use a MigDeviceConfig"),
         ([MIG], [opaque("MigDeviceConfig", shareing={})], "uid-1", "did you mean 'sharing'"),
-        ([MIG], [opaque("MigDeviceConfig", sharing={"strategy": "MPS"})], "uid-1", "sharing strategy MPS"),
+        ([MIG], [opaque("MigDeviceConfig", sharing={"strategy": "MPS"})], "uid-1", "cannot apply MPS"),
         ([MIG], [opaque("ImexConfig")], "uid-1", "'ImexConfig' is not supported"),
     ],
 )

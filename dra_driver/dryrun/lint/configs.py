@@ -4,11 +4,17 @@
 from collections.abc import Iterator
 
 from ... import DRIVER_NAME
-from ...config import API_VERSION, ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, decode_config, unsupported
+from ...config import (
+    API_VERSION,
+    DEVICE_TYPES,
+    decode_config,
+    ineffective,
+    misfit,
+    unsupported,
+    use_other,
+)
 from ...resource import DeviceClass, OpaqueConfiguration
-from ...resource.codec import DecodeError
 from ...resource.names import is_driver_name
-from ..documents import JSON
 from .constraints import request_names
 from .finding import Issue, Severity, error, warning
 from .mend import decode_all
@@ -21,10 +27,10 @@ CONFIG_UNUSED = warning("config-unused", "A configuration is for no device that 
 CONFIG_UNSUPPORTED = warning(
     "config-unsupported", "This version of the driver cannot apply the configuration, which fails the pod on its node."
 )
-RULES = (CONFIG_REQUEST, CONFIG_INVALID, CONFIG_KIND, CONFIG_UNUSED, CONFIG_UNSUPPORTED)
+CONFIG_INEFFECTIVE = warning("config-without-effect", "The configuration is valid and changes nothing.")
+RULES = (CONFIG_REQUEST, CONFIG_INVALID, CONFIG_KIND, CONFIG_UNUSED, CONFIG_UNSUPPORTED, CONFIG_INEFFECTIVE)
 
 _STAND_INS = {"apiVersion": API_VERSION}
-_TYPES: dict[type[DeviceConfig], str] = {GpuConfig: "gpu", MigDeviceConfig: "mig"}
 
 
 def check_configs(subject: Subject, context: Context) -> Iterator[Issue]:
@@ -46,12 +52,14 @@ def _opaque(opaque: OpaqueConfiguration, path: str) -> Iterator[Issue]:
     if not is_driver_name(opaque.driver):
         yield Issue(CONFIG_INVALID, f"{path}.driver", f"{opaque.driver!r} is not the name of a driver")
     elif opaque.driver == DRIVER_NAME:
-        form = decode_all(dict(opaque.parameters), _decode, _STAND_INS)
+        parameters = f"{path}.parameters"
+        form = decode_all(dict(opaque.parameters), decode_config, _STAND_INS)
         for problem in form.errors:
-            place = f"{path}.parameters.{problem.path}" if problem.path else f"{path}.parameters"
-            yield Issue(CONFIG_INVALID, place, problem.problem)
-        if not form.errors and (refused := unsupported(_decode(dict(opaque.parameters)), "it")):
-            yield Issue(CONFIG_UNSUPPORTED, f"{path}.parameters.sharing.strategy", refused)
+            yield Issue(CONFIG_INVALID, f"{parameters}.{problem.path}" if problem.path else parameters, problem.problem)
+        if form.decoded is not None and not form.errors:
+            for rule, tell in ((CONFIG_UNSUPPORTED, unsupported), (CONFIG_INEFFECTIVE, ineffective)):
+                if found := tell(form.decoded, parameters):
+                    yield Issue(rule, found.path, found.problem)
 
 
 def _fits(
@@ -68,29 +76,15 @@ def _fits(
         yield Issue(CONFIG_UNUSED, f"{path}.opaque.driver", problem)
     if opaque.driver != DRIVER_NAME:
         return
-    config = _decode(dict(opaque.parameters))
-    kind = type(config).__name__
+    config = decode_config(opaque.parameters)
     others = [
         one.name
         for one, candidates in found
-        if not any(known.device.attributes.get("type") == _TYPES[type(config)] for known in candidates)
+        if not any(known.device.attributes.get("type") == DEVICE_TYPES[type(config)] for known in candidates)
     ]
     if names and others:
-        problem = f"request {others[0]!r} is not given devices that take a {kind}: {_other(config)}"
-        yield Issue(CONFIG_KIND, f"{path}.opaque.parameters.kind", problem)
+        yield Issue(CONFIG_KIND, f"{path}.opaque.parameters.kind", misfit(others[0], config))
     elif len(others) == len(found):
-        problem = f"the claim has no request for devices that take a {kind}: {_other(config)}"
+        kind = type(config).__name__
+        problem = f"the claim has no request for devices that take a {kind}: {use_other(config)}"
         yield Issue(CONFIG_UNUSED, f"{path}.opaque.parameters.kind", problem)
-
-
-def _other(config: DeviceConfig) -> str:
-    other = GpuConfig if isinstance(config, MigDeviceConfig) else MigDeviceConfig
-    return f"use a {other.__name__}, or another class"
-
-
-def _decode(parameters: JSON) -> DeviceConfig:
-    try:
-        return decode_config(OpaqueConfiguration(DRIVER_NAME, parameters))
-    except ConfigError as error:
-        cause = error.__context__  # which knows the field
-        raise (cause if isinstance(cause, DecodeError) else DecodeError("", str(error))) from None

@@ -115,7 +115,7 @@ def test_what_only_this_version_cannot_apply_is_let_through_with_a_warning() -> 
     response = answer(review(claim(config(GOOD), shared)))["response"]
     (warning,) = response["warnings"]
     assert response["allowed"]
-    assert warning.startswith("spec.devices.config[1].opaque.parameters: it asks for sharing strategy MPS, which this")
+    assert warning.startswith("spec.devices.config[1].opaque.parameters.sharing.strategy: this version of the driver")
     assert len(warning) <= 256  # what kubectl is shown of each
     again = answer(review(claim(shared), operation="UPDATE", oldObject=claim(shared)))["response"]
     assert again == {"uid": "u1", "allowed": True}

@@ -302,10 +302,10 @@ CASES = [
     ),
     Case(
         "config-unsupported",
-        stream(claim(config=[config("GpuConfig", sharing=SHARED)])),
+        stream(claim(config=[config("GpuConfig", sharing={"strategy": "MPS"})])),
         "spec.devices.config[0].opaque.parameters.sharing.strategy",
-        "it asks for sharing strategy TimeSlicing, which this version of the driver cannot apply",
-        stream(claim(config=[config("GpuConfig")])),
+        "this version of the driver cannot apply MPS",
+        stream(claim(config=[config("GpuConfig", sharing=SHARED)])),
     ),
     Case(
         "config-unsupported",
@@ -313,6 +313,13 @@ CASES = [
         "spec.config[0].opaque.parameters.sharing.strategy",
         "MPS",
         stream(device_class(GPU_CLASS, config=[{"opaque": config()["opaque"]}])),
+    ),
+    Case(
+        "config-without-effect",
+        stream(claim([MIG], config=[config("MigDeviceConfig", sharing={"strategy": "TimeSlicing"})])),
+        "spec.devices.config[0].opaque.parameters.sharing.strategy",
+        "TimeSlicing changes nothing for a MIG device",
+        stream(claim([MIG], config=[config("MigDeviceConfig")])),
     ),
     Case(
         "unknown-class",
