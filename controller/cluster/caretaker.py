@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dra_driver.kubeapi.events import EventRecorder, ObjectReference
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from dra_driver.backoff import Backoff
 from dra_driver.endpoints import PREFIX
 from dra_driver.kubeapi import NODES, ApiClient, ApiError, ConflictError, NotFoundError, newest_dialect, slices_of
+from dra_driver.kubeapi.events import EventRecorder, ObjectReference
 from dra_driver.resource.codec import Dialect
 
 from .leftovers import REASONS, Leftover, advice, plan_cleanup
