@@ -69,7 +69,11 @@ def _rendered(values: str, options: str) -> str:
 
 def render(values: JSON, minor: int = NEWEST, **options: Any) -> list[JSON]:
     """The objects, hooks included."""
-    files = render_files(values, minor, **options)
+    return objects(render_files(values, minor, **options))
+
+
+def objects(files: Mapping[str, str]) -> list[JSON]:
+    """The objects in rendered files."""
     texts = (text for name, text in sorted(files.items()) if name.endswith(".yaml"))
     return [value for text in texts for value in yaml.load_all(text, yaml.CSafeLoader) if value]
 

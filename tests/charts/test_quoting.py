@@ -22,7 +22,7 @@ TEXTS = (*NAMES, "~", "2001-01-01", "1_000", "12:30:45", "a: b", "a #b", "&a", "
 """Words that users give where names are not asked for."""
 
 
-class Loader(yaml.SafeLoader):
+class Loader(yaml.CSafeLoader):
     """YAML as the strictest reader takes it: PyYAML's YAML 1.1, and what it leaves out of 1.1 and 1.2."""
 
 

@@ -24,7 +24,7 @@ from dra_driver.dryrun.report import to_html
 from .reports import PROFILE, claim, report
 
 BROWSER = os.environ.get("BROWSER_BIN") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"))), None
 )
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on PATH, and BROWSER_BIN is not set")
 
