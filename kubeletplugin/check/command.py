@@ -133,7 +133,7 @@ def mend(place: Place, found: Look) -> Look:
     except FixError as error:
         raise UserError(f"--fix: {error}") from None
     again = look(place)
-    written = warned("fix", f"{found.drop_in.path} is written and not yet in force", found.drop_in.next_step)
+    written = warned("fix", f"{found.drop_in.path} is written, but is not in use yet", found.drop_in.next_step)
     return Look((*again.findings, written), again.drop_in)
 
 

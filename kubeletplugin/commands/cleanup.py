@@ -61,7 +61,7 @@ def cleanup(node: Node, dry_run: bool, force: bool) -> None:
             if found.prepared and not force:
                 raise UserError(
                     f"{len(found.prepared)} claims are prepared: {', '.join(found.prepared)}; delete the pods that use"
-                    " them while the plugin runs, or take their devices away with --force"
+                    " them while the plugin runs, or remove their devices with --force"
                 )
             if dry_run:
                 for line in found.lines():
@@ -130,7 +130,7 @@ def remove(node: Node, found: Found, force: bool) -> None:
     left = find(node)
     problems += [f"{what} stays" for what in (*left.made, *(f"record {name}" for name in left.unreadable))]
     if problems and not force:
-        raise UserError("not everything could be undone: " + "; ".join(problems) + " (--force leaves it so)")
+        raise UserError("not everything could be undone: " + "; ".join(problems) + " (--force continues nevertheless)")
     for claim in found.claims:
         click.echo(f"unprepared claim {claim}")
     for problem in problems:

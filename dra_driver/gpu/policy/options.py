@@ -77,7 +77,7 @@ class PolicyFile:
 
     def _report(self, problem: str) -> None:
         if problem != self._problem and self._policy is not None:
-            log.error("%s; the policy stays as it was", problem)
+            log.error("%s; the last valid policy stays in effect", problem)
         self._problem = problem
 
 
