@@ -38,7 +38,13 @@ _SECONDS = click.FloatRange(min=1.0)
 
 
 @click.command("dra-controller")
-@click.option("--node-name", required=True, envvar="NODE_NAME", show_envvar=True, help="The Node this process runs on.")
+@click.option(
+    "--node-name",
+    required=True,
+    envvar="NODE_NAME",
+    show_envvar=True,
+    help="The name of the Node on which this process runs.",
+)
 @kubeconfig_option
 @hardware_options
 @policy_options
@@ -49,7 +55,7 @@ _SECONDS = click.FloatRange(min=1.0)
     show_default=True,
     envvar="KUBELET_PLUGINS_DIRECTORY_PATH",
     show_envvar=True,
-    help=f"Where the kubelet plugin keeps {DRIVER_NAME}, with the marks of the MIG instances that it made.",
+    help=f"kubelet's folder for plugins. The plugin keeps the marks of its MIG instances in {DRIVER_NAME} below it.",
 )
 @click.option(
     "--poll-interval",
@@ -58,7 +64,7 @@ _SECONDS = click.FloatRange(min=1.0)
     show_default=True,
     envvar="POLL_INTERVAL",
     show_envvar=True,
-    help="Seconds between looks whether the hardware has changed.",
+    help="Seconds between checks whether the hardware has changed.",
 )
 @click.option(
     "--rediscover-interval",
@@ -67,7 +73,7 @@ _SECONDS = click.FloatRange(min=1.0)
     show_default=True,
     envvar="REDISCOVER_INTERVAL",
     show_envvar=True,
-    help="Seconds after which everything is read anew even if it seems not to have changed.",
+    help="Seconds after which all hardware is read again, even if no change was found.",
 )
 @endpoint_options
 @logging_options
@@ -120,7 +126,7 @@ def controller(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """Who is told of every attempt to publish, and of failures that nobody expected."""
+    """Functions that are told of every attempt to publish, and of unexpected errors."""
 
     report: Callable[[Report], None] = lambda _report: None
     unexpected: Count = lambda _work: None
@@ -130,7 +136,7 @@ class _Told:
 def _observed(
     endpoint: Endpoint, node_name: str, view: NodeView, unpublished: Callable[[], str | None]
 ) -> Iterator[_Told]:
-    """Serve metrics and probes, if asked to."""
+    """Serve metrics and probes, if an endpoint is set."""
     if endpoint.port is None:
         yield _Told()
         return

@@ -242,7 +242,7 @@ class Publisher:
         writes = self._plan(target, description, features, stored)
         self.comparisons += 1
         if writes.creates and time.monotonic() - target.node_read_at > self._timing.settle:
-            # Slices may be missing because their owner is: a Node that was deleted and made anew has another UID.
+            # Slices may be missing because their owner is: a Node that was deleted and created again has another UID.
             target.node_uid, target.node_read_at = self._node_uid(), time.monotonic()
             writes = self._plan(target, description, features, stored)
         written = Written()
@@ -271,7 +271,7 @@ class Publisher:
             target.features = self._probe(target, wanted)
             target.wanted = wanted
             for gate in missing_gates(target.features, wanted):
-                log.warning("the API server drops what feature gate %s is for: it is off there", gate)
+                log.warning("the API server drops the fields of feature gate %s: it is disabled there", gate)
         return target.features
 
     def _probe(self, target: _Target, wanted: frozenset[str], suspected: frozenset[str] = frozenset()) -> SliceFeatures:
@@ -303,7 +303,7 @@ class Publisher:
         found = self._probe(target, target.wanted, suspected)
         gone = frozenset(flag for flag in suspected if not getattr(found, flag))
         for flag in sorted(gone):
-            log.error("the API server drops what feature gate %s is for: publishing without it", GATES[flag])
+            log.error("the API server drops the fields of feature gate %s: publishing without them", GATES[flag])
         if target.features is not None:  # else it is asked anyway
             target.features = without(target.features, gone)
         if gone:

@@ -215,6 +215,6 @@ class SliceWriter:
         try:
             self._client.delete(self._kind, one.metadata.name, uid=one.metadata.uid)
         except NotFoundError:
-            log.debug("slice %s was gone already", one.metadata.name)
+            log.debug("slice %s was already deleted", one.metadata.name)
         self._stored.deleted(one.metadata.name)
         return None

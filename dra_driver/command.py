@@ -58,7 +58,7 @@ def logging_options(command: F) -> F:
         expose_value=False,
         is_eager=True,
         callback=lambda context, _parameter, value: context.meta.__setitem__("verbosity", value),
-        help="0 logs what happens, 4 each step of it.",
+        help="How much is logged: 0 for important messages, 4 for every step.",
     )(command)
     return click.option(
         "--log-format",
@@ -69,7 +69,7 @@ def logging_options(command: F) -> F:
         show_default=True,
         expose_value=False,
         callback=lambda context, _parameter, value: set_up_logging(value, context.meta.get("verbosity", 0)),
-        help="How log lines are written to standard error.",
+        help="The format of the log lines on standard error.",
     )(command)
 
 
@@ -80,7 +80,7 @@ def kubeconfig_option(command: F) -> F:
         envvar="KUBECONFIG",
         show_envvar=True,
         metavar="FILE",
-        help="How to reach the API server; in a pod, its service account is the default.",
+        help="The kubeconfig of the cluster. In a pod, the default is its service account.",
     )(command)
 
 

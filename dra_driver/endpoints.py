@@ -123,7 +123,7 @@ def endpoint_options(command: F) -> F:
         callback=_parse_address,
         envvar="HTTP_ENDPOINT",
         show_envvar=True,
-        help="Where to serve metrics, /healthz and /readyz, such as :8080; not at all when empty.",
+        help="The address on which to serve metrics, /healthz and /readyz, such as :8080. If empty, they are disabled.",
     )
     @click.option(
         "--metrics-path",
@@ -132,7 +132,7 @@ def endpoint_options(command: F) -> F:
         callback=_parse_path,
         envvar="METRICS_PATH",
         show_envvar=True,
-        help="The path of the metrics there.",
+        help="The HTTP path of the metrics.",
     )
     @functools.wraps(command)
     def wrapped(

@@ -114,8 +114,10 @@ def set_aside(path: Path) -> None:
     """Move what stands in the way to a hidden name; an empty directory is removed. Raises OSError."""
     with contextlib.suppress(OSError):
         path.rmdir()
-        log.warning("an empty directory stood in the way and is removed", extra={"path": str(path)})
+        log.warning("an empty directory at the path of a file is removed", extra={"path": str(path)})
         return
     aside = path.with_name(f".{path.name}.{os.urandom(4).hex()}.aside")
     path.rename(aside)
-    log.warning("something of the wrong kind stood in the way and is set aside as %s", aside, extra={"path": str(path)})
+    log.warning(
+        "something that is no regular file was at this path and is moved to %s", aside, extra={"path": str(path)}
+    )

@@ -18,7 +18,7 @@ _COMMANDS: Final = {"check": ".check.command", "cleanup": ".commands.cleanup", "
 
 
 class _Loaded(Mapping[str, click.Command]):
-    """Commands that are loaded when asked for: what only they need has no place in a process that runs for months."""
+    """Commands that are imported only when they are called, so that the plugin itself does not keep their modules."""
 
     def __getitem__(self, name: str) -> click.Command:
         command: click.Command = getattr(importlib.import_module(_COMMANDS[name], __package__), name)
@@ -39,8 +39,8 @@ class _Loaded(Mapping[str, click.Command]):
 def kubeletplugin(context: click.Context, options: Options) -> None:
     """Prepare ResourceClaims with devices of driver gpu.nvidia.com for the pods of this node.
 
-    Without a command the plugin runs. The commands have flags of their own; where the plugin runs in a pod, the
-    environment says the same to all of them.
+    Without a command, the plugin runs. Each command has flags of its own. In the plugin's pod, environment variables
+    set the flags of all commands.
     """
     if context.invoked_subcommand is not None:
         _require_no_flags(context, context.invoked_subcommand)
@@ -52,7 +52,7 @@ def kubeletplugin(context: click.Context, options: Options) -> None:
 
 
 def _require_no_flags(context: click.Context, subcommand: str) -> None:
-    """A flag of the plugin would be passed over in silence."""
+    """Raise an error for flags of the plugin before a command, because they would be ignored."""
     for name in context.params:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag = next(one.opts[-1] for one in context.command.params if one.name == name)

@@ -24,7 +24,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where this driver has things on the node; all absolute. `folder` is its own, `registry` is kubelet's."""
+    """The folders of this driver on the node, as absolute paths. `folder` is its own, `registry` is kubelet's."""
 
     registry: Path
     folder: Path
@@ -56,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the plugin is to do. `node_name` is empty when it was not given."""
+    """The settings of the plugin. `node_name` is empty if it was not given."""
 
     node_name: str
     node: Node
@@ -75,7 +75,7 @@ class Options:
 
 
 def node_options(command: F) -> F:
-    """Adds the flags that say where things are, and passes a Node as `node`."""
+    """Adds the flags for folders on the node, and passes a Node as `node`."""
 
     @click.option(
         "--kubelet-registrar-directory-path",
@@ -84,7 +84,7 @@ def node_options(command: F) -> F:
         show_default=True,
         envvar="KUBELET_REGISTRAR_DIRECTORY_PATH",
         show_envvar=True,
-        help="Where kubelet looks for plugins.",
+        help="The folder in which kubelet looks for plugins.",
     )
     @click.option(
         "--kubelet-plugins-directory-path",
@@ -93,7 +93,7 @@ def node_options(command: F) -> F:
         show_default=True,
         envvar="KUBELET_PLUGINS_DIRECTORY_PATH",
         show_envvar=True,
-        help=f"The driver keeps its socket and records in {DRIVER_NAME} below it.",
+        help=f"kubelet's folder for plugins. The driver keeps its socket and records in {DRIVER_NAME} below it.",
     )
     @click.option(
         "--cdi-root",
@@ -102,7 +102,7 @@ def node_options(command: F) -> F:
         show_default=True,
         envvar="CDI_ROOT",
         show_envvar=True,
-        help="Where the container runtime looks for CDI specs.",
+        help="The folder in which the container runtime looks for CDI specs.",
     )
     @hardware_options
     @functools.wraps(command)
@@ -128,7 +128,7 @@ def hook_option(command: F) -> F:
         metavar="PATH",
         envvar="NVIDIA_CDI_HOOK_PATH",
         show_envvar=True,
-        help="Host path of nvidia-cdi-hook or nvidia-ctk; found below the driver root when not given.",
+        help="Path of nvidia-cdi-hook or nvidia-ctk on the host. By default, it is looked for below the driver root.",
     )(command)
 
 
@@ -136,7 +136,11 @@ def plugin_options(command: F) -> F:
     """Adds all flags of the plugin itself, and passes them as `options`."""
 
     @click.option(
-        "--node-name", default="", envvar="NODE_NAME", show_envvar=True, help="The Node this process runs on."
+        "--node-name",
+        default="",
+        envvar="NODE_NAME",
+        show_envvar=True,
+        help="The name of the Node on which this process runs.",
     )
     @kubeconfig_option
     @node_options
@@ -149,15 +153,15 @@ def plugin_options(command: F) -> F:
         callback=_checked_uid,
         envvar="POD_UID",
         show_envvar=True,
-        help="Give this process sockets of its own, so that an old one may run beside it during a rolling update"
-        " (kubelet 1.33 and later); without it there is one process a node.",
+        help="Give this process sockets of its own, so that an old process can run beside it during a rolling update"
+        " (kubelet 1.33 and later). Without this flag, only one process can run on a node.",
     )
     @click.option(
         "--device-metadata/--no-device-metadata",
         default=False,
         envvar="DEVICE_METADATA",
         show_envvar=True,
-        help="Put files with the attributes of its devices into every container (KEP-5304).",
+        help="Mount a file with the attributes of its devices into every container (KEP-5304).",
     )
     @click.option(
         "--claim-status/--no-claim-status",

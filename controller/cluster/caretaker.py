@@ -122,7 +122,7 @@ class Caretaker:
         """How long to wait after something that did not work."""
         pause = backoff.pause()
         self._trouble = str(error)
-        log.warning("leftovers are not removed yet: %s", error, extra={"retry_seconds": round(pause, 1)})
+        log.warning("leftovers cannot be removed yet: %s", error, extra={"retry_seconds": round(pause, 1)})
         return pause
 
     @contextmanager

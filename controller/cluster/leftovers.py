@@ -12,7 +12,7 @@ from typing import Final
 
 from .view import ClaimFacts, SliceFacts
 
-REASONS: Final = {"node_gone": "is gone", "node_replaced": "was deleted and made anew"}
+REASONS: Final = {"node_gone": "is gone", "node_replaced": "was deleted and created again"}
 """Why a slice is a leftover, as metrics have it, and what that says of its node."""
 
 

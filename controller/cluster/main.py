@@ -59,7 +59,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gene
 
 @dataclass(frozen=True, slots=True)
 class LeaderElection:
-    """Whether and how the processes that run at the same time decide which of them works."""
+    """Whether and how several processes elect the one that works."""
 
     enabled: bool
     namespace: str
@@ -85,14 +85,26 @@ def leader_election_options(command: F) -> F:
         show_default="the host's name",
         envvar="POD_NAME",
         show_envvar=True,
-        help="What this process is called in the Lease and in Events.",
+        help="The name of this process in the Lease and in Events.",
     )
-    @_option("enabled", is_flag=True, help="Work only while holding a Lease, for several replicas.")
-    @_option("lease-lock-namespace", default="", help="The Lease's namespace; --namespace when empty.")
-    @_option("lease-lock-name", default=LEASE_NAME, help="The Lease's name.")
-    @_option("lease-duration", type=Duration(), default="15s", help="How long others wait for a holder that is silent.")
-    @_option("renew-deadline", type=Duration(), default="10s", help="How long a holder works on without a renewal.")
-    @_option("retry-period", type=Duration(), default="2s", help="The pause between attempts to take or renew it.")
+    @_option("enabled", is_flag=True, help="Work only while this process holds a Lease; needed for several replicas.")
+    @_option("lease-lock-namespace", default="", help="The namespace of the Lease. If empty, --namespace.")
+    @_option("lease-lock-name", default=LEASE_NAME, help="The name of the Lease.")
+    @_option(
+        "lease-duration",
+        type=Duration(),
+        default="15s",
+        help="How long other replicas wait for a holder that does not renew the Lease.",
+    )
+    @_option(
+        "renew-deadline",
+        type=Duration(),
+        default="10s",
+        help="How long a holder continues if it cannot renew the Lease.",
+    )
+    @_option(
+        "retry-period", type=Duration(), default="2s", help="The pause between attempts to get or renew the Lease."
+    )
     @functools.wraps(command)
     def wrapped(
         *arguments: object,
@@ -144,7 +156,7 @@ log = logging.getLogger(__name__)
     show_default=True,
     envvar="CLEANUP_GRACE_PERIOD",
     show_envvar=True,
-    help="How long the leftovers of a node that is gone are left to Kubernetes' own controllers.",
+    help="How long to wait, after a node was deleted, for Kubernetes' own controllers to delete its slices.",
 )
 @endpoint_options
 @logging_options
@@ -156,7 +168,7 @@ def cluster_controller(
     cleanup_grace_period: float,
     endpoint: Endpoint,
 ) -> None:
-    """Remove what nodes that are gone left behind: ResourceSlices of driver gpu.nvidia.com without a living node."""
+    """Delete the ResourceSlices of driver gpu.nvidia.com of nodes that no longer exist, and report claims on them."""
     agent = f"dra-cluster-controller/{__version__}"
     # A renewal that takes longer than this has failed, and must leave time for another.
     patience = election.timing.renew_deadline / 2

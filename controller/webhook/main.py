@@ -25,7 +25,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     required=True,
     envvar="TLS_CERT_FILE",
     show_envvar=True,
-    help="The certificate to serve with (PEM); read anew when it changes.",
+    help="The TLS certificate of the webhook (PEM). It is read again when it changes.",
 )
 @click.option(
     "--tls-private-key-file",
@@ -33,7 +33,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     required=True,
     envvar="TLS_PRIVATE_KEY_FILE",
     show_envvar=True,
-    help="The certificate's key (PEM).",
+    help="The private key of the certificate (PEM).",
 )
 @click.option(
     "--port",
@@ -42,12 +42,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     envvar="PORT",
     show_envvar=True,
-    help="Where to serve; 0 takes any free port.",
+    help="The port on which to serve; 0 selects a free port.",
 )
 @logging_options
 @version_option
 def webhook(tls_cert_file: Path, tls_private_key_file: Path, port: int) -> None:
-    """Refuse ResourceClaims, templates and DeviceClasses whose configuration for driver gpu.nvidia.com is wrong."""
+    """Refuse ResourceClaims, templates and DeviceClasses with an invalid configuration for driver gpu.nvidia.com."""
     tls = TlsFiles(tls_cert_file, tls_private_key_file)
     stopped = threading.Event()
     on_termination(stopped.set)

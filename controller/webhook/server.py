@@ -65,7 +65,7 @@ class TlsFiles:
                     log.info("the certificate was replaced", extra={"file": str(self._certificate)})
                 except TlsError as error:
                     self._problem = str(error)
-                    log.error("%s; the certificate stays as it was", error)
+                    log.error("%s; the old certificate stays in use", error)
             return self._context
 
     def _look(self) -> _Version:

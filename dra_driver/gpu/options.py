@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Hardware:
     """The node's GPUs and the folders around them, all as this process sees them.
 
-    `nvml` makes a gateway. `driver_root` holds the driver's files, `host_driver_root` is its path on the host;
+    `nvml` makes an NVML interface. `driver_root` holds the driver's files, `host_driver_root` is its path on the host;
     `dev_root`, `proc_root` and `sys_root` are where /dev, /proc and /sys of the GPUs are.
     """
 
@@ -45,7 +45,7 @@ def hardware_options(command: F) -> F:
         show_default=True,
         envvar="NVIDIA_DRIVER_ROOT",
         show_envvar=True,
-        help="The host path that the NVIDIA driver is installed under.",
+        help="The folder on the host in which the NVIDIA driver is installed.",
     )
     @click.option(
         "--container-driver-root",
@@ -53,21 +53,21 @@ def hardware_options(command: F) -> F:
         show_default=True,
         envvar="DRIVER_ROOT_CTR_PATH",
         show_envvar=True,
-        help="Where this process sees that path; ignored when there is no such folder.",
+        help="The same folder as this process sees it; ignored if it does not exist.",
     )
     @click.option(
         "--simulated-node",
         metavar="NAME|FILE",
         envvar="SIMULATED_NODE",
         show_envvar=True,
-        help="Use simulated GPUs instead: a node that ships with the driver (h100x8, h100x8-mig, …) or a YAML file.",
+        help="Use simulated GPUs: a built-in example node (h100x8, h100x8-mig, …) or a YAML file.",
     )
     @click.option(
         "--simulated-root",
         type=click.Path(file_okay=False, path_type=Path),
         envvar="SIMULATED_ROOT",
         show_envvar=True,
-        help="The folder that holds the simulated node's hardware; made when missing.",
+        help="The folder with the state of the simulated hardware; created if it does not exist.",
     )
     @click.pass_context  # type: ignore[arg-type]  # it does not see through functools.wraps
     @functools.wraps(command)

@@ -280,7 +280,7 @@ class Session:
                 if error.code not in _OUT_OF_DATE or (tried and not replaced):
                     raise
                 tried = tried or not replaced
-                log.info("NVML is to be initialized anew: %s", error)
+                log.info("NVML has to be initialized again: %s", error)
                 current.stale = True
 
     def _ask(self, generation: int, ask: Callable[[Nvml], T]) -> T:

@@ -40,7 +40,7 @@ class Looks:
     first: float = 1.0  # until a driver is there
     poll: float = 5.0
     everything: float = 60.0
-    patience: float = 10.0  # for a driver that stops answering, before its GPUs are taken for lost
+    patience: float = 10.0  # for a driver that stops answering, before its GPUs are treated as lost
 
 
 _NOTHING = Inventory(driver_version="", cuda_driver_version=None, gpus=())
@@ -272,7 +272,7 @@ class NodeView:
         failures = tuple(Failure(gpu.index, str(error), gpu.uuid, gpu.pci_address, hung=True) for gpu in known.gpus)
         gone = replace(known, gpus=(), failures=failures if hung else (), pci_gpus=())
         self._seen = _Seen(gone, frozenset() if self._seen is None else self._seen.owned)
-        log.error("the NVIDIA driver does not answer: its GPUs are taken for lost")
+        log.error("the NVIDIA driver does not answer: its GPUs are treated as lost")
         return True
 
     def _report(self, inventory: Inventory) -> None:

@@ -187,7 +187,7 @@ def _tls(credentials: Credentials) -> ssl.SSLContext:
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if credentials.insecure:
-        log.warning("insecure-skip-tls-verify: nobody checks that %s is the server it claims to be", credentials.server)
+        log.warning("insecure-skip-tls-verify: the identity of %s is not verified", credentials.server)
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # the same, with each connection
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

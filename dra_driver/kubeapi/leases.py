@@ -317,4 +317,4 @@ class Election:
         try:
             self._candidate.release()
         except ApiError as error:
-            log.info("lease %s is not released and runs out by itself: %s", self._lease, error)
+            log.info("lease %s could not be released and expires by itself: %s", self._lease, error)

@@ -82,7 +82,7 @@ class Watcher:
                         self._list()
                     self._watch()
             except GoneError as error:
-                log.info("listing %s anew: %s", self._kind.plural, error)
+                log.info("listing %s again: %s", self._kind.plural, error)
                 self._version = ""
             except ApiError as error:
                 if self._stopped.is_set():

@@ -70,8 +70,8 @@ def release_finding(check: str, name: str, version: str, where: str = "") -> Che
     if minor > NEWEST_MINOR:
         return warned(
             check,
-            f"{name} {version} is newer than 1.{NEWEST_MINOR}, the newest that this driver was tried with",
-            "upgrade the driver where a newer one is to be had",
+            f"{name} {version} is newer than 1.{NEWEST_MINOR}, the newest release that was tested with this driver",
+            "upgrade this driver if there is a newer version",
         )
     return passed(check, f"{name} {version}{where}")
 
@@ -92,7 +92,7 @@ def _runtime(reported: str) -> CheckResult:
     if name not in _OLDEST_RUNTIMES or not version:
         return warned(
             RUNTIME,
-            f"{reported} is none that this driver was tried with",
+            f"{reported} was not tested with this driver",
             "use containerd or CRI-O, or see in its documentation that it takes CDI devices from kubelet",
         )
     oldest, finding = _OLDEST_RUNTIMES[name]
@@ -234,7 +234,7 @@ def _permissions(facts: ClusterFacts) -> Iterator[CheckResult]:
         yield failed(
             PERMISSIONS,
             f"this identity may not {', '.join(facts.denied)}",
-            "bind the chart's ClusterRole to it (`helm upgrade` puts a changed one right)",
+            "bind the chart's ClusterRole to it (`helm upgrade` restores it if it was changed)",
         )
     else:
         yield passed(PERMISSIONS, "this identity may do what the node's pod does")
@@ -242,7 +242,7 @@ def _permissions(facts: ClusterFacts) -> Iterator[CheckResult]:
         yield warned(
             PERMISSIONS,
             f"this identity may not {', '.join(facts.reduced)}: events or the status of claims will be missing",
-            "nothing, where this was configured (chart: kubeletPlugin.claimStatus); else bind the chart's ClusterRole",
+            "nothing, if you configured this (chart: kubeletPlugin.claimStatus); else bind the chart's ClusterRole",
         )
 
 

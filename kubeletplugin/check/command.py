@@ -25,7 +25,7 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
 @click.command()
-@click.option("--node-name", envvar="NODE_NAME", show_envvar=True, default="", help="The Node that this is about.")
+@click.option("--node-name", envvar="NODE_NAME", show_envvar=True, default="", help="The name of the Node to check.")
 @kubeconfig_option
 @node_options
 @hook_option
@@ -34,7 +34,7 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     envvar="HOST_ROOT",
     show_envvar=True,
-    help=f"Where this process sees the host's /; {_HOST_ROOT} when there is such a folder, else /.",
+    help=f"The folder at which the host's / is mounted. By default, {_HOST_ROOT} if it exists, else /.",
 )
 @click.option(
     "--instance-uid",
@@ -42,28 +42,28 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
     metavar="UID",
     envvar="POD_UID",
     show_envvar=True,
-    help="As the plugin's own: its sockets are named after it.",
+    help="The --instance-uid of the plugin, which is part of the names of its sockets.",
 )
 @click.option(
     "--runtime-config",
     metavar="FILE",
     envvar="RUNTIME_CONFIG",
     show_envvar=True,
-    help="The main configuration file of containerd or CRI-O on the host, where it is not in the usual place.",
+    help="The main configuration file of containerd or CRI-O on the host, if it is not in the usual place.",
 )
 @click.option(
     "--fix",
     is_flag=True,
     envvar="CHECK_FIX",
     show_envvar=True,
-    help="Enable CDI in the container runtime by a new file; files that are there are not changed.",
+    help="Enable CDI in the container runtime with a new file. Existing files are not changed.",
 )
 @click.option(
     "--wait",
     is_flag=True,
     envvar="CHECK_WAIT",
     show_envvar=True,
-    help="First wait until driver and GPUs have no failure, saying on standard error what changed.",
+    help="First wait until the checks of driver and GPUs pass, and report changes on standard error.",
 )
 @click.option(
     "--interval",
@@ -72,9 +72,9 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
     show_default=True,
     envvar="CHECK_INTERVAL",
     show_envvar=True,
-    help="Seconds between looks of --wait.",
+    help="Seconds between two checks of --wait.",
 )
-@output_option(("text", "json"), "CHECK_OUTPUT", "How findings are printed.")
+@output_option(("text", "json"), "CHECK_OUTPUT", "The format of the findings.")
 @logging_options
 @version_option
 @click.pass_context
@@ -92,10 +92,10 @@ def check(
     interval: float,
     output: str,
 ) -> None:
-    """Tell whether this node is ready for GPUs, and what to do where it is not. Exits with 1 when a check failed.
+    """Check whether this node is ready for the driver, and print what to do if not. Exits with 1 if a check failed.
 
-    Looks at NVIDIA's driver, the GPUs, kubelet's folders, CDI in containerd or CRI-O, and the cluster. Nothing is
-    changed without --fix.
+    Checks the NVIDIA driver, the GPUs, kubelet's folders, CDI in containerd or CRI-O, and the cluster. Changes nothing
+    without --fix.
     """
     host = Host(host_root or (Path(_HOST_ROOT) if Path(_HOST_ROOT).is_dir() else Path("/")))
     place = Place(
@@ -133,7 +133,7 @@ def mend(place: Place, found: Look) -> Look:
     except FixError as error:
         raise UserError(f"--fix: {error}") from None
     again = look(place)
-    written = warned("fix", f"{found.drop_in.path} is written and not yet in force", found.drop_in.next_step)
+    written = warned("fix", f"{found.drop_in.path} is written, but is not in use yet", found.drop_in.next_step)
     return Look((*again.findings, written), again.drop_in)
 
 

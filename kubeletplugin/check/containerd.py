@@ -146,7 +146,7 @@ def containerd_findings(facts: ContainerdFacts) -> Iterator[CheckResult]:
     """Whether CDI is on and reads our folder; what to write where if not."""
     if facts.problems:
         for problem in facts.problems:
-            yield warned(CHECK, str(problem), "mend the file, or make it; containerd itself may not start as it is")
+            yield warned(CHECK, str(problem), "correct or create the file; containerd itself may not start without it")
         return
     obstacle = _disabled(facts) or _hidden(facts)
     if obstacle:
@@ -156,14 +156,14 @@ def containerd_findings(facts: ContainerdFacts) -> Iterator[CheckResult]:
     remedy = _remedy(facts, enabled.value is not True)
     if enabled.value is None:
         if facts.version:
-            text = f"{_version(facts)} has CDI off unless {facts.main} has `enable_cdi = true`, and it has not"
+            text = f"{_version(facts)} has CDI disabled, because {facts.main} does not set `enable_cdi = true`"
             yield failed(CHECK, text, remedy)
         else:
-            text = f"{facts.main} does not set enable_cdi: containerd 1.7 has CDI off then, 2.x on"
-            yield warned(CHECK, f"{text}, and which one this is was not to be learnt", f"for 1.7, {remedy}")
+            text = f"{facts.main} does not set enable_cdi, so CDI is disabled in containerd 1.7 and enabled in 2.x"
+            yield warned(CHECK, f"{text}, and the version of this containerd is unknown", f"for 1.7, {remedy}")
         return
     if enabled.value is not True:
-        yield failed(CHECK, f"CDI is switched off by enable_cdi ({enabled.place('enable_cdi')})", remedy)
+        yield failed(CHECK, f"CDI is disabled by enable_cdi ({enabled.place('enable_cdi')})", remedy)
         return
     if folders.value is None:
         place = folders.place("cdi_spec_dirs")

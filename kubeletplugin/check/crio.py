@@ -52,7 +52,7 @@ def crio_findings(facts: CrioFacts) -> Iterator[CheckResult]:
     """Whether CRI-O reads our folder."""
     if facts.problems:
         for problem in facts.problems:
-            yield warned(CHECK, str(problem), "mend the file; CRI-O itself may not start with it")
+            yield warned(CHECK, str(problem), "correct the file; CRI-O itself may not start with it")
         return
     folders, place = _folders(facts)
     if folders is None:

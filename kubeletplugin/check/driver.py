@@ -83,7 +83,7 @@ def driver_findings(facts: DriverFacts) -> Iterator[CheckResult]:
         yield failed(
             VERSIONS,
             f"the kernel module is {module}, the library {library}",
-            "the driver was upgraded under a running kernel: unload the old module (no program may use a GPU) and"
+            "the driver was upgraded while the old module was loaded: unload it (no program may use a GPU) and"
             " `modprobe nvidia`, or restart the node",
         )
     elif module and library:
@@ -97,14 +97,14 @@ def _hook(facts: DriverFacts) -> CheckResult:
         if exists is False:
             return failed(
                 HOOK,
-                f"{path} is not on the host, and no container starts whose runtime is to run it",
-                "install it there, or leave --nvidia-cdi-hook-path (chart: nvidiaCDIHookPath) out to have it found",
+                f"{path} does not exist on the host, so containers that need it do not start",
+                "install it there, or remove --nvidia-cdi-hook-path (chart: nvidiaCDIHookPath), so that it is searched",
             )
         return passed(HOOK, path if exists else f"{path} (not seen from here)")
     if facts.hook is None:
         return warned(
             HOOK,
-            f"no nvidia-cdi-hook or nvidia-ctk below {facts.driver_root}; libraries will be mounted under each of"
+            f"no nvidia-cdi-hook or nvidia-ctk below {facts.driver_root}; libraries are mounted under each of"
             " their names instead",
             "install nvidia-container-toolkit-base, or name the program with --nvidia-cdi-hook-path"
             " (chart: nvidiaCDIHookPath)",
@@ -128,7 +128,7 @@ def _module(facts: DriverFacts) -> CheckResult:
     if tuple(int(part) for part in version.split(".")[:1]) < _OLDEST:
         return warned(
             MODULE,
-            f"{version} is older than {_OLDEST[0]}, the oldest that this driver was made for",
+            f"{version} is older than {_OLDEST[0]}, the oldest release that this driver supports",
             "upgrade NVIDIA's driver; older ones lack NVML calls, so attributes will be missing",
         )
     return passed(MODULE, version)

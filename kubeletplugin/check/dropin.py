@@ -52,7 +52,7 @@ def write(host: Host, drop_in: DropIn) -> bool:
     if existing == drop_in.text:
         return False
     if existing is not None and not existing.startswith(_MARK):
-        raise FixError(f"{drop_in.path} is there and was not written by this command: remove or rename it")
+        raise FixError(f"{drop_in.path} exists and was not written by this command: remove or rename it")
     target = host.here(drop_in.path)
     temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
     try:

@@ -83,7 +83,7 @@ def folder_findings(facts: FolderFacts) -> Iterator[CheckResult]:
             "name the folder that the container runtime reads with --cdi-root (chart: kubeletPlugin.cdiRoot)",
         )
     else:
-        yield passed(CDI, f"{facts.cdi.path} is not there yet and will be made")
+        yield passed(CDI, f"{facts.cdi.path} does not exist yet; the plugin creates it")
     yield _sockets(facts.sockets)
 
 
@@ -145,8 +145,8 @@ def foreign_findings(paths: Sequence[str]) -> Iterator[CheckResult]:
     more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     yield warned(
         CHECK,
-        f"{Path(paths[0]).parent} has specs of NVIDIA's own DRA driver: {', '.join(named)}{more}; a claim that both"
-        " drivers prepare has no device that a runtime can resolve",
-        "while that driver runs, delete the pods of its claims, and it removes them; once it is uninstalled: rm "
+        f"{Path(paths[0]).parent} has specs of NVIDIA's own DRA driver: {', '.join(named)}{more}; a runtime cannot"
+        " resolve the devices of a claim that both drivers prepared",
+        "while that driver runs, delete the pods of its claims, so that it removes them; once it is uninstalled: rm "
         + " ".join(map(shlex.quote, paths)),
     )

@@ -102,8 +102,8 @@ def _gpus(inventory: Inventory) -> Iterator[CheckResult]:
     if not inventory.gpus:
         yield warned(
             GPUS,
-            "there is none that works" if inventory.failures else "there is none",
-            "nothing to publish here; keep the DaemonSet to GPU nodes (chart: kubeletPlugin.affinity)",
+            "no GPU works" if inventory.failures else "there is none",
+            "there is nothing to publish here; run the DaemonSet only on GPU nodes (chart: kubeletPlugin.affinity)",
         )
         return
     counts = Counter(gpu.product_name or "unnamed" for gpu in inventory.gpus)
@@ -121,15 +121,17 @@ def _nodes(facts: GpuFacts) -> Iterator[CheckResult]:
             yield failed(
                 NODES,
                 f"{path} is missing: {loss}",
-                "run `nvidia-smi` once on the host, which makes the nodes; in a container, be privileged",
+                "run `nvidia-smi` once on the host, which creates the device nodes; a container must be privileged",
             )
     if facts.odd:
         more = f" (and {len(facts.odd) - 1} more)" if len(facts.odd) > 1 else ""
         yield warned(
-            NODES, facts.odd[0] + more, "on a real node, remove that file and run `nvidia-smi`, which makes the nodes"
+            NODES,
+            facts.odd[0] + more,
+            "on a real node, remove that file and run `nvidia-smi`, which creates the device nodes",
         )
     if not facts.missing and not facts.odd:
-        yield passed(NODES, "all there, or the runtime can make them")
+        yield passed(NODES, "all exist, or the runtime can create them")
 
 
 def _mig(capable: Sequence[Gpu], total: int) -> Iterator[CheckResult]:
@@ -144,10 +146,10 @@ def _mig(capable: Sequence[Gpu], total: int) -> Iterator[CheckResult]:
                 "stop what uses the GPU and reset it (`nvidia-smi --gpu-reset -i INDEX`), or restart the node",
             )
     if not capable:
-        yield passed(MIG, "no GPU can be split" if total else "no GPUs")
+        yield passed(MIG, "no GPU supports MIG" if total else "no GPUs")
         return
     on = sum(gpu.in_mig_mode for gpu in capable)
-    yield passed(MIG, f"{len(capable)} of {total} GPUs can be split, {on} in MIG mode")
+    yield passed(MIG, f"{len(capable)} of {total} GPUs support MIG, {on} in MIG mode")
 
 
 def _capabilities(offered: bool, in_use: bool) -> CheckResult:

@@ -95,7 +95,7 @@ def kubelet_findings(facts: KubeletFacts, kubelet_version: str, node_name: str) 
 
 def _configuration(facts: KubeletFacts, minor: int | None, ask: str) -> Iterator[CheckResult]:
     for problem in facts.problems:
-        yield warned(CHECK, problem, f"see that the file is kubelet's and mend it; {ask}")
+        yield warned(CHECK, problem, f"check that this is kubelet's file, and correct it; {ask}")
     gate = facts.gates.get(_GATE)
     if gate is None and minor is not None and minor < ON_BY_DEFAULT:
         gate = facts.gates.get(_ALL_BETA)  # the gate is beta there
@@ -111,7 +111,7 @@ def _configuration(facts: KubeletFacts, minor: int | None, ask: str) -> Iterator
         yield warned(
             CHECK,
             f"{_GATE} is not set: on by default from 1.{ON_BY_DEFAULT}, and kubelet's version is not known",
-            f"with --kubeconfig and --node-name the Node tells it; {ask}",
+            f"with --kubeconfig and --node-name, check reads it from the Node; {ask}",
         )
     elif minor < ON_BY_DEFAULT:
         config = facts.started.flags.config

@@ -64,7 +64,7 @@ class _Checks:
 
         def failed(error: Exception) -> None:
             text = f"this check failed unexpectedly, so nothing is known: {error!r}"
-            self.findings.append(warned(check, text, "report it with what is on standard error"))
+            self.findings.append(warned(check, text, "report it with the text on standard error"))
 
         with contained("check", check, lambda _: None, failed):
             return facts()

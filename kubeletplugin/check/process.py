@@ -97,7 +97,7 @@ def find_kubelet(host: Host, node_name: str, arguments: Mapping[str, Sequence[st
         if process.name == _KUBELITE and (started := _kubelite(host, process)):
             return started
     return Unseen(
-        "no process kubelet is to be seen",
+        "no process kubelet was found",
         "start kubelet; a container must have the host's / mounted with its /proc in it (`-v /:/host-root` does so)",
     )
 

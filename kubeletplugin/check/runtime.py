@@ -78,7 +78,7 @@ def runtime_findings(facts: RuntimeFacts) -> Iterator[CheckResult]:
     if not facts.visible:
         yield warned(
             CHECK,
-            "its configuration is not to be seen from this container",
+            "its configuration cannot be read from this container",
             "mount the host's / read-only and name it with --host-root, or run this on the host",
         )
     elif isinstance(facts.configuration, ContainerdFacts):
@@ -87,12 +87,14 @@ def runtime_findings(facts: RuntimeFacts) -> Iterator[CheckResult]:
         yield from crio_findings(facts.configuration)
     elif facts.missing:
         yield warned(
-            CHECK, f"{facts.missing}, which --runtime-config names, is not on the host", "name it as the host does"
+            CHECK,
+            f"{facts.missing}, which --runtime-config names, does not exist on the host",
+            "give its path on the host",
         )
     elif facts.other:
         yield warned(
             CHECK,
-            f"the Node has {facts.other}, whose configuration this does not read",
+            f"the Node has {facts.other}, whose configuration this command cannot read",
             "see that it reads CDI specs from --cdi-root, or use containerd or CRI-O",
         )
     else:

@@ -63,7 +63,7 @@ def within(seconds: float, what: str, check: Check = wait_on) -> Check:
     def still_worth_it() -> None:
         check()
         if time.monotonic() > deadline:
-            raise StoppedError(f"another call or another process of this plugin is still at work on {what}")
+            raise StoppedError(f"another call or another process of this plugin is still working on {what}")
 
     return still_worth_it
 
@@ -163,7 +163,7 @@ class Actions:
 
     def undo_stray(self, step: Step, gpus: Gpus, held: Held) -> None:
         """Undo a step that no claim has."""
-        log.warning("undoing what no claim on this node has: %s", step, extra={"gpu": step.gpu_uuid})
+        log.warning("undoing a step that belongs to no claim on this node: %s", step, extra={"gpu": step.gpu_uuid})
         self._on_gpu(step.gpu_uuid, gpus, step.undo, held)
 
     def leaves_something(self, record: Record) -> bool:

@@ -105,7 +105,7 @@ class Leftovers:
         try:
             self._unprepare(claim)
         except EXPECTED_ERRORS as error:
-            log.warning("leftovers of a claim stay for now: %s", error, extra={"claim_uid": claim.uid})
+            log.warning("leftovers of a claim cannot be removed yet: %s", error, extra={"claim_uid": claim.uid})
         else:
             self._missed.pop(claim.uid, None)
             self._boundary.on_event(claim, "LeftoverRemoved", text)
@@ -129,7 +129,7 @@ class Leftovers:
                     if step not in wanted:
                         self._actions.undo_stray(step, gpus, held)
         except EXPECTED_ERRORS as error:
-            log.warning("leftovers stay for now: %s", error, extra={"gpu": gpu_uuid})
+            log.warning("leftovers cannot be removed yet: %s", error, extra={"gpu": gpu_uuid})
 
     def _sweep_spec(self, uid: str) -> None:
         with self._claims.try_hold(uid) as free:

@@ -204,7 +204,7 @@ class Lifecycle:
         except NvmlError as error:
             self._access.report(error)
         except OSError as error:
-            log.error("the node cannot be looked after: %s", error)
+            log.error("the claims of this node cannot be checked: %s", error)
             return self._settings.retry
         now, due = time.monotonic(), self._recovery.next_due()
         pause = self._next_sweep - now
@@ -274,7 +274,7 @@ class Lifecycle:
                 try:
                     self._actions.undo(current, lambda: gpus)
                 except EXPECTED_ERRORS as error:
-                    log.warning("leftovers of a claim stay for now: %s", error, extra=fields_of(current))
+                    log.warning("leftovers of a claim cannot be removed yet: %s", error, extra=fields_of(current))
 
     # Parts of an unprepare
 
@@ -303,7 +303,7 @@ class Lifecycle:
         try:
             return self._ledger.update(record), True
         except OSError as error:
-            log.warning("unpreparing without a note of it: %s", error, extra=fields_of(record))
+            log.warning("unpreparing without a record of it: %s", error, extra=fields_of(record))
             return self._ledger.remember(record), False
 
     def _rebuilt(self, ref: ClaimRef) -> Record | None:
@@ -318,9 +318,9 @@ class Lifecycle:
                     self._recovery.rebuild(ref, self._access.current())
             except EXPECTED_ERRORS as error:
                 if not damaged.name:
-                    text = f"the record of claim {ref} is damaged, and what the claim has here is not known yet"
+                    text = f"the record of claim {ref} is damaged, and the devices of the claim are unknown yet"
                     raise RecordError(f"{text}: {error}") from error
-                log.warning("what the claim has here is not known: %s", error, extra={"claim_uid": ref.uid})
+                log.warning("the devices of the claim are unknown: %s", error, extra={"claim_uid": ref.uid})
         return self._ledger.get(ref.uid)
 
     # Both
@@ -355,4 +355,4 @@ class Lifecycle:
 
 def _require_wanted(ref: ClaimRef, wanted: Callable[[], bool]) -> None:
     if not wanted():
-        raise StoppedError(f"nobody waits for claim {ref} any more; the next call goes on from here")
+        raise StoppedError(f"kubelet no longer waits for claim {ref}; its next call continues from here")

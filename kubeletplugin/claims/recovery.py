@@ -114,7 +114,7 @@ class Recovery:
         record = self._actions.ledger.get(uid)
         if record is None or record.boot_id == self._boot_id:
             return record
-        log.info("forgetting a claim of before the last reboot", extra=fields_of(record))
+        log.info("removing the record of a claim from before the last boot", extra=fields_of(record))
         self._actions.specs.remove(uid)
         self._actions.ledger.close(uid)
         return None
@@ -197,7 +197,7 @@ class Recovery:
         if record.state is State.PREPARED:
             self.complete(record, gpus, not_long())
             return
-        log.info("undoing what was broken off", extra=fields_of(record))
+        log.info("undoing an interrupted prepare or unprepare", extra=fields_of(record))
         with self._actions.hold(record.plan.gpus(), not_long()) as held:
             self._actions.adopt(record, gpus, held)
             self._actions.undo_held(record, gpus, held)
@@ -205,5 +205,5 @@ class Recovery:
     def _failed(self, claim: ClaimRef, error: Exception) -> None:
         if self.look_after(claim, str(error)):
             extra = {"claim": str(claim), "claim_uid": claim.uid}
-            log.error("claim could not be recovered, which will be tried again: %s", error, extra=extra)
-            self._boundary.on_event(claim, "RecoveryFailed", f"the claim's devices are not as they should be: {error}")
+            log.error("the claim could not be recovered; trying again later: %s", error, extra=extra)
+            self._boundary.on_event(claim, "RecoveryFailed", f"the claim's devices could not be restored: {error}")

@@ -38,20 +38,22 @@ _DRIVER_SECONDS: Final = 10.0
 
 @click.command()
 @node_options
-@click.option("--dry-run", is_flag=True, envvar="CLEANUP_DRY_RUN", show_envvar=True, help="Only say what would go.")
+@click.option(
+    "--dry-run", is_flag=True, envvar="CLEANUP_DRY_RUN", show_envvar=True, help="Only print what would be removed."
+)
 @click.option(
     "--force",
     is_flag=True,
     envvar="CLEANUP_FORCE",
     show_envvar=True,
-    help="Also undo claims that pods still use, and drop records that cannot be read or undone.",
+    help="Also undo claims that pods still use, and delete records that cannot be read or undone.",
 )
 @logging_options
 @version_option
 def cleanup(node: Node, dry_run: bool, force: bool) -> None:
-    """Remove everything that the driver made on this node: MIG instances, CDI specs, records, sockets.
+    """Remove everything that the driver created on this node: MIG instances, CDI specs, records, sockets.
 
-    Refuses while a plugin runs, and while claims are prepared. Running it again is harmless.
+    Fails while a plugin runs or while claims are prepared. It can be run again at any time.
     """
     try:
         with _alone(node.folder):
@@ -59,7 +61,7 @@ def cleanup(node: Node, dry_run: bool, force: bool) -> None:
             if found.prepared and not force:
                 raise UserError(
                     f"{len(found.prepared)} claims are prepared: {', '.join(found.prepared)}; delete the pods that use"
-                    " them while the plugin runs, or take their devices away with --force"
+                    " them while the plugin runs, or remove their devices with --force"
                 )
             if dry_run:
                 for line in found.lines():
@@ -128,7 +130,7 @@ def remove(node: Node, found: Found, force: bool) -> None:
     left = find(node)
     problems += [f"{what} stays" for what in (*left.made, *(f"record {name}" for name in left.unreadable))]
     if problems and not force:
-        raise UserError("not everything could be undone: " + "; ".join(problems) + " (--force leaves it so)")
+        raise UserError("not everything could be undone: " + "; ".join(problems) + " (--force continues nevertheless)")
     for claim in found.claims:
         click.echo(f"unprepared claim {claim}")
     for problem in problems:

@@ -29,9 +29,9 @@ _STEP_MARKS: Final = {True: "done", False: "not done", None: ""}
 @logging_options
 @version_option
 def status(node: Node, output: str) -> None:
-    """Tell what the driver has on this node: claims, their steps and devices, and who has what of each GPU.
+    """Show the prepared claims of this node, their steps and devices, and which claim has which part of each GPU.
 
-    Reads the plugin's records, whether it runs or not, and asks NVML when there is a driver. Changes nothing.
+    Reads the plugin's records, whether the plugin runs or not, and NVML if the driver is loaded. Changes nothing.
     """
     try:
         state = read_node(node, boot_id())

@@ -165,7 +165,7 @@ class SpecMetadata:
                 return found
             claim = self._fetch(ref)
             if claim.metadata.uid != ref.uid:
-                raise ClaimGoneError(f"ResourceClaim {ref} has another UID now: it was deleted and made anew")
+                raise ClaimGoneError(f"ResourceClaim {ref} has another UID now: it was deleted and created again")
         self._files.write(claim, lambda device: self._with_uuid(device, record))
         return self._files.edits(ref.uid)
 

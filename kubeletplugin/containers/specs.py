@@ -65,7 +65,7 @@ class CommonSpec:
         if self._driver_version and not self._is_there():
             with self._lock:
                 if not self._is_there():
-                    log.warning("the common CDI spec is gone", extra={"file": str(self._specs.file())})
+                    log.warning("the common CDI spec was deleted", extra={"file": str(self._specs.file())})
                     self._write(self._driver_version)
 
     def keep(self) -> float:

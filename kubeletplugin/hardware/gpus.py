@@ -137,7 +137,7 @@ class GpuAccess:
                 return
             self._problem = f"the NVIDIA driver is not ready: {why}"
             self._gpus = None
-        log.warning("the NVIDIA driver went away: %s", why)
+        log.warning("the NVIDIA driver is no longer available: %s", why)
         gpus.distrust()
         self._woken.set()
 

@@ -69,7 +69,7 @@ class Marks:
         except FileNotFoundError:
             return False
         except (OSError, NotAFileError) as error:  # marks of an unknown boot say nothing
-            log.warning("which boot the marks are of cannot be read: %s", error)
+            log.warning("the boot ID of the marks cannot be read: %s", error)
             return False
 
     def forget_other_boots(self, boot_id: str) -> None:
@@ -83,4 +83,4 @@ class Marks:
         try:
             write_file(self._boot, boot_id.encode(), self._boot.with_suffix(".new"))
         except OSError as error:  # the next start forgets marks once more, and adopts what records tell
-            log.warning("which boot the marks are of could not be noted: %s", error)
+            log.warning("the boot ID of the marks cannot be written: %s", error)

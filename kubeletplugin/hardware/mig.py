@@ -167,8 +167,8 @@ class MigInstances:
                 raise NotMadeError(f"no GPU instance can be made for {slot}: {error}") from error
             existing = ", ".join(f"{one.id} (profile {one.profile_id} at {one.placement})" for one in self.all_on(gpu))
             raise NotMadeError(
-                f"no room for {slot}: its GPU instances are {existing or 'none'}; destroy those that no claim uses"
-                " (nvidia-smi mig -dci, -dgi)"
+                f"not enough free memory slices for {slot}: the GPU instances are {existing or 'none'}; destroy those"
+                " that no claim uses (nvidia-smi mig -dci, -dgi)"
             ) from error
 
     def _destroy(self, slot: MigSlot) -> None:

@@ -171,7 +171,7 @@ class HealthWatch:
                     self._adopt_published()
                     return
                 except (ApiError, DecodeError) as error:
-                    log.info("what is known of the GPUs' health cannot be read yet: %s", error)
+                    log.info("the published health of the GPUs cannot be read yet: %s", error)
             self._stopped.wait(_RETRY_SECONDS)
 
     def _adopt_published(self) -> None:

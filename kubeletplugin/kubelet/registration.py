@@ -59,7 +59,7 @@ class RegistrationService:
         if status.plugin_registered:
             log.info("registered with kubelet")
         else:
-            log.error("kubelet refused the registration: %s; it will try again", status.error)
+            log.error("kubelet refused the registration: %s; kubelet will try again", status.error)
         with self._lock:
             self._problem = "" if status.plugin_registered else f"kubelet refused it: {status.error}"
         self._tell(bool(status.plugin_registered))

@@ -64,7 +64,7 @@ def make_plan(
     """
     if claim.metadata.uid != ref.uid:
         raise PrepareError(
-            f"ResourceClaim {ref} has UID {claim.metadata.uid}, not {ref.uid}: it was deleted and made anew meanwhile"
+            f"ResourceClaim {ref} has UID {claim.metadata.uid}, not {ref.uid}: it was deleted and created again"
         )
     if claim.allocation is None:
         raise PrepareError(f"ResourceClaim {ref} is not allocated")
@@ -111,8 +111,8 @@ def _found(result: AllocatedDevice, pool: str, find: Callable[[str], Found | Non
         )
     if found is None:
         raise PrepareError(
-            f"there is no device {result.device} on node {pool}: the GPU went away or its MIG mode was changed"
-            " after the claim was allocated; delete the pod to have it scheduled anew"
+            f"there is no device {result.device} on node {pool}: the GPU was removed or its MIG mode was changed"
+            " after the claim was allocated; delete the pod to have it scheduled again"
         )
     return found
 

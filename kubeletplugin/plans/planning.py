@@ -50,8 +50,8 @@ class Planner:
             if missing and gpus.inventory.failures:
                 reasons = "; ".join(f"GPU {one.index}: {one.reason}" for one in gpus.inventory.failures)
                 raise PrepareError(
-                    f"there is no device {missing[0]} on node {self._pool} at the moment, where these GPUs cannot be"
-                    f" read: {reasons}"
+                    f"there is no device {missing[0]} on node {self._pool} at the moment; these GPUs cannot be read:"
+                    f" {reasons}"
                 )
         return make_plan(ref, claim, self._pool, lambda name: self._usable(gpus, name), self._may_switch)
 
@@ -119,7 +119,7 @@ def require_no_overlap(plan: Plan) -> None:
         if first.name != second.name and exclusive(first, second):
             raise PrepareError(
                 f"devices {first.name} and {second.name} of one claim are the same part of GPU"
-                f" {first.target.gpu_uuid}: only one of them can be had"
+                f" {first.target.gpu_uuid}: only one of them can be allocated"
             )
 
 

@@ -89,8 +89,8 @@ class Ledger:
             taken = others[other.claim.uid].state is State.UNPREPARING
             what = f"device {mine}" if mine == theirs else f"device {mine} cannot be had beside {theirs}, which"
             raise PrepareError(
-                f"{what} {'is still being taken from' if taken else 'is in use by'} claim {other.claim}"
-                f" (UID {other.claim.uid}); kubelet tries again within 90 s of that one's end"
+                f"{what} {'is still being removed from' if taken else 'is in use by'} claim {other.claim}"
+                f" (UID {other.claim.uid}); kubelet tries again within 90 s after that claim is unprepared"
             )
         self._save(record)
 
@@ -141,10 +141,10 @@ class Ledger:
         except FileNotFoundError:
             return None
         except NewerVersionError as error:
-            log.error("record %s: %s; its claim is left alone", self._records.path(uid), error)
-            record = f"the record of claim {uid} was written by a newer version of this plugin; start that one"
+            log.error("record %s: %s; the plugin does not touch its claim", self._records.path(uid), error)
+            record = f"the record of claim {uid} was written by a newer version of this plugin; start the newer version"
         except OSError as error:
-            log.error("record %s: %s; its claim is left alone", self._records.path(uid), error)
+            log.error("record %s: %s; the plugin does not touch its claim", self._records.path(uid), error)
             record = f"the record of claim {uid} cannot be read: {error}"
         except ValueError as error:
             problem = self._set_aside(uid, error)
@@ -163,7 +163,7 @@ class Ledger:
         except FileNotFoundError:  # another process did
             return None
         except OSError as obstacle:
-            log.error("record %s cannot be read, nor be set aside: %s; %s", path, error, obstacle)
+            log.error("record %s can neither be read nor set aside: %s; %s", path, error, obstacle)
             return f"the record of claim {uid} cannot be read: {error}"
         with self._lock:
             self._settled.discard(uid)

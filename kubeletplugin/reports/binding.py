@@ -214,9 +214,9 @@ class BindingWatch:
         except NotFoundError:
             return True
         except LookupError as error:
-            log.debug("nothing can be said of a claim's devices yet: %s", error, extra=fields)
+            log.debug("the state of a claim's devices is still unknown: %s", error, extra=fields)
             return False
         except ApiError as error:
-            log.warning("binding conditions cannot be set, which will be tried again: %s", error, extra=fields)
+            log.warning("binding conditions cannot be set; trying again later: %s", error, extra=fields)
             return False
         return True

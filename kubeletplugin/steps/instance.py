@@ -68,8 +68,8 @@ class InstanceStep(_SlotStep):
         ids = tools.mig.find(self.slot)
         if ids is None:
             raise PrepareError(
-                f"the GPU instance {self.slot} was made by hand and has no compute instance that fills it: make one"
-                " (nvidia-smi mig -cci), or destroy the GPU instance"
+                f"the GPU instance {self.slot} was created by hand and has no compute instance of its full size: create"
+                " one (nvidia-smi mig -cci), or destroy the GPU instance"
             )
         return replace(ids, made=False)
 

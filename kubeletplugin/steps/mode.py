@@ -47,8 +47,8 @@ class MigModeStep:
         if not self.may_switch:
             raise PrepareError(
                 f"MIG mode of GPU {self.gpu_uuid} is {'off' if self.on else 'on'}"
-                f" (nvidia-smi -i {self.gpu_uuid} -mig {int(self.on)}), and it is not to be switched for claims: either"
-                " the policy of this GPU is not dynamic, or it needs a reset for that"
+                f" (nvidia-smi -i {self.gpu_uuid} -mig {int(self.on)}), and the driver does not switch it for claims:"
+                " either the policy of this GPU is not dynamic, or switching it needs a reset"
             )
         marks = tools.marks.modes
         marks.set(self.gpu_uuid, original=not self.on)
@@ -74,7 +74,7 @@ class MigModeStep:
             if self.is_done(tools):
                 tools.mig.set_mode(self.gpu_uuid, not self.on)
         except (PrepareError, NvmlError) as error:
-            log.warning("the GPU stays in the mode that a claim needed: %s", error, extra={"gpu": self.gpu_uuid})
+            log.warning("the MIG mode of the GPU cannot be switched back: %s", error, extra={"gpu": self.gpu_uuid})
             return
         tools.marks.modes.clear(self.gpu_uuid)
 

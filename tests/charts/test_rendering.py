@@ -136,7 +136,7 @@ def test_the_sandbox_values_are_for_clusters_without_gpus() -> None:
             {"webhook": {"enabled": True}},
             ["deployment/release-dra-driver-gpu-webhook", "are refused", "certificate release-dra-driver-gpu-webhook"],
         ),
-        (VALUES["webhook-secret"], ["are not looked at", "get secret webhook-tls"]),
+        (VALUES["webhook-secret"], ["are not checked", "get secret webhook-tls"]),
         (
             VALUES["cleanup"],
             ["no longer runs", "rollout status daemonset/release-dra-driver-gpu-cleanup", "helm uninstall release"],

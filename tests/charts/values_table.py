@@ -17,11 +17,12 @@ PAGE = Path(__file__).parents[2] / "docs/values.md"
 
 _LONGEST_DEFAULT = 60
 _HEAD = """\
-<!-- Generated from charts/dra-driver-gpu/values.yaml by `python -m tests.charts.values_table`; edit that file. -->
+<!-- Made from charts/dra-driver-gpu/values.yaml by `python -m tests.charts.values_table`; edit that file. -->
 # Values of the chart
 
-Set these values with `--set` or in a values file. The chart refuses unknown values, values of a wrong type, and values that
-contradict each other. [migrating.md](migrating.md) compares them with NVIDIA's chart, the device plugin and the GPU Operator.
+Set these values with `--set` or in a values file. The chart refuses unknown values, wrong types, and values that
+contradict each other. [migrating.md](migrating.md) compares them with NVIDIA's chart, the device plugin and the GPU
+Operator.
 """
 _TABLE = """
 ## {name}

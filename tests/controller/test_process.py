@@ -149,7 +149,7 @@ def test_no_text_in_the_policy_file_ends_it(client: ApiClient, kubeconfig: Path,
         wait_for(lambda: client.list(SLICES, field_selector=f"spec.nodeName={name}").items, "slices")
         for number, text in enumerate(texts, start=1):
             policy.write_text(text)
-            wait_for(lambda: log_of(tmp_path).count("the policy stays as it was") == number, "a complaint")  # noqa: B023
+            wait_for(lambda: log_of(tmp_path).count("the last valid policy stays in effect") == number, "a complaint")  # noqa: B023
         assert process.poll() is None
     assert "Traceback" not in log_of(tmp_path)
 

@@ -27,7 +27,7 @@ MODEL = "H100-SXM5-80GB"
 
 ATTRIBUTES: Mapping[str, str] = {
     "type": "`gpu`, `mig` or `vfio`; the DeviceClasses select by this attribute",
-    "uuid": "the UUID that NVML reports; a MIG device has one only while it exists; for vfio devices derived from the PCI address",
+    "uuid": "the UUID that NVML reports; a MIG placement has none; for vfio devices derived from the PCI address",
     "parentUUID": "the GPU that a MIG device is part of; `matchAttribute` on it asks for slices of one GPU",
     "profile": "the MIG profile",
     "model": "the product name without the vendor, in one word",
@@ -45,8 +45,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "deviceID": "the PCI device ID",
     "iommuFDEnabled": "whether the node has `/dev/iommu`",
     "resource.kubernetes.io/pciBusID": "standard attribute, also used by other DRA drivers",
-    "resource.kubernetes.io/pcieRoot": "standard attribute; equal for devices below the same PCIe root, for example a GPU and a NIC",
-    "resource.kubernetes.io/numaNode": "standard attribute; a list with `listTypeAttributes` and `DRAListTypeAttributes`",
+    "resource.kubernetes.io/pcieRoot": "standard attribute; equal for devices below one PCIe root (GPU, NIC)",
+    "resource.kubernetes.io/numaNode": "standard attribute; a list if `listTypeAttributes` is set",
 }
 CAPACITIES: Mapping[str, str] = {
     "memory": "bytes",

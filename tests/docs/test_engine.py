@@ -125,7 +125,7 @@ def test_a_machine_without_a_gpu_is_told_what_it_lacks(command: Command, built: 
     printed = built.run(command.text, fails=True)
     assert "FAIL  driver module: " in printed
     assert f"PASS  this program: dra-driver-gpu {__version__}, Python 3." in printed
-    assert "its configuration is not to be seen from this container" not in printed
+    assert "its configuration cannot be read from this container" not in printed
 
 
 def test_two_builds_of_one_commit_by_podman_are_the_same_image(engine: Engine, tmp_path: Path) -> None:

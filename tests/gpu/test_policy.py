@@ -224,7 +224,9 @@ def test_a_text_that_is_no_policy_leaves_the_last_good_one_in_force(
     assert file.current() == before
     assert file.problem is not None
     assert file.problem.startswith(f"policy file {path}:")
-    assert [record.getMessage() for record in caplog.records] == [f"{file.problem}; the policy stays as it was"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{file.problem}; the last valid policy stays in effect"
+    ]
     assert "\n" not in file.problem
 
 

@@ -162,7 +162,7 @@ def test_a_prepared_claim_that_could_not_be_recovered_is_tried_again(plugin: Plu
     plugin.make_by_hand(obstacle)  # where the claim's 2g.20gb was
     after = restarted(plugin, AT_ONCE)
     wait_for(lambda: after.reasons() == ["RecoveryFailed"], "the event")
-    assert "no room for 2g.20gb" in after.events[0][2]
+    assert "not enough free memory slices for 2g.20gb" in after.events[0][2]
     destroy(after, obstacle)
     wait_for(lambda: after.instances() == FOUR_MADE, "the instances to be made again")
     wait_for(lambda: after.reasons() == ["RecoveryFailed", "DevicesRestored"], "the event")
@@ -175,7 +175,7 @@ def test_kubelets_next_call_for_such_a_claim_gets_the_error_or_the_devices(plugi
     obstacle = "gpu-4-mig-1g10gb-19-3"
     plugin.make_by_hand(obstacle)
     after = restarted(plugin)
-    with pytest.raises(PrepareError, match=r"no room for 2g\.20gb"):
+    with pytest.raises(PrepareError, match=r"not enough free memory slices for 2g\.20gb"):
         after.lifecycle.prepare(ref)
     destroy(after, obstacle)
     assert after.lifecycle.prepare(ref) == plan

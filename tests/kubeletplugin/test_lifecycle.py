@@ -132,7 +132,9 @@ def test_a_prepare_that_fails_leaves_nothing_and_can_be_repeated(plugin: Plugin,
 
 def test_no_room_names_what_is_in_the_way(plugin: Plugin) -> None:
     plugin.make_by_hand("gpu-4-mig-3g40gb-9-0")
-    with pytest.raises(PrepareError, match=rf"no room for {SLOT}: its GPU instances are 1 \(profile 9 at 0:4\)"):
+    with pytest.raises(
+        PrepareError, match=rf"not enough free memory slices for {SLOT}: the GPU instances are 1 \(profile 9 at 0:4\)"
+    ):
         plugin.lifecycle.prepare(plugin.api.add([SMALL]))
     assert plugin.left() == {**NOTHING, "instances": ["0:4"]}
 

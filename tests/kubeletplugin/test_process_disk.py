@@ -127,7 +127,7 @@ def test_a_folder_where_a_record_would_be_written_is_no_obstacle(plugin: Plugin,
     (plugin.records / f"{claim.uid}.new").mkdir()
     assert plugin.unprepare(claim) == {claim.uid: ""}
     assert plugin.left() == NOTHING
-    assert "an empty directory stood in the way and is removed" in plugin.log
+    assert "an empty directory at the path of a file is removed" in plugin.log
 
 
 DAMAGES: dict[str, Callable[[str], str]] = {
@@ -183,8 +183,11 @@ def test_a_record_of_a_newer_version_is_left_for_it(plugin: Plugin, client: ApiC
     newer = json.dumps({**json.loads(file.read_text()), "version": 99})
     file.write_text(newer)
     plugin.start()
-    assert f"record {file}: it has version 99, this plugin knows {VERSION}; its claim is left alone" in plugin.log
-    said = f"the record of claim {claim.uid} was written by a newer version of this plugin; start that one"
+    assert (
+        f"record {file}: it has version 99, this plugin knows {VERSION}; the plugin does not touch its claim"
+        in plugin.log
+    )
+    said = f"the record of claim {claim.uid} was written by a newer version of this plugin; start the newer version"
     assert plugin.prepare(claim)[claim.uid].error == said
     assert plugin.unprepare(claim) == {claim.uid: said}
     assert plugin.unprepare(other) == {other.uid: ""}

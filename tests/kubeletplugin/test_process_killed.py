@@ -77,7 +77,7 @@ def test_a_call_that_kubelet_repeats_before_recovery_waits_for_it(plugin: Plugin
     plugin.wait_held()
     plugin.kill()
     plugin.hold(DESTROY)
-    plugin.start("undoing what was broken off")
+    plugin.start("undoing an interrupted prepare or unprepare")
     plugin.wait_held()
     assert "NVIDIA driver is not ready" in plugin.prepare(stored_claim(client, "gpu-0")).popitem()[1].error
     plugin.kill()  # a second time, while recovering

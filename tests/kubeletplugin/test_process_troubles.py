@@ -76,7 +76,7 @@ class TestWithoutDriver:
         plugin.node.unload_driver()
         mig = stored_claim(client, MIG)
         assert plugin.prepare(mig)[mig.uid].error
-        wait_for(lambda: "the NVIDIA driver went away" in plugin.log, "the log line")
+        wait_for(lambda: "the NVIDIA driver is no longer available" in plugin.log, "the log line")
         assert "the NVIDIA driver is not ready" in plugin.prepare(mig)[mig.uid].error
         plugin.node.load_driver()
         wait_for(lambda: plugin.log.count(READY) == 2, "the driver to be found again")

@@ -138,7 +138,7 @@ def test_a_look_changes_nothing(plugin: Plugin, tools: Tools, slot: MigSlot) -> 
 
 def test_a_mode_is_not_switched_where_that_is_not_allowed(plugin: Plugin, tools: Tools) -> None:
     step = MigModeStep(plugin.gpu(0).uuid, True)
-    with pytest.raises(PrepareError, match="it is not to be switched for claims"):
+    with pytest.raises(PrepareError, match="the driver does not switch it for claims"):
         step.do(tools)
     assert plugin.mode(0) == (False, False)
 

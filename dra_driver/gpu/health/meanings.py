@@ -52,7 +52,7 @@ class Lasts(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a taint's key and value mean. `proves_reset`: the finding can only end by a reset of the GPU, so its end proves one."""
+    """What a taint's key and value mean. `proves_reset`: only a reset of the GPU ends the finding."""
 
     gravity: Gravity
     lasts: Lasts
@@ -70,13 +70,13 @@ MEANINGS: Final[dict[tuple[str, str], Meaning]] = {
     (GPU_LOST, ""): Meaning(
         Gravity.FATAL,
         Lasts.STATE,
-        "the GPU does not answer: it fell off the bus or is being reset; if this continues, power the node off and on",
+        "the GPU does not answer: it fell off the bus or is being reset; if it lasts, power the node off and on",
         proves_reset=True,
     ),
     (GPU_LOST, HUNG): Meaning(
         Gravity.FATAL,
         Lasts.STATE,
-        "a call to the NVIDIA driver for this GPU does not return; read the kernel log; if this continues, reboot the node",
+        "a call to the NVIDIA driver for this GPU does not return; read the kernel log; if it lasts, reboot the node",
     ),
     (GPU_LOST, "unavailable"): Meaning(
         Gravity.FATAL, Lasts.RESET, "the NVIDIA driver reported the GPU as unavailable; reset it, or reboot the node"
@@ -99,7 +99,7 @@ MEANINGS: Final[dict[tuple[str, str], Meaning]] = {
     (ROW_REMAP, "pending"): Meaning(
         Gravity.NOTE,
         Lasts.STATE,
-        "a bad row of memory is no longer used and will be replaced at the next GPU reset; reset the GPU when convenient",
+        "a bad row of memory is no longer used and is replaced at the next GPU reset; reset the GPU when convenient",
         proves_reset=True,
     ),
     (ROW_REMAP, "failed"): Meaning(
@@ -120,7 +120,7 @@ MEANINGS: Final[dict[tuple[str, str], Meaning]] = {
     (NVLINK, LINKS): Meaning(
         Gravity.DEGRADED,
         Lasts.STATE,
-        "NVLinks that were up are down; run `nvidia-smi nvlink --status`, and reset the GPU and the GPUs that it is linked to",
+        "NVLinks that were up are down; run `nvidia-smi nvlink --status`; reset the GPU and those it is linked to",
     ),
     (FABRIC, "not-registered"): Meaning(
         Gravity.DEGRADED,

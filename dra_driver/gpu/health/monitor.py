@@ -142,7 +142,7 @@ class HealthMonitor:
                 log.warning("GPU %s: %s", finding.gpu_uuid, finding.message, extra=_details(finding))
         for finding in before:
             if finding not in after:
-                log.info("GPU %s: over: %s", finding.gpu_uuid, finding.message, extra=_details(finding))
+                log.info("GPU %s: no longer reported: %s", finding.gpu_uuid, finding.message, extra=_details(finding))
         self.on_change()
 
     def _look_in(self, seconds: float) -> None:
@@ -274,7 +274,9 @@ class HealthMonitor:
         try:
             where = self._place(generation, uuid, event)
         except NvmlError as error:
-            log.info("GPU %s: %s=%s of an instance that is gone: %s", uuid, condition.key, condition.value, error)
+            log.info(
+                "GPU %s: %s=%s of an instance that no longer exists: %s", uuid, condition.key, condition.value, error
+            )
             return
         with self._lock:
             self._ledger.noted(uuid, condition, self._clock(), where)

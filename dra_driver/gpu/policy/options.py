@@ -77,7 +77,7 @@ class PolicyFile:
 
     def _report(self, problem: str) -> None:
         if problem != self._problem and self._policy is not None:
-            log.error("%s; the policy stays as it was", problem)
+            log.error("%s; the last valid policy stays in effect", problem)
         self._problem = problem
 
 
@@ -115,7 +115,7 @@ def policy_options(command: F) -> F:
         type=click.Path(dir_okay=False, path_type=Path),
         envvar="POLICY_FILE",
         show_envvar=True,
-        help="What is wanted of which GPU: published or not, MIG, passthrough, health (YAML); read anew when it"
+        help="How each GPU is used: whether it is published, MIG, passthrough, health (YAML). It is read again when it"
         " changes.",
     )
     @click.option(
@@ -125,7 +125,7 @@ def policy_options(command: F) -> F:
         metavar="N,N…",
         envvar="ADDITIONAL_XIDS_TO_IGNORE",
         show_envvar=True,
-        help="XIDs that are errors of applications, beside those known as such.",
+        help="Additional XIDs that are errors of applications and not of the GPU.",
     )
     @functools.wraps(command)
     def wrapped(

@@ -121,7 +121,7 @@ def load_description(name_or_path: str) -> NodeDescription:
     path = Path(name_or_path)
     if not path.is_file():
         raise DescriptionError(
-            f"no simulated node {name_or_path!r}: there is no such file, and the nodes that come along are"
+            f"no simulated node {name_or_path!r}: there is no such file, and the built-in example nodes are"
             f" {', '.join(shipped)}, each also with -mig or -mixed at its end"
         )
     try:

@@ -108,7 +108,7 @@ def test_every_thing_that_is_looked_at_has_its_line(node: Node) -> None:
 def test_the_hook_that_the_plugin_is_told_of_is_the_one_that_is_looked_for(node: Node) -> None:
     assert "WARN  cdi hook: no nvidia-cdi-hook" in node.check().stdout
     node.environment["NVIDIA_CDI_HOOK_PATH"] = "/opt/nvidia-cdi-hook"
-    assert "FAIL  cdi hook: /opt/nvidia-cdi-hook is not on the host" in node.check().stdout
+    assert "FAIL  cdi hook: /opt/nvidia-cdi-hook does not exist on the host" in node.check().stdout
     (node.host / "opt").mkdir()
     (node.host / "opt/nvidia-cdi-hook").touch()
     done = node.check()
@@ -134,12 +134,12 @@ def test_json_has_every_finding(node: Node) -> None:
 
 def test_fix_enables_cdi_by_a_new_file_and_says_what_is_left_to_do(tmp_path: Path) -> None:
     node = Node(tmp_path, OFF)
-    assert "FAIL  cdi in containerd: CDI is switched off" in node.check().stdout
+    assert "FAIL  cdi in containerd: CDI is disabled" in node.check().stdout
     assert not (node.host / DROP_IN).exists()
     done = node.check("--fix")
     assert done.returncode == 0
     assert (node.host / CONFIGS[0].lstrip("/")).read_text(encoding="utf-8") == OFF
-    assert f"WARN  fix: /{DROP_IN} is written and not yet in force\n" in done.stdout
+    assert f"WARN  fix: /{DROP_IN} is written, but is not in use yet\n" in done.stdout
     assert "systemctl restart containerd" in done.stdout
     first = (node.host / DROP_IN).read_bytes()
     again = node.check("--fix")
@@ -224,4 +224,4 @@ def test_fix_does_not_claim_to_help_where_a_later_file_says_otherwise(tmp_path: 
     done = node.check("--fix")
     assert done.returncode == 1
     assert "WARN  fix" not in done.stdout
-    assert "switched off by enable_cdi (/etc/containerd/conf.d/zz.toml, line 3)" in done.stdout
+    assert "disabled by enable_cdi (/etc/containerd/conf.d/zz.toml, line 3)" in done.stdout

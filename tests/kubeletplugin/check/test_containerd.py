@@ -41,10 +41,10 @@ def facts_of(
     ("files", "version", "level", "says"),
     [
         # nothing is said: 1.7 has CDI off, 2.x on
-        ({}, SEVEN, "fail", "containerd 1.7.27 has CDI off unless /etc/containerd/config.toml"),
+        ({}, SEVEN, "fail", "containerd 1.7.27 has CDI disabled, because /etc/containerd/config.toml"),
         ({}, TWO, "pass", "on (the default), reads /var/run/cdi"),
-        ({}, (), "warn", "which one this is was not to be learnt"),
-        ({MAIN: OLD + OLD_TABLE}, SEVEN, "fail", "has CDI off"),
+        ({}, (), "warn", "the version of this containerd is unknown"),
+        ({MAIN: OLD + OLD_TABLE}, SEVEN, "fail", "has CDI disabled"),
         ({MAIN: OLD + OLD_TABLE}, TWO, "pass", "on (the default)"),
         ({MAIN: OLD + OLD_TABLE}, (), "warn", "does not set enable_cdi"),
         ({MAIN: NEW + NEW_TABLE}, (), "pass", "on (the default)"),  # 1.7 does not read version 3
@@ -60,7 +60,7 @@ def facts_of(
             {MAIN: NEW + NEW_TABLE + OFF},
             TWO,
             "fail",
-            "switched off by enable_cdi (/etc/containerd/config.toml, line 3)",
+            "disabled by enable_cdi (/etc/containerd/config.toml, line 3)",
         ),
         ({MAIN: NEW + 'plugins."io.containerd.cri.v1.runtime".enable_cdi = false\n'}, TWO, "fail", "config.toml)"),
         # folders
@@ -87,7 +87,7 @@ def facts_of(
             },
             SEVEN,
             "fail",
-            "has CDI off",
+            "has CDI disabled",
         ),
         (
             # 2.x merges the two
@@ -97,7 +97,7 @@ def facts_of(
             },
             TWO,
             "fail",
-            "switched off by enable_cdi (/etc/containerd/config.toml, line 4)",
+            "disabled by enable_cdi (/etc/containerd/config.toml, line 4)",
         ),
         (
             {MAIN: NEW + 'imports = ["more.toml"]\n', "/etc/containerd/more.toml": NEW + NEW_TABLE + OFF},

@@ -51,7 +51,7 @@ def test_a_driver_whose_parts_are_of_one_version_passes(text: str) -> None:
             {"named_hook": NamedHook("/x", exists=False)},
             "cdi hook",
             "fail",
-            "/x is not on the host",
+            "/x does not exist on the host",
             "nvidiaCDIHookPath",
         ),
     ],

@@ -44,7 +44,7 @@ def test_a_node_in_good_order_passes(facts: GpuFacts) -> None:
     ]
     assert findings[0].text == "driver 570.158.01, CUDA 12.8"
     assert findings[1].text == "8 x NVIDIA H100 80GB HBM3"
-    assert findings[3].text == "8 of 8 GPUs can be split, 4 in MIG mode"
+    assert findings[3].text == "8 of 8 GPUs support MIG, 4 in MIG mode"
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_a_mig_mode_that_waits_for_a_reset_is_a_warning(facts: GpuFacts) -> None
     first, second = named(replace(facts, inventory=replace(facts.inventory, gpus=(gpu,))), "mig")
     assert "is to switch MIG mode on and still has it off" in first.text
     assert "--gpu-reset" in first.remedy
-    assert second.text == "1 of 1 GPUs can be split, 0 in MIG mode"
+    assert second.text == "1 of 1 GPUs support MIG, 0 in MIG mode"
 
 
 def test_gpus_that_cannot_be_split_are_no_complaint(facts: GpuFacts) -> None:
     assert facts.inventory
     gpu = replace(facts.inventory.gpus[0], mig_mode=None)
     without = replace(facts, inventory=replace(facts.inventory, gpus=(gpu,)), capabilities=False)
-    assert [one.text for one in named(without, "mig")] == ["no GPU can be split"]
+    assert [one.text for one in named(without, "mig")] == ["no GPU supports MIG"]
     assert not named(without, "mig capabilities")
 
 

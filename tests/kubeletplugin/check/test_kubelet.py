@@ -107,8 +107,8 @@ def test_a_file_that_cannot_be_read_is_a_warning(tmp_path: Path, text: str | Non
 @pytest.mark.parametrize(
     ("files", "visible", "level", "says"),
     [
-        ({}, True, "warn", "no process kubelet is to be seen"),
-        ({USUAL: ON}, True, "warn", "no process kubelet is to be seen"),  # a flag may say otherwise
+        ({}, True, "warn", "no process kubelet was found"),
+        ({USUAL: ON}, True, "warn", "no process kubelet was found"),  # a flag may say otherwise
         ({USUAL: OFF}, True, "fail", f"off ({USUAL})"),
         ({USUAL: OFF}, False, "warn", "not to be seen from this container"),
     ],

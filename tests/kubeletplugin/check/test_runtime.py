@@ -76,7 +76,7 @@ def test_a_file_that_was_named_tells_whose_it_is(tmp_path: Path, text: str, expe
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     facts = read_runtime(make_host(tmp_path, {}), "", "/var/run/cdi", visible=True, config="/opt/c")
     found = only(runtime_findings(facts))
-    assert (found.level, found.text) == (Level.WARN, "/opt/c, which --runtime-config names, is not on the host")
+    assert (found.level, found.text) == (Level.WARN, "/opt/c, which --runtime-config names, does not exist on the host")
 
 
 @pytest.mark.parametrize(
