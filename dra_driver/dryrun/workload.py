@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from ..allocation import Features
 from ..command import InputError
 from ..resource import EXACT_COUNT, DeviceClass, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..resource.codec import Decoded, DecodeError, Fields, decode
@@ -138,18 +139,21 @@ def _as_stored(one: Decoded) -> Decoded:
     return replace(one, spec=one.spec.with_requirements(stored))
 
 
-def extended_claims(demand: Demand, classes: Iterable[DeviceClass]) -> list[ResourceClaim]:
+def extended_claims(demand: Demand, classes: Iterable[DeviceClass], features: Features) -> list[ResourceClaim]:
     """The claim that the scheduler makes for the demand's extended resources, if DeviceClasses serve any of them.
 
     Raises InputError when they serve none and the demand asks for no other devices: a class is missing, then.
     """
-    serving = served(classes)
+    serving = served(classes) if features.extended_resources else {}
     wanted = [one for one in demand.extended if one.resource in serving]
     if wanted:
         name = f"{demand.pod.name}-extended-resources"
         return [claim_for(wanted, ObjectMeta(name=name, namespace=demand.pod.namespace), serving)]
     if demand.extended and not demand.claims:
         known = ", ".join(sorted(name for name in serving if not name.startswith(IMPLICIT_PREFIX))) or "none"
+        if not features.extended_resources:
+            off = "the feature gate DRAExtendedResource is off"
+            raise InputError(f"{demand.name}: {demand.extended[0].resource} is served by no DeviceClass, as {off}")
         raise InputError(
             f"{demand.name}: no DeviceClass serves the extended resource {demand.extended[0].resource} (served are:"
             f" {known}); pass a class with that extendedResourceName, or write the pod with a ResourceClaim"
