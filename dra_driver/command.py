@@ -46,14 +46,17 @@ class InputError(UserError):
     exit_code = USAGE
 
 
-def logging_options(command: F) -> F:
-    """Adds --log-format and -v, and sets up logging from them before the command runs."""
+def logging_options(command: F, prefix: str = "") -> F:
+    """Adds --log-format and -v, and sets up logging from them before the command runs.
+
+    Their environment variables begin with `prefix`.
+    """
     command = click.option(
         "-v",
         "--verbosity",
         type=click.IntRange(min=0),
         default=0,
-        envvar="LOG_VERBOSITY",
+        envvar=f"{prefix}LOG_VERBOSITY",
         show_envvar=True,
         expose_value=False,
         is_eager=True,
@@ -64,7 +67,7 @@ def logging_options(command: F) -> F:
         "--log-format",
         type=click.Choice(["text", "json"]),
         default="text",
-        envvar="LOG_FORMAT",
+        envvar=f"{prefix}LOG_FORMAT",
         show_envvar=True,
         show_default=True,
         expose_value=False,
@@ -84,7 +87,7 @@ def kubeconfig_option(command: F) -> F:
     )(command)
 
 
-def output_option(formats: Sequence[str], variable: str, what: str) -> Callable[[F], F]:
+def output_option(formats: Sequence[str], variable: str | None, what: str) -> Callable[[F], F]:
     """Adds -o/--output, one of `formats` and the first of them by default, which the environment may name as well."""
     return click.option(
         "-o",

@@ -9,7 +9,16 @@ shared devices, constraints. An invalid expression counts only once the search c
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..resource import ALL, EXACT_COUNT, DeviceClass, DeviceConstraint, DeviceRequirements, ResourceClaim, limits
+from ..resource import (
+    ALL,
+    EXACT_COUNT,
+    Device,
+    DeviceClass,
+    DeviceConstraint,
+    DeviceRequirements,
+    ResourceClaim,
+    limits,
+)
 from .checks import Candidate, Checks
 from .constraints import Constraint, DistinctAttribute, Fact, MatchAttribute, fact_of
 from .counters import Charge, Counters
@@ -230,6 +239,8 @@ class Problem:
     """Devices of which a share is in use, so that their counters are taken already."""
     name: Callable[[int], str] = str
     """driver/pool/device of a device."""
+    slices: list[tuple[int, Sequence[Device]]] = field(default_factory=list)
+    """For each device its slice, as first index and devices; empty without `Quirks.capacity_of_another_device`."""
 
 
 def state_problem(
@@ -254,5 +265,10 @@ def state_problem(
                 problem.consumed[index] = usage.consumed[device.name]
             if device.name in noticed:
                 problem.sharing.add(index)
+        if features.consumable_capacity and features.quirks.capacity_of_another_device:
+            start = first
+            for slice_ in pool.slices:
+                problem.slices.extend([(start, slice_.devices)] * len(slice_.devices))
+                start += len(slice_.devices)
         first += len(pool.devices)
     return problem

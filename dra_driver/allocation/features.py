@@ -45,6 +45,8 @@ class Quirks:
     """Undoing a pick does not widen the values that matchAttribute found common to lists."""
     counter_slices_everywhere: bool = False
     """Slices with shared counters are looked at for every node, whatever node they name."""
+    capacity_of_another_device: bool = False
+    """For the n-th device of a request, the room of the n-th device of the tried device's slice is looked at, too."""
     config_repeats: bool = False
     """A configuration entry of the claim appears once for each of its requests."""
 
@@ -61,7 +63,14 @@ _AS_IN_1_36: Final = Quirks(
     counter_slices_everywhere=True,
     config_repeats=True,
 )
-_QUIRKS: Final[Mapping[str, Quirks]] = {"1.34": _AS_IN_1_36, "1.35": _AS_IN_1_36, "1.36": _AS_IN_1_36, "1.37": Quirks()}
+_AS_IN_1_34: Final = replace(_AS_IN_1_36, capacity_of_another_device=True)
+_QUIRKS: Final[Mapping[str, Quirks]] = {
+    "1.33": _AS_IN_1_36,
+    "1.34": _AS_IN_1_34,
+    "1.35": _AS_IN_1_36,
+    "1.36": _AS_IN_1_36,
+    "1.37": Quirks(),
+}
 RELEASES: Final = tuple(_QUIRKS)
 """Releases that can be imitated."""
 
@@ -81,10 +90,11 @@ _GATES: Final[Mapping[str, tuple[str, str]]] = {
     "DRAPrioritizedList": ("prioritized_list", "1.34"),
     "DRAConsumableCapacity": ("consumable_capacity", "1.36"),
     "DRADeviceBindingConditions": ("binding_conditions", "1.36"),
-    "DRAResourceClaimDeviceStatus": ("claim_device_status", "1.34"),
+    "DRAResourceClaimDeviceStatus": ("claim_device_status", "1.33"),
     "DRADeviceTaints": ("device_taints", "1.36"),
     "DRAPartitionableDevices": ("partitionable_devices", "1.36"),
     "DRAListTypeAttributes": ("list_attributes", ""),
+    "DRAExtendedResource": ("extended_resources", "1.36"),
 }
 """Gates that matter here: the field of `Features`, and the release (of those above) from which it is on."""
 GATES: Final = frozenset(_GATES)
@@ -106,6 +116,8 @@ class Features:
     partitionable_devices: bool = True
     list_attributes: bool = False
     """Expressions may read list-valued attributes."""
+    extended_resources: bool = True
+    """DeviceClasses serve extended resources of pods."""
     list_constraints: bool = False
     """Constraints compare list-valued attributes. No gate: the 1.36 scheduler never asks for it."""
     release: str = DEFAULT_RELEASE
@@ -135,6 +147,11 @@ class Features:
             for gate, (field, since) in _GATES.items()
         }
         return replace(known, **on)
+
+    @property
+    def counters_beside_devices(self) -> bool:
+        """Whether a slice holds counter sets beside the devices that draw on them: so up to 1.34."""
+        return RELEASES.index(self.release) < RELEASES.index("1.35")
 
     @property
     def binding(self) -> bool:

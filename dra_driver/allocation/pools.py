@@ -17,6 +17,7 @@ from typing import cast
 
 from ..cel import Reads
 from ..resource import AttributeValue, CounterSet, Device, DeviceCapacity, ResourceSlice, Version
+from .features import Features
 from .nodes import Place, place
 from .usage import PoolKey, PoolUsage
 
@@ -182,11 +183,11 @@ class PoolView:
 
 
 def pool_view(
-    key: PoolKey, relevant: Sequence[ResourceSlice], pool: Sequence[ResourceSlice], *, partitionable: bool
+    key: PoolKey, relevant: Sequence[ResourceSlice], pool: Sequence[ResourceSlice], features: Features
 ) -> PoolView | None:
     """How a node sees a pool for which the slices `relevant` count; None where the pool is to be ignored.
 
-    `pool` are all its slices, of every node and generation. `partitionable` is the gate.
+    `pool` are all its slices, of every node and generation.
     """
     generation = max(slice_.pool.generation for slice_ in relevant)
     current = [slice_ for slice_ in relevant if slice_.pool.generation == generation]
@@ -203,14 +204,17 @@ def pool_view(
         elsewhere = [slice_ for slice_ in every if slice_.metadata.name not in here]
     # Kubernetes' oldest allocator keeps the order of its informer instead, which is no order at all.
     current.sort(key=lambda slice_: slice_.metadata.name)
-    if not partitionable:
+    if not features.partitionable_devices:
         reason = _repeated("devices", (device.name for slice_ in current for device in slice_.devices))
         return PoolView(key, PoolState.INVALID, reason) if reason else PoolView(key, slices=tuple(current))
-    return _with_counters(key, current, elsewhere)
+    return _with_counters(key, current, elsewhere, features)
 
 
-def _with_counters(key: PoolKey, current: list[ResourceSlice], elsewhere: list[ResourceSlice]) -> PoolView:
-    offering = tuple(slice_ for slice_ in current if not slice_.shared_counters)
+def _with_counters(
+    key: PoolKey, current: list[ResourceSlice], elsewhere: list[ResourceSlice], features: Features
+) -> PoolView:
+    beside = features.counters_beside_devices
+    offering = tuple(slice_ for slice_ in current if beside or not slice_.shared_counters)
     declared = [counters for slice_ in chain(current, elsewhere) for counters in slice_.shared_counters]
     sets = {counters.name: counters for counters in declared}
     reason = (
@@ -220,7 +224,7 @@ def _with_counters(key: PoolKey, current: list[ResourceSlice], elsewhere: list[R
     )
     if reason:
         return PoolView(key, PoolState.INVALID, reason)
-    others = tuple(slice_ for slice_ in elsewhere if not slice_.shared_counters)
+    others = tuple(slice_ for slice_ in elsewhere if beside or not slice_.shared_counters)
     return PoolView(key, slices=offering, elsewhere=others, counter_sets=sets)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from ..resource import limits
 from .candidates import Problem
-from .capacity import Share
+from .capacity import CapacityRefusal, Share
 from .features import Features, Variant
 from .observer import Check, Detail, Observer, Refusal
 from .option import BoundConstraint, Option
@@ -82,7 +82,8 @@ class Search:
         self._sharing = problem.sharing
         self._name = problem.name
         self._quirks = features.quirks
-        self._twins = twins(problem, features) if observer is None else None
+        self._slices = problem.slices
+        self._twins = twins(problem, features) if observer is None and not self._slices else None
         self._permutes = features.variant is Variant.STABLE
         self._observer = observer
         self._picked = [0] * len(problem.charges)  # for each device a bit for each claim that has it as a whole
@@ -227,7 +228,11 @@ class Search:
             return False
         keeps = charge is not None and self._quirks.refused_keep_counters
         needs_room = is_shared or option.growing is not None
-        if not self._admits(option, device, keeps) or (needs_room and not self._has_room_left(option, device)):
+        if (
+            not self._admits(option, device, keeps)
+            or (needs_room and not self._has_room_left(option, device))
+            or (self._slices and not self._another_has_room(option, device, place.number))
+        ):
             if charge is not None and not keeps:
                 charge.release()
             return False
@@ -284,6 +289,18 @@ class Search:
             return True
         if not self._quirks.refused_shares_stay_in_constraints:
             self._leave(option, None)
+        return False
+
+    def _another_has_room(self, option: Option, device: int, number: int) -> bool:
+        """Whether the device of the same slice that 1.34 looks at instead has room for the request."""
+        first, devices = self._slices[device]
+        if number >= len(devices) or self._shares.another_has_room(option, devices[number], first + number):
+            return True
+        if not self._quirks.refused_shares_stay_in_constraints:
+            self._leave(option, None)
+        if self._observer is not None:
+            detail = CapacityRefusal("of another device", f"{devices[number].name} of the same slice has no room")
+            self._refuse(option, device, Check.CAPACITY, detail)
         return False
 
     def _has_room(self, option: Option, device: int) -> bool:

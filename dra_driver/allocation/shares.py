@@ -6,7 +6,8 @@ Follows the consumed capacity that Kubernetes' structured allocator keeps during
 
 from collections.abc import Mapping
 
-from .capacity import CapacityRefusal, Share, shortage
+from ..resource import Device
+from .capacity import CapacityRefusal, Share, amounts_for, shortage
 from .features import Quirks
 from .option import Option
 
@@ -36,6 +37,14 @@ class Shares:
             return option.growing.compare(device, recorded, picked)
         assert share is not None
         return shortage(share.capacities, share.amounts, recorded, picked)
+
+    def another_has_room(self, option: Option, device: Device, index: int) -> bool:
+        """Whether a device, which is not the one that is tried, could serve the option (Kubernetes 1.34)."""
+        amounts = amounts_for(device.capacity, option.requirements.capacity_requests)
+        if isinstance(amounts, CapacityRefusal):
+            return False
+        recorded, picked = self._recorded.get(index, _NOTHING), self._picked.get(index, _NOTHING)
+        return shortage(device.capacity, amounts, recorded, picked) is None
 
     def add(self, option: Option, device: int) -> Share:
         """Picks a share of the device for the option."""

@@ -56,7 +56,7 @@ class Survey:
     """Views of a cluster under some features, made on demand and kept."""
 
     def __init__(self, slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim], features: Features) -> None:
-        self._partitionable = features.partitionable_devices
+        self._features = features
         self._binding_last = features.variant is not Variant.STABLE
         self._usage = usage_of(claims, shares=features.consumable_capacity)
         self._pools: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
@@ -69,12 +69,14 @@ class Survey:
         self._nodes: dict[str, NodeView] = {}
         for slice_ in slices:
             self._pools[slice_.driver, slice_.pool.name].append(slice_)
-            self._file(slice_, features)
+            self._file(slice_)
 
-    def _file(self, slice_: ResourceSlice, features: Features) -> None:
-        if not self._partitionable and (slice_.per_device_node_selection or slice_.shared_counters):
+    def _file(self, slice_: ResourceSlice) -> None:
+        features = self._features
+        counters_alone = slice_.shared_counters and not features.counters_beside_devices
+        if not features.partitionable_devices and (slice_.per_device_node_selection or counters_alone):
             return
-        if slice_.shared_counters and features.quirks.counter_slices_everywhere:
+        if counters_alone and features.quirks.counter_slices_everywhere:
             self._counters[slice_.driver, slice_.pool.name].append(slice_)
             return
         match place(slice_):
@@ -143,7 +145,7 @@ class Survey:
     def _pool(self, key: PoolKey, slices: Sequence[ResourceSlice]) -> PoolView | None:
         cached = (key, tuple(map(id, slices)))  # the cluster keeps its slices alive
         if cached not in self._views:
-            self._views[cached] = pool_view(key, slices, self._pools[key], partitionable=self._partitionable)
+            self._views[cached] = pool_view(key, slices, self._pools[key], self._features)
         return self._views[cached]
 
 

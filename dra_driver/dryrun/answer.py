@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from ..allocation import Cluster, Features
+from .emptiness import missing_devices
 from .evaluate import evaluate
 from .leftover import Leftover, leftovers
 from .podcopies import count_pod_copies
@@ -90,6 +91,11 @@ class Answer:
     def _report(self) -> Report:
         source = self.source
         notes = source.notes if any(one.demand.submitted is not None for one in self.verdicts) else ()
+        claims = (claim for one in self.verdicts for claim in one.demand.claims)
+        notes = (*source.warnings, *missing_devices(claims, source.objects, source.release), *notes)
+        if self.features.counters_beside_devices and any(one.placed for one in self.verdicts):
+            order = f"kube-scheduler {self.features.release} does not sort ResourceSlices by name"
+            notes += (f"{order}: which of several equal devices is taken is open",)
         return Report.of(self.verdicts, source.objects, source.where, self.features, source.assumptions, notes)
 
     def _print_table(self, *, wide: bool) -> None:

@@ -9,11 +9,12 @@ import click
 from rich.text import Text
 
 from ..allocation import Cluster, Features
-from ..command import logging_options, output_option, version_option
+from ..command import output_option
+from .options import Subcommand, general_options
 from .progress import progress
 from .release import release_options
 from .report import PlainTable, counted, listed, plain_console, plain_table
-from .sources import Origin, Source, gather, origin_options
+from .sources import Origin, Source, opened, origin_options
 from .stock import Amount, DeviceKind, Gap, PoolStock, Stocktaker, totals
 from .whatif import WhatIf, what_if_options
 
@@ -24,13 +25,21 @@ _HEADINGS: Final = ("TOTAL", "IN USE", "FREE", "STRANDED", "PROFILE", "MODEL")
 JSON = Mapping[str, Any]
 
 
-@click.command(short_help="Say what is free of each kind of device, and what is stranded and why.")
+@click.command(
+    "capacity",
+    cls=Subcommand,
+    short_help="Say what is free of each kind of device, and what is stranded and why.",
+    examples=[
+        "dra-dryrun capacity",
+        "dra-dryrun capacity -o wide --context production",
+        "dra-dryrun capacity --with-node h100x8=3",
+    ],
+)
 @origin_options
 @what_if_options
 @release_options
-@output_option(("table", "wide", "json"), "DRA_DRYRUN_OUTPUT", "How the amounts are printed: wide has every node.")
-@logging_options
-@version_option
+@output_option(("table", "wide", "json"), None, "How the amounts are printed: wide has every node.")
+@general_options
 def capacity(origin: Origin, what_if: WhatIf, features: Features, output: str) -> None:
     """Say how many devices of each model and profile there are, are in use, are free and are stranded.
 
@@ -38,8 +47,8 @@ def capacity(origin: Origin, what_if: WhatIf, features: Features, output: str) -
     many claims for one device each would be served now. STRANDED would be free besides if what is in use lay elsewhere
     on the same GPU, or if taints were gone.
     """
-    with progress("reading the devices") as say:
-        source = gather(origin, what_if)
+    with progress("reading the devices") as say, opened(origin) as place:
+        source = place.gather(what_if)
         say("counting")
         pools = Stocktaker(features).count(Cluster.of(source.objects))
     if output == "json":
@@ -51,7 +60,9 @@ def capacity(origin: Origin, what_if: WhatIf, features: Features, output: str) -
 def _print(source: Source, pools: Sequence[PoolStock], *, wide: bool) -> None:
     console = plain_console()
     nodes = {node for pool in pools for node in pool.nodes}
-    console.print(Text(f"devices of {counted(len(nodes), 'node')}, from {source.where}", style="dim"))
+    console.print(Text(f"devices of {counted(len(nodes), 'node')}, from {source.where}", style="bold"))
+    for warning in source.warnings:
+        console.print(Text(warning, style="yellow"))
     for assumption in source.assumptions:
         console.print(Text(f"as if {assumption}", style="yellow"))
     console.print(_by_node(pools) if wide else _table(totals(pools)))

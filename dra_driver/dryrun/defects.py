@@ -22,6 +22,7 @@ _DEFECTS: Final = {
     "decimal_requests_grow": "a requested capacity that Go keeps as a decimal, such as 1Pi, grows by the shares that "
     "were picked of the same device before",
     "common_values_stay_narrow": "a device that is tried in vain narrows what matchAttribute finds common",
+    "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
     "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
 }
 """What goes wrong, by the field of `Quirks`."""

@@ -47,6 +47,41 @@ def read_documents(paths: Iterable[str]) -> list[Document]:
     return [document for path in paths for data, source in _texts(path) for document in parse(data, source)]
 
 
+_CLUSTERED = frozenset(
+    {
+        "DeviceClass",
+        "ResourceSlice",
+        "DeviceTaintRule",
+        "Node",
+        "Namespace",
+        "PersistentVolume",
+        "PriorityClass",
+        "RuntimeClass",
+        "StorageClass",
+        "CSINode",
+        "CSIDriver",
+    }
+)
+"""Kinds whose objects are in no namespace."""
+
+
+def in_namespace(documents: Iterable[Document], namespace: str, *, asked: str = "") -> list[Document]:
+    """The documents, in `namespace` where they name none; `default` goes without saying.
+
+    Raises InputError, as kubectl does, for one that names another namespace than the one that was `asked` for.
+    """
+    found = []
+    for one in documents:
+        metadata = one.value.get("metadata") or {}
+        own = metadata.get("namespace")
+        if one.kind not in _CLUSTERED and own and asked and own != asked:
+            raise InputError(f"{one}: its namespace is not {asked!r}, which -n asks for")
+        if one.kind not in _CLUSTERED and not own and namespace != "default":
+            one = Document({**one.value, "metadata": {**metadata, "namespace": namespace}}, one.source)
+        found.append(one)
+    return found
+
+
 def parse(text: str | bytes, source: str) -> list[Document]:
     """The objects in a YAML stream, or in one JSON document, which is read much faster. Raises InputError."""
     try:

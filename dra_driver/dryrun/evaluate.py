@@ -48,7 +48,7 @@ def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Ver
     held = {_key(claim): claim for claim in cluster.claims if claim.allocation is not None}
     claims = [held.get(_key(claim), claim) for claim in demand.claims]
     pending = [claim for claim in claims if claim.allocation is None]
-    pending += extended_claims(demand, cluster.classes)
+    pending += extended_claims(demand, cluster.classes, features)
     away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand, claims))}
     if away:  # neither an answer nor a change that would help may come from a node where the pod cannot go
         nodes = tuple(node for node in cluster.nodes if node.name not in away)

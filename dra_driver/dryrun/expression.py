@@ -21,10 +21,11 @@ from ..cel import (
     Selector,
     compile_selector,
 )
-from ..command import InputError, logging_options, output_option, version_option
+from ..command import InputError, output_option
 from ..resource import Device, ResourceSlice
+from .options import Subcommand, general_options
 from .report import PlainTable, listed, plain_console, plain_table
-from .sources import Origin, Source, gather, origin_options
+from .sources import Origin, Source, opened, origin_options
 from .whatif import WhatIf, what_if_options
 
 REFUSED = 1
@@ -51,7 +52,11 @@ class Answer:
     kind: str = ""
 
 
-@click.command()
+@click.command(
+    "cel",
+    cls=Subcommand,
+    examples=["dra-dryrun cel 'device.driver == \"gpu.nvidia.com\"'", "dra-dryrun cel --built-in EXPRESSION -o json"],
+)
 @click.argument("expression")
 @origin_options
 @what_if_options
@@ -61,13 +66,10 @@ class Answer:
     type=click.Choice(RELEASES),
     default=NEWEST,
     show_default=True,
-    envvar="KUBERNETES_VERSION",
-    show_envvar=True,
     help="The release whose functions and fields there are.",
 )
-@output_option(("table", "json"), "DRA_DRYRUN_OUTPUT", "How the answer is printed.")
-@logging_options
-@version_option
+@output_option(("table", "json"), None, "How the answer is printed.")
+@general_options
 def cel(
     expression: str,
     origin: Origin,
@@ -81,7 +83,8 @@ def cel(
     """
     if not _is_text(expression):
         raise InputError("EXPRESSION is not UTF-8 text: type it in a terminal that is set to UTF-8")
-    source = gather(origin, what_if)
+    with opened(origin) as place:
+        source = place.gather(what_if)
     environment = Environment(release)
     refusal = _refusal(expression, Environment(release, stored=False))
     try:
@@ -143,13 +146,14 @@ def _print(selector: Selector, refusal: str, hints: Sequence[str], answers: Sequ
     console = plain_console()
     costs = [answer.cost for answer in answers if answer.cost is not None]
     spent = f", {_span(costs)} for these devices" if costs else ""
+    console.print(Text(f"devices from {where}", style="bold"))
     console.print(Text(f"type {selector.output_type}; cost at most {selector.max_cost}{spent} (limit {COST_LIMIT})"))
     if refusal:
         console.print(Text(f"the API server refuses it: {refusal}", style="red"))
     for hint in hints:
         console.print(Text(hint, style="yellow"))
     selected = sum(answer.value is True for answer in answers)
-    console.print(Text(f"selects {selected} of {len(answers)} devices, from {where}"))
+    console.print(Text(f"selects {selected} of {len(answers)} devices"))
     console.print(_table(answers))
 
 

@@ -4,14 +4,15 @@
 import click
 
 from ..allocation import Features
-from ..command import InputError, logging_options, output_option, version_option
+from ..command import InputError, output_option
 from .answer import FORMATS, Question, answered
-from .documents import read_documents
+from .documents import in_namespace, read_documents
 from .live import ask_again
+from .options import Subcommand, general_options
 from .progress import progress
 from .release import release_options
 from .replicas import MOST_COPIES, only
-from .sources import Origin, gather, origin_options
+from .sources import Origin, Place, opened, origin_options
 from .whatif import WhatIf, what_if_options
 from .workload import Input, sort_documents
 
@@ -33,7 +34,17 @@ class _Replicas(click.ParamType[int]):
         return number
 
 
-@click.command()
+@click.command(
+    "fit",
+    cls=Subcommand,
+    examples=[
+        "dra-dryrun pod.yaml",
+        "dra-dryrun -f pod.yaml -n team-a --context production",
+        "dra-dryrun pod/train",
+        "dra-dryrun --all-pending",
+        "dra-dryrun --replicas max claim.yaml",
+    ],
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @origin_options
 @what_if_options
@@ -42,35 +53,26 @@ class _Replicas(click.ParamType[int]):
     "--replicas",
     type=_Replicas(),
     metavar="N|max",
-    envvar="DRA_DRYRUN_REPLICAS",
-    show_envvar=True,
     help="Say how many copies of the one pod, template or claim in FILE fit, now and with nothing in use.",
 )
 @click.option(
     "--devices-only",
     is_flag=True,
-    envvar="DRA_DRYRUN_DEVICES_ONLY",
-    show_envvar=True,
     help="Consider devices only, and nothing else that the pods ask of nodes.",
 )
 @click.option(
     "--watch",
     is_flag=True,
-    envvar="DRA_DRYRUN_WATCH",
-    show_envvar=True,
     help="Answer again when the cluster changes; a verdict is printed when it is another one. Ends with Ctrl-C."
     " Needs the right to watch, too.",
 )
 @click.option(
     "--until-fits",
     is_flag=True,
-    envvar="DRA_DRYRUN_UNTIL_FITS",
-    show_envvar=True,
     help="Watch, and end with 0 as soon as everything fits.",
 )
-@output_option(FORMATS, "DRA_DRYRUN_OUTPUT", "How the verdict is printed.")
-@logging_options
-@version_option
+@output_option(FORMATS, None, "How the verdict is printed.")
+@general_options
 def fit(
     files: tuple[str, ...],
     origin: Origin,
@@ -91,31 +93,33 @@ def fit(
 
     Exits with 0 when everything fits, 1 when something does not, 2 when the input cannot be used.
     """
-    given = _read(files)
     if replicas is not None and output == "html":
         raise InputError("--replicas is not printed as html (use table, wide, json or yaml)")
-    demands = given.demands if replicas is None else (only(given.demands),)
-    question = Question(demands, features, replicas)
-    if watch or until_fits:
-        return ask_again(
-            origin,
-            what_if,
-            given.objects,
-            lambda source: answered(question, source),
-            output,
-            until_fits=until_fits,
-            devices_only=devices_only,
-        )
-    with progress("reading the devices") as say:
-        source = gather(origin, what_if, given.objects, given.around, devices_only=devices_only)
-        say("allocating")
-        answer = answered(question, source)
+    with opened(origin) as place:
+        given = _read(files, place, origin.namespace)
+        demands = given.demands if replicas is None else (only(given.demands),)
+        question = Question(demands, features, replicas)
+        if watch or until_fits:
+            return ask_again(
+                place,
+                what_if,
+                given.objects,
+                lambda source: answered(question, source),
+                output,
+                until_fits=until_fits,
+                devices_only=devices_only,
+            )
+        with progress("reading the devices") as say:
+            source = place.gather(what_if, given.objects, given.around, devices_only=devices_only)
+            say("allocating")
+            answer = answered(question, source)
     answer.print(output)
     return 0 if answer.fits else NOTHING_FITS
 
 
-def _read(files: tuple[str, ...]) -> Input:
-    given = sort_documents(read_documents(files))
+def _read(files: tuple[str, ...], place: Place, namespace: str) -> Input:
+    documents = in_namespace(read_documents(files), place.namespace, asked=namespace)
+    given = sort_documents(documents, place.lookup)
     if not given.demands:
         kinds = ", ".join(sorted({document.kind for document in given.ignored})) or "nothing else"
         raise InputError(f"{' '.join(files)}: no pending claim, template or pod to evaluate (there is {kinds})")

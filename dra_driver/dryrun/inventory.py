@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices to allocate from: slices in files, a live cluster, or the nodes that come with the driver."""
 
-import contextlib
 import functools
 import re
 import tempfile
@@ -11,14 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import NAMESPACE_DNS, uuid5
 
-from .. import DRIVER_NAME, __version__
+from .. import DRIVER_NAME
 from ..command import InputError
 from ..gpu.devices import describe
 from ..gpu.inventory import read_inventory
 from ..gpu.layout import node_slices
 from ..gpu.simulation import DescriptionError, SimulatedNode, load_description, shipped_nodes
-from ..kubeapi import NODES, ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials, newest_dialect
-from ..kubeapi.kubeconfig import in_cluster
+from ..kubeapi import NODES, ApiClient, Kind, NotFoundError, Transport, newest_dialect
 from ..resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..resource.codec import Decoded, DecodeError, decode
 from ..scheduling import READ, Reader
@@ -35,6 +33,8 @@ CLASSES = tuple(
 )
 """The DeviceClasses that the driver's chart installs."""
 
+PODS: Final = Kind("v1", "pods", namespaced=True)
+
 _UUIDS: Final = {"uuid", "parentUUID"}
 _PLURALS: Final = {
     "ResourceSlice": "resourceslices",
@@ -46,19 +46,25 @@ _SLICES_WITH: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "Resourc
 
 
 def from_files(paths: Sequence[str], around: Sequence[Document] = (), *, devices_only: bool = False) -> Found:
+    """What `from_documents` finds in files and folders. Raises InputError."""
+    return from_documents(read_documents(paths), ", ".join(paths), around, devices_only=devices_only)
+
+
+def from_documents(
+    documents: Sequence[Document], where: str, around: Sequence[Document] = (), *, devices_only: bool = False
+) -> Found:
     """ResourceSlices and what is with them, and the world unless `devices_only`, to which objects `around` belong, too.
 
     Raises InputError.
     """
-    documents = read_documents(paths)
     for one in documents:
         if one.kind not in _SLICES_WITH and not is_of_world(one.value.get("apiVersion"), one.kind):
             known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ)]))
             raise InputError(f"--slices: {one}: objects of this kind decide nothing: leave it out (known are {known})")
     objects = tuple(decode_document(document) for document in documents if document.kind in _SLICES_WITH)
-    world, notes = (None, ()) if devices_only else _world_of([*around, *documents], ", ".join(paths))
+    world, notes = (None, ()) if devices_only else _world_of([*around, *documents], where)
     if world is None and not any(isinstance(one, ResourceSlice) for one in objects):
-        raise InputError(f"--slices {' '.join(paths)}: there is no ResourceSlice in it")
+        raise InputError(f"--slices {where}: there is no ResourceSlice in it")
     return Found(objects, world, notes)
 
 
@@ -67,17 +73,6 @@ def _world_of(documents: Sequence[Document], where: str) -> tuple[World | None, 
         return world_of((document.value for document in documents if document.kind != "ResourceSlice"), where)
     except DecodeError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-@contextlib.contextmanager
-def connect(kubeconfig: str | None, context: str | None, pod: bool) -> Iterator[Connection]:
-    """A connection to the cluster that the flags name; with `pod` to the one that this runs in. Raises InputError."""
-    try:
-        credentials = in_cluster() if pod else load_credentials(kubeconfig, context)
-        with Connection(credentials, f"dra-dryrun/{__version__}") as connection:
-            yield connection
-    except (ApiError, ConfigError, DecodeError) as error:
-        raise InputError(str(error)) from None
 
 
 def kinds(client: ApiClient) -> dict[str, Kind]:
@@ -91,7 +86,16 @@ def decode_object(name: str, kind: Kind, value: Mapping[str, Any]) -> Decoded:
     return decode({"apiVersion": kind.api_version, "kind": name, **value})
 
 
-def from_cluster(connection: Connection, *, devices_only: bool, around: Sequence[Document] = ()) -> Found:
+def get_object(client: ApiClient, kind: str, namespace: str, name: str) -> Decoded | None:
+    """A ResourceClaim or template of a cluster; None where there is none. Raises ApiError and DecodeError."""
+    where = Kind(newest_dialect(client).api_version, f"{kind.lower()}s", namespaced=True)
+    try:
+        return decode_object(kind, where, client.get(where, name, namespace))
+    except NotFoundError:
+        return None
+
+
+def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[Document] = ()) -> Found:
     """The slices, classes, claims and nodes of a live cluster, and the world around them unless `devices_only`.
 
     Only reads. Raises ApiError and DecodeError.
@@ -142,14 +146,19 @@ def simulated_nodes(kind: str, count: int) -> list[Decoded]:
 
 
 def with_defaults(objects: Iterable[Decoded]) -> list[Decoded]:
-    """The objects, and what goes without saying: the driver's classes, and a Node for each node name of a slice."""
+    """The objects, the driver's classes where there is no class of that name, and a Node for each node name."""
     given = list(objects)
     classes = {one.metadata.name for one in given if isinstance(one, DeviceClass)}
+    return with_nodes_of_slices([*given, *(one for one in CLASSES if one.metadata.name not in classes)])
+
+
+def with_nodes_of_slices(objects: Iterable[Decoded]) -> list[Decoded]:
+    """The objects, and a Node for each node name of a slice."""
+    given = list(objects)
     nodes = {one.name for one in given if isinstance(one, Node)}
     named = {one.node_name: None for one in given if isinstance(one, ResourceSlice) and one.node_name}
     return [
         *given,
-        *(one for one in CLASSES if one.metadata.name not in classes),
         *(_node(name) for name in named if name and name not in nodes),
     ]
 

@@ -16,8 +16,9 @@ from ..resource import Node, ObjectMeta
 from ..resource.codec import Decoded, DecodeError
 from ..scheduling import Reader
 from .answer import Answer
-from .inventory import connect, decode_object, kinds
-from .sources import Origin, Source, completed
+from .emptiness import release_of
+from .inventory import decode_object, kinds
+from .sources import Place, Source, completed
 from .whatif import WhatIf, new_nodes
 from .world import DEVICES_ONLY, KINDS, Found, World, known_world, listed
 
@@ -25,6 +26,9 @@ _QUIET_SECONDS: Final = 0.3
 """A pause between changes after which the cluster is looked at."""
 _LONGEST_SECONDS: Final = 3.0
 """It is looked at after this long even when there is no such pause."""
+
+_LOOK_SECONDS: Final = 1.0
+"""So often it is looked whether the watches are still allowed."""
 
 _AROUND: Final = "around "
 _KEPT: Final = "kept"
@@ -46,8 +50,9 @@ class LiveCluster:
         self._values: dict[str, dict[str, JSON]] = {}
         self._decoded: dict[str, tuple[str, Decoded]] = {}
         self._changed = threading.Event()
-        for kind in self._kinds.values():
-            client.list(kind)  # a watcher asks for ever what this says at once: that it is not allowed
+        for kind in (*self._kinds.values(), *self._around.values()):
+            # A watcher asks for ever what this says at once: that it is not allowed.
+            client.watch(kind, client.list(kind, keep=lambda _: {}).resource_version).end()
         self._watchers = [self._watch(client, name, kind) for name, kind in {**self._kinds, **self._around}.items()]
         for watcher in self._watchers:
             watcher.start()
@@ -69,8 +74,11 @@ class LiveCluster:
                 yield Found(tuple(objects), *self._world(around))
 
     def _settle(self) -> None:
-        """Wait for a change, and then until changes pause."""
-        self._changed.wait()
+        """Wait for a change, and then until changes pause. Raises StatusError when it is no longer allowed."""
+        while not self._changed.wait(_LOOK_SECONDS):
+            for watcher in self._watchers:
+                if watcher.forbidden is not None:
+                    raise watcher.forbidden
         deadline = time.monotonic() + _LONGEST_SECONDS
         while self._changed.is_set() and time.monotonic() < deadline:
             self._changed.clear()
@@ -159,7 +167,7 @@ def _lasting(one: Decoded) -> Decoded:
 
 
 def ask_again(
-    origin: Origin,
+    place: Place,
     what_if: WhatIf,
     given: Sequence[Decoded],
     answer: Callable[[Source], Answer],
@@ -172,24 +180,25 @@ def ask_again(
 
     Raises InputError when the cluster cannot be watched.
     """
-    if not origin.is_cluster:
+    connection = place.connection
+    if connection is None:
         flag = "--until-fits" if until_fits else "--watch"
-        raise InputError(f"{flag} needs a cluster to watch: set --kubeconfig, --context or --in-cluster")
+        raise InputError(f"{flag} needs a cluster to watch, and the devices are from {place.where}")
     added = new_nodes(what_if.more)
-    with connect(origin.kubeconfig, origin.context, origin.in_cluster) as connection:
-        live = LiveCluster(ApiClient(connection), connection.server, devices_only=devices_only)
-        try:
-            last: Answer | None = None
-            for state in live.states():
-                source = Source(state.objects, connection.server, world=state.world, notes=state.notes)
-                found = answer(completed(source, what_if, added, given))
-                if last is None or not found.says_the_same_as(last):
-                    _print(found, output, first=last is None)
-                last = found
-                if until_fits and found.fits:
-                    return 0
-        finally:
-            live.stop()
+    release = release_of(ApiClient(connection))
+    live = LiveCluster(ApiClient(connection), place.where, devices_only=devices_only)
+    try:
+        last: Answer | None = None
+        for state in live.states():
+            source = Source(state.objects, place.where, world=state.world, notes=state.notes, release=release)
+            found = answer(completed(source, what_if, added, given))
+            if last is None or not found.says_the_same_as(last):
+                _print(found, output, first=last is None)
+            last = found
+            if until_fits and found.fits:
+                return 0
+    finally:
+        live.stop()
     raise AssertionError("a cluster never ends to change")
 
 

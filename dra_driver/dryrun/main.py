@@ -13,6 +13,7 @@ from .capacity import capacity
 from .expression import cel
 from .fit import fit
 from .lint import lint
+from .options import SETTINGS
 from .snapshot import snapshot
 
 EXTRA: Final = Extra("dryrun", ("celpy", "lark", "re2"))
@@ -22,7 +23,7 @@ class _Questions(click.Group):
     """The usual question has no name: `dra-dryrun claim.yaml` is `dra-dryrun fit claim.yaml`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        flags_of_the_group = {"--help", "--version"}
+        flags_of_the_group = {"--help", "-h", "--version"}
         if not args or args[0] not in {*self.commands, *flags_of_the_group}:
             self._check_is_no_command(args[0] if args else "")
             args = ["fit", *args]
@@ -35,7 +36,7 @@ class _Questions(click.Group):
             raise InputError(f"there is no command and no file {word!r}: did you mean {close[0]!r}?")
 
 
-@click.group("dra-dryrun", cls=_Questions)
+@click.group("dra-dryrun", cls=_Questions, context_settings=SETTINGS)
 @version_option
 def dryrun() -> None:
     """Say which device on which node claims would get, or why they get none.

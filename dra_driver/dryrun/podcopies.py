@@ -2,6 +2,7 @@
 """How many copies of a whole pod fit: each goes to the first node that takes it, until none does or a quota refuses."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..allocation import Cluster, Features
 from ..resource import ResourceClaim
@@ -15,7 +16,7 @@ from .world import World
 
 def count_pod_copies(demand: Demand, world: World, cluster: Cluster, features: Features, most: int) -> Copies:
     """Up to `most` copies of the pod of a demand, each with claims of its own. Raises InputError."""
-    snapshot = world.at(cluster)
+    snapshot = world.at(cluster, features)
     admission = Admission(world)
     stored = admission.pod(demand, snapshot)
     claims = held_claims(demand, snapshot.cluster)
@@ -64,4 +65,4 @@ def _nodes_apart(snapshot: Snapshot) -> Iterator[Snapshot]:
     pieces = parts(snapshot.cluster, snapshot.sites)
     for name, site in snapshot.sites.items():
         pods = (*site.pods, *snapshot.nominated.get(name, ()))
-        yield Snapshot(pieces[name], (site.node,), pods, snapshot.namespaces, snapshot.storage, snapshot.budgets)
+        yield replace(snapshot, cluster=pieces[name], nodes=(site.node,), pods=pods)

@@ -14,6 +14,7 @@ import click
 from ..allocation import RELEASES, Features
 from ..allocation.features import DEFAULT_RELEASE
 from ..command import InputError
+from .options import option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,34 +28,28 @@ def gathered(command: F, options: Sequence[Callable[[Any], Any]], name: str, mak
         kwargs[name] = make(*(kwargs.pop(parameter) for parameter in parameters))
         return command(*args, **kwargs)
 
-    for option in reversed(options):
-        option(wrapper)
+    for add in reversed(options):
+        add(wrapper)
     return cast(F, wrapper)
 
 
 _OPTIONS = (
-    click.option(
+    option(
         "--kubernetes-version",
         type=click.Choice(RELEASES),
         default=DEFAULT_RELEASE,
         show_default=True,
-        envvar="KUBERNETES_VERSION",
-        show_envvar=True,
         help="The release whose scheduler decides. 1.36 is exact; others are 1.36 with their own gates.",
     ),
-    click.option(
+    option(
         "--feature-gates",
         metavar="GATE=true,...",
         default="",
-        envvar="FEATURE_GATES",
-        show_envvar=True,
         help="The scheduler's DRA feature gates, where they are not the release's defaults.",
     ),
-    click.option(
+    option(
         "--ideal",
         is_flag=True,
-        envvar="DRA_DRYRUN_IDEAL",
-        show_envvar=True,
         help="Decide by the rules of the API, without the defects of the release.",
     ),
 )

@@ -47,7 +47,7 @@ def only(demands: Sequence[Demand]) -> Demand:
 def fitting_nodes(demand: Demand, objects: Sequence[Decoded], features: Features) -> Sequence[str]:
     """The nodes on which the demand fits, in their order."""
     cluster = Cluster.of(objects)
-    outcomes = allocate_all(cluster, pending_claims(demand, cluster), features)
+    outcomes = allocate_all(cluster, pending_claims(demand, cluster, features), features)
     if all(group.outcome.kind != "allocated" for group in outcomes.groups):
         return ()  # there is no need to know why
     return evaluate([demand], objects, features)[0].fitting
@@ -58,7 +58,7 @@ def count_copies(
 ) -> Copies:
     """Up to `most` copies of `demand`, which by itself fits on the nodes `fitting`."""
     cluster = Cluster.of(objects)
-    claims = pending_claims(demand, cluster)
+    claims = pending_claims(demand, cluster, features)
     if not fitting:
         return Copies()
     if not separate(cluster):
@@ -82,10 +82,10 @@ def count_copies(
     return Copies(by_node)
 
 
-def pending_claims(demand: Demand, cluster: Cluster) -> list[ResourceClaim]:
+def pending_claims(demand: Demand, cluster: Cluster, features: Features) -> list[ResourceClaim]:
     """What the scheduler has to allocate for the demand. Raises InputError."""
     claims = [claim for claim in demand.claims if claim.allocation is None]
-    return claims + extended_claims(demand, cluster.classes)
+    return claims + extended_claims(demand, cluster.classes, features)
 
 
 def _wants(demand: Demand) -> object:

@@ -12,37 +12,42 @@ from typing import Any
 import click
 import yaml
 
-from ..command import logging_options, output_option, version_option
+from ..command import InputError, output_option
 from ..resource import DeviceClass, Node, ObjectMeta, OpaqueConfiguration, ResourceClaim, ResourceSlice
 from ..resource.codec import V1, Decoded, encode_allocation, encode_claim_spec, encode_slice
+from .options import Subcommand, general_options
 from .progress import progress
 from .pseudonyms import anonymise
-from .sources import Origin, origin_options, read_cluster
+from .sources import Origin, opened, origin_options
 
 JSON = dict[str, Any]
 
 
-@click.command(short_help="Save what allocation needs of a cluster, with or without its names.")
+@click.command(
+    "snapshot",
+    cls=Subcommand,
+    short_help="Save what allocation needs of a cluster, with or without its names.",
+    examples=["dra-dryrun snapshot --anonymise -o json > cluster.json", "dra-dryrun --slices cluster.json claim.yaml"],
+)
 @origin_options
 @click.option(
     "--anonymise",
     "anonymous",
     is_flag=True,
-    envvar="DRA_DRYRUN_ANONYMISE",
-    show_envvar=True,
     help="Replace names of nodes, pools, namespaces and claims, labels, UUIDs, PCI addresses and the like by numbered"
     " ones, and leave out configuration. Device names, classes, models and taints stay: look before you share.",
 )
-@output_option(("yaml", "json"), "DRA_DRYRUN_OUTPUT", "How the objects are written. JSON is read much faster.")
-@logging_options
-@version_option
+@output_option(("yaml", "json"), None, "How the objects are written. JSON is read much faster.")
+@general_options
 def snapshot(origin: Origin, anonymous: bool, output: str) -> None:
     """Write the ResourceSlices, DeviceClasses, ResourceClaims and Nodes of a cluster, to be read with --slices.
 
     The cluster is the one that the flags name, else the current one, as for kubectl. It is only read.
     """
-    with progress("reading the cluster") as say:
-        objects = list(encoded(read_cluster(origin).objects))
+    if origin.is_built_in and not origin.asked:
+        raise InputError("no cluster is configured: set --kubeconfig or KUBECONFIG, or give --built-in")
+    with progress("reading the cluster") as say, opened(origin) as place:
+        objects = list(encoded(place.read(devices_only=True, exactly=True).objects))
         say("writing")
         text = written(anonymise(objects) if anonymous else objects, output)
     click.echo(text, nl=False)

@@ -1,29 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the devices come from: the flags that every question shares."""
+"""Where the devices come from: the options that all subcommands share, and the place that they name."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ..command import InputError
-from ..resource import Node
-from ..resource.codec import Decoded
-from .documents import Document
-from .inventory import built_in_nodes, connect, from_cluster, from_files, with_defaults
+from ..kubeapi import ApiClient, ApiError, ConfigError, NotFoundError, StatusError
+from ..resource import DeviceClass, Node
+from ..resource.codec import Decoded, DecodeError
+from .connection import ClusterChoice, ClusterConnection
+from .documents import Document, read_documents
+from .emptiness import Release, release_notes, release_of
+from .inventory import (
+    CLASSES,
+    PODS,
+    built_in_nodes,
+    from_cluster,
+    from_documents,
+    get_object,
+    with_defaults,
+    with_nodes_of_slices,
+)
+from .options import option
 from .release import gathered
 from .whatif import WhatIf, changed, new_nodes
+from .workload import decode_document
 from .world import DEVICES_ONLY, Found, World
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_FORBIDDEN = 403
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Slices, classes, nodes and claims, and in words where they are from and what was changed.
 
-    `world` is None where only devices are considered; `notes` say why, or what else is not considered.
+    `world` is None where only devices are considered; `notes` say why, or what else of pods is not considered.
+    `warnings` are about the devices. `release` is that of the cluster, where a cluster was asked.
     """
 
     objects: Sequence[Decoded]
@@ -31,139 +51,290 @@ class Source:
     assumptions: tuple[str, ...] = ()
     world: World | None = None
     notes: tuple[str, ...] = ()
+    release: Release | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where to look for the objects: in files, in a cluster, or else among the nodes that come with the driver."""
+    """Where to look for the objects: in files, in a cluster, or else among the built-in example nodes.
+
+    `asked` says whether the built-in nodes were asked for; if not, no cluster is configured. `namespace` is -n.
+    """
 
     slices: tuple[str, ...] = ()
-    kubeconfig: str | None = None
-    context: str | None = None
-    in_cluster: bool = False
-    built_in: bool = False
-    current: bool = False
-    """The cluster that kubectl would use, when nothing else is said."""
+    cluster: ClusterChoice | None = None
+    asked: bool = False
+    namespace: str = ""
 
     @property
-    def is_cluster(self) -> bool:
-        """Whether the flags name a cluster."""
-        return (
-            not self.slices
-            and not self.built_in
-            and any((self.kubeconfig, self.context, self.in_cluster, self.current))
-        )
+    def is_built_in(self) -> bool:
+        """Whether the devices are those of the built-in example nodes."""
+        return not self.slices and self.cluster is None
 
-    @property
-    def is_anywhere(self) -> bool:
-        """Whether the flags name a place at all."""
-        return bool(self.slices or self.built_in or self.is_cluster)
 
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Seconds(click.ParamType[float]):
+    """A duration as kubectl has it: `10s`, `2m`, `1m30s`, or a number of seconds; 0 is no limit."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        text = str(value)
+        if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+            return float(text)
+        if not re.fullmatch(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+", text):
+            self.fail(f"{text!r} is not a duration such as 10s or 2m", param, ctx)
+        parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
+        return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+_CLUSTER = ("kubeconfig", "context", "in_cluster", "impersonated")
+_FLAGS = {
+    "slices": "--slices",
+    "kubeconfig": "--kubeconfig",
+    "context": "--context",
+    "in_cluster": "--in-cluster",
+    "impersonated": "--as",
+    "built_in": "--built-in",
+}
 
 _OPTIONS = (
-    click.option(
+    option(
         "--slices",
         multiple=True,
         metavar="FILE",
-        envvar="DRA_DRYRUN_SLICES",
-        show_envvar=True,
         help="Take the devices from the ResourceSlices in this file or folder, such as one that `snapshot` wrote;"
         " DeviceClasses, Nodes and ResourceClaims there count too. May be repeated.",
     ),
-    click.option(
+    option(
         "--kubeconfig",
         metavar="FILE",
-        envvar="KUBECONFIG",
-        show_envvar=True,
-        help="Take the devices from this cluster (read only: needs get and list).",
+        default="",
+        help="Take the devices from the cluster of this file (read only). The default is, as for kubectl, $KUBECONFIG"
+        " and then ~/.kube/config.",
     ),
-    click.option(
-        "--context",
+    option("--context", metavar="NAME", default="", help="The context of the kubeconfig to use."),
+    option(
+        "--in-cluster",
+        is_flag=True,
+        help="Take the devices from the cluster that this runs in, with the pod's service account.",
+    ),
+    option("--as", "impersonated", metavar="USER", default="", help="Act as this user."),
+    option(
+        "-n",
+        "--namespace",
         metavar="NAME",
-        envvar="DRA_DRYRUN_CONTEXT",
-        show_envvar=True,
-        help="The context of your kubeconfig to use.",
+        default="",
+        help="The namespace of objects that name none; the default is that of the context.",
     ),
-    click.option(
+    option(
+        "--request-timeout",
+        "seconds",
+        type=Seconds(),
+        default="10s",
+        show_default=True,
+        metavar="DURATION",
+        help="How long the API server may take for one answer. 0 is no limit.",
+    ),
+    option(
         "--built-in",
         is_flag=True,
-        envvar="DRA_DRYRUN_BUILT_IN",
-        show_envvar=True,
-        help="Take the devices from the nodes that come with the driver, all idle. The default without the others.",
+        help="Take the devices from the built-in example nodes, all idle. The default where no cluster is configured.",
     ),
-)
-_IN_CLUSTER = click.option(
-    "--in-cluster",
-    is_flag=True,
-    envvar="DRA_DRYRUN_IN_CLUSTER",
-    show_envvar=True,
-    help="Take the devices from the cluster that this runs in, with the pod's service account.",
 )
 
 
 def origin_options(command: F) -> F:
-    """Adds --slices, --kubeconfig, --context, --in-cluster and --built-in, given to the command as `origin`."""
-    return gathered(command, (*_OPTIONS[:3], _IN_CLUSTER, *_OPTIONS[3:]), "origin", _origin)
+    """Adds the options that say where the devices come from, given to the command as `origin`."""
+    return gathered(command, _OPTIONS, "origin", _origin)
 
 
 def _origin(
-    slices: tuple[str, ...], kubeconfig: str | None, context: str | None, in_cluster: bool, built_in: bool
+    slices: tuple[str, ...],
+    kubeconfig: str,
+    context: str,
+    in_cluster: bool,
+    impersonated: str,
+    namespace: str,
+    seconds: float,
+    built_in: bool,
 ) -> Origin:
-    if in_cluster and built_in:
-        raise InputError("--in-cluster and --built-in exclude each other: give the one that the devices come from")
-    return Origin(slices, kubeconfig, context, in_cluster, built_in)
+    given = {"slices": slices, "kubeconfig": kubeconfig, "context": context, "in_cluster": in_cluster}
+    given |= {"impersonated": impersonated, "built_in": built_in}
+    places = _named_places({name for name, value in given.items() if value})
+    if "slices" in places:
+        return Origin(slices, namespace=namespace)
+    if "built_in" in places:
+        return Origin(asked=True, namespace=namespace)
+    choice = ClusterChoice(kubeconfig, context, in_cluster, namespace, impersonated, seconds)
+    try:
+        if places or choice.is_configured:
+            return Origin(cluster=choice, namespace=namespace)
+    except ConfigError as error:
+        raise InputError(str(error)) from None
+    return Origin(namespace=namespace)
 
 
-def read(origin: Origin, around: Sequence[Document] = (), *, devices_only: bool = False) -> Source:
-    """The objects as they are there, and unless `devices_only` the world, to which those `around` are added.
+def _named_places(given: set[str]) -> list[str]:
+    """The options that name the place; what is on the command line counts more than the environment.
 
-    Raises InputError.
+    Raises InputError where they exclude each other.
     """
-    where = "the nodes that come with the driver"
-    if origin.slices:
-        where, found = ", ".join(origin.slices), from_files(origin.slices, around, devices_only=devices_only)
-    elif origin.is_cluster:
-        with connect(origin.kubeconfig, origin.context, origin.in_cluster) as connection:
-            where, found = connection.server, from_cluster(connection, devices_only=devices_only, around=around)
-    else:
-        found = Found(built_in_nodes(), notes=(f"{DEVICES_ONLY}: these nodes say nothing else",))
-    if devices_only:
-        return Source(found.objects, where, notes=(f"{DEVICES_ONLY}, as asked",))
-    return Source(found.objects, where, world=found.world, notes=found.notes)
+    context = click.get_current_context()
+    typed = {_kind(name) for name in given if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    named = [name for name in _FLAGS if name in given and (not typed or _kind(name) in typed)]
+    clash = named if len({_kind(name) for name in named}) > 1 else []
+    if not clash and "in_cluster" in named:
+        clash = [name for name in named if name != "impersonated"]
+    if len(clash) > 1:
+        flags = " and ".join(_FLAGS[name] for name in clash)
+        raise InputError(f"{flags} exclude each other: give the one that the devices come from")
+    return named
 
 
-def read_cluster(origin: Origin) -> Source:
-    """The objects as they are there; without a flag those of the current cluster. Raises InputError."""
-    return read(origin if origin.is_anywhere else replace(origin, current=True), devices_only=True)
+def _kind(name: str) -> str:
+    return "cluster" if name in _CLUSTER else name
 
 
-def gather(
-    origin: Origin,
-    what_if: WhatIf,
-    given: Sequence[Decoded] = (),
-    around: Sequence[Document] = (),
-    *,
-    devices_only: bool = True,
-) -> Source:
-    """The objects to ask: what is there, what is `given` besides, what goes without saying, and the changes to all.
+class Place:
+    """A cluster with a connection to it, files, or the built-in example nodes.
 
-    Raises InputError.
+    `namespace` is that of objects that name none.
     """
-    added = new_nodes(what_if.more)
-    if added and not origin.is_anywhere:
-        source = Source((), "no cluster", notes=(f"{DEVICES_ONLY}: new nodes say nothing else",))
-    else:
-        source = read(origin, around, devices_only=devices_only)
-    return completed(source, what_if, added, given)
+
+    def __init__(self, origin: Origin, connection: ClusterConnection | None) -> None:
+        self._origin = origin
+        self.connection = connection
+        self.namespace = connection.namespace if connection is not None else origin.namespace or "default"
+        self._documents = read_documents(origin.slices) if origin.slices else []
+
+    @property
+    def where(self) -> str:
+        """The place in words."""
+        if self.connection is not None:
+            return self.connection.where
+        if self._origin.slices:
+            return ", ".join(self._origin.slices)
+        return f"built-in example nodes (no cluster {'was asked' if self._origin.asked else 'is configured'})"
+
+    def lookup(self, kind: str, namespace: str, name: str) -> Decoded | None:
+        """A ResourceClaim or ResourceClaimTemplate that is there. Raises ApiError and DecodeError."""
+        if self.connection is not None:
+            return get_object(ApiClient(self.connection), kind, namespace, name)
+        for one in self._documents:
+            meta = one.value.get("metadata") or {}
+            if (one.kind, meta.get("namespace") or "default", meta.get("name")) == (kind, namespace, name):
+                return decode_document(one)
+        return None
+
+    def pods(self, name: str = "", *, namespace: str | None) -> list[Document]:
+        """The pod of a name, or the pending pods, of a namespace (None: of all). Raises InputError and ApiError."""
+        if self.connection is not None:
+            client = ApiClient(self.connection)
+            if name:
+                try:
+                    found = [client.get(PODS, name, namespace or "")]
+                except NotFoundError:
+                    raise InputError(f"there is no pod {namespace}/{name} in {self.where}") from None
+            else:
+                found = client.list(PODS, namespace=namespace or "", field_selector="spec.nodeName=").items
+            values = [{"apiVersion": "v1", "kind": "Pod", **one} for one in found]
+        else:
+            values = [
+                one.value
+                for one in self._documents
+                if one.kind == "Pod"
+                and namespace in (None, _namespace_of(one.value))
+                and name in ("", one.value["metadata"].get("name"))
+            ]
+            if name and not values:
+                raise InputError(f"there is no pod {namespace}/{name} in {self.where}")
+        ended = ("Succeeded", "Failed")
+        pending = [
+            one
+            for one in values
+            if name or not ((one["spec"] or {}).get("nodeName") or (one.get("status") or {}).get("phase") in ended)
+        ]
+        return [Document(one, self.where) for one in pending]
+
+    def read(self, around: Sequence[Document] = (), *, devices_only: bool = False, exactly: bool = False) -> Source:
+        """The objects there, and unless `devices_only` the world, to which those `around` are added.
+
+        Files without any DeviceClass get those of the driver's chart, and nodes that slices name, unless `exactly`
+        what is there is wanted. Raises InputError, ApiError and DecodeError.
+        """
+        release: Release | None = None
+        warnings: tuple[str, ...] = ()
+        if self.connection is not None:
+            release = release_of(ApiClient(self.connection))
+            found = from_cluster(self.connection, devices_only=devices_only, around=around)
+        elif self._origin.slices:
+            found = from_documents(self._documents, self.where, around, devices_only=devices_only)
+            if not exactly and not any(isinstance(one, DeviceClass) for one in found.objects):
+                said = f"no DeviceClass is in {self.where}: those of the driver's chart are assumed"
+                found, warnings = Found((*found.objects, *CLASSES), found.world, found.notes), (said,)
+            if not exactly:
+                found = Found(tuple(with_nodes_of_slices(found.objects)), found.world, found.notes)
+        else:
+            objects = with_defaults(built_in_nodes())
+            found = Found(tuple(objects), notes=(f"{DEVICES_ONLY}: these nodes say nothing else",))
+        notes = (f"{DEVICES_ONLY}, as asked",) if devices_only else found.notes
+        world = None if devices_only else found.world
+        return Source(found.objects, self.where, (), world, notes, release, warnings)
+
+    def gather(
+        self,
+        what_if: WhatIf,
+        given: Sequence[Decoded] = (),
+        around: Sequence[Document] = (),
+        *,
+        devices_only: bool = True,
+    ) -> Source:
+        """The objects to ask: what is there, what is `given` besides, and the changes to all. Raises InputError."""
+        added = new_nodes(what_if.more)
+        if added and self._origin.is_built_in and not self._origin.asked:
+            source = Source(CLASSES, "no cluster", notes=(f"{DEVICES_ONLY}: new nodes say nothing else",))
+        else:
+            source = self.read(around, devices_only=devices_only)
+        return completed(source, what_if, added, given)
+
+
+def _namespace_of(value: dict[str, Any]) -> str:
+    return str((value.get("metadata") or {}).get("namespace") or "default")
+
+
+@contextmanager
+def opened(origin: Origin) -> Iterator[Place]:
+    """The place that the options name. In it, what an API server refuses becomes an InputError of one line."""
+    try:
+        if origin.cluster is None:
+            yield Place(origin, None)
+            return
+        with ClusterConnection(origin.cluster) as connection:
+            yield Place(origin, connection)
+    except StatusError as error:
+        who = f" ({connection.identity})" if origin.cluster is not None else ""
+        said = f"not allowed to {error.action}{who}: {error.message}" if error.status == _FORBIDDEN else str(error)
+        raise InputError(said) from None
+    except (ApiError, ConfigError, DecodeError) as error:
+        raise InputError(str(error)) from None
 
 
 def completed(source: Source, what_if: WhatIf, added: Sequence[Decoded], given: Sequence[Decoded] = ()) -> Source:
     """The same, of a source that was read before; `added` are the nodes to add. Raises InputError."""
-    objects = changed(with_defaults([*given, *source.objects]), what_if, added)
+    own = {(type(one), one.metadata.namespace, one.metadata.name) for one in given}
+    there = [one for one in source.objects if (type(one), one.metadata.namespace, one.metadata.name) not in own]
+    objects = changed([*given, *there], what_if, added)
     world, assumptions = source.world, what_if.assumptions
     if world is not None:
         nodes = [one for one in added if isinstance(one, Node)]
         world = world.with_nodes(nodes)
         assumptions += ("new nodes had cpu, memory and the like for every pod",) if nodes else ()
         world = world.idle() if what_if.without_claims else world
-    return Source(objects, source.where, assumptions, world, source.notes)
+    warnings = (*source.warnings, *release_notes(objects, source.release))
+    return replace(source, objects=objects, assumptions=assumptions, world=world, warnings=warnings)

@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import click
-
 from ..allocation.nodes import NODE_NAME_FIELD
 from ..command import InputError
 from ..resource import Node, ResourceClaim, ResourceSlice
 from ..resource.codec import Decoded
 from .inventory import simulated_nodes
+from .options import option
 from .release import gathered
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,28 +43,22 @@ class WhatIf:
 def what_if_options(command: F) -> F:
     """Adds --with-node, --without-claims and --drain, given to the command as `what_if`."""
     options = (
-        click.option(
+        option(
             "--with-node",
             multiple=True,
             metavar="NAME[=COUNT]",
-            envvar="DRA_DRYRUN_WITH_NODE",
-            show_envvar=True,
             help="As if there were COUNT (1) more of a node that comes with the driver, such as h100x8 or h100x8-mig,"
             " or of one that a file describes. Without a cluster, as if there were no others. May be repeated.",
         ),
-        click.option(
+        option(
             "--without-claims",
             is_flag=True,
-            envvar="DRA_DRYRUN_WITHOUT_CLAIMS",
-            show_envvar=True,
             help="As if nothing were in use.",
         ),
-        click.option(
+        option(
             "--drain",
             multiple=True,
             metavar="NODE",
-            envvar="DRA_DRYRUN_DRAIN",
-            show_envvar=True,
             help="As if this node, and the claims that hold its devices, were gone. May be repeated.",
         ),
     )

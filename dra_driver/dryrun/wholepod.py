@@ -27,7 +27,7 @@ class WholePods:
 
     def __init__(self, world: World, cluster: Cluster, features: Features) -> None:
         self._features = features
-        self._snapshot = world.at(cluster)
+        self._snapshot = world.at(cluster, features)
         self._admission = Admission(world)
         self._known = {key_of(claim) for claim in cluster.claims}
 

@@ -6,10 +6,11 @@ without it there is no telling what the pod needs.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from ..allocation import Features
 from ..command import InputError
 from ..resource import EXACT_COUNT, DeviceClass, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
 from ..resource.codec import Decoded, DecodeError, Fields, decode
@@ -38,6 +39,9 @@ _REPLICAS: dict[str, tuple[str, ...]] = {
 _EXTENDED_RESOURCE = re.compile(
     r"(?!([a-z0-9.-]+\.)?kubernetes\.io/)[a-z0-9.-]+/.+|deviceclass\.resource\.kubernetes\.io/.+"
 )
+
+Lookup = Callable[[str, str, str], Decoded | None]
+"""(kind, namespace, name) -> a ResourceClaim or ResourceClaimTemplate from elsewhere, None where there is none."""
 
 MOST_DEMANDS: Final = 1000
 """Each is placed by itself: for so many copies of one, --replicas is there."""
@@ -73,8 +77,15 @@ class Input:
     around: tuple[Document, ...] = ()
 
 
-def sort_documents(documents: Sequence[Document]) -> Input:
-    """What the documents mean. Raises InputError when one is not understood."""
+def nothing_else(_kind: str, _namespace: str, _name: str) -> None:
+    """The Lookup where there is nothing but the documents."""
+
+
+def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else) -> Input:
+    """What the documents mean; claims and templates that are not among them are looked up.
+
+    Raises InputError when one is not understood, and what `lookup` raises.
+    """
     objects: list[tuple[Document, Decoded]] = []
     workloads: list[Document] = []
     ignored: list[Document] = []
@@ -85,7 +96,7 @@ def sort_documents(documents: Sequence[Document]) -> Input:
             workloads.append(document)
         else:
             ignored.append(document)
-    found = _Found([one for _, one in objects])
+    found = _Found([one for _, one in objects], lookup)
     demands = [demand for workload in workloads for demand in _demands(workload, found)]
     demands += [
         Demand(f"ResourceClaim {claim.metadata}", (claim,))
@@ -128,18 +139,21 @@ def _as_stored(one: Decoded) -> Decoded:
     return replace(one, spec=one.spec.with_requirements(stored))
 
 
-def extended_claims(demand: Demand, classes: Iterable[DeviceClass]) -> list[ResourceClaim]:
+def extended_claims(demand: Demand, classes: Iterable[DeviceClass], features: Features) -> list[ResourceClaim]:
     """The claim that the scheduler makes for the demand's extended resources, if DeviceClasses serve any of them.
 
     Raises InputError when they serve none and the demand asks for no other devices: a class is missing, then.
     """
-    serving = served(classes)
+    serving = served(classes) if features.extended_resources else {}
     wanted = [one for one in demand.extended if one.resource in serving]
     if wanted:
         name = f"{demand.pod.name}-extended-resources"
         return [claim_for(wanted, ObjectMeta(name=name, namespace=demand.pod.namespace), serving)]
     if demand.extended and not demand.claims:
         known = ", ".join(sorted(name for name in serving if not name.startswith(IMPLICIT_PREFIX))) or "none"
+        if not features.extended_resources:
+            off = "the feature gate DRAExtendedResource is off"
+            raise InputError(f"{demand.name}: {demand.extended[0].resource} is served by no DeviceClass, as {off}")
         raise InputError(
             f"{demand.name}: no DeviceClass serves the extended resource {demand.extended[0].resource} (served are:"
             f" {known}); pass a class with that extendedResourceName, or write the pod with a ResourceClaim"
@@ -148,9 +162,11 @@ def extended_claims(demand: Demand, classes: Iterable[DeviceClass]) -> list[Reso
 
 
 class _Found:
-    """Claims and templates among the documents, by kind, namespace and name."""
+    """Claims and templates among the documents, by kind, namespace and name, and how others are looked up."""
 
-    def __init__(self, objects: Iterable[Decoded]) -> None:
+    def __init__(self, objects: Iterable[Decoded], lookup: Lookup) -> None:
+        self._lookup = lookup
+        self._elsewhere: dict[tuple[str, str, str], Decoded | None] = {}
         self.claims: dict[tuple[str, str, str], ResourceClaim] = {}
         self.templates: dict[tuple[str, str, str], ResourceClaimTemplate] = {}
         self.used: set[tuple[str, str, str]] = set()
@@ -159,6 +175,24 @@ class _Found:
                 self.claims[_key(one)] = one
             elif isinstance(one, ResourceClaimTemplate):
                 self.templates[_key(one)] = one
+
+    def claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        """The claim of that name, from the documents or elsewhere."""
+        found = self._find(self.claims, ("ResourceClaim", namespace, name))
+        return found if isinstance(found, ResourceClaim) else None
+
+    def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
+        """The template of that name, from the documents or elsewhere."""
+        found = self._find(self.templates, ("ResourceClaimTemplate", namespace, name))
+        return found if isinstance(found, ResourceClaimTemplate) else None
+
+    def _find(self, given: Mapping[tuple[str, str, str], Decoded], key: tuple[str, str, str]) -> Decoded | None:
+        self.used.add(key)
+        if key in given:
+            return given[key]
+        if key not in self._elsewhere:
+            self._elsewhere[key] = self._lookup(*key)
+        return self._elsewhere[key]
 
 
 def _key(one: ResourceClaim | ResourceClaimTemplate) -> tuple[str, str, str]:
@@ -230,15 +264,13 @@ def _claim(fields: Fields, namespace: str, pod: str, found: _Found) -> tuple[str
     direct, template = fields.text("resourceClaimName"), fields.text("resourceClaimTemplateName")
     if bool(direct) == bool(template):
         raise fields.error("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
+    if direct and (claim := found.claim(namespace, direct)) is not None:
+        return name, claim
+    if template and (source := found.template(namespace, template)) is not None:
+        return name, _instantiate(source, f"{pod}-{name}", namespace)
     kind = "ResourceClaim" if direct else "ResourceClaimTemplate"
-    key = (kind, namespace, direct or template)
-    found.used.add(key)
-    if direct and key in found.claims:
-        return name, found.claims[key]
-    if template and key in found.templates:
-        return name, _instantiate(found.templates[key], f"{pod}-{name}", namespace)
     raise fields.error(
-        "", f"there is no {kind} {namespace}/{direct or template} among the documents: pass its file too"
+        "", f"there is no {kind} {namespace}/{direct or template} among the documents or where the devices are from"
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ..allocation import Cluster
+from ..allocation import Cluster, Features
 from ..kubeapi import ApiClient, Kind, NotFoundError, StatusError
 from ..resource import Node, ResourceClaimTemplate
 from ..resource.codec import Decoded
@@ -38,12 +38,12 @@ class World:
     templates: tuple[ResourceClaimTemplate, ...] = ()
     unknown: frozenset[str] = frozenset()
 
-    def at(self, cluster: Cluster) -> Snapshot:
+    def at(self, cluster: Cluster, features: Features) -> Snapshot:
         """All of it, with the devices of `cluster` and those of its nodes that there are."""
         known = {node.name: node for node in self.around.nodes}
         nodes = tuple(known[node.name] for node in cluster.nodes if node.name in known)
         there = Cluster(cluster.slices, cluster.classes, tuple(one.node for one in nodes), cluster.claims)
-        return replace(self.around, cluster=there, nodes=nodes)
+        return replace(self.around, cluster=there, nodes=nodes, extended_resources=features.extended_resources)
 
     def with_nodes(self, nodes: Iterable[Node]) -> "World":
         """The world with these nodes besides, which have room for every pod."""

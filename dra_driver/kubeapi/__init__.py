@@ -7,7 +7,7 @@ Kubeconfigs are read here too, and their exec programs run. `leases` (leader ele
 import them.
 """
 
-from .client import NODES, ApiClient, Kind, Page, claims_of, newest_dialect, slices_of
+from .client import NODES, ApiClient, Kind, Page, Transport, claims_of, newest_dialect, slices_of
 from .connection import Connection
 from .credentials import Credentials
 from .errors import ApiError, ConfigError, ConflictError, GoneError, NotFoundError, StatusError, UnreachableError
@@ -27,6 +27,7 @@ __all__ = [
     "NotFoundError",
     "Page",
     "StatusError",
+    "Transport",
     "UnreachableError",
     "Watcher",
     "claims_of",

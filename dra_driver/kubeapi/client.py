@@ -5,13 +5,12 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 import urllib3
 
 from ..resource.codec import DIALECTS, GROUP, Dialect
-from .connection import Connection
 from .errors import ApiError, GoneError, NotFoundError, StatusError, UnreachableError, error_of_status, status_error
 
 JSON = dict[str, Any]
@@ -110,10 +109,30 @@ class Page:
     resource_version: str
 
 
+class Transport(Protocol):
+    """How requests reach the server: a `Connection`, or something else that makes the same requests."""
+
+    server: str
+    identity: str
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str | None = None,
+        stream_seconds: float | None = None,
+        repeatable: bool = True,
+        accept: str | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """One request, as `Connection.request` has it."""
+
+
 class ApiClient:
     """The verbs, over one connection. Every method may raise ApiError."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Transport) -> None:
         self._connection = connection
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> JSON:

@@ -27,10 +27,28 @@ class StatusError(ApiError):
 
     def __init__(self, request: str, status: int, reason: str, message: str) -> None:
         super().__init__(f"{request}: {status} {reason}: {message}" if reason else f"{request}: {status}: {message}")
+        self.request = request
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after = 0.0
+
+    @property
+    def action(self) -> str:
+        """What was asked for, as rights name it: `list resourceslices.resource.k8s.io`."""
+        method, _, url = self.request.rpartition(" ")
+        path, _, query = url.partition("?")
+        group, *parts = path.strip("/").split("/")[1:]
+        if path.startswith("/apis/"):
+            parts = parts[1:]
+        else:
+            group = ""
+        if parts[:1] == ["namespaces"] and len(parts) > 2:
+            parts = parts[2:]
+        if not parts:
+            return f"{method.lower()} {path}"
+        verb = "get" if len(parts) > 1 else "watch" if method == "watch" or "watch=1" in query else "list"
+        return f"{verb if method in ('GET', 'watch') else method.lower()} {'.'.join(filter(None, (parts[0], group)))}"
 
 
 class NotFoundError(StatusError):

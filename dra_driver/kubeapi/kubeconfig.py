@@ -64,7 +64,7 @@ class _Entry:
 def read_kubeconfig(paths: str, context: str | None = None) -> Credentials:
     """The credentials of a context, the current one by default. `paths` are joined by colons. Raises ConfigError."""
     files = [Path(one).expanduser() for one in paths.split(":") if one]
-    documents = {file: _parse(file) for file in files if len(files) == 1 or file.exists()}
+    documents = {file: parse_kubeconfig(file) for file in files if len(files) == 1 or file.exists()}
     if not documents:
         raise ConfigError(f"kubeconfig {paths}: none of these files exists")
     current = (document.get("current-context") for document in documents.values())
@@ -94,7 +94,8 @@ def read_kubeconfig(paths: str, context: str | None = None) -> Credentials:
     )
 
 
-def _parse(file: Path) -> Mapping[str, Any]:
+def parse_kubeconfig(file: Path) -> Mapping[str, Any]:
+    """The mapping in a file. Raises ConfigError."""
     try:
         document = load(decode_text(file.read_bytes()))
     except OSError as error:

@@ -14,6 +14,7 @@ from .errors import ApiError, GoneError, NotFoundError, StatusError
 log = logging.getLogger(__name__)
 
 _GOOD_WATCH = 5.0
+_FORBIDDEN = 403
 
 
 class Watcher:
@@ -53,6 +54,7 @@ class Watcher:
         self._stream: EventStream | None = None
         self._problem: str | None = "nothing is known yet"
         self.missing = threading.Event()
+        self.forbidden: StatusError | None = None
         self._version = ""
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
 
@@ -62,7 +64,9 @@ class Watcher:
         return self._problem and f"{self._kind.plural}: {self._problem}"
 
     def start(self) -> None:
-        """Begin. `missing` is set when the server says that it has no such collection."""
+        """Begin. `missing` is set when the server says that it has no such collection, `forbidden` is its answer while
+        it does not allow the watch.
+        """
         self._thread.start()
 
     def stop(self) -> None:
@@ -91,6 +95,7 @@ class Watcher:
                 self._problem = str(error)
                 if isinstance(error, NotFoundError):
                     self.missing.set()
+                self.forbidden = error if isinstance(error, StatusError) and error.status == _FORBIDDEN else None
                 asked = error.retry_after if isinstance(error, StatusError) else 0.0
             # A watch that held for a while was a good one; what ends at once must not be asked for at once.
             good = time.monotonic() - began > _GOOD_WATCH
@@ -114,6 +119,7 @@ class Watcher:
             self._kind, self._version, field_selector=self._field_selector, metadata_only=self._metadata_only
         )
         self._problem = None
+        self.forbidden = None
         if self._stopped.is_set():
             self._stream.end()
         for event, value in self._stream:

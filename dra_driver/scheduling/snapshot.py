@@ -82,6 +82,8 @@ class Snapshot:
     """Labels of the namespaces that have any besides their name."""
     storage: Storage = Storage()
     budgets: tuple[DisruptionBudget, ...] = ()
+    extended_resources: bool = True
+    """Whether DeviceClasses serve extended resources (feature gate DRAExtendedResource)."""
 
     @cached_property
     def sites(self) -> Mapping[str, Site]:
@@ -95,7 +97,7 @@ class Snapshot:
     @cached_property
     def served(self) -> Mapping[str, DeviceClass]:
         """The DeviceClass that serves each extended resource."""
-        return served(self.cluster.classes)
+        return served(self.cluster.classes) if self.extended_resources else {}
 
     @cached_property
     def nominated(self) -> Mapping[str, Sequence[Pod]]:

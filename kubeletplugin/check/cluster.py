@@ -18,9 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dra_driver.kubeapi.features import GATES as GATES_BY_FLAG
-from dra_driver.kubeapi.features import OPTIONAL, probe_features
-
 from dra_driver import DRIVER_NAME, __version__
 from dra_driver.kubeapi import (
     NODES,
@@ -32,6 +29,8 @@ from dra_driver.kubeapi import (
     NotFoundError,
     load_credentials,
 )
+from dra_driver.kubeapi.features import GATES as GATES_BY_FLAG
+from dra_driver.kubeapi.features import OPTIONAL, probe_features
 from dra_driver.resource.codec import DIALECTS, GROUP
 
 from .finding import CheckResult, failed, passed, warned

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from dra_driver.dryrun.inventory import CLASSES
 from dra_driver.dryrun.main import main
-from dra_driver.kubeapi import ApiClient
+from dra_driver.kubeapi import ApiClient, Kind
 from tests.support.apiserver import api_server, connect
 
 DryRun = Callable[..., tuple[int, str, str]]
@@ -20,7 +21,17 @@ Write = Callable[[str, object], Path]
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cluster of these tests' own: they read all of it, whatever other tests leave in theirs."""
     with api_server(tmp_path_factory.mktemp("apiserver")) as path:
+        with connect(path) as client:
+            install_classes(client)
         yield path
+
+
+def install_classes(client: ApiClient) -> None:
+    """The DeviceClasses that the driver's chart installs."""
+    for one in CLASSES:
+        selectors = [{"cel": {"expression": expression}} for expression in one.selectors]
+        value = {"metadata": {"name": one.metadata.name}, "spec": {"selectors": selectors}}
+        client.create(Kind("resource.k8s.io/v1", "deviceclasses"), value)
 
 
 @pytest.fixture(scope="session")
@@ -31,9 +42,11 @@ def client(kubeconfig: Path) -> Iterator[ApiClient]:
 
 
 @pytest.fixture
-def dryrun(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> DryRun:
-    """Runs the command: exit code, standard output, standard error."""
+def dryrun(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DryRun:
+    """Runs the command where no cluster is configured: exit code, standard output, standard error."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
     def run(*arguments: object) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:

@@ -152,14 +152,14 @@ def test_the_command_adds_up_what_nodes_have(dryrun: DryRun, write: Write) -> No
     file = write("slices.json", {"apiVersion": "v1", "kind": "List", "items": CLUSTER})
     code, out, _ = dryrun("capacity", "--slices", file)
     assert code == 0
-    assert [line.split(maxsplit=5) for line in out.splitlines()[2:]] == [
+    assert [line.split(maxsplit=5) for line in out.splitlines()[3:]] == [
         ["2", "0", "2", "0", "-", "NVIDIA H100 80GB HBM3"],
         ["1", "0", "1", "0", "-", "NVIDIA L4"],
     ]
     code, out, _ = dryrun("capacity", "--slices", file, "-o", "wide", "--drain", "node-a")
     assert code == 0
     assert "as if node-a were drained" in out
-    assert [line.split()[:2] for line in out.splitlines()[3:]] == [["node-b", "node-b"]]
+    assert [line.split()[:2] for line in out.splitlines()[4:]] == [["node-b", "node-b"]]
 
 
 def test_the_command_tells_programs_everything(dryrun: DryRun) -> None:

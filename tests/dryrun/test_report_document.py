@@ -71,7 +71,7 @@ def test_what_the_command_prints_follows_the_schema(output: str, flags: tuple[st
     assert code == 0
     document = yaml.safe_load(out)
     check(document)
-    assert document["inputs"]["source"] == "the nodes that come with the driver"
+    assert document["inputs"]["source"] == "built-in example nodes (no cluster was asked)"
     (gpu,) = [
         one for one in document["demands"][0]["picture"]["gpus"] if any(cell["proposedFor"] for cell in one["cells"])
     ]

@@ -195,12 +195,11 @@ def test_a_live_cluster_is_saved_and_asked_again(
 
 
 def test_without_a_flag_the_current_cluster_is_meant(
-    dryrun: DryRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    dryrun: DryRun,
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
     code, out, err = dryrun("snapshot")
     assert (code, out) == (2, "")
-    assert "no cluster given" in err
+    assert "no cluster is configured" in err
 
 
 def test_claims_of_a_live_cluster_are_there_too(dryrun: DryRun, client: ApiClient, kubeconfig: Path) -> None:

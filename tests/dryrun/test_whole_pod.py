@@ -12,7 +12,7 @@ from dra_driver.kubeapi import NODES, ApiClient, Kind
 from dra_driver.sandbox.apiserver import User
 from tests.support.apiserver import SLICES, embedded
 
-from .conftest import DryRun, Write, gpu, slice_of
+from .conftest import DryRun, Write, gpu, install_classes, slice_of
 from .test_report_document import check
 
 JSON = dict[str, Any]
@@ -299,6 +299,7 @@ def test_rights_that_are_missing_are_named(
     may_list: list[str], said: str, code: int, dryrun: DryRun, write: Write, tmp_path: Path
 ) -> None:
     with embedded(tmp_path, rbac=True) as (server, _, client):
+        install_classes(client)
         made = node("a")
         client.create(NODES, made)
         client.update(NODES, {**client.get(NODES, "a"), "status": made["status"]}, subresource="status")

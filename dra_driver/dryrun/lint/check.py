@@ -7,7 +7,6 @@ from typing import Final
 
 from ...resource import DeviceClass
 from ...resource.codec import Decoded
-from ..inventory import with_defaults
 from . import claims, classes, configs, constraints, form, gates, limits, pods, selectors, source, versions
 from .catalog import Catalog, Origin
 from .finding import Issue, LintFinding, Rule
@@ -55,7 +54,7 @@ def check(reading: Reading, known: Iterable[Decoded], release: str, origin: Orig
     subjects = tuple(subject_of(one) for one in reading.sources)
     given = [one.decoded for one in subjects if isinstance(one.decoded, DeviceClass)]
     # Classes among the files replace those of the same name that are known from elsewhere.
-    context = Context(release, Catalog([*with_defaults(known), *given], release, origin), subjects)
+    context = Context(release, Catalog([*known, *given], release, origin), subjects)
     concerned = [one for one in subjects if _is_checked(one)]
     findings = [*reading.findings, *(finding for one in concerned for finding in _findings(one, context))]
     files = [*(one.file for one in reading.sources), *(one.file for one in findings)]

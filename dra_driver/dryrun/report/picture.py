@@ -28,6 +28,7 @@ from itertools import chain, groupby
 from string import ascii_lowercase
 from typing import Final
 
+import click
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
@@ -300,7 +301,9 @@ class PlainTable:
 
 def plain_console() -> Console:
     """Standard output, as wide as it has to be."""
-    console = Console(highlight=False)
+    context = click.get_current_context(silent=True)
+    color = context.color if context is not None else None
+    console = Console(highlight=False, force_terminal=color, no_color=True if color is False else None)
     console.width = _WIDEST
     return console
 

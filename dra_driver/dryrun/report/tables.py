@@ -29,7 +29,7 @@ def print_report(report: Report, *, wide: bool = False) -> None:
 
 def _lines(report: Report, wide: bool) -> Iterator[Text]:
     inputs = report.inputs
-    yield Text(f"devices of {counted(inputs.nodes, 'node')}, from {inputs.where}", style="dim")
+    yield Text(f"devices of {counted(inputs.nodes, 'node')}, from {inputs.where}", style="bold")
     for assumption in inputs.assumptions:
         yield Text(f"assuming {assumption}", style="yellow")
     for note in inputs.notes:

@@ -7,7 +7,7 @@ import textwrap
 from typing import Any
 
 from dra_driver.cel import NEWEST
-from dra_driver.dryrun.inventory import built_in_nodes
+from dra_driver.dryrun.inventory import built_in_nodes, with_defaults
 from dra_driver.dryrun.lint.catalog import Origin
 from dra_driver.dryrun.lint.check import check
 from dra_driver.dryrun.lint.finding import LintFinding
@@ -20,7 +20,7 @@ FILE = "claims.yaml"
 @functools.cache
 def known() -> tuple[Decoded, ...]:
     """The devices that come with the driver, made once."""
-    return tuple(built_in_nodes())
+    return tuple(with_defaults(built_in_nodes()))
 
 
 def lint_text(text: str, release: str = NEWEST) -> list[LintFinding]:

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection to the cluster that kubectl would use, made by the `kubernetes` package.
+
+| | rule, as in kubectl |
+|---|---|
+| files | --kubeconfig; else $KUBECONFIG without missing files; else ~/.kube/config; else the service account |
+| several files | of two entries with one name the first counts, and so does the first current-context |
+| namespace | -n; else that of the context; else `default` |
+| login | what the user entry describes: certificate, token, exec, auth-provider |
+| identity | --as; else `as` of the user entry; else the login's |
+
+The package takes a third of a second to import, so it is imported only when a cluster is asked.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import urllib3
+import yaml
+from urllib3.util import Retry, Timeout
+
+from .. import __version__
+from ..kubeapi import ConfigError, UnreachableError
+from ..kubeapi.kubeconfig import parse_kubeconfig
+
+_SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
+_BUSY: Final = Retry(
+    total=3, connect=0, read=0, other=0, status_forcelist=(429, 503), backoff_factor=0.1, raise_on_status=False
+)
+"""An overloaded server is asked again; a server that does not answer is reported."""
+_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_IMPERSONATION: Final = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChoice:
+    """Which cluster was asked for, and how to ask it. Empty text stands for kubectl's default.
+
+    `seconds` is how long the server may take for one answer; 0 is no limit.
+    """
+
+    kubeconfig: str = ""
+    context: str = ""
+    in_cluster: bool = False
+    namespace: str = ""
+    impersonated: str = ""
+    seconds: float = 10.0
+
+    @property
+    def files(self) -> str:
+        """The kubeconfig files, joined by colons; empty where there is none. Raises ConfigError for one that is asked
+        for and does not exist.
+        """
+        if self.in_cluster:
+            return ""
+        named = self.kubeconfig or os.environ.get("KUBECONFIG", "")
+        if not named:
+            default = Path.home() / ".kube/config"
+            return str(default) if default.exists() else ""
+        paths = [named] if self.kubeconfig else [one for one in named.split(":") if one]
+        there = [str(path) for path in (Path(one).expanduser() for one in paths) if path.exists()]
+        if not there:
+            raise ConfigError(f"kubeconfig {named}: {'there is no such file' if len(paths) == 1 else 'no file exists'}")
+        return ":".join(there)
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether there is any cluster to ask. Raises ConfigError."""
+        return bool(self.in_cluster or self.files or os.environ.get(_SERVICE_HOST))
+
+
+class ClusterConnection:
+    """Requests to one API server, as `kubeapi.ApiClient` makes them.
+
+    `server` is its URL, `identity` says for errors who asks, `where` for reports which cluster it is, and `namespace`
+    is that of objects without one. Raises ConfigError.
+    """
+
+    def __init__(self, choice: ClusterChoice) -> None:
+        from kubernetes import client
+        from kubernetes import config as package
+        from kubernetes.client.rest import RESTClientObject
+
+        config: Any = package
+        configuration = client.Configuration()
+        user: Mapping[str, Any] = {}
+        files = choice.files
+        with _as_config_error(f"kubeconfig {files}" if files else "service account"), _no_login_fails() as problems:
+            if files:
+                documents = [parse_kubeconfig(Path(one)) for one in files.split(":")]
+                merged = config.kube_config.KubeConfigMerger(files)
+                chosen = choice.context or _current_context(documents)
+                loader = config.kube_config.KubeConfigLoader(
+                    config_dict=merged.config, active_context=chosen, config_base_path=None
+                )
+                loader.load_and_set(configuration)
+                context = loader.current_context
+                user = _entry(documents, "users", "user", context["context"].get("user"))
+                namespace = context["context"].get("namespace")
+                self.where = f"cluster {configuration.host} (context {chosen} of {files})"
+                self.identity = f"kubeconfig {files}: user {context['context'].get('user')!r}"
+            else:
+                if not os.environ.get(_SERVICE_HOST):
+                    raise ConfigError(f"not in a pod: {_SERVICE_HOST} is not set")
+                config.load_incluster_config(client_configuration=configuration)
+                namespace = _NAMESPACE_FILE.read_text(encoding="utf-8") if _NAMESPACE_FILE.exists() else ""
+                self.where = f"cluster {configuration.host} (the cluster that this pod runs in)"
+                self.identity = "the pod's service account"
+            if problems:
+                raise ConfigError(f"{self.identity}: {problems[0]}")
+            self._rest: Any = RESTClientObject(configuration)
+        self.server = str(configuration.host).rstrip("/")
+        self.namespace = str(choice.namespace or namespace or "default").strip()
+        self._configuration: Any = configuration
+        self._headers = _impersonation(choice.impersonated, user)
+        self._seconds = choice.seconds or None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str | None = None,
+        stream_seconds: float | None = None,
+        repeatable: bool = True,
+        accept: str | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """One request; any HTTP status is an answer. Raises UnreachableError when none comes in time."""
+        headers = self._headers.copy()
+        headers.extend({"Accept": accept or "application/json", "User-Agent": f"dra-dryrun/{__version__}"})
+        if content_type:
+            headers["Content-Type"] = content_type
+        streamed = stream_seconds is not None
+        try:
+            for setting in self._configuration.auth_settings().values():
+                headers[setting["key"]] = setting["value"]
+            answer: urllib3.BaseHTTPResponse = self._rest.pool_manager.request(
+                method,
+                self.server + path,
+                body=body,
+                headers=headers,
+                retries=_BUSY if repeatable else False,
+                redirect=False,
+                timeout=Timeout(connect=self._seconds, read=stream_seconds if streamed else self._seconds),
+                preload_content=not streamed,
+            )
+        except urllib3.exceptions.TimeoutError:
+            raise UnreachableError(
+                f"{self.server} does not answer within {self._seconds:g} s (see --request-timeout)"
+            ) from None
+        except urllib3.exceptions.HTTPError as error:
+            reason = getattr(error, "reason", None) or error
+            late = isinstance(reason, urllib3.exceptions.TimeoutError)
+            said = f"does not answer within {self._seconds:g} s (see --request-timeout)" if late else f"fails: {reason}"
+            raise UnreachableError(
+                f"{self.server} {said}" if late else f"{method} {self.server}{path} {said}"
+            ) from None
+        return answer
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._rest.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _current_context(documents: Sequence[Mapping[str, Any]]) -> str:
+    for document in documents:
+        if document.get("current-context"):
+            return str(document["current-context"])
+    names = [str(one.get("name")) for document in documents for one in document.get("contexts") or []]
+    raise ConfigError(f"has no current-context: choose one with --context (there is {', '.join(names) or 'none'})")
+
+
+def _entry(documents: Sequence[Mapping[str, Any]], section: str, field: str, name: object) -> Mapping[str, Any]:
+    """The first entry of that name; empty where there is none."""
+    every = (one for document in documents for one in document.get(section) or [])
+    return next((one.get(field) or {} for one in every if one.get("name") == name), {})
+
+
+def _impersonation(named: str, user: Mapping[str, Any]) -> urllib3.HTTPHeaderDict:
+    """The headers that say as whom to act: the user `named`, else whom the user entry names."""
+    headers = urllib3.HTTPHeaderDict()
+    if named:
+        headers["Impersonate-User"] = named
+        return headers
+    for field, header in _IMPERSONATION.items():
+        if user.get(field):
+            headers[header] = str(user[field])
+    for group in user.get("as-groups") or []:
+        headers.add("Impersonate-Group", str(group))
+    for key, values in (user.get("as-user-extra") or {}).items():
+        for value in values:
+            headers.add(f"Impersonate-Extra-{key}", str(value))
+    return headers
+
+
+@contextmanager
+def _as_config_error(what: str) -> Iterator[None]:
+    """Turns what the package raises about files into one line."""
+    from kubernetes.config import ConfigException
+
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        raise ConfigError(text if text.startswith("kubeconfig") else f"{what}: {text}") from None
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{what}: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def _no_login_fails() -> Iterator[list[str]]:
+    """Collects what the package logs: it goes on without an identity when a login program fails."""
+    problems: list[str] = []
+
+    class Collector(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            if record.name == "root" and record.levelno >= logging.ERROR:
+                problems.append(" ".join(record.getMessage().split()))
+                return False
+            return True
+
+    collector = Collector()
+    logging.getLogger().addFilter(collector)
+    try:
+        yield problems
+    finally:
+        logging.getLogger().removeFilter(collector)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices that a cluster does not have at all: which driver publishes none, and which gate or version explains that."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .. import DRIVER_NAME
+from ..allocation import RELEASES, Features
+from ..kubeapi import ApiClient, ApiError
+from ..resource import DeviceClass, ResourceClaim, ResourceSlice
+from ..resource.codec import Decoded
+
+_DRIVER: Final = re.compile(r"""device\.driver\s*==\s*(["'])([^"']+)\1""")
+_MIG: Final = re.compile(r"""\.type\s*==\s*(["'])mig\1""")
+_PARTITIONS: Final = "DRAPartitionableDevices"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The minor release of an API server, `1.34`; empty when it does not say."""
+
+    name: str
+
+    @property
+    def partitions(self) -> bool:
+        """Whether its default feature gates let drivers publish partitions (MIG placements) of devices."""
+        if self.name not in RELEASES:
+            return bool(self.name) and _number(self.name) > _number(RELEASES[-1])
+        return Features.from_gates({}, release=self.name).partitionable_devices
+
+
+def release_of(client: ApiClient) -> Release:
+    """The release of the API server."""
+    try:
+        version = client.get_path("/version")
+    except ApiError:
+        return Release("")
+    digits: list[Any] = re.findall("[0-9]+", f"{version.get('major', '')} {version.get('minor', '')}")
+    return Release(f"{digits[0]}.{digits[1]}" if len(digits) > 1 else "")
+
+
+def release_notes(objects: Sequence[Decoded], release: Release | None) -> Iterator[str]:
+    """That there are no devices at all. `release` is None where no cluster was asked."""
+    if release is not None and not any(isinstance(one, ResourceSlice) for one in objects):
+        yield "the cluster has no ResourceSlice of any driver: no DRA driver publishes devices there"
+
+
+def missing_devices(
+    claims: Iterable[ResourceClaim], objects: Sequence[Decoded], release: Release | None
+) -> Iterator[str]:
+    """The drivers and kinds of devices that the claims' DeviceClasses select, and of which nothing is published."""
+    classes = {one.metadata.name: one for one in objects if isinstance(one, DeviceClass)}
+    slices = [one for one in objects if isinstance(one, ResourceSlice)]
+    drivers = {one.driver for one in slices}
+    names = dict.fromkeys(required.device_class_name for claim in claims for _, required in claim.spec.requirements)
+    for one in filter(None, map(classes.get, names)):
+        text = " && ".join(one.selectors)
+        selected = _DRIVER.search(text)
+        if not slices or selected is None:
+            continue
+        driver = selected[2]
+        if driver not in drivers:
+            there = ", ".join(sorted(drivers))
+            wanted = f"driver {driver}, which DeviceClass {one.metadata.name} selects"
+            yield f"there is no ResourceSlice of {wanted} (there are slices of {there})"
+        elif driver == DRIVER_NAME and _MIG.search(text) and not _has_mig(slices):
+            yield f"no MIG device is published{_why(release)}"
+
+
+def _has_mig(slices: Iterable[ResourceSlice]) -> bool:
+    return any(
+        device.attributes.get("type") == "mig" for one in slices if one.driver == DRIVER_NAME for device in one.devices
+    )
+
+
+def _why(release: Release | None) -> str:
+    if release is None or not release.name:
+        return f": that takes MIG mode and, up to Kubernetes 1.35, the feature gate {_PARTITIONS}"
+    if release.partitions:
+        return ": no GPU of the cluster is in MIG mode"
+    return f": Kubernetes {release.name} without {_PARTITIONS}: MIG placements are not published"
+
+
+def _number(name: str) -> tuple[int, ...]:
+    return tuple(map(int, name.split(".")))

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the subcommands of dra-dryrun have in common: their environment variables, help texts, and general options."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar, cast
+
+import click
+
+from ..command import logging_options, version_option
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PREFIX: Final = "DRA_DRYRUN_"
+"""Of all environment variables. Options of one subcommand have its name behind it: `DRA_DRYRUN_FIT_OUTPUT`."""
+
+SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
+_COLORS: Final = {"auto": None, "always": True, "never": False}
+
+
+def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
+    """An option that several subcommands share, and all understand: `--with-node` is `DRA_DRYRUN_WITH_NODE`."""
+    return click.option(*names, envvar=f"{PREFIX}{_word(names)}", **settings)
+
+
+def general_options(command: F) -> F:
+    """Adds --color, --log-format, -v and --version."""
+    colored = option(
+        "--color",
+        type=click.Choice(list(_COLORS)),
+        default="auto",
+        show_default=True,
+        expose_value=False,
+        callback=lambda context, _parameter, value: setattr(context, "color", _COLORS[value]),
+        help="Whether to print in colors: by default to a terminal only.",
+    )
+    return version_option(cast(F, colored(logging_options(command, PREFIX))))
+
+
+class Subcommand(click.Command):
+    """A subcommand. Its help ends with examples and with the environment variables of all its options."""
+
+    def __init__(self, name: str | None, *, examples: Sequence[str] = (), **settings: Any) -> None:
+        super().__init__(name, context_settings=SETTINGS, **settings)
+        self._examples = examples
+        for one in self._options():
+            one.envvar = one.envvar or f"{PREFIX}{str(name).upper()}_{_word(one.opts)}"
+            one.show_envvar = False
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples, and the environment variables."""
+        with formatter.section("Examples"):
+            for line in self._examples:
+                formatter.write_text(line)
+        with formatter.section("Environment"):
+            formatter.write_dl([(str(one.envvar), max(one.opts, key=len)) for one in self._options()])
+
+    def _options(self) -> list[click.Option]:
+        return [one for one in self.params if isinstance(one, click.Option) and one.name != "version"]
+
+
+def _word(names: Sequence[str]) -> str:
+    long = next(name for name in names if name.startswith("--"))
+    return long.removeprefix("--").replace("-", "_").upper()
