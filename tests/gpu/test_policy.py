@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dra_driver.kubeapi.features import OPTIONAL
 
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import (
@@ -20,6 +19,7 @@ from dra_driver.gpu.policy import (
     load_policy,
 )
 from dra_driver.gpu.simulation.board import boards
+from dra_driver.kubeapi.features import OPTIONAL
 from dra_driver.resource import TaintEffect
 from tests.support.hostile import HOSTILE
 from tests.support.nodes import board_gpu, on_bus
