@@ -191,6 +191,15 @@ class VirtualizationMode(enum.IntEnum):
     HOST_VSGA = 4
 
 
+class ComputeMode(enum.IntEnum):
+    """nvmlComputeMode_t: who may use a GPU. Contexts that exist when it changes stay."""
+
+    DEFAULT = 0
+    EXCLUSIVE_THREAD = 1
+    PROHIBITED = 2
+    EXCLUSIVE_PROCESS = 3
+
+
 class FabricState(enum.IntEnum):
     """nvmlGpuFabricState_t."""
 
@@ -370,6 +379,14 @@ class Nvml(abc.ABC):
     @abc.abstractmethod
     def compute_processes(self, device: DeviceHandle) -> tuple[int, ...]:
         """nvmlDeviceGetComputeRunningProcesses: process ids."""
+
+    @abc.abstractmethod
+    def compute_mode(self, device: DeviceHandle) -> int:
+        """nvmlDeviceGetComputeMode; see ComputeMode."""
+
+    @abc.abstractmethod
+    def set_compute_mode(self, device: DeviceHandle, mode: int) -> None:
+        """nvmlDeviceSetComputeMode. NOT_SUPPORTED while the GPU is in MIG mode, NO_PERMISSION except for root."""
 
     # Health
 

@@ -273,6 +273,12 @@ class NvmlLibrary(Nvml):
     def compute_processes(self, device: DeviceHandle) -> tuple[int, ...]:
         return tuple(process.pid for process in self._call(pynvml.nvmlDeviceGetComputeRunningProcesses, device))
 
+    def compute_mode(self, device: DeviceHandle) -> int:
+        return int(self._call(pynvml.nvmlDeviceGetComputeMode, device))
+
+    def set_compute_mode(self, device: DeviceHandle, mode: int) -> None:
+        self._call(pynvml.nvmlDeviceSetComputeMode, device, mode)
+
     def remapped_rows(self, device: DeviceHandle) -> RemappedRows:
         correctable, uncorrectable, pending, failed = self._call(pynvml.nvmlDeviceGetRemappedRows, device)
         return RemappedRows(correctable, uncorrectable, bool(pending), bool(failed))

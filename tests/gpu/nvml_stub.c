@@ -49,6 +49,7 @@ typedef struct {
 
 struct gpu {
     u32 index;
+    u32 compute_mode;
     u32 mig_current, mig_pending;
     instance_t instances[INSTANCES];
     instance_t *mig_device;  // not NULL: this handle is a MIG device of it
@@ -325,6 +326,20 @@ int nvmlDeviceGetFieldValues(gpu_t *gpu, int count, field_t *fields) {
         fields[i].value.as_u32 = gpu->index == 2 ? 99 : 4;
 #endif
     }
+    return SUCCESS;
+}
+
+int nvmlDeviceGetComputeMode(gpu_t *gpu, u32 *mode) {
+    REQUIRE_GPU(gpu);
+    *mode = gpu->compute_mode;
+    return SUCCESS;
+}
+
+int nvmlDeviceSetComputeMode(gpu_t *gpu, u32 mode) {
+    REQUIRE_GPU(gpu);
+    if (gpu->mig_current) return NOT_SUPPORTED;
+    if (mode > 3) return INVALID_ARGUMENT;
+    gpu->compute_mode = mode;
     return SUCCESS;
 }
 

@@ -8,6 +8,7 @@ import pytest
 
 from dra_driver.gpu.nvml import (
     Architecture,
+    ComputeMode,
     EventType,
     FabricState,
     Nvml,
@@ -71,6 +72,11 @@ def test_fabric_states_are_nvmls(state: FabricState) -> None:
 @pytest.mark.parametrize("mode", VirtualizationMode)
 def test_virtualization_modes_are_nvmls(mode: VirtualizationMode) -> None:
     assert getattr(pynvml, f"NVML_GPU_VIRTUALIZATION_MODE_{mode.name}") == mode
+
+
+@pytest.mark.parametrize("mode", ComputeMode)
+def test_compute_modes_are_nvmls(mode: ComputeMode) -> None:
+    assert getattr(pynvml, f"NVML_COMPUTEMODE_{mode.name}") == mode
 
 
 @pytest.mark.parametrize("action", RecoveryAction)

@@ -10,6 +10,7 @@ import pytest
 from dra_driver.gpu.nvml import (
     NO_INSTANCE,
     ComputeInstanceProfile,
+    ComputeMode,
     EventType,
     Fabric,
     FabricState,
@@ -252,6 +253,28 @@ def test_mig_mode_and_why_it_stays_pending(tmp_path: Path) -> None:
             ((Return.NOT_SUPPORTED, "nvmlDeviceGetGpuInstancePossiblePlacements: NOT_SUPPORTED"), ()),
             (None, MigMode(True, True)),
             (Return.IN_USE, MigMode(True, False)),
+        ]
+
+
+def compute_modes(nvml: NvmlLibrary) -> list[object]:
+    """The mode of a GPU before and after it is set, a mode that there is not, and one while the GPU is in MIG mode."""
+    gpu = nvml.device_by_index(0)
+    before = nvml.compute_mode(gpu)
+    nvml.set_compute_mode(gpu, ComputeMode.EXCLUSIVE_PROCESS)
+    after = nvml.compute_mode(gpu)
+    invalid = failure(nvml.set_compute_mode, gpu, 9)
+    nvml.set_mig_mode(gpu, True)
+    return [before, after, invalid, failure(nvml.set_compute_mode, gpu, ComputeMode.DEFAULT)]
+
+
+@needs_compiler
+def test_compute_mode(tmp_path: Path) -> None:
+    with process() as executor:
+        assert Session(executor, build(tmp_path))(compute_modes) == [
+            ComputeMode.DEFAULT,
+            ComputeMode.EXCLUSIVE_PROCESS,
+            (Return.INVALID_ARGUMENT, "nvmlDeviceSetComputeMode: INVALID_ARGUMENT"),
+            (Return.NOT_SUPPORTED, "nvmlDeviceSetComputeMode: NOT_SUPPORTED"),
         ]
 
 

@@ -16,6 +16,7 @@ import yaml
 
 from ..nvml import (
     Architecture,
+    ComputeMode,
     Fabric,
     FabricState,
     GpuInstanceProfile,
@@ -146,6 +147,16 @@ class Board:
         self.state.mig_current = enabled
         return None
 
+    def set_compute_mode(self, mode: int) -> None:
+        """Who may use the GPU from now on. In MIG mode there is nothing to choose."""
+        call = "nvmlDeviceSetComputeMode"
+        self._require_host(call)
+        if self.state.mig_current:
+            raise NvmlError(Return.NOT_SUPPORTED, call, "MIG mode is on")
+        if mode not in tuple(ComputeMode):
+            raise NvmlError(Return.INVALID_ARGUMENT, call, f"no compute mode {mode}")
+        self.state.compute_mode = mode
+
     def reset(self) -> None:
         """A GPU reset: instances go, a pending mode becomes the current one, pending repairs are made.
 
@@ -167,6 +178,7 @@ class Board:
         """The NVIDIA driver takes the GPU over, as after it was plugged in or bound: nothing of before is left."""
         self.reset()
         self.state.slot.driver = NVIDIA_DRIVER
+        self.state.compute_mode = ComputeMode.DEFAULT
         self.state.slot.probes += 1
 
     # NVLink, fabric and memory

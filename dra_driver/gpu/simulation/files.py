@@ -17,6 +17,7 @@ from pathlib import Path
 from ..nvml import Architecture
 from .board import BoardModel
 from .description import GpuDescription, NodeDescription
+from .smi import nvidia_smi_script
 
 MAJORS = {"nvidia": 195, "nvidiactl": 195, "nvidia-uvm": 510, "nvidia-caps": 235}
 """As /proc/devices of the simulated node lists them."""
@@ -34,7 +35,6 @@ _LIBRARIES = {
     "libcudadebugger.so": "libcudadebugger.so.1",
 }
 _BINARIES = (
-    "nvidia-smi",
     "nvidia-debugdump",
     "nvidia-persistenced",
     "nvidia-cuda-mps-control",
@@ -88,6 +88,7 @@ class DriverFiles:
                 (libraries / link).symlink_to(target)
         for name in _BINARIES:
             _text(self.root / "usr/bin" / name, f"#!/bin/sh\necho '{name}, simulated, driver {version}'\n", 0o755)
+        _text(self.root / "usr/bin/nvidia-smi", nvidia_smi_script(version), 0o755)
         shutil.rmtree(self.root / "lib/firmware/nvidia", ignore_errors=True)
         for name in ("gsp_ga10x.bin", "gsp_tu10x.bin"):
             _text(self.root / "lib/firmware/nvidia" / version / name, "simulated firmware\n")

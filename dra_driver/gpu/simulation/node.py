@@ -16,6 +16,7 @@ from .description import DescriptionError, GpuDescription, NodeDescription
 from .faults import Fault
 from .files import DriverFiles, SysFiles
 from .nvml import SimulatedNvml, gpu_uuid, mig_uuid
+from .smi import SimulatedSmi
 from .state import BoardState, GpuInstanceState, ProcessState
 from .store import Store, SystemState
 
@@ -28,6 +29,7 @@ class SimulatedNode:
         self._store = Store(root / "state")
         self._files = DriverFiles(root / "driver")
         self._sysfs = SysFiles(root / "driver")
+        self.nvidia_smi = SimulatedSmi(root / "state/nvidia-smi")
 
     @classmethod
     def create(cls, root: Path, description: NodeDescription, identity: str) -> "SimulatedNode":
@@ -217,6 +219,7 @@ class SimulatedNode:
         self._store.make_events()
         self._store.write_system(SystemState(identity=identity, faults=list(description.faults)))
         self._files.create(description)
+        self.nvidia_smi.create({gpu_uuid(identity, at): gpu.board for at, gpu in enumerate(description.gpus)})
         self._sysfs.load_module(description.driver_version)
         for index, gpu in enumerate(description.gpus):
             self._sysfs.plug(index, gpu)
@@ -268,6 +271,7 @@ class SimulatedNode:
             board.state.processes.clear()
             if driver == NVIDIA_DRIVER:
                 board.probe()
+                self.nvidia_smi.set_level(gpu_uuid(self._store.read_system().identity, index), 0)
             else:
                 board.state.slot.driver = driver
         self._sysfs.bind(self._gpu(index), driver)

@@ -217,6 +217,14 @@ class SimulatedNvml(Nvml):
             return tuple(one.pid for one in processes if (one.gpu_instance, one.compute_instance) == place)
         return tuple(one.pid for one in self._board(call, device).state.processes)
 
+    def compute_mode(self, device: DeviceHandle) -> int:
+        return self._board("nvmlDeviceGetComputeMode", device).state.compute_mode
+
+    def set_compute_mode(self, device: DeviceHandle, mode: int) -> None:
+        call = "nvmlDeviceSetComputeMode"
+        with self._access.changing(call, _position(device, call)) as board:
+            board.set_compute_mode(mode)
+
     # Health
 
     def remapped_rows(self, device: DeviceHandle) -> RemappedRows:

@@ -74,6 +74,7 @@ class BoardState:
     mig_current: bool = False
     mig_pending: bool = False
     lost: bool = False
+    compute_mode: int = 0
     gpu_instances: list[GpuInstanceState] = field(default_factory=list)
     processes: list[ProcessState] = field(default_factory=list)
     slot: SlotState = field(default_factory=SlotState)
@@ -106,6 +107,7 @@ class BoardState:
             mig_current=value["mig_current"],
             mig_pending=value["mig_pending"],
             lost=value["lost"],
+            compute_mode=value["compute_mode"],
             gpu_instances=instances,
             processes=[ProcessState(**row) for row in value["processes"]],
             slot=SlotState(**value["slot"]),

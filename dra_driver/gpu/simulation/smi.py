@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nvidia-smi of a simulated node: a program in its driver root, as far as this driver runs one.
+
+It knows `compute-policy` with the options that the real one's help lists, and refuses everything else that is not an
+option to show something. Texts and exit codes: kubernetes-sigs/dra-driver-nvidia-gpu issue 41 (a GPU without time-slice
+settings, code 3) and nvidia-smi(1). What it prints with --list is of no documented form.
+
+The state is a folder of plain files, so that a shell script is enough:
+
+gpus           a line a GPU: UUID, index, whether its time-slice can be set
+levels/UUID    the time-slice level, 0 to 3
+calls          the arguments of each call, one a line
+fail           an exit code, and what to print before it
+hang           there while calls shall hang
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..nvml import Architecture
+from .board import BoardModel
+
+_SCRIPT = """#!/bin/sh
+state=${0%%/usr/bin/nvidia-smi}/../state
+smi=$state/nvidia-smi
+case $1 in ''|-L|-q|--version) echo 'nvidia-smi, simulated, driver %s'; exit 0 ;; esac
+[ -d "$smi" ] || { echo 'Failed to initialize NVML: Driver Not Loaded'; exit 9; }
+echo "$*" >> "$smi/calls"
+[ -e "$smi/hang" ] && { sleep 3600 & wait; }
+[ -e "$smi/fail" ] && { { read -r code; cat; } < "$smi/fail"; exit "$code"; }
+grep -q '"absent": null' "$state/system.json" || { echo 'Failed to initialize NVML: Driver Not Loaded'; exit 9; }
+usage() { echo "$1"; exit 2; }
+[ "$1" = compute-policy ] || usage "Option $1 is not recognized. Please run 'nvidia-smi -h'."
+shift
+gpu= level= list=
+while [ $# -gt 0 ]; do
+    case $1 in
+    -i|--id) gpu=$2; shift ;;
+    --id=*) gpu=${1#*=} ;;
+    -l|--list) list=1 ;;
+    --set-timeslice) level=$2; shift ;;
+    --set-timeslice=*) level=${1#*=} ;;
+    *) usage "Invalid compute-policy option: $1" ;;
+    esac
+    shift
+done
+line=$(grep "^$gpu " "$smi/gpus") || { echo 'No devices were found'; exit 6; }
+set -- $line
+name() { case $1 in 0) echo Default ;; 1) echo Short ;; 2) echo Medium ;; 3) echo Long ;; esac; }
+if [ -n "$list" ]; then
+    [ -z "$level" ] || usage 'Only one of --list and --set-timeslice can be given.'
+    if [ "$3" = True ]; then
+        echo "GPU $2: Timeslice: $(name "$(cat "$smi/levels/$1")")"
+    else
+        echo "GPU $2: Timeslice: Not Supported"
+    fi
+    exit 0
+fi
+case $level in [0-3]) ;; *) usage "Invalid timeslice value: $level" ;; esac
+if [ "$3" != True ]; then
+    echo "Failed to set timeslice policy with value $(name "$level") for GPU $2 : Not Supported"
+    echo 'Failed to set timeslice for requested devices : Not Supported'
+    exit 3
+fi
+echo "$level" > "$smi/levels/$1.new" && mv "$smi/levels/$1.new" "$smi/levels/$1"
+echo "Successfully set timeslice config for GPU $2"
+"""
+
+
+def nvidia_smi_script(version: str) -> str:
+    """The program, for a driver of this version. It belongs in usr/bin of a driver root that has `state` beside it."""
+    return _SCRIPT % version
+
+
+class SimulatedSmi:
+    """What its state says, in `folder`, and how it is made to fail."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def create(self, boards: Mapping[str, BoardModel]) -> None:
+        """Begin with these GPUs, by UUID in the order of their indexes. Time-slices can be set since Turing."""
+        (self._folder / "levels").mkdir(parents=True)
+        lines = (
+            f"{uuid} {index} {board.architecture >= Architecture.TURING}\n"
+            for index, (uuid, board) in enumerate(boards.items())
+        )
+        (self._folder / "gpus").write_text("".join(lines), encoding="ascii")
+        for uuid in boards:
+            self.set_level(uuid, 0)
+
+    def level(self, uuid: str) -> int:
+        """The time-slice level of a GPU."""
+        return int((self._folder / "levels" / uuid).read_text("ascii"))
+
+    def set_level(self, uuid: str, level: int) -> None:
+        """An administrator sets it, or the driver begins with it."""
+        (self._folder / "levels" / uuid).write_text(f"{level}\n", encoding="ascii")
+
+    def calls(self) -> list[str]:
+        """The arguments of each call so far."""
+        path = self._folder / "calls"
+        return path.read_text("utf-8").splitlines() if path.exists() else []
+
+    def fail(self, code: int, text: str) -> None:
+        """From now on calls print this and end with this code."""
+        (self._folder / "fail").write_text(f"{code}\n{text}\n", encoding="utf-8")
+
+    def hang(self) -> None:
+        """From now on calls hang, as does a process that they start."""
+        (self._folder / "hang").touch()
+
+    def mend(self) -> None:
+        """Calls work again."""
+        for name in ("fail", "hang"):
+            (self._folder / name).unlink(missing_ok=True)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutated configurations: accepted or refused with a path, and the same by webhook, lint, prepare and dry run."""
+
+import copy
+import functools
+import random
+from typing import Any, Final
+
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.webhook.review import problems, warnings
+from dra_driver.config import API_VERSION, GpuConfig, MigDeviceConfig, config_for, ineffective, unsupported
+from dra_driver.dryrun.lint.catalog import Catalog, Origin
+from dra_driver.dryrun.lint.configs import CONFIG_INEFFECTIVE, CONFIG_INVALID, CONFIG_UNSUPPORTED, check_configs
+from dra_driver.dryrun.lint.positions import Positions
+from dra_driver.dryrun.lint.source import Source
+from dra_driver.dryrun.lint.subject import Context, Subject, subject_of
+from dra_driver.dryrun.verdict import Placed, refused_configs
+from dra_driver.gpu.devices import device_targets
+from dra_driver.gpu.simulation.board import boards
+from dra_driver.resource import Device, ResourceClaim
+from dra_driver.resource.codec import V1, decode_claim
+from kubeletplugin.hardware.targets import ClaimRef, Found, PrepareError
+from kubeletplugin.plans.plan import make_plan
+from tests.support.nodes import board_inventory
+
+JSON = dict[str, Any]
+
+CONFIGURATIONS: Final = 5_000
+BATCH: Final = 50
+
+PLACE: Final = "spec.devices.config[0].opaque.parameters"
+REF: Final = ClaimRef("team", "claim", "uid")
+NOWHERE: Final = Positions(yaml.MappingNode("", []), ())
+CONTEXT: Final = Context("1.36", Catalog((), "1.36", Origin("here", models=True)))
+
+VALID: Final[tuple[JSON, ...]] = (
+    {"kind": "GpuConfig"},
+    {"kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}},
+    {"kind": "MigDeviceConfig", "sharing": {"strategy": "TimeSlicing"}},
+    {
+        "kind": "GpuConfig",
+        "sharing": {
+            "strategy": "MPS",
+            "mpsConfig": {
+                "defaultActiveThreadPercentage": 50,
+                "defaultPinnedDeviceMemoryLimit": "10Gi",
+                "defaultPerDevicePinnedMemoryLimit": {"0": "5Gi", "GPU-1": "1500Ki"},
+                "multiUser": True,
+            },
+        },
+    },
+    {"kind": "MigDeviceConfig", "sharing": {"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1Gi"}}},
+)
+KEYS: Final = (
+    *("apiVersion", "kind", "sharing", "strategy", "timeSlicingConfig", "interval", "mpsConfig", "multiUser", "shared"),
+    *("defaultActiveThreadPercentage", "defaultPinnedDeviceMemoryLimit", "defaultPerDevicePinnedMemoryLimit", "", "."),
+    *("0", "-1", "GPU-1", "MIG-1", "a.b", "a[0]", "x]", "é", "TimeSlicingConfig", "iommu"),
+)
+VALUES: Final[tuple[Any, ...]] = (
+    *(None, True, False, 0, 1, 100, 101, -1, 1 << 70, 0.5, float("inf"), "", "x", "MPS", "TimeSlicing", "Default"),
+    *("Short", "Medium", "Long", "10Gi", "1000k", "1Mi", "1e30", "1e99999", "-5Gi", "Gi", "٣", "GpuConfig", [], [{}]),
+    *(
+        "MigDeviceConfig",
+        "VfioDeviceConfig",
+        API_VERSION,
+        "50",
+        {},
+        {"0": "1Gi"},
+        {"interval": ""},
+        {"strategy": "MPS"},
+    ),
+)
+
+
+@functools.cache
+def found(kind: str) -> Found:
+    """What a device of this type stands for."""
+    devices = device_targets(board_inventory(boards()["H100-SXM5-80GB"], 1, mig=kind == "mig"))
+    return devices["gpu-0-mig-1g10gb-19-0" if kind == "mig" else "gpu-0"]
+
+
+@settings(max_examples=CONFIGURATIONS // BATCH)
+@given(st.integers(0, 1 << 64))
+def test_mutated_configurations(seed: int) -> None:
+    source = random.Random(seed)
+    for _ in range(BATCH):
+        parameters = {"apiVersion": API_VERSION, **copy.deepcopy(source.choice(VALID))}
+        for _ in range(source.choice((0, 1, 1, 2, 3))):
+            mutate(parameters, source)
+        agree(parameters)
+
+
+def mutate(value: JSON, source: random.Random) -> None:
+    """Change, add, rename or remove a field somewhere."""
+    objects = [value]
+    for one in objects:
+        objects += [inner for inner in one.values() if isinstance(inner, dict)]
+    inner = source.choice(objects)
+    key = source.choice([*inner, *source.sample(KEYS, 2)])
+    match source.randrange(4):
+        case 0:
+            inner.pop(key, None)
+        case 1:
+            inner[source.choice(KEYS)] = inner.pop(key, None)
+        case _:
+            inner[key] = copy.deepcopy(source.choice(VALUES))
+
+
+def agree(parameters: JSON) -> None:
+    """All four say the same of a claim with this configuration."""
+    kind = "mig" if parameters.get("kind") == "MigDeviceConfig" else "gpu"
+    value = claim_value(parameters)
+    claim = decode_claim(value, V1)
+    refused = problems("ResourceClaim", "CREATE", value, {})
+    linted = list(check_configs(subject(value), CONTEXT))
+    invalid = [f"{one.path}: {one.message}" for one in linted if one.rule is CONFIG_INVALID]
+    assert refused == invalid[:1]
+    if refused:
+        assert refused[0].startswith(PLACE)
+        assert said_by_prepare(claim, found(kind)) == refused[0]
+        assert said_by_dry_run(claim, kind) == refused
+        return
+    config = config_for(claim.allocation.results[0], GpuConfig if kind == "gpu" else MigDeviceConfig, claim).config  # type: ignore[union-attr]
+    told = [str(one) for one in (unsupported(config, PLACE), ineffective(config, PLACE)) if one is not None]
+    assert warnings("ResourceClaim", "CREATE", value, {}) == told
+    assert [
+        f"{one.path}: {one.message}" for one in linted if one.rule in (CONFIG_UNSUPPORTED, CONFIG_INEFFECTIVE)
+    ] == told
+    unable = [str(one)] if (one := unsupported(config, PLACE)) is not None else []
+    assert said_by_dry_run(claim, kind) == unable
+    assert said_by_prepare(claim, found(kind)) == "".join(unable)
+
+
+def claim_value(parameters: JSON) -> JSON:
+    """A claim with this configuration, allocated one device."""
+    config = {"requests": [], "opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node", "device": "device"}
+    allocation = {"devices": {"results": [result], "config": [{"source": "FromClaim", **config}]}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "claim", "namespace": "team", "uid": "uid"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "c"}}], "config": [config]}},
+        "status": {"allocation": allocation},
+    }
+
+
+def subject(value: JSON) -> Subject:
+    """The claim as lint has it."""
+    return subject_of(Source("claims.yaml", value, NOWHERE))
+
+
+def said_by_prepare(claim: ResourceClaim, device: Found) -> str:
+    """What kubelet hears when the claim is prepared; nothing when all is well."""
+    try:
+        make_plan(REF, claim, "node", lambda _: device)
+    except PrepareError as error:
+        return str(error)
+    return ""
+
+
+def said_by_dry_run(claim: ResourceClaim, kind: str) -> list[str]:
+    """What the dry run notes of the claim, without its name."""
+    placed = Placed("team/claim", "gpu", "node", "device", Device("device", attributes={"type": kind}))
+    beginning = "claim team/claim: the driver refuses it on the node: "
+    notes = refused_configs([claim], [placed])
+    assert all(note.startswith(beginning) for note in notes)
+    return [note.removeprefix(beginning) for note in notes]
