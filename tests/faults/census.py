@@ -10,6 +10,7 @@ import gc
 import json
 import re
 import signal
+import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -58,9 +59,16 @@ def answer_to(number: signal.Signals, root: str, file: Path) -> None:
     """
 
     def answer(*_: object) -> None:
-        (found,) = (one for one in gc.get_objects() if type(one).__name__ == root)
+        # No other thread may run meanwhile: a tuple that it is about to make is broken by a second reference to it.
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(60)
+        try:
+            (found,) = (one for one in gc.get_objects() if type(one).__name__ == root)
+            text = json.dumps(census(found))
+        finally:
+            sys.setswitchinterval(interval)
         temporary = file.with_suffix(".new")
-        temporary.write_text(json.dumps(census(found)))
+        temporary.write_text(text)
         temporary.replace(file)
 
     signal.signal(number, answer)

@@ -17,7 +17,7 @@ from .share import points
 def test_killed_anywhere_in_an_unprepare(
     plugin: DoomedPlugin, client: ApiClient, number: int, scenario: Scenario
 ) -> None:
-    KilledClaim(plugin, client, scenario).strike_everywhere("Unprepare", points(number, 6))
+    KilledClaim(plugin, client, scenario).strike_everywhere("Unprepare", points(number, 8))
 
 
 @pytest.mark.parametrize(("verb", "point"), [("Prepare", 50), ("Unprepare", 20)])
