@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which fields of a slice are not as they were sent, for people to find out who changed them."""
+"""Which fields of a stored slice differ from what was sent, so that an administrator can find out what changed them."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the slices a pool has to the slices it should have: the writes in between.
+"""From the stored slices of a pool to the slices that it should have: the writes that are needed. Pure.
 
-Follows the publishing contract of resource.k8s.io: consumers use the slices of a pool's highest generation
-and only if all of them are there. So a change that touches one slice can be written in place, one that
-touches several gets a new generation that every slice is rewritten with, and a slice that somebody deleted
-is simply put back.
+Follows the publishing contract of resource.k8s.io: consumers use the slices of a pool's highest generation, and only
+if all of them exist. So a change of one slice is written in place. A change of several slices gets a new generation,
+with which every slice is written again. A slice that somebody deleted is created again.
 """
 
 from collections.abc import Mapping, Sequence

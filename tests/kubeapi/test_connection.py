@@ -98,7 +98,7 @@ class TestTls:
         with self.serve(pem) as server:
             assert get(credentials(server.url, insecure=True)) == 200
         (said,) = caplog.messages
-        assert said == f"insecure-skip-tls-verify: nobody checks that {server.url} is the server it claims to be"
+        assert said == f"insecure-skip-tls-verify: the identity of {server.url} is not verified"
         assert not recwarn.list
 
     def test_a_client_certificate_is_shown(self, pem: Certificates) -> None:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about GPUs -> devices as DRA publishes them.
+"""Facts about GPUs to devices as DRA publishes them.
 
-`forms` decides which, `attributes`, `capacity` and `counters` describe them, `ordering` says which is better taken
-first. Nothing here looks at hardware or at the API server.
+`forms` decides which devices a GPU has, `attributes` and `capacity` describe them, and `ordering` sorts MIG
+placements. No function here reads hardware or the API server.
 
-Binding conditions (KEP-5007): what the scheduler waits for after it allocated a device, before it binds the pod.
-
-Whoever prepares devices sets one of the two in the status of the claim.
+With binding conditions (KEP-5007), the scheduler waits after it allocated a device, before it binds the pod. The
+kubelet plugin sets one of the two conditions in the status of the claim.
 """
 
 from collections.abc import Callable, Mapping, Set

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices with taints, for an API server that keeps none."""
+"""Withdraws devices with taints, for an API server that does not store taints."""
 
 from collections.abc import Iterable
 from dataclasses import replace
