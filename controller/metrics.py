@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the node's publisher counts."""
+"""The metrics of dra-controller."""
 
 from collections import Counter as Tally
 from collections.abc import Callable

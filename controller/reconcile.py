@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the slices that a pool has to the slices it should have: the writes in between.
+"""From the stored slices of a pool to the slices that it should have: the writes that are needed. Pure.
 
-Also names the fields in which a stored slice differs from the slice that was sent, so that people find out who changed
-them.
+Follows the publishing contract of resource.k8s.io: consumers use the slices of a pool's highest generation, and only
+if all of them exist. So a change of one slice is written in place. A change of several slices gets a new generation,
+with which every slice is written again. A slice that somebody deleted is created again.
+
+Also names the fields in which a stored slice differs from the slice that was sent, so that an administrator can find
+out what changed them.
 """
 
 import json

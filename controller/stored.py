@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node's slices as the API server holds them, as far as is known here.
+"""The node's slices in the API server, as far as this process knows them.
 
-Told by a watch and by the answers to our own writes, whichever is newer: a watch lags behind what was just
-written, and acting on its older picture would write everything twice.
+A watch and the answers to this process's own writes report them; the newer of the two counts. A watch lags behind
+what was just written, so relying on the watch alone would write everything twice.
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from dra_driver.kubeapi.client import JSON
-
 from dra_driver.resource import ObjectMeta, ResourcePool, ResourceSlice
 from dra_driver.resource.codec import Dialect, decode_slice
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing slices one by one: what goes wrong with one of them holds back no other.
+"""Writes slices one by one, and decides when a slice may be written again.
 
-What was tried with each slice, and when it may be tried again.
-
-Events (the node changed, somebody edited a slice) say that slices are to be compared. They do not say that a slice may
-be written: a server that changes every write would otherwise be written to without end, since each write is an event.
-A slice that has not been sent in this form yet is sent at once. The same slice is sent again with pauses that double.
+A slice that fails does not delay the others. Events (the node changed, somebody edited a slice) only start a
+comparison of slices; they do not allow a write. Otherwise a server that changes every write would be written to
+without end, because each write is an event. A slice that was not yet sent in its present form is sent at once. The
+same slice is sent again after pauses that double.
 """
 
 import enum

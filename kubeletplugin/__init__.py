@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node agent: kubelet asks it to prepare claims for pods, and to undo that.
+"""dra-kubeletplugin: prepares claims for pods when kubelet asks for it, and undoes that.
 
-`serve` puts the parts together. Each folder imports only those before it in this list:
+`serve` puts the parts together. Each package imports only those before it in this list:
 
-- `hardware`: the GPUs, MIG instances, and whose they are
-- `steps`: the changes that claims need on GPUs; each can be done, undone, and asked whether it is done
-- `plans`: a claim -> its devices and steps (pure)
-- `records`: plans on the disk, before anything is done
+- `protocol`: kubelet's gRPC messages
+- `hardware`: the GPUs, MIG instances, and which of them belong to the driver
+- `steps`: the changes that claims need on GPUs; each can be done, undone, and checked whether it is done
+- `plans`: from a claim to its devices and steps (pure)
+- `records`: the recorded plans on disk, written before a plan is carried out
 - `containers`: CDI specs and metadata files
-- `claims`: the life of claims, also after a crash; and beside it `reports`: what the API server is told of them
-- `kubelet`: sockets and services
-- `commands`, `check`: status, cleanup and check of a node
+- `claims`: the life of claims, also after a crash
+- `reports`: device status, Events and binding conditions in the API server
+- `kubelet`: sockets and gRPC services
+- `commands`: the commands `status` and `cleanup`
+
+`check` is the command that checks a node.
 """

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /healthz and /readyz mean for this process.
+"""The checks behind /healthz and /readyz of this process.
 
-Healthy: its own sockets answer as kubelet would find them; when they do not for long, a restart helps. Calls that wait
-do not delay the answer, since each call has a thread of its own. Ready: it can do its work, that is, kubelet has
-registered it, there are GPUs that are looked at, the CDI spec that every container needs is right, and the API server
-answers. A driver that hangs is no reason to restart: it would hang the next process too.
+/healthz: the process's own sockets answer as kubelet would find them. If they do not for a long time, a restart
+helps. Waiting calls do not delay this check, because each call has a thread of its own. A driver that hangs is no
+reason for a restart, because the next process would hang too.
 
-Whether the API server answers, as far as the process has noticed.
-
-Every answer counts, also a refusal. Only when nothing was asked for a while is the server asked for its version, so
-that a thousand idle nodes do not poll it.
+/readyz: the process can do its work. kubelet has registered it, GPUs are available, the common CDI spec is right, and
+the API server answers. Every answer of the API server counts, also a refusal. The server is asked for its version
+only if there was no request for a while, so that a thousand idle nodes do not poll it.
 """
 
 import random

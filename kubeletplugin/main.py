@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dra-kubeletplugin command: prepares claims on one node for kubelet, and tells or removes what it has there."""
+"""The dra-kubeletplugin command: the plugin, and the commands check, status and cleanup."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence

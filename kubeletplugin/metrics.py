@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugin counts.
+"""The metrics of dra-kubeletplugin.
 
-Names, labels and meaning are those of NVIDIA's DRA driver where it has them, so that its dashboards work: requests
-and their durations are of claims that were prepared or unprepared, failures are counted by kind. The rest is ours.
+Metrics that NVIDIA's DRA driver also has use its names, labels and meanings, so that its dashboards work: requests
+and their durations count claims that were prepared or unprepared, and failures are counted by kind. The other metrics
+are our own.
 """
 
 import re

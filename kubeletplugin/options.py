@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags of dra-kubeletplugin as values: where everything is on the node, and what the plugin is to do."""
+"""The flags of dra-kubeletplugin as values: the folders on the node, and the settings of the plugin."""
 
 import functools
 from collections.abc import Callable

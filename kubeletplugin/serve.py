@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin as it runs: its parts put together, started in the order that kubelet needs, and ended."""
+"""The running plugin: its parts are put together, started in the order that kubelet needs, and stopped."""
 
 import logging
 import os

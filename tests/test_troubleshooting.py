@@ -56,10 +56,14 @@ def literals(node: ast.AST) -> Iterator[ast.expr]:
         yield from literals(child)
 
 
+def pattern(text: str) -> re.Pattern[str]:
+    """Matches a literal whose fixed words are those of `text`; where it has `…`, anything may be."""
+    return re.compile(".*".join(re.escape(part) for part in text.split("…")), re.DOTALL)
+
+
 def is_said(text: str) -> bool:
-    """Whether there is a literal whose fixed words are those of `text`; where it has `…`, anything may be."""
-    pattern = re.compile(".*".join(re.escape(part) for part in text.split("…")), re.DOTALL)
-    return any(map(pattern.search, templates()))
+    """Whether there is a literal with the words of `text`."""
+    return any(map(pattern(text).search, templates()))
 
 
 @pytest.mark.parametrize("text", list(quoted()))

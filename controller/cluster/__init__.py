@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster controller: removes what nodes that no longer exist have left behind, and reports it.
+"""dra-cluster-controller: deletes slices of nodes that no longer exist, and reports claims on such nodes.
 
-`view` has the nodes, slices and claims of the cluster, `leftovers` decides (pure), `caretaker` is the loop around
-them, `main` the process: if there are several, one of them works, chosen by leader election.
+`view` has the nodes, slices and claims of the cluster, `leftovers` decides what to do (pure), and `caretaker` is the
+loop around them. `main` is the process. If there are several processes, leader election chooses the one that works.
 """

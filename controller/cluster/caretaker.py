@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop that removes leftovers: three watches, a plan whenever something changed, and few writes.
+"""The loop that deletes the slices of nodes that no longer exist and reports claims on these nodes, and its metrics.
 
-Nothing is deleted on the word of a watch alone, which may lag: slice and node are read once more, and the delete
-carries the slice's UID and resource version. So a slice that its node has just adopted stays, and two processes that
-both believe to lead do no harm.
-
-What the cluster's caretaker counts.
+The loop has three watches, makes a plan after every change, and writes little. A watch may lag, so nothing is deleted
+only because of a watch: the slice and the node are read once more, and the delete names the slice's UID and resource
+version. Therefore a slice that its node has just adopted stays, and two processes that both believe to be the leader
+do no harm.
 """
 
 import logging

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes that are gone have left behind, and since when: decisions without effects.
+"""Which slices and claims belong to nodes that no longer exist, since when, and what to do about them. Pure.
 
-The garbage collector removes most slices with their Node, which owns them, and kube-controller-manager frees most
-claims: it deletes the pods of a node that is gone, and clears an allocation whose last pod is gone. So everything
-here is left alone for a grace period first, and only what is still there then is acted on.
+The garbage collector deletes most slices with their Node, which owns them. kube-controller-manager frees most claims:
+it deletes the pods of a node that no longer exists, and clears an allocation whose last pod is deleted. So nothing is
+done during a grace period, and after it only about what still exists.
 """
 
 from collections.abc import Iterable, Mapping

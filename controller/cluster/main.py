@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dra-cluster-controller command: one process for the cluster, beside those on its nodes.
+"""The dra-cluster-controller command, and its flags for leader election.
 
-The flags of leader election, named as the official driver's.
+The flags of leader election have the names that the official driver uses.
 """
 
 import functools

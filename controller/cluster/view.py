@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes, slices and claims of the cluster, kept in sight by one watch each.
+"""The nodes, slices and claims of the cluster as the caretaker knows them, with one watch for each kind.
 
-What the caretaker knows of nodes, slices and claims: as little of each object as its decisions need.
-
-A large cluster has thousands of slices of tens of kilobytes each. Their metadata says enough: our slices are owned by
-their Node, by name and UID. Only for one without such an owner has the slice itself to be read.
+A large cluster has thousands of slices of tens of kilobytes each, so only the fields that decisions need are kept.
+The metadata of a slice is usually enough, because this driver's slices have their Node as owner, by name and UID.
+Only a slice without such an owner has to be read as a whole.
 """
 
 import threading
@@ -13,10 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from dra_driver.kubeapi.client import JSON
-
 from dra_driver import DRIVER_NAME
 from dra_driver.kubeapi import NODES, ApiClient, Kind, Watcher, claims_of, slices_of
+from dra_driver.kubeapi.client import JSON
 from dra_driver.resource.codec import Dialect
 
 

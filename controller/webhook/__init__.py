@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admission webhook: refuses objects whose configuration for this driver is wrong when they are made.
+"""The admission webhook: refuses objects with an invalid configuration for this driver when they are created.
 
-Without it the same mistakes are found when a pod's claim is prepared on its node. `review` decides, `server`
-speaks HTTPS with the API server and keeps the certificate current.
+Without the webhook, the same mistakes are found when a pod's claim is prepared on its node. `review` decides, and
+`server` serves HTTPS for the API server and reloads the certificate when it changes.
 """

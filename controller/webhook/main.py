@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dra-webhook command: judges configurations for the API server."""
+"""The dra-webhook command."""
 
 import logging
 import threading

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdmissionReview (admission.k8s.io/v1) of an object with opaque configurations -> the answer. Pure.
+"""The answer to an AdmissionReview (admission.k8s.io/v1) of an object with opaque configurations. Pure.
 
-A configuration that is wrong is refused. One that only this version of the driver cannot apply is let through with a
-warning, since a newer one may; so is one that changes nothing.
+An invalid configuration is refused. A configuration that only this version of the driver cannot apply is accepted
+with a warning, because a newer version may be able to; so is one that changes nothing.
 
-Only what a request brings is judged: an update that leaves a configuration as it is passes whatever that says, so that
-finalizers can be removed and objects deleted that were there before the webhook was, or before a rule of it was.
+Only configurations that a request changes are checked. An update that does not change a configuration is accepted,
+whatever the configuration is. So finalizers can be removed and objects deleted that are older than the webhook or
+than one of its rules.
 """
 
 from collections.abc import Iterator, Mapping

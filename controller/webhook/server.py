@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTPS for the API server: one path that judges, two for kubelet's probes.
+"""The HTTPS server of the webhook, with one path for reviews and two for kubelet's probes.
 
-One request a connection, each on a thread; the handshake is there as well, so that a client that is slow to greet
-holds up nobody else.
-
-The webhook's certificate: two files that whoever issues it replaces while the process runs.
+Each connection has one request and a thread of its own, on which also the TLS handshake runs, so that a slow client
+does not delay others. The certificate and its key are two files, which may be replaced while the process runs.
 """
 
 import json

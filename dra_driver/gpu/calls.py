@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The threads that call NVML, with a time limit for every call.
 
-A driver in trouble can keep a thread for ever, and a thread cannot be ended. So every call of a process runs on a
-thread of its own kind: one for each GPU, one for the library (`LIBRARY`), one for events (`EVENTS`). Whoever needs an
-answer waits for it, but not longer than the time limit. After that the thread counts as hung: further work for it is
-refused at once with HungError, and the other threads do not notice. When the call returns after all, the thread is
-used again.
+A driver with a problem can block a thread for ever, and a thread cannot be ended. So callers never call NVML on their
+own thread: there is one thread for each GPU, one for the library (`LIBRARY`), and one for events (`EVENTS`). A caller
+waits for the answer, but not longer than the time limit. After that the thread counts as hung: further work for it is
+refused at once with HungError, and the other threads are not affected. If the call returns later, the thread is used
+again.
 
 Handing work to a thread costs some ten microseconds, so callers hand over several calls together.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a node has, read once through the NVML interface and sysfs.
 
-A bad GPU hides no other GPU, and a query that fails hides no other fact. A fact that a GPU does not report is absent,
-and the reason is among the GPU's `problems`. Only a GPU that cannot be identified, that does not tell whether it is in
-MIG mode, or whose calls do not return, becomes a `Failure`.
+A GPU that cannot be read does not affect the others, and a query that fails does not affect other facts. A fact that
+a GPU does not report is absent, and the reason is in the GPU's `problems`. A GPU becomes a `Failure` only if it
+cannot be identified, does not report its MIG mode, or its calls do not return.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a node's devices are laid out in the slices of its pool.
+"""The slices of a node's pool, and the order of devices in them.
 
-One pool a node, named after it. The scheduler goes through the slices by name, then through the devices of each as they
-are listed, and takes the first that fits. So names start with the slice's position, and devices stand in the order in
-which an operator would give them away: first what is good for nothing else (whole GPUs that cannot be split, MIG
-devices that exist), then what can be made: MIG devices from the first GPU on, whole GPUs from the last one on.
+A node has one pool, with the node's name. The scheduler goes through the slices by name, and through the devices of
+each as they are listed, and takes the first that fits. So the names of slices start with their position, and devices
+are in the order in which an administrator would allocate them: first whole GPUs that cannot be divided and existing
+MIG devices, then the devices that can be created: MIG devices from the first GPU on, whole GPUs from the last one on.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway to NVML: the calls this driver needs, as an interface.
+"""The NVML interface: the calls that this driver needs.
 
-Each method is one NVML call (or the pair of calls that first asks for a size) and is named after it;
-the meaning of arguments and return codes is that of NVIDIA's NVML API reference. Handles are opaque
-and belong to the gateway that gave them. Every method may raise NvmlError.
+Each method is one NVML call (or the pair of calls that first asks for a size) and has its name. Arguments and return
+codes have the meaning of NVIDIA's NVML API reference. Handles are opaque and belong to the object that returned them.
+Every method may raise NvmlError.
 """
 
 import abc

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags by which a process is told where its GPUs are: a driver's root, or a simulated node."""
+"""The flags that select the GPUs of a process: the root folder of an NVIDIA driver, or a simulated node."""
 
 import functools
 from collections.abc import Callable

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose a MIG instance is: the driver's, made for a claim, or an administrator's.
+"""The owner of a MIG instance: this driver, which created it for a claim, or an administrator.
 
-Hardware does not tell. So whoever makes an instance for a claim leaves a mark first, an empty file named after the
-place on the GPU, and removes it when the instance is gone; whatever stands at an unmarked place is somebody else's.
-A mark says nothing about which claim it is for, and needs no sync: instances do not outlive a reboot either.
+The hardware does not store the owner. So the driver writes a mark before it creates an instance for a claim: an empty
+file named after the placement on the GPU. It deletes the mark after the instance was destroyed. An instance without a
+mark belongs to somebody else. A mark does not name the claim, and needs no sync, because instances do not survive a
+reboot either.
 """
 
 import os

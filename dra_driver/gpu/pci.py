@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs on the PCI bus, whichever kernel driver has them, from sysfs.
+"""The GPUs on the PCI bus and their location in the machine, from sysfs.
 
-NVML knows only those that the NVIDIA driver has; one that is bound to vfio-pci for a virtual machine is seen here
-alone. What counts as a GPU, and what as addressable memory, is as in NVIDIA's go-nvlib (package nvpci).
-
-Where a PCI device sits in the machine, from sysfs.
+NVML knows only the GPUs that are bound to the NVIDIA driver. A GPU that is bound to vfio-pci for a virtual machine is
+found only here. The definitions of a GPU and of addressable memory are those of NVIDIA's go-nvlib (package nvpci).
 """
 
 import logging

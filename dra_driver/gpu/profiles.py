@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MIG profiles: which there are, and what they are called.
+"""MIG profiles of a GPU, and their names.
 
-Newer drivers name a profile themselves; for older ones the name is computed as NVIDIA's tools do, from
-slices, memory and the variant that the NVML constant stands for.
+Newer drivers name their profiles. For older ones, the name is computed as NVIDIA's tools do, from the slices, the
+memory, and the variant that the NVML constant stands for.
 """
 
 import math

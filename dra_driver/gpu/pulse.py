@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A look at the hardware that costs little: just enough to tell whether everything must be read anew."""
+"""A cheap look at the hardware, which tells only whether everything must be read again."""
 
 from dataclasses import dataclass, replace
 from functools import partial

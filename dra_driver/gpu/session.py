@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVML over the life of a process that outlives drivers and GPUs, and calls that do not return.
+"""NVML over the life of a process, while GPUs and NVIDIA drivers come and go.
 
-NVML enumerates the GPUs when it is initialized, and never again: one that is plugged in, or given back by a virtual
-machine, is not seen before the next initialization, and one that is taken away stays in the list as lost. A driver
-that was loaded anew answers no initialization of before. So a session keeps NVML initialized, and initializes it anew
-when sysfs or an error says that it has become out of date. Each initialization has a gateway of its own and a number,
-the generation; handles and event sets are void with the gateway that they came from.
+NVML lists the GPUs only when it is initialized. A GPU that is plugged in, or returned by a virtual machine, appears
+with the next initialization. A GPU that is removed stays in the list as lost. After the NVIDIA driver was reloaded,
+older initializations no longer work. So a session keeps NVML initialized, and initializes it again when sysfs or an
+error shows that this is necessary. Each initialization has an NVML interface of its own and a number, the generation.
+Handles and event sets become invalid together with their interface.
 
-A process should have one session: the library of an upgraded driver is loaded only when no gateway of the process is
-left (see `nvml_library`). Its calls run on the threads of `calls`, so nothing here waits for a call that hangs.
+A process should have one session, because the library of an upgraded driver is loaded only when no interface of the
+process is left (see `nvml_library`). Calls run on the threads of `calls`, so nothing here waits for a call that
+hangs.
 """
 
 import contextlib

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the node has at the moment: hardware, policy, marks and health, put together.
+"""The current state of the node: hardware, policy, marks and health, put together.
 
-The controller publishes it, and the plugin tells kubelet how it is; each is a process of its own and looks for itself.
-The hardware is looked at on a thread of its own, and every call to NVML has a time limit, so that a driver that hangs
-cannot keep anything from being told. A look is cheap; everything is read anew only when the look differs from the last
-one, and once in a while.
+The controller publishes it, and the plugin reports it to kubelet. Each process has a view of its own. A thread of its
+own looks at the hardware, and every call to NVML has a time limit, so that a driver that hangs prevents no report. A
+look is cheap. Everything is read again only if the look differs from the last one, and once in a while.
 """
 
 import logging

@@ -35,14 +35,14 @@ def sandbox() -> None:
     """Run the driver on simulated GPUs, with an API server, a kubelet and a scheduler of its own."""
 
 
-@sandbox.command(short_help="Show the driver's main job from end to end, in a minute.")
+@sandbox.command(short_help="Show the life of claims from request to deletion, in a minute.")
 @click.option(
     "--keep",
     type=_FOLDER,
     metavar="FOLDER",
     envvar="KEEP",
     show_envvar=True,
-    help="Keep logs, CDI specs and the node's state there.",
+    help="Keep logs, CDI specs and the state of the node in this folder.",
 )
 @logging_options
 @version_option
@@ -67,7 +67,7 @@ def demo(context: click.Context, keep: Path | None) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@sandbox.command(short_help="Start everything and leave it running, for kubectl.")
+@sandbox.command(short_help="Start a cluster for kubectl, and leave it running.")
 @click.option(
     "--folder",
     type=_FOLDER,
@@ -75,7 +75,7 @@ def demo(context: click.Context, keep: Path | None) -> None:
     show_default=True,
     envvar="SANDBOX_FOLDER",
     show_envvar=True,
-    help="Where everything is kept. GPUs in it survive; API objects do not.",
+    help="The folder of the sandbox. The state of the GPUs survives a restart; API objects do not.",
 )
 @click.option(
     "--node",
@@ -84,7 +84,7 @@ def demo(context: click.Context, keep: Path | None) -> None:
     envvar="SIMULATED_NODE",
     show_envvar=True,
     metavar="NAME|FILE",
-    help="The simulated hardware of every node: a node that ships with the driver or a YAML file.",
+    help="The simulated hardware of every node: a built-in example node or a YAML file.",
 )
 @click.option(
     "--nodes",
@@ -93,7 +93,7 @@ def demo(context: click.Context, keep: Path | None) -> None:
     show_default=True,
     envvar="NODES",
     show_envvar=True,
-    help="How many nodes there are: node-1, node-2, ...",
+    help="The number of nodes: node-1, node-2, ...",
 )
 @click.option(
     "--policy",
@@ -110,7 +110,7 @@ def demo(context: click.Context, keep: Path | None) -> None:
     show_default=True,
     envvar="KUBERNETES_VERSION",
     show_envvar=True,
-    help="The release that the API server and the scheduler are like. With --real, the programs' own counts.",
+    help="The release that the API server and the scheduler behave like. With --real, it is that of the programs.",
 )
 @click.option(
     "--feature-gates",
@@ -118,7 +118,7 @@ def demo(context: click.Context, keep: Path | None) -> None:
     default="",
     envvar="FEATURE_GATES",
     show_envvar=True,
-    help="Kubernetes' feature gates for DRA, where they are not the release's defaults.",
+    help="Feature gates of Kubernetes for DRA that differ from the defaults of the release.",
 )
 @click.option(
     "--real",
@@ -129,7 +129,12 @@ def demo(context: click.Context, keep: Path | None) -> None:
     " names, instead of the stand-ins.",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, envvar="PORT", show_envvar=True, help="0 takes a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    envvar="PORT",
+    show_envvar=True,
+    help="The port of the API server; 0 selects a free port.",
 )
 @logging_options
 @version_option

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server and this node's kubelet offer, and what this identity may do there.
+"""Checks of the API server: versions, feature gates, permissions of this identity, and the releases of kubelet and
+runtime.
 
-The releases of Kubernetes, kubelet and the container runtime, against those that this driver was made for.
+Nothing is stored in the API server: dry runs find out the feature gates, and access reviews the permissions. The
+questions are independent, so a refused one does not prevent the others.
 
-A runtime must take CDI devices by the CRI's own field, which containerd does from 1.7 on; CRI-O's releases are
-numbered as those of Kubernetes that they belong to.
-
-Asking the API server. Nothing is stored there: gates are found by dry runs, permissions by reviews.
-
-Each question stands alone; one that is refused leaves the others.
+The container runtime must accept CDI devices in the CRI's own field, which containerd does from 1.7 on. Releases of
+CRI-O have the numbers of the Kubernetes releases that they belong to.
 """
 
 import contextlib

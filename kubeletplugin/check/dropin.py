@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What --fix does: one new file for the container runtime, written whole or not at all.
+"""What --fix does: it writes one new file for the container runtime, as a whole or not at all.
 
-A file of somebody else is never changed. What was written says who wrote it and how to undo it, and the next run
-writes the same again or nothing.
+Existing files of others are never changed. The new file names its author and how to undo it. The next run writes the
+same file again, or nothing.
 """
 
 import contextlib

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check says: one thing, how it is, and what to do about it.
-
-Findings as lines for people, or as one JSON document.
-"""
+"""The result of a check: what was checked, the level, the text and the remedy; printed as lines or as JSON."""
 
 import enum
 import json

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folders that kubelet, the container runtime and this plugin meet in, and the lengths of socket paths.
+"""Checks of the folders that this plugin shares with kubelet and the container runtime, and of the CDI specs in them.
 
-kubelet watches plugins_registry below its --root-dir. A plugin's own socket may be anywhere, and belongs to a folder of
-its own in plugins, which may be all of plugins that a container has.
+kubelet watches plugins_registry below its --root-dir. A plugin's own socket may be anywhere. It belongs into a folder
+of its own below plugins, because a container may see nothing else of plugins.
 
-CDI specs that NVIDIA's own DRA driver left in the folder that this one writes to.
-
-Both name a claim's devices alike. A runtime that finds a device in two specs resolves it from neither.
+NVIDIA's own DRA driver may have left CDI specs. Both drivers use the same CDI names for a claim's devices, and a
+runtime that finds a device in two specs uses neither.
 """
 
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs as NVML shows them, their device nodes, and whether they can be split."""
+"""Checks of the GPUs as NVML reports them, of their device nodes, and of MIG."""
 
 import contextlib
 from collections import Counter

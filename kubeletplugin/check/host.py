@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node's files, which this process may see below another folder (`--host-root`).
 
-Paths given and returned are the host's. Links are followed within the host's tree, as they are on the host: below
-/host, /var/run must lead to /host/run and not to this container's own.
+All paths are paths on the host. Links are followed as on the host: below /host, /var/run must lead to /host/run and
+not to the container's own /run.
 """
 
 import fnmatch

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kubelet's configuration, as far as it decides whether DRA works: the feature gate, and the Node that it is.
+"""Checks of kubelet's configuration: the feature gate for DRA, and the name of its Node.
 
-As kubelet puts it together (cmd/kubelet/app/server.go, KEP-3983): the file of --config; over it each *.conf below
---config-dir in lexical order, as a JSON merge patch; over these the flags, feature gates one by one.
+kubelet builds its configuration in this order (cmd/kubelet/app/server.go, KEP-3983): first the file of --config, then
+each *.conf below --config-dir in lexical order, as a JSON merge patch, then the flags, with feature gates one by one.
 """
 
 import posixpath

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking at one node: all checks in the order in which a person would mend things. A check that fails unexpectedly is
-a finding, and the others go on.
+"""Runs all checks of one node, in the order in which an administrator would correct the problems.
+
+A check that fails unexpectedly becomes a finding, and the other checks run.
 """
 
 import platform

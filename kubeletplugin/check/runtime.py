@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which container runtime the node has, and what is to be said about it."""
+"""Which container runtime the node has, and the findings about it."""
 
 import enum
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A runtime's configuration file: its TOML, and the line that a key is on, so that it can be named."""
+"""A configuration file of a container runtime: its TOML, and the line of each key, so that findings can name it."""
 
 import re
 import tomllib

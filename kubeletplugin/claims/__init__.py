@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of claims on this node: `lifecycle` is asked, `actions` carries out and undoes, `recovery` and `leftovers`
-put right what is not as it should be.
+"""The life of claims on this node.
+
+kubelet's calls reach `lifecycle`. `actions` carries out plans and undoes them. `recovery` and `leftovers` restore
+claims and clean up after crashes and errors. `boundary` contains unexpected errors.
 """

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan carried out and undone: record -> hardware -> record.
+"""Carries out plans and undoes them: record, change the hardware, record the result.
 
-The steps of a claim are recorded together before the first of them touches the node, and what they led to after the
-last one. Everything is done under the locks of the claim's GPUs, so that two claims never change the same GPU, or look
-whether they can have it, at the same time; the steps themselves run on the GPUs' own threads (see gpu.calls).
+All steps of a claim are recorded together before the first of them changes the node, and their results after the last
+one. Everything happens under the locks of the claim's GPUs, so two claims never change the same GPU at the same time,
+nor check at the same time whether they may have it. The steps run on the GPUs' own threads (see
+`dra_driver.gpu.calls`).
 
-What can go wrong with a claim, for the caller to hand on to kubelet; anything else is a bug.
+EXPECTED_ERRORS are the errors that a claim may fail with, which kubelet is told; any other error is a defect.
 """
 
 import itertools

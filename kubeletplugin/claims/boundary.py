@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong unexpectedly with one claim is that claim's matter: it is logged, counted and told as an Event, and
-other claims go on.
-"""
+"""Contains unexpected errors of one claim: they are logged, counted, reported as an Event; other claims go on."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What claims left on the node that nobody will ask to unprepare.
+"""Removes what claims left on the node and kubelet will never ask to unprepare.
 
-kubelet forgets a claim when its state is lost, and a claim can be deleted by force. So from time to time every claim
-with a record is looked up in the API server, by its UID, and what it has here goes when it was gone for a while. A
-server that does not answer says nothing about claims. Then the node itself: instances that are marked as made for
-claims, modes that were switched for them, and CDI specs, for which there is no record.
+kubelet forgets a claim when its own state is lost, and a claim can be deleted by force. So every claim with a record
+is looked up in the API server from time to time, by its UID. If the claim has been gone for a while, its devices are
+removed. If the API server does not answer, nothing is concluded about claims. Then the node is checked for marked MIG
+instances, switched MIG modes and CDI specs that belong to no record.
 """
 
 import logging

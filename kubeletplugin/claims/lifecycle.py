@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A claim's life on this node: prepared, asked for again, unprepared.
+"""The life of a claim on this node: prepare, repeated prepare, unprepare.
 
-Preparing a prepared claim and unpreparing an unprepared one do nothing; a prepare that fails undoes what it did, and
-one that nobody waits for any more stops after the step that it is in and is taken up by kubelet's next call. A claim is
-worked on by one thread of one process at a time, so the second of two calls for a claim finds what the first one did;
-an unprepare makes a prepare that is still running stop. Claims on different GPUs proceed side by side.
+Preparing a prepared claim and unpreparing an unprepared one do nothing. A prepare that fails is undone. A prepare for
+which kubelet no longer waits stops after its present step, and kubelet's next call continues it. Only one thread of
+one process works on a claim at a time, so the second of two calls finds the result of the first. An unprepare stops a
+prepare that still runs. Claims on different GPUs proceed in parallel.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that are not as their records say: after a start, a reboot, a reload of the driver, or an error.
+"""Restores claims that differ from their records: after a start, a reboot, a reload of the NVIDIA driver, or an
+error.
 
-What was broken off is undone, prepared claims are made complete again, what belongs to an earlier boot is forgotten. A
-damaged record is made anew from the claim and from what the node still has of it. What does not succeed is kept in
-mind and tried again, as long as the driver is there: what failed unexpectedly after pauses that grow to minutes.
+Interrupted work is undone, and prepared claims get back what they lost. Records from before the last boot are
+deleted. A damaged record is rebuilt from the claim and from what the node still has of it. What fails is tried again
+while the NVIDIA driver is available; unexpected errors after pauses that grow to minutes.
 """
 
 import logging

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver has on a node, read without changing anything, whether the plugin runs or not.
+"""The state of the driver on a node, read without changing anything, whether the plugin runs or not.
 
-The records say what was prepared and by which steps; NVML is asked, for a limited time, whether that is still so.
-Everything here is a value, which `status` prints.
+The records have the prepared claims and their steps. NVML is asked, for a limited time, whether this is still so. The
+result consists of plain values, which `status` prints.
 """
 
 import logging

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device metadata files: what was allocated, readable inside of the container (KEP-5304).
+"""Device metadata files: the attributes of allocated devices, readable in the container (KEP-5304).
 
-One file a claim and base request, a stream of JSON objects, one for each version of the format, the newest first. They
-lie side by side in the driver's folder; where a container is to find one follows from what it says. The mounts are CDI
-devices of the claim's own spec, which a container of the request is given in addition to the devices: there is nothing
-more to clean up at the runtime's side.
+There is one file for each claim and base request. It is a stream of JSON objects, one for each version of the format,
+the newest first. The files are in the driver's folder; the content of a file determines its path in the container.
+The mounts are CDI devices of the claim's own spec, which a container of the request gets in addition to the devices.
+So nothing else has to be removed from the runtime.
 """
 
 import json

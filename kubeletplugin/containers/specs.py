@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CDI specs of claims, one a claim with its devices.
+"""The CDI specs: one for each claim with its devices, and the common one that every container needs.
 
-A container asks for the node's common spec (see common) beside its claims', so these stay small.
-
-The CDI spec of what every container needs: libraries, control nodes, sockets of daemons, hooks.
-
-Every container asks for it by name, so none starts while it is missing or mounts something that is gone. It is written
-when a driver is found, and again whenever the node is not as it was then: nvidia-persistenced came or went, a module
-was loaded, somebody deleted the file.
+The common spec has libraries, control nodes, sockets of daemons and hooks. Containers request it by name in addition
+to the spec of their claim, so the specs of claims stay small. No container starts while the common spec is missing or
+mounts a file that no longer exists. So it is written when an NVIDIA driver is found, and again whenever the node
+changes: for example, nvidia-persistenced started or stopped, a module was loaded, or the spec was deleted.
 """
 
 import logging

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs of the node: the way to them, MIG instances, whose those are, and calls that may never return.
+"""The GPUs of the node: NVML and the driver (`gpus`), MIG instances (`mig`), and which of them are the driver's
+(`marks`).
 
-`targets` says what an allocated device is here; the rest of the plugin speaks of GPUs in its words.
+`targets` maps an allocated device to the hardware; the rest of the plugin uses its types.
 """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way to the hardware, which may come late or go away.
+"""Access to the GPUs, which may become available late or disappear.
 
-kubelet's calls are answered from the first moment, so the driver is looked for on a thread of its own, again and again
-until one is there. Then what depends on it is made ready (`on_ready`), and only after that can claims be prepared. The
-same thread looks after the node for as long as the driver is there. How NVML is kept initialized is `gpu.session`'s
-matter; with every initialization all of this begins anew.
+kubelet's calls are answered as soon as the process runs. A thread of its own looks for the NVIDIA driver until one is
+available. Then everything that depends on the driver is made ready (`on_ready`), and only after that claims can be
+prepared. The same thread repeats periodic work on the node while the driver is available. `dra_driver.gpu.session`
+keeps NVML initialized; all of this starts again with every new initialization.
 """
 
 import logging

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose the state of the GPUs is: which MIG instances were made for claims, which modes were switched for them.
+"""Which MIG instances were created for claims, and which MIG modes were switched for them.
 
-Hardware does not tell, so small files do: `mig/` has the marks of dra_driver.gpu.ownership, which the controller reads
-too, `mig-modes/` one file a GPU whose mode is not as it was found, with the mode to go back to. A mark is set before
-the change and goes after the change is undone. None of them survives a boot, as nothing of what they speak of does.
+The hardware does not store this, so small files do. `mig/` has the marks of dra_driver.gpu.ownership, which the
+controller also reads. `mig-modes/` has one file for each GPU whose mode was switched, with the original mode. A mark
+is set before the change, and removed after the change was undone. Marks of an earlier boot are deleted, because the
+changes do not survive a reboot.
 """
 
 import logging

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MIG instances: made at an exact placement, found again there, and destroyed; and the mode that they need.
+"""MIG instances: created at an exact placement, found there again, and destroyed; and the MIG mode that they need.
 
-A placement identifies what was made, also after a crash between making it and noting its ids. Whose an instance is,
-and whether it may be touched, is not known here: see steps.
+The placement identifies an instance, also after a crash between creating it and recording its ids. Whether an
+instance may be changed is not decided here: see `steps`.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an allocated device is on the hardware, and how kubelet names the claim that it is for."""
+"""The part of the hardware that an allocated device stands for, and the name of the claim that it is for."""
 
 from dataclasses import dataclass, field
 

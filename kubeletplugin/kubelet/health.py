@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The health service that kubelet follows to show in a pod's status how its devices are (KEP-4680).
+"""The health service, from which kubelet gets the health of devices for the status of pods (KEP-4680).
 
-kubelet opens one stream an instance and believes what it hears for a while, so every stream gets the whole list at
-once, again after every change, and again before the last one is forgotten.
+kubelet opens one stream for each instance, and considers what it hears valid for a limited time. So every stream gets
+the whole list at once, again after every change, and again before the last list expires.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the health service says of each device: the findings behind the taints, in kubelet's three words.
+"""The health of each device for the health service: the findings behind the taints, as healthy, unhealthy or unknown.
 
-A device with a finding that keeps pods away is unhealthy, also when its GPU vanished or the driver has been away for
-long; one that cannot be watched, or not at the moment, is unknown; a finding that is only worth noting (an error of an
-application) goes along as a message.
+A device is unhealthy if a finding keeps pods away from it, if its GPU vanished, or if the NVIDIA driver has been
+missing for long. It is unknown if its GPU cannot be watched, or cannot be read at the moment. A finding that is only
+informative (an error of an application) is sent as a message.
 """
 
 import logging

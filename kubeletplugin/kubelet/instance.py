@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin processes of one node: what their sockets are called, and which may run side by side.
+"""The plugin processes of one node: the names of their sockets, and which may run at the same time.
 
-Without an instance's UID there is one process, with fixed socket names. Instances that have one (their pod's UID) have
-sockets of their own, so that during a rolling update the next one registers before the last one goes; kubelet 1.33 and
-later then calls the newest. Claims are guarded by locks of their own (see the lifecycle), not by what is here.
+Without an instance UID only one process can run, with fixed socket names. A process with an instance UID (the UID of
+its pod) has sockets of its own, so that during a rolling update the new process registers before the old one stops.
+kubelet 1.33 and later then calls the newest. Claims are protected by locks of their own (see `claims.lifecycle`), not
+here.
 """
 
 import base64

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How kubelet finds the plugin: a socket in its registry folder, where it asks who is there and tells how that went.
+"""The registration with kubelet: a socket in kubelet's registry folder, on which kubelet asks for the plugin's
+identity and reports the result.
 
-kubelet asks again whenever it starts, or finds the socket anew.
+kubelet asks again whenever it starts, or finds the socket again.
 """
 
 import logging

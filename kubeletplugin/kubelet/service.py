@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The DRA service that kubelet calls: each claim of a call gets its devices or an error of its own."""
+"""The DRA service that kubelet calls. Each claim of a call gets its devices or an error of its own."""
 
 import contextlib
 import logging

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gRPC servers on unix sockets, whose files appear and disappear whole.
+"""gRPC servers on Unix sockets whose files appear and disappear as a whole.
 
-A server binds to a name that kubelet ignores and its socket is then renamed to where it is to be. So a stale file is
-replaced in one step, and gRPC, which removes the file it was bound to when a server ends, can never remove the socket
-of whoever came after.
+A server binds to a name that kubelet ignores, and the socket is then renamed to its final path. So a stale file is
+replaced in one step. When a server ends, gRPC removes the file to which it was bound; because of the rename, it can
+never remove the socket of a later process.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread for every call that runs, so that no call waits for the thread of another.
+"""A thread for every running call, so that no call waits for the thread of another.
 
-Calls for claims wait: for the lock of their GPU, for the driver, for the API server. A pool of a fixed size is used up
-by them, and then calls that need nothing of that GPU wait too, the liveness check among them. The number of threads is
-bounded by the caller: kubelet has one call a pod at a time and gives it up after 45 s. Threads that have nothing to do
-serve the next call, and end after a while.
+Calls for claims wait for the lock of their GPU, for the NVIDIA driver, or for the API server. They could use up a
+pool of fixed size, and then calls that do not need this GPU would wait too, including the liveness check. kubelet
+bounds the number of threads: it has one call for each pod at a time, and gives up after 45 s. Idle threads serve the
+next call, and end after a while.
 """
 
 import logging

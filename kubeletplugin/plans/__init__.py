@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the name of a claim to the work for it, and whether other claims allow that.
+"""From the name of a claim to its plan, and whether other claims allow it.
 
-`planning` reads the claim from the API server and compares it with the claims that have devices already; `plan` is
+`planning` reads the claim from the API server and compares it with the claims that already have devices. `plan` is
 pure.
 """

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be done on the node for a claim: allocation and configuration -> devices, and steps to make them ready.
+"""The plan of a claim: from allocation and configuration to devices and the steps that make them ready. Pure.
 
-Pure, and all that the rest needs to know of a claim: a plan is recorded before anything is done, and whatever is
-done, answered or undone later follows from it alone.
+A plan is recorded before anything is done. Whatever is done, answered or undone later follows from the plan alone.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugin remembers of claims: on the disk before anything is done, gone after all of it is undone.
+"""The records of claims: written before anything is done for a claim, and deleted after everything is undone.
 
-`format` is a record as bytes, `store` the files, `ledger` all of them and whose each device is, `locks` who may act.
+`format` is a record as bytes, `store` has the files, `ledger` has all records and the owner of each device, and
+`locks` decides who may work on a claim or a GPU.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records as bytes. Version 2 lists the steps; version 1, which had MIG devices only to make, is read as well.
+"""A record as bytes. Version 2 lists the steps; version 1, which had only MIG devices to create, can still be read.
 
-JSON, so that people can read it when something is wrong, and strict, so that nothing is taken for what it is not. The
-claim comes first: of a file that was cut short it is what is needed most.
+Records are JSON, so that people can read them when something is wrong. They are decoded strictly. The claim comes
+first, because it is the most important part of a file that was truncated.
 """
 
 import enum

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of all claims, in memory and on disk, and whose each device is.
+"""The records of all claims, in memory and on disk, and the claim of each device.
 
-Memory is only a copy: another plugin process may write the same folder, so a record's stamp is looked at before it is
-believed. Whoever works on a claim holds its lock, and whoever takes devices holds the locks of their GPUs; both are
-the caller's business.
+Memory is only a copy: another plugin process may write to the same folder, so a record's stamp is checked before the
+copy is used. Callers hold the lock of the claim that they work on, and the locks of the GPUs whose devices they take.
 """
 
 import logging

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks by name: one a claim, one a GPU, between threads and between processes.
+"""Locks by name, one for each claim and one for each GPU, between threads and between processes.
 
-While the plugin is updated, an old and a new process share the node for some seconds. Each key is therefore locked
-twice: by a lock of this process's threads, and by a one-byte range of a file that all processes have open (an open
-file description lock, see fcntl(2)), which the kernel takes back from a process that dies. Both are free of charge
-while nobody else wants the key: no file is made, written or synced for it.
+During an update, an old and a new process run on the node for some seconds. Each key is therefore locked twice: by a
+lock between the threads of this process, and by a one-byte range of a file that all processes have open (an open file
+description lock, see fcntl(2)). The kernel releases the range if a process dies. Locking creates, writes and syncs no
+file.
 """
 
 import contextlib

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugin remembers of each claim, in one small file a claim that outlives the process.
+"""The record files: one small file for each claim, which survives the process.
 
-A record is there before anything it speaks of is done, and is removed after all of it is undone. The file of one claim
-is never touched for another's sake. A file that cannot be read is set aside; one that a newer plugin wrote stays as it
-is, and this plugin leaves its claim alone. Two plugins, an old one and its successor, may use one folder: whoever
-writes or removes a file holds its claim's lock (see locks), and `stamps` tells when the other one did.
+A record is written before anything in it is done, and deleted after all of it is undone. The work on one claim never
+touches the file of another. A file that cannot be read is set aside. A file that a newer plugin wrote stays, and this
+plugin does not touch its claim. An old plugin and its successor may use the same folder: a process that writes or
+deletes a file holds the lock of the claim (see `locks`), and `stamps` tells when the other process did.
 
-Nothing is synced. When a process is killed the kernel keeps what it wrote; when power is lost, so is everything that
-records speak of, and those of another boot are forgotten in whatever state they are.
+Nothing is synced. If a process is killed, the kernel keeps what it wrote. If power is lost, everything that the
+records describe is lost too, and records of another boot are deleted in whatever state they are.
 """
 
 import contextlib

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server is told of claims, and what it tells of them: device statuses, Events, binding conditions."""
+"""What the plugin writes to claims in the API server: device status, Events, binding conditions."""

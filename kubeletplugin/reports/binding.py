@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Binding conditions: a pod is bound to this node only once the plugin found its devices fit (KEP-5007).
+"""Binding conditions: a pod is bound to this node only after the plugin has checked its devices (KEP-5007).
 
-Devices are published with conditions that the scheduler waits for before it binds a pod, where the policy wants that.
-For a GPU the useful moment is this: the device still exists on the node, the driver answers, and nothing is held
-against it that the claim does not tolerate. If so, the condition is set True, once; if not, the failure condition is,
-and the scheduler takes another device instead of leaving the pod where it cannot start. Claims have no node to select
-by, so this watches those of the whole cluster, and only while the policy wants it.
+If the policy enables it, devices are published with conditions that the scheduler waits for before it binds a pod.
+The plugin checks that the device still exists on the node, that the NVIDIA driver answers, and that the device has no
+finding that the claim does not tolerate. If so, it sets the condition to True, once. If not, it sets the failure
+condition, and the scheduler takes another device instead of leaving the pod where it cannot start. Claims have no
+node to select by, so the plugin watches the claims of the whole cluster, but only while the policy enables binding
+conditions.
 """
 
 import logging

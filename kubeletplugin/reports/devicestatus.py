@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in a claim's `status.devices` for the devices of this node, as pure functions on its JSON.
+"""The entries of this node's devices in a claim's `status.devices`: pure functions on its JSON, and their writes.
 
-An entry has one condition of ours, `Ready`, and data that users look for: the UUID that CUDA and nvidia-smi show, for a
-MIG device its profile and GPU, and the CDI devices. All served versions of resource.k8s.io write this part alike.
+An entry has one condition of ours, `Ready`, and data that users look for: the UUID that CUDA and nvidia-smi show, for
+a MIG device its profile and GPU, and the CDI devices. This part is the same in all served versions of
+resource.k8s.io.
 
-The API server's side of device statuses: a claim as it is, and our entries of `status.devices` applied to it.
-
-Server-side apply writes and removes exactly what its field manager wrote before, whoever else writes to the claim, and
-needs no resource version. The claim's UID goes with it, so that a claim made anew under the same name is refused.
+Entries are written with server-side apply. It writes and removes exactly what its field manager wrote before, whoever
+else writes to the claim, and needs no resource version. The claim's UID is sent with it, so that a new claim with the
+same name is refused.
 """
 
 import json
@@ -17,10 +17,9 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from dra_driver.kubeapi.errors import status_error
-
 from dra_driver import DRIVER_NAME
 from dra_driver.kubeapi import ApiClient, ApiError, Connection, NotFoundError, claims_of, newest_dialect
+from dra_driver.kubeapi.errors import status_error
 from dra_driver.resource.codec import Dialect
 
 from ..containers.specs import cdi_names

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Telling the API server what became of claims: their `status.devices`, and Events about what users can mend.
+"""Writes the `status.devices` of claims, and Events about problems that users can correct.
 
-All of it happens on one thread and a moment later, so that no call of kubelet waits for it, and a claim that is
-prepared and unprepared at once costs no request. What cannot be delivered is tried again for a while and then dropped:
-claims work without it. A server that takes no device status (its feature gate is off), or does not permit it, is left
-alone for some time, which is logged once.
+One thread does this a moment later, so that no call of kubelet waits for it, and a claim that is prepared and
+unprepared at once needs no request. A write that fails is repeated for a while and then dropped, because claims work
+without it. If the API server does not accept device statuses (a disabled feature gate, or missing permissions),
+writing stops for some time, which is logged once.
 """
 
 import enum
@@ -18,9 +18,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from dra_driver.kubeapi.events import EventRecorder, ObjectReference
-
 from dra_driver.kubeapi import ApiClient, ApiError, ConflictError, Connection, NotFoundError, StatusError
+from dra_driver.kubeapi.events import EventRecorder, ObjectReference
 
 from ..claims.boundary import UNHEARD, ClaimBoundary
 from ..hardware.targets import ClaimRef

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The changes that claims need on the node, one module a kind: see base for what a step is."""
+"""The changes that claims need on the node, one module for each kind. `base` defines what a step is."""
 
 from .base import BUSY_SECONDS, Step, Tools
 from .instance import InstanceStep, LookStep

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step is: one change that a claim needs on one GPU.
+"""A step: one change that a claim needs on one GPU.
 
-A step can be done, undone, and asked whether it is done. All three look at the hardware and at the marks, never at
-what was done before: a step that was broken off anywhere can be done again or undone, by the same process or by the
-next. That is why recording the list of steps once, before the first, is all that recovery needs. A step whose state
-cannot be seen from outside would have to note its progress in the record; there is none so far.
+A step can be done, undone, and checked whether it is done. All three look at the hardware and at the marks, and never
+at what was done before. So a step that was interrupted anywhere can be repeated or undone, by the same process or by
+the next. Therefore it is enough to record the list of steps once, before the first of them. A step whose state cannot
+be read from the hardware would have to record its progress; there is none so far.
 """
 
 from collections.abc import Callable

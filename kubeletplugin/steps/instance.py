@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instances behind a MIG device: made for claims, or there already.
+"""The instances behind a MIG device: created for a claim, or already existing.
 
-The mark of a place says whose an instance is. It is set before the GPU instance is made and goes after it is
-destroyed, so what stands at an unmarked place was made by an administrator: it is used as it is, and stays.
+The mark of a placement tells whether an instance belongs to the driver. The mark is set before the GPU instance is
+created, and removed after it is destroyed. So an instance without a mark was created by an administrator: it is used
+as it is, and never destroyed.
 """
 
 from dataclasses import dataclass, replace

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MIG mode: on for a slice, off for the whole GPU.
+"""MIG mode: on for a MIG device, off for the whole GPU.
 
-Switching it takes no reset on Hopper and later, as long as nothing uses the GPU; before that it does, and a mode that
-waits for a reset is not left behind. Which GPUs may be switched for a claim is the administrator's policy.
+On Hopper and later, the mode can be switched without a reset while nothing uses the GPU. Older GPUs need a reset, and
+a mode that waits for a reset is not left behind. The administrator's policy decides which GPUs may be switched for
+claims.
 """
 
 import logging

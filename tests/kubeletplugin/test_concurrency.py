@@ -105,7 +105,7 @@ def test_a_prepare_after_it_starts_anew(plugin: Plugin) -> None:
 
 
 def test_what_nobody_waits_for_is_not_begun(plugin: Plugin) -> None:
-    with pytest.raises(StoppedError, match="kubelet no longer waits for claim team/claim-0 any more"):
+    with pytest.raises(StoppedError, match="kubelet no longer waits for claim team/claim-0"):
         plugin.lifecycle.prepare(plugin.api.add(FOUR), wanted=lambda: False)
     assert plugin.left() == NOTHING
 

@@ -154,7 +154,7 @@ def test_a_busy_instance_is_unprepared_once_its_process_ends(plugin: Plugin) -> 
         plugin.lifecycle.unprepare(ref)
     assert plugin.instances() == ["0:1"]
     assert plugin.left()["specs"] == []
-    with pytest.raises(PrepareError, match="still being taken from claim team/claim-0"):
+    with pytest.raises(PrepareError, match="still being removed from claim team/claim-0"):
         plugin.lifecycle.prepare(plugin.api.add([SMALL]))
     plugin.node.vacate(os.getpid())
     plugin.lifecycle.unprepare(ref)
@@ -173,7 +173,7 @@ def test_an_instance_of_the_administrator_is_used_and_left(plugin: Plugin) -> No
 
 def test_half_an_instance_of_the_administrator_is_not_completed(plugin: Plugin) -> None:
     plugin.make_by_hand(SMALL, compute=False)
-    with pytest.raises(PrepareError, match="was made by hand and has no compute instance that fills it"):
+    with pytest.raises(PrepareError, match="was created by hand and has no compute instance of its full size"):
         plugin.lifecycle.prepare(plugin.api.add([SMALL]))
     assert plugin.instances() == ["(0:1)"]
 

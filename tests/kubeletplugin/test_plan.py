@@ -94,7 +94,7 @@ def test_a_default_configuration_changes_nothing(gpus: Gpus) -> None:
     ("results", "config", "uid", "message"),
     [
         (None, [], "uid-1", "ResourceClaim team/claim is not allocated"),
-        ([GPU], [], "uid-2", "deleted and made anew"),
+        ([GPU], [], "uid-2", "deleted and created again"),
         ([{**GPU, "pool": "node-b"}], [], "uid-1", "in pool node-b, which is not on this node"),
         ([{**GPU, "device": "gpu-9"}], [], "uid-1", "there is no device gpu-9 on node node-a"),
         ([{**GPU, "device": "gpu-vfio-0"}], [], "uid-1", "cannot bind GPUs to vfio-pci"),

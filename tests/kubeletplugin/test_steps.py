@@ -91,7 +91,7 @@ def test_an_instance_that_was_broken_off_is_completed_or_undone(
 def test_an_instance_that_certainly_was_not_made_leaves_no_mark(plugin: Plugin, tools: Tools, slot: MigSlot) -> None:
     step = InstanceStep(MIG, slot)
     plugin.node.inject(Fault(CREATE, 4, Return.INSUFFICIENT_RESOURCES, times=1))
-    with pytest.raises(PrepareError, match="no room"):
+    with pytest.raises(PrepareError, match="not enough free memory slices"):
         step.do(tools)
     assert not step.left_something(tools.marks)
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPUs as DRA devices: names, attributes, capacities, counters.
 
-They are those of NVIDIA's DRA driver, so that claims written for it work; `model` is added, and `uuid`, `profile` and
-`parentUUID` are on every device that has one. `describe` turns an inventory into devices, `device_targets` tells what a
-device's name stands for, `without_tainted` serves API servers without taints.
+They are those of NVIDIA's DRA driver, so that claims written for it work. In addition there is `model`, and `uuid`,
+`profile` and `parentUUID` are on every device that has one. `describe` turns an inventory into devices,
+`device_targets` tells which part of the hardware a device's name stands for, and `without_tainted` serves API servers
+without taints.
 """
 
 from .attributes import GPU_TYPE, MIG_TYPE, VFIO_TYPE, model_name

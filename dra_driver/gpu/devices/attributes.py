@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attributes of devices: those of NVIDIA's DRA driver, and `model`, `nvlinkGroup` and `fabricClique`.
 
-What is unknown is left out. `nvlinkGroup` is the same for GPUs of a node that reach each other over NVLink,
-`fabricClique` (`<cluster uuid>.<clique>`) for GPUs of all nodes that share an NVLink fabric; both serve matchAttribute.
+An attribute with an unknown value is left out. `nvlinkGroup` is equal for GPUs of a node that are connected by
+NVLink. `fabricClique` (`<cluster uuid>.<clique>`) is equal for GPUs of all nodes that share an NVLink fabric. Both
+are made for matchAttribute.
 """
 
 import re

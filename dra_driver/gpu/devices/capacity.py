@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capacities of devices, and how claims may share them.
+"""Capacities of devices, how claims may share them, and counters.
 
-A capacity without a request policy is consumed whole by every claim, so on a shared device all of them have one: who
-asks for no amount gets none, memory aside, for which the mode says it, and `shares`.
+Capacities: a claim consumes a capacity without a request policy as a whole. So on a shared device, every capacity has
+a policy: a claim that requests no amount consumes none, except for memory, which depends on the mode, and for
+`shares`.
 
-Counters: what the forms of one GPU draw from a common pot, so that those which exclude each other do.
-
-The pot holds the most that any profile draws: memory slices one by one, and engines. The whole GPU and its vfio device
-draw all of it. A board takes a set of MIG instances exactly if their sums stay within it (tests/gpu/test_counters.py).
-
-What is taken by an instance that no published device stands for is taken out of the pot, and a device that does not
-fit into what is left is withheld: so whatever the scheduler allocates can be made.
+Counters: devices of one GPU that exclude each other consume the same counters. The counter set has the most that any
+profile consumes: each memory slice, and the engines. The whole GPU and its vfio device consume all of it. A board
+accepts a set of MIG instances exactly if their sums stay within the counter set (tests/gpu/test_counters.py).
+Instances for which no device with counters is published are subtracted from the counter set, and a device that does
+not fit into the rest is not published. So every device that the scheduler allocates can be created.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """From facts about GPUs to devices as DRA publishes them.
 
-`forms` decides which devices there are, `attributes` and `capacity` describe them, `ordering` decides which placement
-is better taken first. Nothing here calls the hardware or the API server.
+`forms` decides which devices a GPU has, `attributes` and `capacity` describe them, and `ordering` sorts MIG
+placements. No function here reads hardware or the API server.
 
-Devices can have binding conditions (KEP-5007): after the scheduler has allocated a device, it waits for one of them in
-the claim's status before it binds the pod. For an API server that drops taints, tainted devices are left out.
+With binding conditions (KEP-5007), the scheduler waits after it allocated a device, before it binds the pod. The
+kubelet plugin sets one of the two conditions in the status of the claim. For an API server that
+does not store taints, devices with taints are withdrawn.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forms in which one GPU can be had: whole, for a virtual machine, as MIG devices that exist or can be made.
+"""The devices that one GPU can be: a whole GPU, a vfio device, existing MIG devices, MIG placements.
 
-The scheduler must not be able to allocate two forms that exclude each other, nor one that cannot be made. Forms that
-may be claimed while the GPU is free draw on one pot of counters. An instance that no such form stands for is an
-obstacle: what it takes is not in the pot, and forms that need it are withheld. Obstacles are the instances that were
-not made for claims (these are on offer as static devices, which need no counters then), and those made for claims when
-no placements are published, because the policy changed meanwhile or the API server keeps no counters.
+The scheduler must not be able to allocate two devices that exclude each other, nor one that cannot be created.
+Devices that may be claimed while the GPU is free consume the same counters. An instance for which no such device is
+published is an obstacle: its slices are not in the counter set, and devices that need them are not published.
+Obstacles are
 
-What a node has and does not publish, and why: for the log, and by reason for a metric.
+- instances that were not created for claims (published as static devices, which then need no counters), and
+- instances that were created for claims, if no placements are published, because the policy changed meanwhile or the
+  API server keeps no counters.
+
+LeftOut is a device that the node has and does not publish, with the reason for the log and for a metric.
 """
 
 import enum

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of devices, as NVIDIA's DRA driver forms them, and what each name of a node stands for.
+"""Names of devices, as NVIDIA's DRA driver forms them, and the hardware that each name stands for.
 
-A name says all that is needed to prepare the device, so it stands for the same thing whatever is published.
+A name contains everything that is needed to prepare the device, so it means the same whatever is published.
 """
 
 from collections.abc import Iterator, Mapping

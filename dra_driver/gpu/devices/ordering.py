@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which MIG placement is better taken first.
+"""The order of MIG placements: which of them should be allocated first.
 
-The scheduler takes the first device that fits, so the order of a list is the only say that a driver has in where small
-instances go. Devices of small profiles come first, for claims that take any. Within a profile that placement is next
-which takes away the least room of the largest profiles, given that those before it are taken; of equals the one nearer
-to the end of the memory slices. Everything is derived from the placements themselves.
+The scheduler takes the first device that fits. So a driver can influence the place of small instances only by the
+order of its devices. Small profiles come first, for claims that accept any. Within a profile, the next placement is
+the one that takes the least space from the largest profiles, given that those before it are taken; of equal ones, the
+one nearer to the end of the memory slices. Everything is derived from the placements themselves.
 
-So small instances fill one GPU from its edge before they open the next: tests/bench/packing.py measures what that is
-worth. (An order over all GPUs, every GPU's better half for 3g before any other half, would save more room for 4g but
-open all GPUs at once, and leave none whole.)
+So small instances fill one GPU from its edge before they use the next one; tests/bench/packing.py measures the
+effect. (An order over all GPUs, with the better half for 3g of every GPU first, would save more space for 4g. But it
+would use all GPUs at once, and leave none whole.)
 """
 
 from collections import defaultdict

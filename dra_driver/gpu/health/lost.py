@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs that were published and are gone: kept in the pool for a while, tainted, and then withdrawn.
+"""GPUs that were published and have vanished, and the health records of all GPUs of a node.
 
-A device that disappears at once says nothing to whoever uses it. A taint does: pods that don't tolerate it are kept
-away, or evicted, and what happened can be read from the slice.
+The devices of a GPU that vanished stay in the pool for a while with a taint, and are then withdrawn. If they
+disappeared at once, their users would not learn the reason. With a taint, pods that do not tolerate it are kept away
+or evicted, and the slice shows what happened.
 
-The monitor finds the same of a GPU that NVML calls lost, with the effect that the policy wants. That is not enough
-here: it knows nothing of GPUs that it does not watch, nor of any while there is no driver. Of both, the worse is
-published; what the monitor has said stays said, so that the taint does not get weaker before the GPU is withdrawn.
-
-The records of all GPUs of a node: which there are, under which policy and which driver. Times are passed in.
+The health monitor reports the same for a GPU that NVML calls lost, with the effect of the policy. This is not
+sufficient, because the monitor does not know GPUs that it does not watch, nor any GPU while there is no driver. If
+both report a GPU, the worse effect is published, and a report of the monitor is kept, so that the taint does not
+become weaker before the GPU is withdrawn. Times are passed in.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The threads that watch the health of a node's GPUs.
 
-One waits for events, the other looks at the state of every GPU in between; what they hear goes through the rules in
-`records`. The records change under a lock that no call to NVML is made under, and every call has a time limit, so that
-a driver that hangs blocks nobody else.
+One thread waits for events, and another reads the state of every GPU at intervals. Both apply the rules in `records`.
+The records change under a lock, and no call to NVML is made while the lock is held. Every call has a time limit, so a
+driver that hangs blocks nothing else.
 """
 
 import logging

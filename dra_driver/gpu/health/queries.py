@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one GPU's health, as NVML tells when asked."""
+"""The health of one GPU, as NVML reports it when queried."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is held against one GPU: how findings come, stay and go. Values and pure functions; times are passed in.
+"""The findings of one GPU: how they begin, stay and end. Values and pure functions; times are passed in.
 
-A finding that NVML can be asked about goes when NVML says so. One that an event brought goes after a quiet time, or
-with a reset of the GPU, by what it means. NVML tells of no resets, so they are recognised by what only a reset ends:
-a GPU that did not answer answers again, a recovery action is not asked for any more, a row waits no more to be
-remapped. What is confined to a MIG instance goes with the instance.
-
-What is wrong with a GPU, or with one MIG instance of it.
+A finding says what is wrong with a GPU, or with one MIG instance of it. A finding that NVML can be queried for ends
+when NVML no longer reports it. A finding from an event ends after a quiet time or with a reset of the GPU, depending
+on its meaning. NVML does not report resets, so they are recognised by changes that only a reset causes: a GPU that
+did not answer answers again, a recovery action is no longer requested, or a row no longer waits to be remapped. A
+finding of a MIG instance ends with the instance.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what NVML reports to keys and values of taints (see `meanings`); pure.
+"""From NVML's reports to keys and values of taints (see `meanings`). Pure.
 
 The bits of a fabric's health mask are those of NVML_GPU_FABRIC_HEALTH_MASK_* in nvml.h.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings -> taints on the devices they concern, and back: the published taints are what outlives a process.
+"""From findings to taints on devices, and back. The published taints survive a restart of the process.
 
-A finding about a MIG instance taints the devices whose memory slices overlap the instance's, and the whole GPU; one
-about a GPU taints all its devices. The API keeps a taint's time as it is sent, so a taint that did not change must be
-sent with the time it was published with.
+A finding of a MIG instance taints the whole GPU and the devices whose memory slices overlap those of the instance. A
+finding of a GPU taints all its devices. The API stores a taint's time as it is sent, so an unchanged taint is sent
+with the time with which it was published.
 """
 
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVML's events of many GPUs in one event set: a GPU that cannot be registered does not keep the others from it."""
+"""NVML's events of many GPUs in one event set. A GPU that cannot be registered does not affect the others."""
 
 import logging
 import queue

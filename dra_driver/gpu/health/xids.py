@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XIDs: what the driver's error numbers say, and what NVIDIA advises to do about each.
+"""XIDs: the meaning of the driver's error numbers, and NVIDIA's advice for each.
 
 Numbers and advice are those of NVIDIA's "Xid Errors" document, chapter "Analyzing Xid Errors with the Xid Catalog"
-(https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), there called the resolution bucket for immediate
-action. Numbers that it calls unused are left out. XID 94, unlike 95, hurts one application only, and with MIG one
-instance; which one, the NVML event tells.
+(https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), where the advice is called the resolution
+bucket for immediate action. Numbers that the document calls unused are left out. XID 94, unlike 95, affects only one
+application, and with MIG only one instance, which the NVML event names.
 """
 
 import enum

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags by which a process is told what is wanted of its GPUs.
+"""The flags for the policy, and the policy file of a running process.
 
-The processes of a node have the same flags, since they must agree: what one taints, the other calls unhealthy.
-
-The policy file of a running process: read anew when it changes, the last good policy kept while it is wrong.
+The processes of a node have the same flags, because they must agree: a device that one process taints is unhealthy
+for the other. The file is read again when it changes. While it is invalid, the last valid policy stays in effect.
 """
 
 import functools

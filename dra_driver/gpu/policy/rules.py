@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that say what is wanted of which GPU; every rule that matches applies, a later one overrides what it names."""
+"""The rules of a policy. Every rule that matches a GPU applies; if two rules set the same field, the later one wins."""
 
 import enum
 import re

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How calls of the simulated NVML get at the hardware.
+"""Access of the simulated NVML to the hardware, and waiting for changes of a file.
 
-Like the real library, an initialization enumerates the GPUs that the driver has at that time. What is plugged in later
-is not among them, and what was taken away since, or was found anew by the driver, is lost to them.
-
-Waiting until a file is written, as NVML waits for events: without looking again and again. See inotify(7).
+As with the real library, an initialization lists the GPUs that the driver has at that time. GPUs that are plugged in
+later are not in the list, and GPUs that were removed or found again since then are lost. Waiting for events uses
+inotify(7), so that nothing polls.
 """
 
 import contextlib

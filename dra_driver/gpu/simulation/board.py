@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One simulated GPU: the rules by which a board accepts and refuses MIG changes.
+"""One simulated GPU: the rules by which a board accepts and refuses MIG changes, and the known boards (boards.yaml).
 
-Follows NVML's documented return codes and what is seen on boards: instance ids, the placement of each
-profile, engines that run out, modes that stay pending while a process runs.
-
-The GPUs that the simulation knows (boards.yaml).
+Follows NVML's documented return codes and observations of real boards: instance ids, the placement of each profile,
+engines that run out, and modes that stay pending while a process runs.
 """
 
 import functools

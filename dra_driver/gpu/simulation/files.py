@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver of a simulated node has installed: device nodes, /proc entries, libraries.
+"""The files of a simulated node: what its driver has installed, and what its kernel shows in /sys.
 
-Below one folder, laid out like a host's root. Device nodes are real character devices where the process
-may make them, empty files otherwise; nothing ever opens them here.
-
-What the kernel of a simulated node shows of its GPUs in /sys: the devices on the PCI bus, and the drivers that they
-are bound to.
+The driver's files (device nodes, /proc entries, libraries) are below one folder with the layout of a host's root.
+Device nodes are real character devices if the process may create them, and empty files otherwise; nothing opens them.
+In /sys are the devices on the PCI bus, and the kernel drivers to which they are bound.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated node as its owner handles it: made, occupied, broken, repaired, rebuilt.
+"""A simulated node, with methods to create, occupy, break and repair its GPUs.
 
-GPUs are counted in the order of their PCI addresses, those that are unplugged or of another driver included. As long
-as the NVIDIA driver has them all, that is their NVML index.
+GPUs are counted in the order of their PCI addresses, including unplugged ones and those of another kernel driver.
+While the NVIDIA driver has all of them, this number is their NVML index.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NVML gateway of a simulated node.
+"""The NVML interface of a simulated node.
 
-Every call reads the state from the node's folder, so that all processes see one hardware, and changes it
-under the board's lock. Handles hold the position of a GPU in the node's description, not its NVML index.
+Every call reads the state from the node's folder, so that all processes see the same hardware, and changes it under
+the board's lock. Handles contain the position of a GPU in the node's description, not its NVML index.
 """
 
 import functools

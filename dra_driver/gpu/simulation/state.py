@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one simulated GPU remembers, in a form that is stored as JSON."""
+"""The state of one simulated GPU, stored as JSON."""
 
 from dataclasses import dataclass, field
 from typing import Any
