@@ -48,7 +48,8 @@ class Verdict:
 
     Of a whole pod it is also known whether the API server `rejects` it, or a claim of it (its texts), what all nodes
     lack in one line (`summary`), what the scheduler says (`event`), and whom it would remove. `notes` say what of the
-    pod is not considered.
+    pod is not considered. `state` is set for a pod that the cluster has on a node already: `running` or `ended`.
+    `problems` say why the pod would get its devices and then not start.
     """
 
     demand: Demand
@@ -62,6 +63,13 @@ class Verdict:
     event: str = ""
     removal: PodRemoval | None = None
     notes: tuple[str, ...] = ()
+    state: str = ""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether it gets what it asks for and starts with it."""
+        return self.node is not None and not self.problems
 
     @property
     def node(self) -> str | None:

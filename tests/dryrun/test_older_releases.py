@@ -61,7 +61,7 @@ def shared(name: str) -> JSON:
 
 def using(name: str, device: str, amount: str) -> JSON:
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
-    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": device, "shareID": name}
+    result: JSON = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": device, "shareID": name}
     result["consumedCapacity"] = {"memory": amount}
     return {
         "apiVersion": "resource.k8s.io/v1",
