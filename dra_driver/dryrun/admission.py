@@ -40,7 +40,11 @@ class Admission:
 
     def known(self, pod: Pod) -> Pod | None:
         """The pod of this name that the cluster has."""
-        return self._pods.get((pod.namespace, pod.name))
+        return self.named(pod.namespace, pod.name)
+
+    def named(self, namespace: str, name: str) -> Pod | None:
+        """The pod of this name that the cluster has."""
+        return self._pods.get((namespace, name))
 
     def pod(self, demand: Demand, snapshot: Snapshot) -> Stored:
         """Takes the pod of a demand. Raises InputError."""

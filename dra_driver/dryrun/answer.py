@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from ..allocation import Cluster, Features
+from .daemons import spread_over_nodes
 from .emptiness import missing_devices
 from .evaluate import evaluate
 from .leftover import Leftover, leftovers
@@ -64,7 +65,7 @@ class Answer:
     @property
     def fits(self) -> bool:
         """Whether everything fits."""
-        return self.replicas.fit if self.replicas is not None else all(one.node is not None for one in self.verdicts)
+        return self.replicas.fit if self.replicas is not None else all(one.fits for one in self.verdicts)
 
     def says_the_same_as(self, other: "Answer") -> bool:
         """Whether it is the same but for the cluster around it."""
@@ -116,8 +117,10 @@ def answered(question: Question, source: Source) -> Answer:
     """The answer for the objects of `source`. Raises InputError."""
     features, objects = question.features, source.objects
     if question.replicas is None:
-        verdicts = evaluate(question.demands, objects, features, source.world)
-        return Answer(source, features, verdicts, leftovers(verdicts, Cluster.of(objects), features))
+        demands = [*spread_over_nodes(question.demands, objects, source.world)]
+        verdicts = evaluate(demands, objects, features, source.world)
+        fitting = [one for one in verdicts if not one.state]
+        return Answer(source, features, verdicts, leftovers(fitting, Cluster.of(objects), features))
     demand, wanted = question.demands[0], question.replicas
     verdicts = evaluate([demand], objects, features, source.world)
     if source.world is not None and demand.submitted is not None:

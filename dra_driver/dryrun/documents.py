@@ -19,10 +19,11 @@ _SUFFIXES = {".yaml", ".yml", ".json"}
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object and where it was: `pods.yaml, document 2`."""
+    """One object and where it was: `pods.yaml, document 2`. `stored`: the cluster has it."""
 
     value: JSON
     source: str
+    stored: bool = False
 
     @property
     def kind(self) -> str:

@@ -12,8 +12,9 @@ from ..resource.codec import Decoded
 from .changes import helpful_changes
 from .defects import defect, differing
 from .explain import Explainer, Explanation
-from .verdict import Refused, Verdict, placed_devices, refused_configs
-from .wholepod import WholePods
+from .refusedconfigs import refused_configs
+from .verdict import Refused, Verdict, placed_devices
+from .wholepod import WholePods, running
 from .workload import Demand, extended_claims
 from .world import World
 
@@ -27,9 +28,17 @@ def evaluate(
     """The verdict on each demand, in order: with a `world` on the whole pod, else on its devices alone."""
     cluster = Cluster.of(objects)
     pods = WholePods(world, cluster, features) if world is not None else None
-    verdicts = []
+    verdicts: list[Verdict] = []
+    allocated: list[ResourceClaim]
     for demand in demands:
-        if pods is not None and demand.submitted is not None:
+        last = verdicts[-1] if verdicts else None
+        if last is not None and demand.workload and demand.workload == last.demand.workload and not _may_differ(last):
+            # the next of several equal pods finds what the last one found
+            verdicts.append(replace(last, demand=demand))
+            continue
+        if pods is None and demand.state:
+            verdict, allocated = running(demand, cluster, demand.node_name, demand.state), []
+        elif pods is not None and demand.submitted is not None:
             verdict, allocated = pods.evaluate(demand)
         elif pods is not None and (rejects := pods.rejects(demand)):
             verdict, allocated = Verdict(demand, rejects=rejects), []
@@ -37,11 +46,15 @@ def evaluate(
             verdict, allocated = _evaluate(demand, cluster, features)
             if pods is not None:
                 pods.hold(allocated)
-        refused = refused_configs(allocated, verdict.placed)
-        verdicts.append(replace(verdict, notes=(*verdict.notes, *refused)) if refused else verdict)
+        verdicts.append(replace(verdict, problems=refused_configs(allocated, cluster)))
         if allocated:
             cluster = Cluster(cluster.slices, cluster.classes, cluster.nodes, (*cluster.claims, *allocated))
     return verdicts
+
+
+def _may_differ(verdict: Verdict) -> bool:
+    """Whether an equal pod may fare otherwise: not where this one found no node, and nothing has changed."""
+    return verdict.node is not None or bool(verdict.demand.daemon_node)
 
 
 def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Verdict, list[ResourceClaim]]:

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """`dra-dryrun fit`: whether claims would fit and where, how many of them, and what is left."""
 
+import re
+from pathlib import Path
+from typing import Final
+
 import click
 
 from ..allocation import Features
 from ..command import InputError, output_option
 from .answer import FORMATS, Question, answered
-from .documents import in_namespace, read_documents
+from .documents import Document, in_namespace, read_documents
 from .live import ask_again
 from .options import Subcommand, general_options
 from .progress import progress
@@ -18,6 +22,9 @@ from .workload import Input, sort_documents
 
 NOTHING_FITS = 1
 """The exit code when a demand fits nowhere."""
+
+
+_POD: Final = re.compile(r"(pod|pods|po)/[^/]+")
 
 
 class _Replicas(click.ParamType[int]):
@@ -45,7 +52,10 @@ class _Replicas(click.ParamType[int]):
         "dra-dryrun --replicas max claim.yaml",
     ],
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="[FILE|pod/NAME]...")
+@click.option("-f", "--filename", "more_files", multiple=True, metavar="FILE", help="The same as FILE, as for kubectl.")
+@click.option("--all-pending", is_flag=True, help="Take all pending pods of the namespace, in the scheduler's order.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="With --all-pending: of all namespaces.")
 @origin_options
 @what_if_options
 @release_options
@@ -75,6 +85,9 @@ class _Replicas(click.ParamType[int]):
 @general_options
 def fit(
     files: tuple[str, ...],
+    more_files: tuple[str, ...],
+    all_pending: bool,
+    all_namespaces: bool,
     origin: Origin,
     what_if: WhatIf,
     features: Features,
@@ -86,17 +99,23 @@ def fit(
 ) -> int:
     """Say which device on which node the claims in FILE would get, or why they get none.
 
-    FILE holds ResourceClaims, ResourceClaimTemplates, Pods, Deployments, StatefulSets, Jobs or CronJobs with the
-    templates that they use; '-' is standard input, a folder stands for its YAML and JSON files. Several pods are
-    placed one after the other, by all default rules of the scheduler where nodes and pods are known; else only their
-    devices are considered.
+    pod/NAME is a pod that the cluster has: why it is pending, or what it has. FILE holds ResourceClaims,
+    ResourceClaimTemplates, Pods, Deployments, StatefulSets, DaemonSets, Jobs or CronJobs; '-' is standard input, a
+    folder stands for its YAML and JSON files. Several pods are placed one after the other, by all default rules of the
+    scheduler where nodes and pods are known; else only their devices are considered.
 
     Exits with 0 when everything fits, 1 when something does not, 2 when the input cannot be used.
     """
     if replicas is not None and output == "html":
         raise InputError("--replicas is not printed as html (use table, wide, json or yaml)")
+    if not (files or more_files or all_pending):
+        raise click.UsageError("Name a FILE, pod/NAME, or --all-pending.")
     with opened(origin) as place:
-        given = _read(files, place, origin.namespace)
+        pending = place.pods(namespace=None if all_namespaces else place.namespace) if all_pending else []
+        if all_pending and not pending and not (files or more_files):
+            click.echo(f"no pod is pending in {'any namespace' if all_namespaces else place.namespace}")
+            return 0
+        given = _read((*files, *more_files), place, origin.namespace, pending)
         demands = given.demands if replicas is None else (only(given.demands),)
         question = Question(demands, features, replicas)
         if watch or until_fits:
@@ -117,8 +136,12 @@ def fit(
     return 0 if answer.fits else NOTHING_FITS
 
 
-def _read(files: tuple[str, ...], place: Place, namespace: str) -> Input:
-    documents = in_namespace(read_documents(files), place.namespace, asked=namespace)
+def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Document]) -> Input:
+    named = {one: one.partition("/")[2] for one in files if _POD.fullmatch(one) and not Path(one).exists()}
+    read = read_documents([one for one in files if one not in named])
+    documents = in_namespace(read, place.namespace, asked=namespace)
+    documents += [one for name in named.values() for one in place.pods(name, namespace=place.namespace)]
+    documents += pending
     given = sort_documents(documents, place.lookup)
     if not given.demands:
         kinds = ", ".join(sorted({document.kind for document in given.ignored})) or "nothing else"

@@ -260,7 +260,7 @@ class Place:
             for one in values
             if name or not ((one["spec"] or {}).get("nodeName") or (one.get("status") or {}).get("phase") in ended)
         ]
-        return [Document(one, self.where) for one in pending]
+        return [Document(one, self.where, stored=True) for one in sorted(pending, key=_queue_order)]
 
     def read(self, around: Sequence[Document] = (), *, devices_only: bool = False, exactly: bool = False) -> Source:
         """The objects there, and unless `devices_only` the world, to which those `around` are added.
@@ -302,6 +302,11 @@ class Place:
         else:
             source = self.read(around, devices_only=devices_only)
         return completed(source, what_if, added, given)
+
+
+def _queue_order(pod: dict[str, Any]) -> tuple[int, str]:
+    """The order in which the scheduler takes pending pods: by priority, then by age."""
+    return -int(pod["spec"].get("priority") or 0), str(pod["metadata"].get("creationTimestamp") or "")
 
 
 def _namespace_of(value: dict[str, Any]) -> str:

@@ -4,9 +4,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .. import DRIVER_NAME
 from ..allocation import Cluster
-from ..config import DEVICE_TYPES, ConfigError, applicable
 from ..resource import Device, ResourceClaim
 from .changes import Change
 from .explain import Explanation
@@ -50,7 +48,8 @@ class Verdict:
 
     Of a whole pod it is also known whether the API server `rejects` it, or a claim of it (its texts), what all nodes
     lack in one line (`summary`), what the scheduler says (`event`), and whom it would remove. `notes` say what of the
-    pod is not considered, and which configuration the driver would refuse on the node.
+    pod is not considered. `state` is set for a pod that the cluster has on a node already: `running` or `ended`.
+    `problems` say why the pod would get its devices and then not start.
     """
 
     demand: Demand
@@ -64,6 +63,13 @@ class Verdict:
     event: str = ""
     removal: PodRemoval | None = None
     notes: tuple[str, ...] = ()
+    state: str = ""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether it gets what it asks for and starts with it."""
+        return self.node is not None and not self.problems
 
     @property
     def node(self) -> str | None:
@@ -83,23 +89,3 @@ def placed_devices(claims: Iterable[ResourceClaim], cluster: Cluster) -> Iterato
     for claim, one in results:
         device = devices.get((one.driver, one.pool, one.device))
         yield Placed(str(claim.metadata), one.request, one.pool, one.device, device)
-
-
-def refused_configs(claims: Iterable[ResourceClaim], placed: Iterable[Placed]) -> tuple[str, ...]:
-    """What the driver would say of the configurations of allocated claims when it prepares their devices, which are
-    `placed`. The pod fails on its node then.
-    """
-    devices = {(one.pool, one.name): one.device for one in placed}
-    found: dict[str, None] = {}
-    for claim in claims:
-        for result in claim.allocation.results if claim.allocation is not None and claim.allocation.config else ():
-            device = devices.get((result.pool, result.device))
-            form = device.attributes.get("type") if device is not None else None
-            kind = next((kind for kind, known in DEVICE_TYPES.items() if known == form), None)
-            if kind is None or result.driver != DRIVER_NAME or result.admin_access:
-                continue
-            try:
-                applicable(result, kind, claim)
-            except ConfigError as error:
-                found[f"claim {claim.metadata}: the driver refuses it on the node: {error}"] = None
-    return tuple(found)

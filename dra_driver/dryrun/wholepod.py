@@ -43,6 +43,10 @@ class WholePods:
 
     def evaluate(self, demand: Demand) -> tuple[Verdict, list[ResourceClaim]]:
         """The verdict on a pod, and the claims that hold its devices then. Raises InputError."""
+        there = self._admission.named(demand.pod.namespace or "default", demand.pod.name)
+        if there is not None and (there.node_name or there.ended):
+            state = "ended" if there.ended else "running"
+            return running(demand, self._snapshot.cluster, there.node_name or "no node", state), []
         stored = self._admission.pod(demand, self._snapshot)
         rejects = (*stored.rejects, *self.rejects(demand))
         if rejects:
@@ -96,8 +100,14 @@ class WholePods:
 
     def _nowhere(self, demand: Demand, attempt: Attempt) -> Verdict:
         found = groups(attempt, self._features)
+        if demand.daemon_node:
+            found = [
+                replace(one, refused=replace(one.refused, nodes=(demand.daemon_node,)))
+                for one in found
+                if demand.daemon_node in one.refused.nodes
+            ]
         refused = tuple(one.refused for one in found)
-        said = summary(len(attempt.snapshot.nodes), found)
+        said = summary(sum(len(one.nodes) for one in refused), found)
         fatal = tuple(one for one in refused if one.explanation.fatal)
         if fatal:
             return Verdict(demand, refused=fatal[:1], event=attempt.event)
@@ -114,6 +124,12 @@ class WholePods:
             event=attempt.event,
             removal=_removal(attempt),
         )
+
+
+def running(demand: Demand, cluster: Cluster, node: str, state: str) -> Verdict:
+    """The verdict on a pod that the cluster has on a node already: it keeps what it has."""
+    placed = tuple(placed_devices(held_claims(demand, cluster), cluster))
+    return Verdict(demand, (node,), placed, state=state)
 
 
 def held_claims(demand: Demand, cluster: Cluster) -> list[ResourceClaim]:

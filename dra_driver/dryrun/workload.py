@@ -52,7 +52,9 @@ class Demand:
     """What is to be scheduled together: a pod with all its claims, or a claim by itself.
 
     `node_name` and `node_selector` are the pod's own, `extended` the extended resources that its containers request.
-    `submitted` is the pod (JSON) as the API server is given it.
+    `submitted` is the pod (JSON) as the API server is given it. `workload` names what makes several equal pods; of a
+    DaemonSet `daemon_template` is the pods' spec, `own_claims` are the names of claims that each pod gets for itself,
+    and a pod of it is for `daemon_node`. `state` is set where the cluster has the pod on a node: `running` or `ended`.
     """
 
     name: str
@@ -62,6 +64,11 @@ class Demand:
     extended: tuple[ExtendedRequest, ...] = ()
     pod: ObjectMeta = field(default_factory=ObjectMeta)
     submitted: Mapping[str, Any] | None = None
+    workload: str = ""
+    daemon_template: dict[str, Any] | None = None
+    daemon_node: str = ""
+    own_claims: frozenset[str] = frozenset()
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +239,8 @@ def _demand(document: Document, template: Mapping[str, Any], found: _Found, inde
     owner = document.name.rpartition("/")[2]
     pod = owner if document.kind == "Pod" and count == 1 else f"{owner}-{index}"
     fields = Fields(spec, strict=False)
-    claims = dict(fields.objects("resourceClaims", lambda one: _claim(one, namespace, pod, found)))
+    made = _made_claims(document.value) if document.stored else {}
+    claims = dict(fields.objects("resourceClaims", lambda one: _claim(one, namespace, pod, found, made)))
     first = fields.objects("initContainers", lambda one: one)
     every = [*first, *fields.objects("containers", lambda one: one)]
     extended = [
@@ -249,7 +257,25 @@ def _demand(document: Document, template: Mapping[str, Any], found: _Found, inde
         tuple(extended),
         ObjectMeta(name=pod, namespace=namespace),
         {"metadata": {**_labels(template), "name": pod, "namespace": namespace}, "spec": spec},
+        f"{document.kind} {document.name}" if count > 1 or document.kind == "DaemonSet" else "",
+        spec if document.kind == "DaemonSet" else None,
+        own_claims=frozenset(f"{pod}-{name}" for name in claims),
+        state=_state(document),
     )
+
+
+def _state(document: Document) -> str:
+    """Of a pod of a cluster, whether it is on a node, or has been."""
+    status = document.value.get("status") or {}
+    if not document.stored or not (document.value.get("spec") or {}).get("nodeName"):
+        return ""
+    return "ended" if status.get("phase") in ("Succeeded", "Failed") else "running"
+
+
+def _made_claims(pod: Mapping[str, Any]) -> dict[str, str]:
+    """The claims that were made for a pod of a cluster, by the names that the pod has for them."""
+    made = (pod.get("status") or {}).get("resourceClaimStatuses") or []
+    return {one["name"]: one["resourceClaimName"] for one in made if one.get("resourceClaimName")}
 
 
 def _labels(template: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -259,11 +285,14 @@ def _labels(template: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: metadata[name] for name in ("labels", "annotations") if isinstance(metadata.get(name), dict)}
 
 
-def _claim(fields: Fields, namespace: str, pod: str, found: _Found) -> tuple[str, ResourceClaim]:
+def _claim(
+    fields: Fields, namespace: str, pod: str, found: _Found, made: Mapping[str, str]
+) -> tuple[str, ResourceClaim]:
     name = fields.required_text("name")
     direct, template = fields.text("resourceClaimName"), fields.text("resourceClaimTemplateName")
     if bool(direct) == bool(template):
         raise fields.error("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
+    direct = direct or made.get(name, "")
     if direct and (claim := found.claim(namespace, direct)) is not None:
         return name, claim
     if template and (source := found.template(namespace, template)) is not None:

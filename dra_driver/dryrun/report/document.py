@@ -62,10 +62,12 @@ def _answer(answer: Answer) -> Json:
     verdict = answer.verdict
     return {
         "name": verdict.demand.name,
-        "fits": verdict.node is not None,
+        "fits": verdict.fits,
         "node": verdict.node,
         "fittingNodes": list(verdict.fitting),
         "devices": [_device(item) for item in answer.items],
+        "state": verdict.state or None,
+        "problems": list(verdict.problems),
         "rejects": list(verdict.rejects),
         "summary": verdict.summary or None,
         "refused": [_refused(one) for one in verdict.refused],

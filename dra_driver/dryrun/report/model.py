@@ -65,7 +65,7 @@ class Report:
     @property
     def fits(self) -> bool:
         """Whether every demand fits."""
-        return all(answer.verdict.node is not None for answer in self.answers)
+        return all(answer.verdict.fits for answer in self.answers)
 
     @staticmethod
     def of(

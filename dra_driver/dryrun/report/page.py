@@ -128,7 +128,7 @@ def to_html(report: Report) -> str:
 
 def _title(report: Report) -> str:
     total = len(report.answers)
-    fitting = sum(answer.verdict.node is not None for answer in report.answers)
+    fitting = sum(answer.verdict.fits for answer in report.answers)
     if total == 1:
         return f"{report.answers[0].verdict.demand.name} {_outcome(report.answers[0])}"
     return f"All {total} demands fit" if fitting == total else f"{fitting} of {total} demands fit"
@@ -137,6 +137,10 @@ def _title(report: Report) -> str:
 def _outcome(answer: Answer) -> str:
     if answer.verdict.rejects:
         return "is not admitted"
+    if answer.verdict.problems:
+        return "would not start"
+    if answer.verdict.state:
+        return f"is {answer.verdict.state}" if answer.verdict.state == "running" else "has ended"
     return "fits nowhere" if answer.verdict.node is None else "fits"
 
 
@@ -163,13 +167,13 @@ def _contents(answers: Sequence[Answer]) -> Html:
 
 
 def _badge(answer: Answer) -> Html:
-    return tag("span", _outcome(answer), class_="badge no" if answer.verdict.node is None else "badge yes")
+    return tag("span", _outcome(answer), class_="badge yes" if answer.verdict.fits else "badge no")
 
 
 def _answer(answer: Answer, number: int) -> Html:
     verdict = answer.verdict
     parts = [tag("h2", _badge(answer), " ", verdict.demand.name, id_=f"heading-{number}")]
-    parts += [tag("p", text, class_="note") for text in (*verdict.rejects, *verdict.notes)]
+    parts += [tag("p", text, class_="note") for text in (*verdict.rejects, *verdict.problems, *verdict.notes)]
     parts += [tag("p", verdict.summary)] if verdict.summary else []
     parts += _asked(verdict.demand)
     parts += _fitting(answer) if verdict.node is not None else []

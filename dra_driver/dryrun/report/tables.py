@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A report for people at a terminal: a headline a demand, below it the devices, or what is wrong with which nodes."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -17,6 +18,8 @@ _SHOWN: Final = 6
 """Kinds of nodes of which it is said why they do not fit."""
 _SEEN: Final = 3
 """Values that a check saw which are shown, unless the table is wide."""
+_LISTED: Final = 10
+"""Pods of one workload that are listed one by one; more are summarised."""
 _INDENT: Final = "  "
 
 
@@ -34,22 +37,73 @@ def _lines(report: Report, wide: bool) -> Iterator[Text]:
         yield Text(f"assuming {assumption}", style="yellow")
     for note in inputs.notes:
         yield Text(note, style="yellow")
-    for answer in report.answers:
-        verdict = answer.verdict
-        yield _headline(verdict, inputs.nodes)
-        yield from (Text(f"{_INDENT}{note}", style="yellow") for note in verdict.notes)
-        if verdict.defect is not None:
-            whose = "the claim is not at fault: " if verdict.node is None else ""
-            yield Text(f"{_INDENT}{whose}{verdict.defect.text}", style="bold yellow")
-        if verdict.node is not None:
-            yield from _devices(answer.items, wide)
+    for group in _groups(report.answers):
+        if len(group) > _LISTED and not wide:
+            yield from _summarised(group, inputs.nodes)
+            continue
+        for answer in group:
+            yield from _answer(answer, inputs.nodes, wide)
+
+
+def _groups(answers: Sequence[Answer]) -> list[list[Answer]]:
+    """The answers; those on equal pods of one workload together."""
+    groups: list[list[Answer]] = []
+    for answer in answers:
+        workload = answer.verdict.demand.workload
+        if groups and workload and groups[-1][0].verdict.demand.workload == workload:
+            groups[-1].append(answer)
         else:
-            yield from _refusals(verdict, wide)
-        if wide or answer.shows_slices:
-            yield from _picture(answer)
+            groups.append([answer])
+    return groups
+
+
+def _summarised(group: Sequence[Answer], nodes: int) -> Iterator[Text]:
+    """How many pods of a workload fit and where, and what becomes of the next one."""
+    verdicts = [answer.verdict for answer in group]
+    fitting = [one for one in verdicts if one.fits]
+    workload = verdicts[0].demand.workload
+    style = "bold green" if len(fitting) == len(group) else "bold red"
+    yield Text.assemble((f"{len(fitting)} of {len(group)} fit", style), f"  pods of {workload} (each with -o wide)")
+    places = Counter(one.node or "" for one in fitting)
+    if places and not verdicts[0].demand.daemon_node:
+        yield Text(f"{_INDENT}on {listed([f'{node} ({count})' for node, count in places.items()])}")
+    others = [answer for answer in group if not answer.verdict.fits]
+    if not others:
+        return
+    if verdicts[0].demand.daemon_node:
+        for one in others:
+            said = one.verdict.summary or "; ".join((*one.verdict.rejects, *one.verdict.problems))
+            yield Text(f"{_INDENT}{one.verdict.demand.daemon_node}: {said.removeprefix('1 node: 1 ')}")
+        return
+    yield Text("then:")
+    yield from _answer(others[0], nodes, wide=False)
+
+
+def _answer(answer: Answer, nodes: int, wide: bool) -> Iterator[Text]:
+    verdict = answer.verdict
+    yield _headline(verdict, nodes)
+    yield from (Text(f"{_INDENT}{problem}", style="bold red") for problem in verdict.problems)
+    yield from (Text(f"{_INDENT}{note}", style="yellow") for note in verdict.notes)
+    if verdict.defect is not None:
+        whose = "the claim is not at fault: " if verdict.node is None else ""
+        yield Text(f"{_INDENT}{whose}{verdict.defect.text}", style="bold yellow")
+    if verdict.node is not None:
+        yield from _devices(answer.items, wide)
+    else:
+        yield from _refusals(verdict, wide)
+    if wide or answer.shows_slices:
+        yield from _picture(answer)
 
 
 def _headline(verdict: Verdict, nodes: int) -> Text:
+    name = verdict.demand.name
+    if verdict.state == "ended":
+        return Text.assemble(("ended", "bold"), f"  {name}: it is not placed again")
+    if verdict.state:
+        return Text.assemble((verdict.state, "bold green"), f"  {name}: on node ", (str(verdict.node), "bold"))
+    if verdict.problems:
+        said = f"  {name}: the driver cannot apply its configuration on node {verdict.node}"
+        return Text.assemble(("would not start", "bold red"), said)
     if verdict.rejects:
         return Text.assemble(("not admitted", "bold red"), f"  {verdict.demand.name}: {'; '.join(verdict.rejects)}")
     if verdict.node is None:

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DaemonSets: one pod on each node that its selector, affinity and tolerations allow, as the controller makes them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ..command import InputError
+from ..resource import Node
+from ..resource.codec import Decoded
+from ..scheduling import PodDecoder
+from ..scheduling.node_filters import RequiredAffinity, untolerated
+from ..scheduling.objects import ClusterNode
+from .workload import Demand
+from .world import World
+
+_TOLERATED: Final = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+"""What the controller lets its pods tolerate; with the host's network one more."""
+_NO_NETWORK: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule")
+
+
+def spread_over_nodes(demands: Sequence[Demand], objects: Sequence[Decoded], world: World | None) -> Iterator[Demand]:
+    """The demands, each DaemonSet as its pods: one for every node that is to have one.
+
+    Raises InputError and DecodeError.
+    """
+    nodes = [ClusterNode(one, {}) for one in objects if isinstance(one, Node)]
+    if world is not None:
+        known = {node.name: node for node in world.around.nodes}
+        nodes = [known.get(node.name, node) for node in nodes]
+    for demand in demands:
+        if demand.daemon_template is None:
+            yield demand
+            continue
+        spec = _tolerating(demand.daemon_template)
+        pod = PodDecoder().decode({"metadata": {"name": "daemon", "namespace": "default"}, "spec": spec})
+        wanted = RequiredAffinity(pod)
+        matching = 0
+        for node in nodes:
+            named = pod.node_name in ("", node.name)
+            if named and wanted.matches(node) and untolerated(node.taints, pod.tolerations) is None:
+                matching += 1
+                yield _on(demand, spec, node.name)
+        if not matching:
+            raise InputError(f"{demand.name}: no node matches its node selector, affinity and tolerations")
+
+
+def _tolerating(spec: dict[str, Any]) -> dict[str, Any]:
+    added = (*_TOLERATED, _NO_NETWORK) if spec.get("hostNetwork") else _TOLERATED
+    tolerations = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in added]
+    return {**spec, "tolerations": [*(spec.get("tolerations") or []), *tolerations]}
+
+
+def _on(demand: Demand, spec: dict[str, Any], node: str) -> Demand:
+    """The pod for one node, which it is bound to by an affinity for the node's name."""
+    assert demand.submitted is not None
+    metadata = {**demand.submitted["metadata"], "name": f"{demand.pod.name}-{node}"}
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    affinity = dict(spec.get("affinity") or {})
+    inner = dict(affinity.get("nodeAffinity") or {})
+    terms = (inner.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or [{}]
+    bound = [{**term, "matchFields": [field]} for term in terms]
+    affinity["nodeAffinity"] = {
+        **inner,
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": bound},
+    }
+    return replace(
+        demand,
+        name=f"{demand.name}, pod on {node}",
+        claims=tuple(_renamed(demand, one, node) for one in demand.claims),
+        node_name=node,
+        pod=replace(demand.pod, name=metadata["name"]),
+        submitted={"metadata": metadata, "spec": {**spec, "affinity": affinity}},
+        daemon_template=None,
+        daemon_node=node,
+    )
+
+
+def _renamed(demand: Demand, claim: Any, node: str) -> Any:
+    """The pod's own claim; one that all pods share stays as it is."""
+    own = claim.metadata.name.startswith(f"{demand.pod.name}-") and claim.metadata.name in demand.own_claims
+    name = claim.metadata.name.replace(demand.pod.name, f"{demand.pod.name}-{node}", 1)
+    return replace(claim, metadata=replace(claim.metadata, name=name)) if own else claim
