@@ -11,16 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.webhook.review import problems, warnings
+from dra_driver.allocation import Cluster
 from dra_driver.config import API_VERSION, GpuConfig, MigDeviceConfig, config_for, ineffective, unsupported
 from dra_driver.dryrun.lint.catalog import Catalog, Origin
 from dra_driver.dryrun.lint.configs import CONFIG_INEFFECTIVE, CONFIG_INVALID, CONFIG_UNSUPPORTED, check_configs
 from dra_driver.dryrun.lint.positions import Positions
 from dra_driver.dryrun.lint.source import Source
 from dra_driver.dryrun.lint.subject import Context, Subject, subject_of
-from dra_driver.dryrun.verdict import Placed, refused_configs
+from dra_driver.dryrun.refusedconfigs import refused_configs
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.simulation.board import boards
-from dra_driver.resource import Device, ResourceClaim
+from dra_driver.resource import Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice
 from dra_driver.resource.codec import V1, decode_claim
 from kubeletplugin.hardware.targets import ClaimRef, Found, PrepareError
 from kubeletplugin.plans.plan import make_plan
@@ -164,8 +165,10 @@ def said_by_prepare(claim: ResourceClaim, device: Found) -> str:
 
 def said_by_dry_run(claim: ResourceClaim, kind: str) -> list[str]:
     """What the dry run notes of the claim, without its name."""
-    placed = Placed("team/claim", "gpu", "node", "device", Device("device", attributes={"type": kind}))
+    pool = ResourcePool("node", 1, 1)
+    devices = (Device("device", attributes={"type": kind}),)
+    cluster = Cluster.of([ResourceSlice(ObjectMeta("slice"), "gpu.nvidia.com", pool, "node", devices=devices)])
     beginning = "claim team/claim: the driver refuses it on the node: "
-    notes = refused_configs([claim], [placed])
+    notes = refused_configs([claim], cluster)
     assert all(note.startswith(beginning) for note in notes)
     return [note.removeprefix(beginning) for note in notes]
