@@ -2,8 +2,9 @@
 """Settings of whole GPUs that claims can ask for: the compute mode, and the level of time-slicing.
 
 NVML has no call for the level, so nvidia-smi of the driver root is run. Its options, and exit code 3 for a GPU without
-the setting: kubernetes-sigs/dra-driver-nvidia-gpu issue 41 and nvidia-smi's own help. The form of what it lists is not
-documented, so it is read leniently, and a level that cannot be read is not known.
+the setting: kubernetes-sigs/dra-driver-nvidia-gpu issue 41 and nvidia-smi's own help. Which GPUs these are is not
+documented, so that it is tried (the same project's pull request 1183). The form of what it lists is not documented
+either, so it is read leniently, and a level that cannot be read is not known.
 """
 
 import re
@@ -19,9 +20,6 @@ from dra_driver.programs import Ended, ProgramError, run_program
 
 LEVELS: Final = {TimeSlice.DEFAULT: 0, TimeSlice.SHORT: 1, TimeSlice.MEDIUM: 2, TimeSlice.LONG: 3}
 """What nvidia-smi --set-timeslice takes."""
-
-TIME_SLICE_CAPABILITY: Final = (7, 5)
-"""The compute capability since which GPUs have the setting: Turing."""
 
 PROGRAM_SECONDS: Final = 10.0
 """How long nvidia-smi may take. Without the persistence daemon it has to wake the GPU first, which takes seconds."""
@@ -76,7 +74,7 @@ class TimeSlices:
     def get(self, gpu_uuid: str) -> int | None:
         """The level, None when it cannot be read. Raises ProgramError."""
         done = self._run("-i", gpu_uuid, "--list")
-        if done.code:
+        if done.code not in (0, _NOT_SUPPORTED_CODE):
             raise ProgramError(f"nvidia-smi compute-policy --list for GPU {gpu_uuid} {done}")
         found = {match[1].lower() for match in _TIME_SLICE.finditer(done.output)}
         return _NAMES[found.pop()] if len(found) == 1 else None

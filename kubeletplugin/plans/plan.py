@@ -5,19 +5,16 @@ Pure, and all that the rest needs to know of a claim: a plan is recorded before 
 done, answered or undone later follows from it alone.
 """
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dra_driver import DRIVER_NAME
 from dra_driver.config import (
-    Chosen,
     ConfigError,
     DeviceConfig,
     GpuConfig,
     MigDeviceConfig,
     Strategy,
-    TimeSlice,
     applicable,
 )
 from dra_driver.gpu.devices import MigPlacement
@@ -25,11 +22,9 @@ from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.resource import AllocatedDevice, ResourceClaim
 
-from ..hardware.settings import LEVELS, TIME_SLICE_CAPABILITY
+from ..hardware.settings import LEVELS
 from ..hardware.targets import ClaimRef, Found, MigSlot, PrepareError, Target, WholeGpu
 from ..steps import ComputeModeStep, InstanceStep, LookStep, MigModeStep, Step, TimeSliceStep
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,33 +145,17 @@ def _planned(
     if result.admin_access:  # administrators look at a device as it is, they never configure it
         return device, ()
     try:
-        chosen = applicable(result, kind, claim)
-        return device, _settings(found, chosen)
+        return device, _settings(found, applicable(result, kind, claim).config)
     except ConfigError as error:
         raise PrepareError(str(error)) from None
 
 
-def _settings(found: Gpu | MigPlacement, chosen: Chosen) -> tuple[Step, ...]:
+def _settings(found: Gpu | MigPlacement, config: DeviceConfig) -> tuple[Step, ...]:
     """Time-slicing of a whole GPU: its compute mode lets several processes in, and the interval is as configured."""
-    sharing = chosen.config.sharing
+    sharing = config.sharing
     if not isinstance(found, Gpu) or sharing is None or sharing.strategy is not Strategy.TIME_SLICING:
         return ()
-    mode = ComputeModeStep(found.uuid, ComputeMode.DEFAULT)
-    capability = found.compute_capability
-    if capability is None or capability >= TIME_SLICE_CAPABILITY:  # what is not known, nvidia-smi tells
-        return mode, TimeSliceStep(found.uuid, LEVELS[sharing.interval])
-    if sharing.interval is not TimeSlice.DEFAULT:
-        raise ConfigError(
-            f"{chosen.place}.sharing.timeSlicingConfig.interval",
-            f"GPU {found.uuid} has no time-slice setting, as its compute capability is {_version(capability)}, below"
-            f" {_version(TIME_SLICE_CAPABILITY)}: use Default",
-        )
-    log.warning("interval Default is asked of a GPU without time-slice setting", extra={"gpu": found.uuid})
-    return (mode,)
-
-
-def _version(capability: tuple[int, int]) -> str:
-    return ".".join(map(str, capability))
+    return ComputeModeStep(found.uuid, ComputeMode.DEFAULT), TimeSliceStep(found.uuid, LEVELS[sharing.interval])
 
 
 def _target(found: Gpu | MigPlacement) -> tuple[Target, type[DeviceConfig]]:

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims that configure time-slicing: the interval and the compute mode, before, meanwhile and after."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import ComputeMode
 from kubeletplugin.hardware.settings import PROGRAM_SECONDS
-from kubeletplugin.hardware.targets import ClaimRef, PrepareError
-from kubeletplugin.plans.plan import Plan, make_plan
+from kubeletplugin.hardware.targets import PrepareError
 from kubeletplugin.records.store import Records, State
-from kubeletplugin.steps import ComputeModeStep, Step, TimeSliceStep
+from kubeletplugin.steps import ComputeModeStep, TimeSliceStep
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
-from tests.support.claims import allocated_claim, time_slicing
+from tests.support.claims import time_slicing
 from tests.support.waiting import wait_for
 
 GPU = "gpu-5"
@@ -203,41 +200,13 @@ def test_a_level_that_cannot_be_read_is_set_and_taken_to_have_been_the_default(p
     assert plugin.left() == NOTHING
 
 
-def plan_for(gpu: Gpu, interval: str) -> Plan:
-    """The plan for a claim of this GPU."""
-    claim = allocated_claim("claim", ["gpu-0"], uid="u1", sharing=time_slicing(interval))
-    return make_plan(ClaimRef("team", "claim", "u1"), claim, "node-a", lambda _: gpu)
-
-
-@pytest.mark.parametrize(
-    ("capability", "interval", "settings"),
-    [
-        ((7, 0), "Default", [ComputeModeStep]),
-        ((7, 5), "Default", [ComputeModeStep, TimeSliceStep]),
-        ((7, 5), "Long", [ComputeModeStep, TimeSliceStep]),
-        (None, "Long", [ComputeModeStep, TimeSliceStep]),
-    ],
-)
-def test_which_gpus_have_the_setting(
-    plugin: Plugin, capability: tuple[int, int] | None, interval: str, settings: list[type[Step]]
-) -> None:
-    gpu = replace(plugin.gpu(0), compute_capability=capability)
-    assert [type(step) for step in plan_for(gpu, interval).steps] == settings
-
-
-def test_an_interval_for_a_gpu_without_the_setting_is_refused_with_the_path(plugin: Plugin) -> None:
-    gpu = replace(plugin.gpu(0), compute_capability=(7, 0))
-    with pytest.raises(PrepareError) as caught:
-        plan_for(gpu, "Long")
-    assert str(caught.value) == (
-        "status.allocation.devices.config[0].opaque.parameters.sharing.timeSlicingConfig.interval: GPU"
-        f" {gpu.uuid} has no time-slice setting, as its compute capability is 7.0, below 7.5: use Default"
-    )
-
-
-def test_a_gpu_without_the_setting_that_only_the_program_knows(plugin: Plugin, api: ApiServer) -> None:
+@pytest.mark.parametrize("lists", [True, False])
+def test_a_gpu_without_the_setting_takes_the_default_only(plugin: Plugin, api: ApiServer, lists: bool) -> None:
     gpus = plugin.node.root / "state/nvidia-smi/gpus"
     gpus.write_text(gpus.read_text().replace("True", "False"))
+    if not lists:
+        smi = plugin.node.driver_root / SMI
+        smi.write_text(smi.read_text().replace('Timeslice: Not Supported"', 'Not Supported"; exit 3'))
     default, long = (api.add(["gpu-0"], sharing=time_slicing(interval)) for interval in ("Default", "Long"))
     plugin.lifecycle.prepare(default)
     plugin.lifecycle.unprepare(default)
