@@ -15,6 +15,7 @@ from dra_driver.endpoints import Endpoint, endpoint_options
 from dra_driver.gpu.options import Hardware, hardware_options
 from dra_driver.gpu.policy.options import PolicyOptions, policy_options
 
+from .hardware.settings import TimeSlices
 from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -52,6 +53,11 @@ class Node:
             proc=hardware.proc_root,
             sys=hardware.sys_root,
         )
+
+    @property
+    def time_slices(self) -> TimeSlices:
+        """What sets time-slice intervals."""
+        return TimeSlices(self.driver_root.files, self.hardware.nvml_library)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ class _Plugin:
             records=self._records,
             specs=ClaimSpecs(self.common, metadata),
             access=self.access,
+            time_slices=node.time_slices,
             may_switch=lambda gpu: policy().for_gpu(gpu).mig is MigPolicy.DYNAMIC,
             boundary=boundary,
             on_step=metrics.step,

@@ -21,7 +21,8 @@ class Hardware:
     """The node's GPUs and the folders around them, all as this process sees them.
 
     `nvml` makes an NVML interface. `driver_root` holds the driver's files, `host_driver_root` is its path on the host;
-    `dev_root`, `proc_root` and `sys_root` are where /dev, /proc and /sys of the GPUs are.
+    `dev_root`, `proc_root` and `sys_root` are where /dev, /proc and /sys of the GPUs are. `nvml_library` returns the NVML
+    library that programs of the driver need, or None if they find it themselves.
     """
 
     nvml: Callable[[], Nvml]
@@ -30,6 +31,7 @@ class Hardware:
     dev_root: Path
     proc_root: Path
     sys_root: Path
+    nvml_library: Callable[[], Path | None] = lambda: None
 
     def session(self) -> Session:
         """A session with NVML. A process is to have one at a time."""
@@ -91,12 +93,20 @@ def hardware_options(command: F) -> F:
 
 
 def _installed(host_root: Path, container_root: Path) -> Hardware:
-    from .nvml_library import NvmlLibrary
+    from .nvml_library import NvmlLibrary, find_library
 
     root = container_root if container_root.is_dir() else host_root
     library_root = None if root == Path("/") else root
     dev_root = root if (root / "dev/nvidiactl").exists() else Path("/")
-    return Hardware(lambda: NvmlLibrary(library_root), root, host_root, dev_root, Path("/proc"), Path("/sys"))
+    return Hardware(
+        lambda: NvmlLibrary(library_root),
+        root,
+        host_root,
+        dev_root,
+        Path("/proc"),
+        Path("/sys"),
+        lambda: find_library(library_root) if library_root is not None else None,
+    )
 
 
 def _simulated(name: str | None, root: Path | None, node_name: str) -> Hardware:

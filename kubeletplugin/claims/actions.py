@@ -26,13 +26,14 @@ from dra_driver.kubeapi import ApiError
 from ..containers.specs import ClaimSpecs
 from ..hardware.gpus import Gpus, NoDriverError
 from ..hardware.marks import Marks
+from ..hardware.settings import TimeSlices
 from ..hardware.targets import MigInstanceIds, PrepareError
 from ..plans.plan import Plan
 from ..records.format import MARKED_SINCE
 from ..records.ledger import Ledger
 from ..records.locks import Held, KeyedLocks, wait_on
 from ..records.store import Record, RecordError, State
-from ..steps import BUSY_SECONDS, InstanceStep, Step, Tools
+from ..steps import BUSY_SECONDS, InstanceStep, MigModeStep, Step, Tools
 
 
 class StoppedError(DriverError):
@@ -82,6 +83,7 @@ class Actions:
     marks: Marks
     gpu_locks: KeyedLocks
     calls: Calls
+    time_slices: TimeSlices
     step_seconds: float = STEP_SECONDS
     busy_seconds: float = BUSY_SECONDS
     on_step: StepHook = unheard
@@ -102,10 +104,10 @@ class Actions:
             yield held
 
     def begin(self, plan: Plan, boot_id: str, gpus: Gpus, held: Held) -> Record:
-        """Record a new claim; it is prepared at once when all that its steps want is so already. Raises PrepareError
-        when another claim has one of its devices.
+        """Record a new claim; it is prepared at once when its GPUs only have to be in the modes that they are in. Raises
+        PrepareError when another claim has one of its devices.
         """
-        ready = all(step.device is None for step in plan.steps) and self.all_done(plan, gpus, held)
+        ready = all(isinstance(step, MigModeStep) for step in plan.steps) and self.all_done(plan, gpus, held)
         record = Record(State.PREPARED if ready else State.PREPARING, boot_id, plan)
         self.ledger.open(record)
         return record
@@ -180,7 +182,8 @@ class Actions:
                 check()
 
             with gpus.in_use():
-                return work(Tools(gpus.mig, self.marks, self.busy_seconds, going_on))
+                modes, slices = gpus.compute_modes, self.time_slices
+                return work(Tools(gpus.mig, modes, slices, self.marks, self.busy_seconds, going_on))
 
         return self.calls.run(gpu_uuid, run, self.step_seconds, lambda: held.hand_over(gpu_uuid))
 

@@ -19,7 +19,7 @@ from ..hardware.targets import ClaimRef, MigSlot
 from ..plans.planning import Planner
 from ..records.locks import KeyedLocks
 from ..records.store import Record
-from ..steps import InstanceStep, MigModeStep, Step
+from ..steps import ComputeModeStep, InstanceStep, MigModeStep, Step, TimeSliceStep
 from .actions import EXPECTED_ERRORS, Actions
 from .boundary import ClaimBoundary
 from .recovery import not_long
@@ -70,7 +70,7 @@ class Leftovers:
         marks = self._actions.marks
         unknown = self._actions.ledger.unreadable()
         if not unknown:  # otherwise some of it may belong to these claims
-            for gpu_uuid in {place.gpu_uuid for place in marks.instances.all()} | marks.modes.all():
+            for gpu_uuid in marks.gpus():
                 with contained("sweep GPU", gpu_uuid, self._boundary.count, gpu=gpu_uuid):
                     self._sweep_gpu(gpu_uuid, gpus)
         recorded = {record.plan.claim.uid for record in self._actions.ledger.all()}
@@ -125,6 +125,10 @@ class Leftovers:
                 original = marks.modes.get(gpu_uuid)
                 if original is not None:
                     stray.append(MigModeStep(gpu_uuid, not original))
+                if (change := marks.compute_modes.get(gpu_uuid)) is not None:
+                    stray.append(ComputeModeStep(gpu_uuid, change.wanted))
+                if (change := marks.time_slices.get(gpu_uuid)) is not None:
+                    stray.append(TimeSliceStep(gpu_uuid, change.wanted))
                 for step in stray:
                     if step not in wanted:
                         self._actions.undo_stray(step, gpus, held)

@@ -23,6 +23,7 @@ from dra_driver.gpu.nvml import NvmlError, Return
 from ..containers.specs import ClaimSpecs
 from ..hardware.gpus import GpuAccess, Gpus, NoDriverError
 from ..hardware.marks import Marks
+from ..hardware.settings import TimeSlices
 from ..hardware.targets import ClaimRef
 from ..plans.plan import Plan
 from ..plans.planning import FetchClaim, Planner, never
@@ -73,9 +74,9 @@ def always() -> bool:
 class Lifecycle:
     """Prepares and unprepares claims. `pool` is this node's pool, `boot_id` changes with every boot of the machine.
 
-    `may_switch` tells the GPUs whose MIG mode may be switched for claims. `boundary` contains what goes wrong with one
-    claim, and hears what users may want to know of it; `on_step` hears of every step. Locks and marks are kept beside
-    the folder of `records`.
+    `time_slices` sets time-slice intervals. `may_switch` tells the GPUs whose MIG mode may be switched for claims.
+    `boundary` contains what goes wrong with one claim, and hears what users may want to know of it; `on_step` hears of
+    every step. Locks and marks are kept beside the folder of `records`.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Lifecycle:
         records: Records,
         specs: ClaimSpecs,
         access: GpuAccess,
+        time_slices: TimeSlices,
         may_switch: Callable[[Gpu], bool] = never,
         boundary: ClaimBoundary = UNHEARD,
         on_step: StepHook = unheard,
@@ -105,7 +107,15 @@ class Lifecycle:
         self._ledger = Ledger(records, lambda claim, text: boundary.on_event(claim, "RecordDamaged", text))
         self._claims = KeyedLocks(files, "claim ")
         self._actions = Actions(
-            self._ledger, specs, marks, KeyedLocks(files, "gpu "), access.calls, settings.step, settings.busy, on_step
+            self._ledger,
+            specs,
+            marks,
+            KeyedLocks(files, "gpu "),
+            access.calls,
+            time_slices,
+            settings.step,
+            settings.busy,
+            on_step,
         )
         self._planner = Planner(pool, fetch, may_switch)
         self._recovery = Recovery(self._actions, self._claims, self._planner, boot_id, boundary, settings.retry)

@@ -110,6 +110,8 @@ def find(node: Node) -> Found:
         made=(
             *sorted(f"the MIG instance at {one.placement} of GPU {one.gpu_uuid}" for one in marks.instances.all()),
             *sorted(f"the MIG mode that GPU {uuid} was switched to" for uuid in marks.modes.all()),
+            *sorted(f"the compute mode that GPU {uuid} was switched to" for uuid in marks.compute_modes.all()),
+            *sorted(f"the time-slice interval of GPU {uuid}" for uuid in marks.time_slices.all()),
         ),
         files=tuple(
             path for path in (*specs, *sockets_of_all(node.folder, node.registry), node.folder) if path.exists()
@@ -169,6 +171,7 @@ def _undo(node: Node, found: Found) -> list[str]:
         records=Records(node.records),
         specs=ClaimSpecs(CommonSpec(node.cdi_root, node.driver_root)),
         access=access,
+        time_slices=node.time_slices,
     )
     access.start()
     there.wait(_DRIVER_SECONDS)  # without a driver, or with one that hangs, there is less to undo

@@ -115,7 +115,7 @@ def _ask_nvml(node: Node, records: Iterable[Record]) -> _Hardware:
         gpus = Gpus(session)
     except (NvmlError, OSError) as error:
         return _Hardware(str(error), hangs=tuple(map(str, session.calls.hangs())))
-    tools = Tools(gpus.mig, Marks(node.folder))
+    tools = Tools(gpus.mig, gpus.compute_modes, node.time_slices, Marks(node.folder))
     done: dict[tuple[str, int], bool] = {}
     for record in records:
         for index, step in enumerate(record.plan.steps):

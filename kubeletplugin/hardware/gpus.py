@@ -21,6 +21,7 @@ from dra_driver.gpu.nvml import NO_DRIVER, Nvml, NvmlError
 from dra_driver.gpu.session import Session
 
 from .mig import MigInstances
+from .settings import ComputeModes
 from .targets import Found, PrepareError
 
 log = logging.getLogger(__name__)
@@ -35,13 +36,16 @@ class NoDriverError(DriverError):
 
 
 class Gpus:
-    """The GPUs of one initialization of NVML: what device names stand for, and how to change MIG instances."""
+    """The GPUs of one initialization of NVML: what device names stand for, and how to change MIG instances and
+    compute modes.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         with session.use() as nvml:
             self._generation = session.generation
             self.mig = MigInstances(nvml, lambda uuid: session.device(nvml, uuid))
+            self.compute_modes = ComputeModes(nvml, lambda uuid: session.device(nvml, uuid))
         self.refresh()
 
     @property

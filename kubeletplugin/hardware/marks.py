@@ -2,13 +2,15 @@
 """Which MIG instances were created for claims, and which MIG modes were switched for them.
 
 The hardware does not store this, so small files do. `mig/` has the marks of dra_driver.gpu.ownership, which the
-controller also reads. `mig-modes/` has one file for each GPU whose mode was switched, with the original mode. A mark
-is set before the change, and removed after the change was undone. Marks of an earlier boot are deleted, because the
-changes do not survive a reboot.
+controller also reads. `mig-modes/` has one file for each GPU whose mode was switched, with the original mode;
+`compute-modes/` and `time-slices/` are the same for these settings. A mark is set before the change, and removed after
+the change was undone. Marks of an earlier boot are deleted, because the changes do not survive a reboot.
 """
 
 import logging
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver.files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
@@ -16,6 +18,7 @@ from dra_driver.gpu.ownership import MigMarks, MigPlace, set_mark
 
 log = logging.getLogger(__name__)
 
+_SETTING = re.compile(r"([^_]+)_([0-9])_([0-9])", re.ASCII)
 _SUFFIXES = {True: "_on", False: "_off"}
 
 
@@ -51,13 +54,68 @@ class ModeMarks:
         return self._folder / f"{gpu_uuid}{_SUFFIXES[original]}"
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A setting of a GPU that claims changed: its value before, and the one that they want."""
+
+    found: int
+    wanted: int
+
+
+class SettingMarks:
+    """The GPUs whose setting was changed, in `folder`, which is made when the first mark is set. The values are in the
+    file's name, as for modes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def set(self, gpu_uuid: str, change: Change) -> None:
+        """The GPU's setting is about to be changed. What an earlier mark says was found stays so."""
+        before = self.get(gpu_uuid)
+        change = change if before is None else Change(before.found, change.wanted)
+        if change != before:
+            make_folder(self._folder)
+            set_mark(self._folder / f"{gpu_uuid}_{change.found}_{change.wanted}")
+            self._remove(gpu_uuid, but=change)
+
+    def get(self, gpu_uuid: str) -> Change | None:
+        """The change, None when there is none of ours."""
+        return next((change for uuid, change in self._all() if uuid == gpu_uuid), None)
+
+    def clear(self, gpu_uuid: str) -> None:
+        """The setting is as it was."""
+        self._remove(gpu_uuid)
+
+    def all(self) -> frozenset[str]:
+        """The GPUs whose setting was changed."""
+        return frozenset(uuid for uuid, _ in self._all())
+
+    def _all(self) -> list[tuple[str, Change]]:
+        """Every mark. A name that is none is passed over."""
+        found = (_SETTING.fullmatch(name) for name in sorted(names_in(self._folder)))
+        return [(one[1], Change(int(one[2]), int(one[3]))) for one in found if one is not None]
+
+    def _remove(self, gpu_uuid: str, but: Change | None = None) -> None:
+        for uuid, change in self._all():
+            if uuid == gpu_uuid and change != but:
+                remove_file(self._folder / f"{uuid}_{change.found}_{change.wanted}")
+
+
 class Marks:
     """All marks below `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.instances = MigMarks(folder / "mig")
         self.modes = ModeMarks(folder / "mig-modes")
+        self.compute_modes = SettingMarks(folder / "compute-modes")
+        self.time_slices = SettingMarks(folder / "time-slices")
         self._boot = folder / "boot-id"
+
+    def gpus(self) -> frozenset[str]:
+        """The GPUs with any mark."""
+        placed = frozenset(place.gpu_uuid for place in self.instances.all())
+        return placed | self.modes.all() | self.compute_modes.all() | self.time_slices.all()
 
     def made(self, place: MigPlace) -> bool:
         """Whether what stands there, if anything, was made for a claim."""
@@ -79,8 +137,9 @@ class Marks:
             return
         for place in self.instances.all():
             self.instances.clear(place)
-        for gpu_uuid in self.modes.all():
-            self.modes.clear(gpu_uuid)
+        for marks in (self.modes, self.compute_modes, self.time_slices):
+            for gpu_uuid in marks.all():
+                marks.clear(gpu_uuid)
         try:
             write_file(self._boot, boot_id.encode(), self._boot.with_suffix(".new"))
         except OSError as error:  # the next start forgets marks once more, and adopts what records tell

@@ -4,17 +4,26 @@
 A plan is recorded before anything is done. Whatever is done, answered or undone later follows from the plan alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dra_driver import DRIVER_NAME
-from dra_driver.config import ConfigError, DeviceConfig, GpuConfig, MigDeviceConfig, applicable
+from dra_driver.config import (
+    ConfigError,
+    DeviceConfig,
+    GpuConfig,
+    MigDeviceConfig,
+    Strategy,
+    applicable,
+)
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.resource import AllocatedDevice, ResourceClaim
 
+from ..hardware.settings import LEVELS
 from ..hardware.targets import ClaimRef, Found, MigSlot, PrepareError, Target, WholeGpu
-from ..steps import InstanceStep, LookStep, MigModeStep, Step
+from ..steps import ComputeModeStep, InstanceStep, LookStep, MigModeStep, Step, TimeSliceStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +78,19 @@ def make_plan(
         raise PrepareError(f"ResourceClaim {ref} is not allocated")
     ours = [result for result in claim.allocation.results if result.driver == DRIVER_NAME]
     found = [_found(result, pool, find) for result in ours]
-    devices = tuple(_planned(result, one, claim) for result, one in zip(ours, found, strict=True))
+    planned = [_planned(result, one, claim) for result, one in zip(ours, found, strict=True)]
+    devices = tuple(device for device, _ in planned)
     switchable = {gpu.uuid for gpu in map(_gpu, found) if may_switch(gpu)}
     splittable = {gpu.uuid for gpu in map(_gpu, found) if gpu.mig_mode is not None}
-    return Plan(ref, pool, devices, steps_for(devices, splittable, switchable))
+    settings = tuple(step for _, steps in planned for step in steps)
+    return Plan(ref, pool, devices, steps_for(devices, splittable, switchable, settings))
 
 
-def steps_for(devices: tuple[PlannedDevice, ...], splittable: set[str], switchable: set[str]) -> tuple[Step, ...]:
-    """The steps that make the devices ready, each once: first a GPU's MIG mode, then the instances on it.
+def steps_for(
+    devices: tuple[PlannedDevice, ...], splittable: set[str], switchable: set[str], settings: Iterable[Step] = ()
+) -> tuple[Step, ...]:
+    """The steps that make the devices ready, each once: first a GPU's MIG mode, then the instances on it, then its
+    `settings`.
 
     `splittable` are the GPUs (UUIDs) that know MIG at all, `switchable` those whose mode may be switched.
     """
@@ -91,6 +105,7 @@ def steps_for(devices: tuple[PlannedDevice, ...], splittable: set[str], switchab
                 steps.append(InstanceStep(device.name, target))
         elif not device.admin and target.uuid in splittable:
             steps.append(MigModeStep(target.uuid, False, target.uuid in switchable))
+    steps += settings
     return tuple(dict.fromkeys(sorted(steps, key=lambda step: _order(step, devices))))
 
 
@@ -120,14 +135,26 @@ def _gpu(found: Gpu | MigPlacement) -> Gpu:
     return found if isinstance(found, Gpu) else found.gpu
 
 
-def _planned(result: AllocatedDevice, found: Gpu | MigPlacement, claim: ResourceClaim) -> PlannedDevice:
+def _planned(
+    result: AllocatedDevice, found: Gpu | MigPlacement, claim: ResourceClaim
+) -> tuple[PlannedDevice, tuple[Step, ...]]:
+    """The device, and the settings of its GPU that its configuration asks for."""
     target, kind = _target(found)
-    if not result.admin_access:  # administrators look at a device as it is, they never configure it
-        try:
-            applicable(result, kind, claim)
-        except ConfigError as error:
-            raise PrepareError(str(error)) from None
-    return PlannedDevice(result.device, result.base_request, target, result.admin_access, result.share_id)
+    device = PlannedDevice(result.device, result.base_request, target, result.admin_access, result.share_id)
+    if result.admin_access:  # administrators look at a device as it is, they never configure it
+        return device, ()
+    try:
+        return device, _settings(found, applicable(result, kind, claim).config)
+    except ConfigError as error:
+        raise PrepareError(str(error)) from None
+
+
+def _settings(found: Gpu | MigPlacement, config: DeviceConfig) -> tuple[Step, ...]:
+    """Time-slicing of a whole GPU: its compute mode lets several processes in, and the interval is as configured."""
+    sharing = config.sharing
+    if not isinstance(found, Gpu) or sharing is None or sharing.strategy is not Strategy.TIME_SLICING:
+        return ()
+    return ComputeModeStep(found.uuid, ComputeMode.DEFAULT), TimeSliceStep(found.uuid, LEVELS[sharing.interval])
 
 
 def _target(found: Gpu | MigPlacement) -> tuple[Target, type[DeviceConfig]]:

@@ -20,6 +20,7 @@ from dra_driver.resource.codec import DecodeError, Dialect, decode_claim
 
 from ..hardware.gpus import Gpus
 from ..hardware.targets import ClaimGoneError, ClaimRef, Found, MigSlot, PrepareError, Target
+from ..steps import TimeSliceStep
 from .plan import Plan, PlannedDevice, make_plan
 
 FetchClaim = Callable[[ClaimRef], ResourceClaim]
@@ -129,6 +130,30 @@ def conflicts(plan: Plan, others: Iterable[Plan]) -> Iterable[tuple[str, str, Pl
         for mine, theirs in itertools.product(plan.devices, other.devices):
             if exclusive(mine, theirs):
                 yield mine.name, theirs.name, other
+
+
+def require_same_interval(plan: Plan, others: Iterable[Plan]) -> None:
+    """Raises PrepareError when requests of the claim, or other claims, ask for another time-slice interval of a GPU."""
+    mine = {step.gpu_uuid: step for step in _intervals(plan)}
+    for own in _intervals(plan):
+        if own != mine[own.gpu_uuid]:
+            raise PrepareError(
+                f"the claim asks for two time-slice intervals of GPU {own.gpu_uuid}, {own.interval} and"
+                f" {mine[own.gpu_uuid].interval}: a GPU has one"
+            )
+    for other in others:
+        for step in _intervals(other):
+            own = mine.get(step.gpu_uuid, step)
+            if own != step:
+                raise PrepareError(
+                    f"claim {plan.claim} asks for time-slice interval {own.interval} of GPU {step.gpu_uuid}, and claim"
+                    f" {other.claim}, which has a share of it, for {step.interval}: a GPU has one interval, so use the"
+                    " same, or leave sharing out of one of them"
+                )
+
+
+def _intervals(plan: Plan) -> list[TimeSliceStep]:
+    return [step for step in plan.steps if isinstance(step, TimeSliceStep)]
 
 
 def exclusive(first: PlannedDevice, second: PlannedDevice) -> bool:

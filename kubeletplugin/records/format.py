@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A record as bytes. Version 2 lists the steps; version 1, which had only MIG devices to create, can still be read.
+"""A record as bytes. Version 2 lists the steps. Version 1, which had only MIG devices to create, can still be read.
+Version 3 has steps for settings, and is written only for claims with such steps, so that an older plugin reads the others.
 
 Records are JSON, so that people can read them when something is wrong. They are decoded strictly. The claim comes
 first, because it is the most important part of a file that was truncated.
@@ -8,23 +9,27 @@ first, because it is the most important part of a file that was truncated.
 import enum
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dra_driver.errors import DriverError
-from dra_driver.gpu.nvml import Placement
+from dra_driver.gpu.nvml import ComputeMode, Placement
 from dra_driver.resource.codec import DecodeError, Fields
 from dra_driver.resource.meta import empty
 from dra_driver.resource.names import is_subdomain
 
+from ..hardware.settings import LEVELS
 from ..hardware.targets import ClaimRef, MigInstanceIds, MigSlot, WholeGpu
 from ..plans.plan import Plan, PlannedDevice, steps_for
-from ..steps import InstanceStep, LookStep, MigModeStep, Step
+from ..steps import ComputeModeStep, InstanceStep, LookStep, MigModeStep, Step, TimeSliceStep
 
-VERSION = 2
+VERSION = 3
 MARKED_SINCE = 2
 """The version since which instances are marked: those of an unfinished older claim are known by their place only."""
+
+
+_SETTINGS = (ComputeModeStep, TimeSliceStep)
 
 
 class State(enum.StrEnum):
@@ -54,10 +59,10 @@ class NewerVersionError(DriverError):
 
 
 def encode(record: Record) -> bytes:
-    """The record in the newest version."""
+    """The record in the oldest version that can hold it, 2 at least."""
     claim = record.plan.claim
     value: dict[str, Any] = {
-        "version": VERSION,
+        "version": VERSION if any(isinstance(step, _SETTINGS) for step in record.plan.steps) else 2,
         "claim": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
         "state": record.state.value,
         "bootID": record.boot_id,
@@ -186,6 +191,10 @@ def _encode_step(step: Step) -> dict[str, Any]:
     match step:
         case MigModeStep(gpu_uuid, on, may_switch):
             return {"kind": "migMode", "gpuUUID": gpu_uuid, "on": on, "maySwitch": may_switch}
+        case ComputeModeStep(gpu_uuid, mode):
+            return {"kind": "computeMode", "gpuUUID": gpu_uuid, "mode": mode}
+        case TimeSliceStep(gpu_uuid, level):
+            return {"kind": "timeSlice", "gpuUUID": gpu_uuid, "level": level}
         case InstanceStep(device):
             return {"kind": "instance", "device": device}
         case LookStep(device):
@@ -206,6 +215,21 @@ def _mode(fields: Fields, _: Mapping[str, MigSlot]) -> Step:
     return MigModeStep(fields.required_text("gpuUUID"), fields.flag("on"), fields.flag("maySwitch"))
 
 
+def _compute_mode(fields: Fields, _: Mapping[str, MigSlot]) -> Step:
+    return ComputeModeStep(fields.required_text("gpuUUID"), _value(fields, "mode", tuple(ComputeMode)))
+
+
+def _time_slice(fields: Fields, _: Mapping[str, MigSlot]) -> Step:
+    return TimeSliceStep(fields.required_text("gpuUUID"), _value(fields, "level", tuple(LEVELS.values())))
+
+
+def _value(fields: Fields, field: str, known: Collection[int]) -> int:
+    value = fields.required_integer(field)
+    if value not in known:
+        raise fields.error(field, f"{value} is unknown")
+    return value
+
+
 def _instance(fields: Fields, slots: Mapping[str, MigSlot]) -> Step:
     return InstanceStep(*_device_slot(fields, slots))
 
@@ -223,6 +247,8 @@ def _device_slot(fields: Fields, slots: Mapping[str, MigSlot]) -> tuple[str, Mig
 
 _STEPS: Mapping[str, Callable[[Fields, Mapping[str, MigSlot]], Step]] = {
     "migMode": _mode,
+    "computeMode": _compute_mode,
+    "timeSlice": _time_slice,
     "instance": _instance,
     "look": _look,
 }

@@ -4,5 +4,15 @@
 from .base import BUSY_SECONDS, Step, Tools
 from .instance import InstanceStep, LookStep
 from .mode import MigModeStep
+from .setting import ComputeModeStep, TimeSliceStep
 
-__all__ = ["BUSY_SECONDS", "InstanceStep", "LookStep", "MigModeStep", "Step", "Tools"]
+__all__ = [
+    "BUSY_SECONDS",
+    "ComputeModeStep",
+    "InstanceStep",
+    "LookStep",
+    "MigModeStep",
+    "Step",
+    "TimeSliceStep",
+    "Tools",
+]

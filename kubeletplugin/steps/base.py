@@ -13,6 +13,7 @@ from typing import Protocol
 
 from ..hardware.marks import Marks
 from ..hardware.mig import MigInstances
+from ..hardware.settings import ComputeModes, TimeSlices
 from ..hardware.targets import MigInstanceIds
 
 BUSY_SECONDS = 2.0
@@ -24,6 +25,8 @@ class Tools:
     """What steps work with. `going_on` raises when nobody waits any more."""
 
     mig: MigInstances
+    compute_modes: ComputeModes
+    time_slices: TimeSlices
     marks: Marks
     busy_seconds: float = BUSY_SECONDS
     going_on: Callable[[], None] = lambda: None

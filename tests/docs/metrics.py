@@ -28,6 +28,8 @@ def _values(label: str, values: Iterable[str]) -> str:
 _OPERATIONS = _values("operation", (PREPARE, UNPREPARE))
 _ERROR_TYPES = _values("error_type", sorted({"internal", *(error_type(one.__new__(one)) for one in EXPECTED_ERRORS)}))
 
+_STEPS = ("mig_mode", "instance", "look", "compute_mode", "time_slice")
+
 MORE: Mapping[str, str] = {
     "api_requests_total": "`code` is `unreachable` if there was no answer",
     "claim_events_total": _values("reason", sorted(event_reasons("kubeletplugin/claims")))
@@ -42,7 +44,7 @@ MORE: Mapping[str, str] = {
     "request_duration_seconds": _OPERATIONS,
     "requests_inflight": _OPERATIONS,
     "requests_total": f"Without failures. {_OPERATIONS}",
-    "step_duration_seconds": f"{_values('verb', ('do', 'undo'))}; {_values('step', ('mig_mode', 'instance'))}",
+    "step_duration_seconds": f"{_values('verb', ('do', 'undo'))}; {_values('step', _STEPS)}",
     "unexpected_errors_total": "Each one is a defect of the driver; the log has its traceback",
     "unpublished_slices": _values("reason", sorted(Why)),
     "tainted_devices": "Keys: [taints](devices.md#health)",

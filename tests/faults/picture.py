@@ -10,24 +10,28 @@ from typing import Any
 from dra_driver.files import read_file
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation import SimulatedNode
+from tests.kubeletplugin.inside import MARKS
 
 Picture = dict[str, Any]
 
 
 def picture(node: SimulatedNode, state: Path, cdi: Path) -> Picture:
-    """The GPUs' modes and instances, and the files of the plugin (in `state` and `cdi`) with their content; the
-    names of those that were left half written apart.
+    """The GPUs' modes, settings and instances, and the files of the plugin (in `state` and `cdi`) with their content;
+    the names of those that were left half written apart.
     """
     nvml = node.nvml()
     nvml.initialize()  # one that was initialized before does not survive a reload of the driver
     gpus = read_inventory(nvml, node.driver_root / "sys").gpus
     return {
         "modes": [str(gpu.mig_mode) for gpu in gpus],
+        "settings": [
+            (nvml.compute_mode(nvml.device_by_uuid(gpu.uuid)), node.nvidia_smi.level(gpu.uuid)) for gpu in gpus
+        ],
         "instances": [f"{gpu.index}/{one.placement} {one.devices}" for gpu in gpus for one in gpu.mig_instances],
         "records": _files(state / "claims"),
         "specs": _files(cdi),
         "half written": sorted(path.name for folder in (state / "claims", cdi) for path in _half_written(folder)),
-        "marks": sorted(path.name for name in ("mig", "mig-modes") for path in _entries(state / name)),
+        "marks": sorted(path.name for name in MARKS for path in _entries(state / name)),
     }
 
 

@@ -2,9 +2,9 @@
 """The points at which the plugin touches the node, counted as they come, and what happens at one of them.
 
 Nothing is listed by hand: a point is a moment before or after any call of NVML, and a moment before any change of a
-file, so a step that is added later is struck too. Files are seen through Python's audit events (open, rename, remove,
-mkdir, ...; PEP 578); between the opening of a file for writing and its renaming, the thread's calls of `write`,
-`flush`, `fsync` and the like, which have no such event, are seen by a profile function.
+file or start of a program, so a step that is added later is struck too. Files are seen through Python's audit events
+(open, rename, remove, mkdir, ...; PEP 578); between the opening of a file for writing and its renaming, the thread's
+calls of `write`, `flush`, `fsync` and the like, which have no such event, are seen by a profile function.
 """
 
 import contextlib
@@ -156,7 +156,7 @@ def nvml_fails(code: Return) -> Strike:
 
 
 def disk_fails(number: int) -> Strike:
-    """A change of a file fails. NVML goes well."""
+    """A change of a file, or the start of a program, fails. NVML goes well."""
 
     def strike(what: str) -> None:
         if not what.startswith(("before ", "after ")):
@@ -183,6 +183,10 @@ def _install() -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "subprocess.Popen":
+        for _folders, reached in _watches:
+            reached(f"run {' '.join(map(os.fsdecode, arguments[1]))}")
+        return
     if not _watches or (event != "open" and event not in _CHANGES):
         return
     path = _path(arguments[0])

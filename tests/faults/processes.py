@@ -23,6 +23,7 @@ from tests.support.waiting import wait_for
 from .census import Census, grown
 from .picture import Picture, picture
 from .points import Dial
+from .scenarios import restrict
 
 NODE = Path(__file__).with_name("node.yaml")
 POLICY = "gpus:\n- {mig: dynamic}\n"
@@ -90,6 +91,7 @@ class DoomedPlugin(Plugin):
 
     def __init__(self, nursery: Nursery, folder: Path, kubeconfig: Path, *flags: str) -> None:
         hardware = make_node(folder / "node", str(NODE), POOL)
+        restrict(hardware.node)
         policy = folder / "policy.yaml"
         policy.write_text(POLICY, encoding="utf-8")
         super().__init__(folder, kubeconfig, f"--policy-file={policy}", *flags, hardware=hardware)

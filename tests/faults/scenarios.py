@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The claims that are struck, on the node of node.yaml, and those that stand beside them and must not notice.
 
-GPU 0 and 2 are whole, GPU 1 and 3 in MIG mode; an administrator made a MIG device on GPU 1. Modes may be switched.
+GPU 0 and 2 are whole, GPU 1 and 3 in MIG mode; an administrator made a MIG device on GPU 1, and lets GPU 0 be used by
+one process at a time. Modes may be switched.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from dra_driver.gpu.nvml import ComputeMode
+from dra_driver.gpu.simulation import SimulatedNode
+from tests.support.claims import time_slicing
 
 T = TypeVar("T")
 
@@ -40,6 +45,14 @@ _THREE = ["gpu-1-mig-1g10gb-19-0", "gpu-1-mig-1g10gb-19-1", "gpu-1-mig-2g20gb-14
 _MIXED = ["gpu-2", "gpu-0-mig-1g10gb-19-0", "gpu-1-mig-1g10gb-19-0"]
 _BESIDE = [Wanted(["gpu-1-mig-1g10gb-19-4"]), Wanted(["gpu-3"])]
 
+
+def restrict(node: SimulatedNode) -> None:
+    """What the administrator does to GPU 0."""
+    nvml = node.nvml()
+    nvml.initialize()
+    nvml.set_compute_mode(nvml.device_by_index(0), ComputeMode.EXCLUSIVE_PROCESS)
+
+
 SCENARIOS: Mapping[str, Scenario] = {
     "a whole GPU": Scenario(Wanted(["gpu-0"]), _BESIDE),
     "three slices": Scenario(Wanted(_THREE), _BESIDE),
@@ -49,5 +62,6 @@ SCENARIOS: Mapping[str, Scenario] = {
     "an administrator's slice": Scenario(Wanted([_FOUND]), _BESIDE),
     "a share": Scenario(_share(_SLICE, 1), [_share(_SLICE, 2), *_BESIDE]),
     "the only share": Scenario(_share(_SLICE, 1), _BESIDE),
+    "time-slicing": Scenario(Wanted(["gpu-0"], {"sharing": time_slicing("Long")})),
     "a look": Scenario(Wanted(["gpu-0", _FOUND], {"adminAccess": True}), [Wanted(["gpu-0"]), *_BESIDE]),
 }

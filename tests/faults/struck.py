@@ -12,7 +12,7 @@ from tests.support.waiting import wait_for
 from .picture import Picture, picture
 from .points import Dial, Points, Strike
 from .processes import NODE
-from .scenarios import Scenario
+from .scenarios import Scenario, restrict
 
 Verb = str
 QUICK = Settings(busy=0.05, sweep=0.2, retry=0.1)
@@ -32,6 +32,7 @@ class StruckClaim:
         self.points = Points(Dial(), nothing)
         self._api = api = ApiServer()
         self.plugin = self._process()
+        restrict(self.plugin.node)
         self.nothing = self.picture()
         self.others = [api.add(list(one.devices), **one.result) for one in scenario.others]
         for other in self.others:

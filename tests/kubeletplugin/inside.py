@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dra_driver.cdi import DriverRoot
+from dra_driver.cdi import DriverRoot, Root
 from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.inventory import Gpu, read_inventory
 from dra_driver.gpu.nvml import Nvml
@@ -21,6 +21,7 @@ from kubeletplugin.claims.boundary import ClaimBoundary
 from kubeletplugin.claims.lifecycle import Lifecycle, Settings
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
 from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
+from kubeletplugin.hardware.settings import PROGRAM_SECONDS, TimeSlices
 from kubeletplugin.hardware.targets import ClaimGoneError, ClaimRef
 from kubeletplugin.records.store import Record, Records
 from tests.support.claims import allocated_claim
@@ -32,6 +33,8 @@ FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2
 FOUR_MADE = ["0:1", "1:1", "2:2", "4:4"]
 NOTHING: dict[str, list[str]] = {"instances": [], "specs": [], "records": [], "marks": []}
 QUICK = Settings(busy=0.05)
+MARKS = ("mig", "mig-modes", "compute-modes", "time-slices")
+"""The folders of marks."""
 
 
 class ApiServer:
@@ -92,6 +95,7 @@ class Plugin:
         gateway: Callable[[Nvml], Nvml] = lambda nvml: nvml,
         records: type[Records] = Records,
         specs: type[ClaimSpecs] = ClaimSpecs,
+        program_seconds: float = PROGRAM_SECONDS,
     ) -> None:
         self.root = root
         self.api = api
@@ -105,6 +109,7 @@ class Plugin:
         limits = Limits(look=min(10.0, max(1.0, settings.step)))
         session = Session(lambda: gateway(self.node.nvml()), self.sys_root, limits=limits)
         self.access = GpuAccess(session, self._on_ready)
+        self.time_slices = TimeSlices(Root(self.node.driver_root), seconds=program_seconds)
         self.lifecycle = Lifecycle(
             pool="node-a",
             boot_id=boot_id,
@@ -112,6 +117,7 @@ class Plugin:
             records=self.records,
             specs=specs(CommonSpec(self.cdi, DriverRoot.of_node(self.node.driver_root, "/"))),
             access=self.access,
+            time_slices=self.time_slices,
             may_switch=lambda _: dynamic,
             boundary=ClaimBoundary(
                 lambda ref, reason, message: self.events.append((ref.uid, reason, message)), self.unexpected.append
@@ -199,7 +205,7 @@ class Plugin:
             "instances": [str(one.placement) for gpu in self.gpus() for one in gpu.mig_instances],
             "specs": [path.name for path in sorted(self.cdi.glob("*-claim_*"))],
             "records": [path.name for path in sorted((self.root / "claims").iterdir())],
-            "marks": sorted(path.name for folder in ("mig", "mig-modes") for path in self.root.glob(f"{folder}/*")),
+            "marks": sorted(path.name for folder in MARKS for path in self.root.glob(f"{folder}/*")),
         }
 
     def record(self, ref: ClaimRef) -> Record:

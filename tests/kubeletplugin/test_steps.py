@@ -2,20 +2,22 @@
 """Steps: each can be done, undone and asked whether it is done, from wherever an earlier attempt broke off."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dra_driver.gpu.devices import MigPlacement
-from dra_driver.gpu.nvml import NvmlError, Return
+from dra_driver.gpu.nvml import ComputeMode, NvmlError, Return
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.hardware.gpus import Gpus
 from kubeletplugin.hardware.marks import Marks
 from kubeletplugin.hardware.mig import MigInstances
+from kubeletplugin.hardware.settings import ComputeModes
 from kubeletplugin.hardware.targets import MigSlot, PrepareError, WholeGpu
 from kubeletplugin.plans.plan import PlannedDevice, steps_for
-from kubeletplugin.steps import InstanceStep, LookStep, MigModeStep, Step, Tools
+from kubeletplugin.steps import ComputeModeStep, InstanceStep, LookStep, MigModeStep, Step, TimeSliceStep, Tools
 from tests.kubeletplugin.inside import ApiServer, Plugin
 
 MIG = "gpu-4-mig-2g20gb-14-2"
@@ -30,7 +32,9 @@ def plugin(tmp_path: Path) -> Plugin:
 
 @pytest.fixture
 def tools(plugin: Plugin) -> Tools:
-    return Tools(MigInstances(plugin.nvml), Marks(plugin.root), busy_seconds=0.05)
+    nvml = plugin.nvml
+    modes = ComputeModes(nvml, nvml.device_by_uuid)
+    return Tools(MigInstances(nvml), modes, plugin.time_slices, Marks(plugin.root), busy_seconds=0.05)
 
 
 @pytest.fixture
@@ -47,10 +51,12 @@ def steps(plugin: Plugin, slot: MigSlot) -> dict[str, Step]:
         "instance": InstanceStep(MIG, slot),
         "mode on": MigModeStep(plugin.gpu(0).uuid, True, may_switch=True),
         "mode off": MigModeStep(plugin.gpu(5).uuid, False, may_switch=True),
+        "compute mode": ComputeModeStep(plugin.gpu(0).uuid, ComputeMode.EXCLUSIVE_PROCESS),
+        "time-slice": TimeSliceStep(plugin.gpu(0).uuid, 3),
     }
 
 
-@pytest.mark.parametrize("kind", ["instance", "mode on", "mode off"])
+@pytest.mark.parametrize("kind", ["instance", "mode on", "mode off", "compute mode", "time-slice"])
 def test_a_step_can_be_repeated_and_undone_again_and_again(
     plugin: Plugin, tools: Tools, slot: MigSlot, kind: str
 ) -> None:
@@ -118,7 +124,7 @@ def test_an_instance_is_waited_for_as_long_as_somebody_waits(plugin: Plugin, too
         if len(tries) == 3:
             plugin.node.vacate(os.getpid())
 
-    step.undo(Tools(tools.mig, tools.marks, busy_seconds=30, going_on=going_on))
+    step.undo(replace(tools, busy_seconds=30, going_on=going_on))
     assert len(tries) == 3
     assert plugin.instances() == []
 

@@ -122,6 +122,18 @@ def test_two_containers_of_a_pod_share_one_gpu(sandbox: Sandbox) -> None:
     assert nodes == [{f"/dev/nvidia{device.removeprefix('gpu-')}"}] * 2
 
 
+def test_containers_take_turns_with_the_interval_of_their_claim(sandbox: Sandbox) -> None:
+    run_example(sandbox, "time-slicing")
+    device = results_of(sandbox, "time-slicing")["ts-gpu"]
+    nodes = [gpu_nodes(container(sandbox, "time-slicing", name)) for name in ("first", "second")]
+    assert nodes == [{f"/dev/nvidia{device.removeprefix('gpu-')}"}] * 2
+    node = sandbox.nodes[0]
+    (gpu,) = (one for one in node.inventory().gpus if f"gpu-{one.minor}" == device)
+    assert node.hardware.nvidia_smi.level(gpu.uuid) == 3
+    sandbox.clear()
+    wait_for(lambda: node.hardware.nvidia_smi.level(gpu.uuid) == 0, "the interval to be put back")
+
+
 def test_four_mig_slices_of_one_gpu_go_to_four_containers(sandbox: Sandbox) -> None:
     run_example(sandbox, "mig-slices")
     devices = results_of(sandbox, "mig-slices")

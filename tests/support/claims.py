@@ -6,14 +6,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from dra_driver import DRIVER_NAME
+from dra_driver.config import API_VERSION
 from dra_driver.resource import ResourceClaim
 from dra_driver.resource.codec import V1, decode_claim
 
 
+def gpu_config(sharing: Any) -> list[dict[str, Any]]:
+    """The configurations of an allocation whose claim wants whole GPUs to be shared so; none without."""
+    if sharing is None:
+        return []
+    parameters = {"apiVersion": API_VERSION, "kind": "GpuConfig", "sharing": sharing}
+    return [{"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}}]
+
+
+def time_slicing(interval: str) -> dict[str, Any]:
+    """Sharing with this time-slice interval."""
+    return {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
+
+
 def allocated_claim(
-    name: str, devices: Sequence[str], pool: str = "node-a", uid: str = "", **result: Any
+    name: str, devices: Sequence[str], pool: str = "node-a", uid: str = "", sharing: Any = None, **result: Any
 ) -> ResourceClaim:
-    """A claim that was given `devices` of `pool`, one a request named after its position."""
+    """A claim that was given `devices` of `pool`, one a request named after its position. With `sharing` whole GPUs are
+    configured so.
+    """
     results = [
         {"request": f"r{index}", "driver": DRIVER_NAME, "pool": pool, "device": device, **result}
         for index, device in enumerate(devices)
@@ -21,6 +37,6 @@ def allocated_claim(
     value = {
         "metadata": {"name": name, "namespace": "team", "uid": uid or str(uuid.uuid4())},
         "spec": {},
-        "status": {"allocation": {"devices": {"results": results}}},
+        "status": {"allocation": {"devices": {"results": results, "config": gpu_config(sharing)}}},
     }
     return decode_claim(value, V1)

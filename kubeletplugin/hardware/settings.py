@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of whole GPUs that claims can ask for: the compute mode, and the level of time-slicing.
+
+NVML has no call for the level, so nvidia-smi of the driver root is run. Its options, and exit code 3 for a GPU without
+the setting: kubernetes-sigs/dra-driver-nvidia-gpu issue 41 and nvidia-smi's own help. Which GPUs these are is not
+documented, so that it is tried (the same project's pull request 1183). The form of what it lists is not documented
+either, so it is read leniently, and a level that cannot be read is not known.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from dra_driver.cdi.files import find_program
+from dra_driver.cdi.root import Root
+from dra_driver.config import TimeSlice
+from dra_driver.gpu.nvml import ComputeMode, DeviceHandle, Nvml, NvmlError, Return
+from dra_driver.programs import Ended, ProgramError, run_program
+
+LEVELS: Final = {TimeSlice.DEFAULT: 0, TimeSlice.SHORT: 1, TimeSlice.MEDIUM: 2, TimeSlice.LONG: 3}
+"""What nvidia-smi --set-timeslice takes."""
+
+PROGRAM_SECONDS: Final = 10.0
+"""How long nvidia-smi may take. Without the persistence daemon it has to wake the GPU first, which takes seconds."""
+
+_NOT_SUPPORTED_CODE: Final = 3
+_TIME_SLICE: Final = re.compile(r"time[- ]?slice.*?\b(default|short|medium|long)\b", re.IGNORECASE)
+_NAMES: Final = {one.lower(): level for one, level in LEVELS.items()}
+
+
+class UnsupportedError(ProgramError):
+    """The GPU does not have this setting."""
+
+
+class ComputeModes:
+    """Compute modes through one NVML interface, where `find` gives the handle of a GPU with this UUID."""
+
+    def __init__(self, nvml: Nvml, find: Callable[[str], DeviceHandle]) -> None:
+        self._nvml = nvml
+        self._find = find
+
+    def get(self, gpu_uuid: str) -> int:
+        """The mode; the default for a GPU that has none. Raises NvmlError."""
+        try:
+            return self._nvml.compute_mode(self._find(gpu_uuid))
+        except NvmlError as error:
+            if error.code is Return.NOT_SUPPORTED:
+                return ComputeMode.DEFAULT
+            raise
+
+    def set(self, gpu_uuid: str, mode: int) -> None:
+        """Set the mode. Raises UnsupportedError or NvmlError."""
+        try:
+            self._nvml.set_compute_mode(self._find(gpu_uuid), mode)
+        except NvmlError as error:
+            if error.code is Return.NOT_SUPPORTED:
+                raise UnsupportedError(str(error)) from None
+            raise
+
+
+class TimeSlices:
+    """Levels of time-slicing through nvidia-smi below `root`. `library` gives the NVML library to load into it, if the
+    loader would not find it; `seconds` is the limit of each run.
+    """
+
+    def __init__(
+        self, root: Root, library: Callable[[], Path | None] = lambda: None, seconds: float = PROGRAM_SECONDS
+    ) -> None:
+        self._root = root
+        self._library = library
+        self._seconds = seconds
+
+    def get(self, gpu_uuid: str) -> int | None:
+        """The level, None when it cannot be read. Raises ProgramError."""
+        done = self._run("-i", gpu_uuid, "--list")
+        if done.code not in (0, _NOT_SUPPORTED_CODE):
+            raise ProgramError(f"nvidia-smi compute-policy --list for GPU {gpu_uuid} {done}")
+        found = {match[1].lower() for match in _TIME_SLICE.finditer(done.output)}
+        return _NAMES[found.pop()] if len(found) == 1 else None
+
+    def set(self, gpu_uuid: str, level: int) -> None:
+        """Set the level. Raises UnsupportedError or ProgramError."""
+        done = self._run("-i", gpu_uuid, "--set-timeslice", str(level))
+        if done.code == _NOT_SUPPORTED_CODE:
+            raise UnsupportedError(f"GPU {gpu_uuid} has no time-slice setting (nvidia-smi {done})")
+        if done.code:
+            raise ProgramError(f"nvidia-smi compute-policy --set-timeslice {level} for GPU {gpu_uuid} {done}")
+
+    def _run(self, *arguments: str) -> Ended:
+        found = find_program(self._root, "nvidia-smi")
+        if found is None:
+            raise ProgramError(f"there is no nvidia-smi below {self._root.path}: install it with the driver")
+        library = self._library()
+        environment = {"LD_PRELOAD": str(library)} if library is not None else {}
+        return run_program([str(self._root.here(found[1])), "compute-policy", *arguments], self._seconds, environment)

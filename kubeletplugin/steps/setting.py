@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of a GPU that a claim asks for: the compute mode, and the level of time-slicing.
+
+What was found before is in a mark, and is put back after the last claim that wants the setting, unless somebody else
+has changed it since.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dra_driver.gpu.nvml import NvmlError
+from dra_driver.programs import ProgramError
+
+from ..hardware.marks import Change, Marks, SettingMarks
+from ..hardware.settings import LEVELS, UnsupportedError
+from ..hardware.targets import PrepareError
+from .base import Tools
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _SettingStep(ABC):
+    """A setting of the GPU is `wanted`; 0 is the driver's default, which every GPU has."""
+
+    gpu_uuid: str
+    wanted: int
+
+    @property
+    def device(self) -> None:
+        """It provides none."""
+        return
+
+    @abstractmethod
+    def marks(self, marks: Marks) -> SettingMarks:
+        """The marks of this setting."""
+
+    @abstractmethod
+    def read(self, tools: Tools) -> int | None:
+        """The setting now, None when it cannot be read."""
+
+    @abstractmethod
+    def write(self, tools: Tools, value: int) -> None:
+        """Change it. Raises UnsupportedError where there is no such setting."""
+
+    def is_done(self, tools: Tools) -> bool:
+        """Whether it is as wanted; by the mark where it cannot be read."""
+        with self._explained():
+            found = self.read(tools)
+        return self.left_something(tools.marks) if found is None else found == self.wanted
+
+    def do(self, tools: Tools) -> None:
+        """Change it if necessary. One that cannot be read is written, and taken to have been the default."""
+        with self._explained():
+            found = self.read(tools)
+            if found == self.wanted:
+                return
+            marks = self.marks(tools.marks)
+            marks.set(self.gpu_uuid, Change(found or 0, self.wanted))
+            try:
+                self.write(tools, self.wanted)
+            except UnsupportedError:
+                marks.clear(self.gpu_uuid)
+                if self.wanted:
+                    raise
+                log.warning("%s was asked of a GPU without this setting", self, extra={"gpu": self.gpu_uuid})
+        change = marks.get(self.gpu_uuid)
+        if change is not None and change.found == change.wanted:
+            marks.clear(self.gpu_uuid)
+
+    def left_something(self, marks: Marks) -> bool:
+        """Whether it was changed to what this step wants."""
+        change = self.marks(marks).get(self.gpu_uuid)
+        return change is not None and change.wanted == self.wanted
+
+    def undo(self, tools: Tools) -> None:
+        """Put back what was found. If that fails the mark stays, and it is tried again later: no pod waits for that."""
+        marks = self.marks(tools.marks)
+        change = marks.get(self.gpu_uuid)
+        if change is None or change.wanted != self.wanted:
+            return
+        try:
+            if self.read(tools) in (self.wanted, None):
+                self.write(tools, change.found)
+        except (ProgramError, NvmlError) as error:
+            log.warning("%s stays after its last claim: %s", self, error, extra={"gpu": self.gpu_uuid})
+            return
+        marks.clear(self.gpu_uuid)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except ProgramError as error:
+            raise PrepareError(f"{self} of GPU {self.gpu_uuid} cannot be set: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeModeStep(_SettingStep):
+    """The GPU's compute mode is `wanted`."""
+
+    def __str__(self) -> str:
+        return f"compute mode {self.wanted}"
+
+    def marks(self, marks: Marks) -> SettingMarks:
+        """Those of compute modes."""
+        return marks.compute_modes
+
+    def read(self, tools: Tools) -> int | None:
+        """As NVML says."""
+        return tools.compute_modes.get(self.gpu_uuid)
+
+    def write(self, tools: Tools, value: int) -> None:
+        """By NVML."""
+        tools.compute_modes.set(self.gpu_uuid, value)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSliceStep(_SettingStep):
+    """The GPU's level of time-slicing is `wanted`, as in LEVELS."""
+
+    def __str__(self) -> str:
+        return f"time-slice interval {self.interval}"
+
+    @property
+    def interval(self) -> str:
+        """The level's name in configurations."""
+        return next(str(name) for name, level in LEVELS.items() if level == self.wanted)
+
+    def marks(self, marks: Marks) -> SettingMarks:
+        """Those of time-slices."""
+        return marks.time_slices
+
+    def read(self, tools: Tools) -> int | None:
+        """As nvidia-smi says."""
+        return tools.time_slices.get(self.gpu_uuid)
+
+    def write(self, tools: Tools, value: int) -> None:
+        """By nvidia-smi."""
+        tools.time_slices.set(self.gpu_uuid, value)

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims that configure time-slicing: the interval and the compute mode, before, meanwhile and after."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.gpu.nvml import ComputeMode
+from kubeletplugin.hardware.settings import PROGRAM_SECONDS
+from kubeletplugin.hardware.targets import PrepareError
+from kubeletplugin.records.store import Records, State
+from kubeletplugin.steps import ComputeModeStep, TimeSliceStep
+from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
+from tests.support.claims import time_slicing
+from tests.support.waiting import wait_for
+
+GPU = "gpu-5"
+SHARES = [f"0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e0{number}" for number in range(3)]
+SMI = "usr/bin/nvidia-smi"
+
+
+@pytest.fixture
+def api() -> ApiServer:
+    return ApiServer()
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, api: ApiServer) -> Plugin:
+    return Plugin(tmp_path, api, hardware="l40sx4", program_seconds=PROGRAM_SECONDS)
+
+
+def level(plugin: Plugin, index: int = 0) -> int:
+    """The time-slice level of a GPU."""
+    return plugin.node.nvidia_smi.level(plugin.gpu(index).uuid)
+
+
+def compute_mode(plugin: Plugin, index: int = 0) -> int:
+    """The compute mode of a GPU."""
+    nvml = plugin.nvml
+    return nvml.compute_mode(nvml.device_by_index(index))
+
+
+def set_compute_mode(plugin: Plugin, mode: int, index: int = 0) -> None:
+    """An administrator sets it."""
+    nvml = plugin.nvml
+    nvml.set_compute_mode(nvml.device_by_index(index), mode)
+
+
+def sets(plugin: Plugin) -> list[str]:
+    """The levels that nvidia-smi was told to set, in order."""
+    return [one.rpartition(" ")[2] for one in plugin.node.nvidia_smi.calls() if "--set-timeslice" in one]
+
+
+@pytest.mark.parametrize(("interval", "wanted"), [("Default", 0), ("Short", 1), ("Medium", 2), ("Long", 3)])
+@pytest.mark.parametrize("before", [0, 2])
+def test_the_interval_is_set_and_what_was_found_is_put_back(
+    plugin: Plugin, api: ApiServer, interval: str, wanted: int, before: int
+) -> None:
+    plugin.node.nvidia_smi.set_level(plugin.gpu(0).uuid, before)
+    set_compute_mode(plugin, ComputeMode.EXCLUSIVE_PROCESS)
+    claim = api.add(["gpu-0"], sharing=time_slicing(interval))
+    for _ in range(2):
+        plugin.lifecycle.prepare(claim)
+        assert (level(plugin), compute_mode(plugin)) == (wanted, ComputeMode.DEFAULT)
+    for _ in range(2):
+        plugin.lifecycle.unprepare(claim)
+        assert (level(plugin), compute_mode(plugin)) == (before, ComputeMode.EXCLUSIVE_PROCESS)
+    assert plugin.left() == NOTHING
+    assert sets(plugin) == ([] if before == wanted else [str(wanted), str(before)])
+
+
+def test_the_strategy_alone_means_the_default_interval(plugin: Plugin, api: ApiServer) -> None:
+    plugin.node.nvidia_smi.set_level(plugin.gpu(0).uuid, 3)
+    plugin.lifecycle.prepare(api.add(["gpu-0"], sharing={"strategy": "TimeSlicing"}))
+    assert level(plugin) == 0
+
+
+@pytest.mark.parametrize("asked", [{}, {"sharing": time_slicing("Long"), "adminAccess": True}])
+def test_nothing_is_run_where_nothing_was_asked_for(plugin: Plugin, api: ApiServer, asked: dict[str, Any]) -> None:
+    set_compute_mode(plugin, ComputeMode.EXCLUSIVE_PROCESS)
+    claim = api.add(["gpu-0"], **asked)
+    plugin.lifecycle.prepare(claim)
+    assert compute_mode(plugin) == ComputeMode.EXCLUSIVE_PROCESS
+    plugin.lifecycle.unprepare(claim)
+    assert plugin.node.nvidia_smi.calls() == []
+
+
+def test_two_gpus_of_one_claim(plugin: Plugin, api: ApiServer) -> None:
+    claim = api.add(["gpu-0", "gpu-2"], sharing=time_slicing("Medium"))
+    plugin.lifecycle.prepare(claim)
+    assert [level(plugin, index) for index in range(4)] == [2, 0, 2, 0]
+    plugin.lifecycle.unprepare(claim)
+    assert [level(plugin, index) for index in range(4)] == [0, 0, 0, 0]
+
+
+def test_shares_with_one_interval_and_without(plugin: Plugin, api: ApiServer) -> None:
+    long = time_slicing("Long")
+    first, second = (api.add(["gpu-0"], sharing=long, shareID=share) for share in SHARES[:2])
+    third = api.add(["gpu-0"], shareID=SHARES[2])
+    for claim in (first, second, third):
+        plugin.lifecycle.prepare(claim)
+    plugin.lifecycle.unprepare(first)
+    assert level(plugin) == 3
+    plugin.lifecycle.unprepare(second)
+    assert level(plugin) == 0
+    assert sets(plugin) == ["3", "0"]
+
+
+@pytest.mark.parametrize("other", ["Short", "Default"])
+def test_shares_with_different_intervals_are_refused_by_name(plugin: Plugin, api: ApiServer, other: str) -> None:
+    first = api.add(["gpu-0"], "one", sharing=time_slicing("Long"), shareID=SHARES[0])
+    second = api.add(["gpu-0"], "two", sharing=time_slicing(other), shareID=SHARES[1])
+    plugin.lifecycle.prepare(first)
+    text = (
+        rf"^claim team/two asks for time-slice interval {other} of GPU GPU-.*, and claim team/one, which has a share of"
+        " it, for Long: a GPU has one interval"
+    )
+    with pytest.raises(PrepareError, match=text):
+        plugin.lifecycle.prepare(second)
+    assert level(plugin) == 3
+    plugin.lifecycle.unprepare(first)
+    plugin.lifecycle.prepare(second)
+    assert level(plugin) == ["Default", "Short"].index(other)
+
+
+def test_a_setting_that_an_administrator_changed_since_stays(plugin: Plugin, api: ApiServer) -> None:
+    claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
+    plugin.lifecycle.prepare(claim)
+    plugin.node.nvidia_smi.set_level(plugin.gpu(0).uuid, 1)
+    plugin.lifecycle.unprepare(claim)
+    assert level(plugin) == 1
+    assert plugin.left() == NOTHING
+
+
+def test_the_next_process_sets_anew_what_the_driver_forgot(plugin: Plugin, api: ApiServer, tmp_path: Path) -> None:
+    claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
+    plugin.lifecycle.prepare(claim)
+    plugin.stop()
+    plugin.node.load_driver()
+    assert level(plugin) == 0
+    later = Plugin(tmp_path, api, hardware="l40sx4")
+    assert level(later) == 3
+    later.lifecycle.unprepare(claim)
+    assert level(later) == 0
+    assert later.left() == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("trouble", "text"),
+    [
+        ("missing", "there is no nvidia-smi below .*: install it with the driver"),
+        ("fails", "nvidia-smi compute-policy --list for GPU GPU-.* ended with code 255: Unknown Error"),
+        ("hangs", r"nvidia-smi did not end within 0\.5 s and was killed"),
+    ],
+)
+def test_trouble_with_the_program_is_told_and_leaves_nothing(
+    tmp_path: Path, api: ApiServer, trouble: str, text: str
+) -> None:
+    plugin = Plugin(tmp_path, api, hardware="l40sx4", program_seconds=0.5 if trouble == "hangs" else PROGRAM_SECONDS)
+    smi = plugin.node.driver_root / SMI
+    set_compute_mode(plugin, ComputeMode.PROHIBITED)
+    claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
+    match trouble:
+        case "missing":
+            smi.rename(smi.with_suffix(".away"))
+        case "fails":
+            plugin.node.nvidia_smi.fail(255, "Unknown Error")
+        case "hangs":
+            plugin.node.nvidia_smi.hang()
+    with pytest.raises(PrepareError, match=f"^time-slice interval Long of GPU GPU-.* cannot be set: .*{text}"):
+        plugin.lifecycle.prepare(claim)
+    assert plugin.left() == NOTHING
+    assert (level(plugin), compute_mode(plugin)) == (0, ComputeMode.PROHIBITED)
+
+
+def test_what_cannot_be_put_back_is_put_back_later_and_keeps_no_pod(tmp_path: Path, api: ApiServer) -> None:
+    plugin = Plugin(tmp_path, api, hardware="l40sx4")
+    claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
+    plugin.lifecycle.prepare(claim)
+    plugin.node.nvidia_smi.fail(255, "Unknown Error")
+    plugin.lifecycle.unprepare(claim)
+    assert (level(plugin), plugin.left()) == (3, {**NOTHING, "marks": [f"{plugin.gpu(0).uuid}_0_3"]})
+    plugin.node.nvidia_smi.mend()
+    plugin.stop()
+    later = Plugin(tmp_path, api, hardware="l40sx4")
+    wait_for(lambda: later.left() == NOTHING, "what is left over")
+    assert level(later) == 0
+
+
+def test_a_level_that_cannot_be_read_is_set_and_taken_to_have_been_the_default(plugin: Plugin, api: ApiServer) -> None:
+    smi = plugin.node.driver_root / SMI
+    smi.write_text(smi.read_text().replace("Timeslice: $(name", "Zeitscheibe: $(name"))
+    claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
+    plugin.lifecycle.prepare(claim)
+    plugin.lifecycle.prepare(claim)
+    assert level(plugin) == 3
+    plugin.lifecycle.unprepare(claim)
+    assert level(plugin) == 0
+    assert plugin.left() == NOTHING
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_a_gpu_without_the_setting_takes_the_default_only(plugin: Plugin, api: ApiServer, lists: bool) -> None:
+    gpus = plugin.node.root / "state/nvidia-smi/gpus"
+    gpus.write_text(gpus.read_text().replace("True", "False"))
+    if not lists:
+        smi = plugin.node.driver_root / SMI
+        smi.write_text(smi.read_text().replace('Timeslice: Not Supported"', 'Not Supported"; exit 3'))
+    default, long = (api.add(["gpu-0"], sharing=time_slicing(interval)) for interval in ("Default", "Long"))
+    plugin.lifecycle.prepare(default)
+    plugin.lifecycle.unprepare(default)
+    with pytest.raises(PrepareError, match=r"cannot be set: GPU GPU-.* has no time-slice setting .*Not Supported"):
+        plugin.lifecycle.prepare(long)
+    assert plugin.left() == NOTHING
+
+
+def test_a_mig_device_has_nothing_to_set(tmp_path: Path, api: ApiServer) -> None:
+    plugin = Plugin(tmp_path, api)
+    claim = api.add(["gpu-4-mig-1g10gb-19-0"], sharing=time_slicing("Long"))  # of whole GPUs, which it is not
+    plugin.lifecycle.prepare(claim)
+    assert plugin.node.nvidia_smi.calls() == []
+
+
+def test_records_with_settings_have_a_version_that_older_plugins_refuse(
+    plugin: Plugin, api: ApiServer, tmp_path: Path
+) -> None:
+    claim = api.add(["gpu-0"], sharing=time_slicing("Long"))
+    plugin.lifecycle.prepare(claim)
+    record = plugin.record(claim)
+    assert record.state is State.PREPARED
+    assert [type(step) for step in record.plan.steps] == [ComputeModeStep, TimeSliceStep]
+    path = tmp_path / "claims" / f"{claim.uid}.json"
+    assert '"version": 3' in path.read_text()
+    path.write_text(path.read_text().replace('"level": 3', '"level": 4'))
+    with pytest.raises(ValueError, match=r"steps\[1\]\.level: 4 is unknown"):
+        Records(tmp_path / "claims").read(claim.uid)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs are run for a limited time, and end with all that they started."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dra_driver.programs import ProgramError, run_program
+from tests.support.waiting import wait_for
+
+
+def test_what_it_prints_and_how_it_ends() -> None:
+    done = run_program(["/bin/sh", "-c", "echo $WORD; echo more >&2; exit 3"], 60, {"WORD": "text"})
+    assert (done.code, done.output) == (3, "text\nmore\n")
+    assert str(done) == "ended with code 3: text more"
+
+
+def test_it_reads_nothing() -> None:
+    assert run_program(["/bin/cat"], 60).output == ""
+
+
+def test_after_its_time_it_is_killed_with_its_children(tmp_path: Path) -> None:
+    script = f"sleep 1000 & echo $! > {tmp_path}/child; wait"
+    with pytest.raises(ProgramError, match=r"^/bin/sh did not end within 0\.5 s and was killed$"):
+        run_program(["/bin/sh", "-c", script], 0.5)
+    child = int((tmp_path / "child").read_text())
+    wait_for(lambda: not _runs(child), "the end of the child")
+
+
+def test_a_child_that_stays_behind_ends_too(tmp_path: Path) -> None:
+    done = run_program(["/bin/sh", "-c", f"sleep 1000 >/dev/null 2>&1 & echo $! > {tmp_path}/child"], 60)
+    assert done.code == 0
+    child = int((tmp_path / "child").read_text())
+    wait_for(lambda: not _runs(child), "the end of the child")
+
+
+def test_one_that_cannot_be_run(tmp_path: Path) -> None:
+    with pytest.raises(ProgramError, match=r"/missing cannot be run: No such file or directory$"):
+        run_program([str(tmp_path / "missing")], 60)
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process is there, and no zombie that nobody collects."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
