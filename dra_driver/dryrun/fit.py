@@ -112,7 +112,7 @@ def fit(
     if replicas is not None and output == "html":
         raise InputError("--replicas is not printed as html (use table, wide, json or yaml)")
     if not (files or more_files or all_pending):
-        raise click.UsageError("Name a FILE, pod/NAME, or --all-pending.")
+        raise click.UsageError("Missing argument: name a FILE, pod/NAME, or --all-pending.")
     with opened(origin) as place:
         pending = place.pods(namespace=None if all_namespaces else place.namespace) if all_pending else []
         if all_pending and not pending and not (files or more_files):
