@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `dra-dryrun fit` was asked, and the answer in every form."""
 
-from collections.abc import Mapping, Sequence
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +14,7 @@ from rich.text import Text
 from ..allocation import Cluster, Features
 from .daemons import spread_over_nodes
 from .emptiness import missing_devices
-from .evaluate import evaluate
+from .evaluate import evaluate, evaluate_each
 from .leftover import Leftover, leftovers
 from .podcopies import count_pod_copies
 from .replicas import MOST_COPIES, Copies, count_copies, fitting_nodes
@@ -61,6 +64,8 @@ class Answer:
     verdicts: Sequence[Verdict] = ()
     left: Sequence[Leftover] = ()
     replicas: Replicas | None = None
+    interrupted: int = 0
+    """After Ctrl-C: how many verdicts there would have been."""
 
     @property
     def fits(self) -> bool:
@@ -97,7 +102,7 @@ class Answer:
         if self.features.counters_beside_devices and any(one.placed for one in self.verdicts):
             order = f"kube-scheduler {self.features.release} does not sort ResourceSlices by name"
             notes += (f"{order}: which of several equal devices is taken is open",)
-        return Report.of(self.verdicts, source.objects, source.where, self.features, source.assumptions, notes)
+        return Report.of(self.verdicts, source.objects, source.where, self.features, source.assumptions, notes, asked())
 
     def _print_table(self, *, wide: bool) -> None:
         print_report(self._report(), wide=wide)
@@ -113,14 +118,31 @@ class Answer:
             console.print(table)
 
 
-def answered(question: Question, source: Source) -> Answer:
-    """The answer for the objects of `source`. Raises InputError."""
+def asked() -> str:
+    """When and by which command the answer was asked for: files and cluster are on its line."""
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}: {shlex.join(['dra-dryrun', *sys.argv[1:]])}"
+
+
+def answered(question: Question, source: Source, tell: Callable[[int, int], None] = lambda *_: None) -> Answer:
+    """The answer for the objects of `source`; `tell` hears how many of how many demands are placed.
+
+    Ctrl-C ends it with the verdicts that there are. Raises InputError.
+    """
     features, objects = question.features, source.objects
     if question.replicas is None:
         demands = [*spread_over_nodes(question.demands, objects, source.world)]
-        verdicts = evaluate(demands, objects, features, source.world)
+        verdicts: list[Verdict] = []
+        interrupted = 0
+        try:
+            for verdict in evaluate_each(demands, objects, features, source.world):
+                verdicts.append(verdict)
+                tell(len(verdicts), len(demands))
+        except KeyboardInterrupt:
+            interrupted = len(demands)
         fitting = [one for one in verdicts if not one.state]
-        return Answer(source, features, verdicts, leftovers(fitting, Cluster.of(objects), features))
+        return Answer(
+            source, features, verdicts, leftovers(fitting, Cluster.of(objects), features), interrupted=interrupted
+        )
     demand, wanted = question.demands[0], question.replicas
     verdicts = evaluate([demand], objects, features, source.world)
     if source.world is not None and demand.submitted is not None:

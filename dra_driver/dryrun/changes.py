@@ -72,7 +72,9 @@ def _gentler(claims: Sequence[ResourceClaim]) -> Iterator[tuple[str, list[Resour
     """The claims with one demand less."""
     for index, claim in enumerate(claims):
         instead = partial(_instead, claims, index)
-        for number in range(len(claim.spec.constraints)):
+        for number, constraint in enumerate(claim.spec.constraints):
+            if not (constraint.match_attribute or constraint.distinct_attribute):
+                continue
             kept = claim.spec.constraints[:number] + claim.spec.constraints[number + 1 :]
             text = f"drop the constraint {constraint_text(claim, number)} of claim {claim.metadata}"
             yield text, instead(replace(claim, spec=replace(claim.spec, constraints=kept)))

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """YAML and JSON documents from files, folders and standard input, strictly read."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import click
 
 from ..command import InputError
 from ..parsing import ParseError, decode_text, load_all
@@ -19,11 +22,16 @@ _SUFFIXES = {".yaml", ".yml", ".json"}
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object and where it was: `pods.yaml, document 2`. `stored`: the cluster has it."""
+    """One object and where it was: `pods.yaml, document 2`. `stored`: the cluster has it.
+
+    `text` is all that `file` holds.
+    """
 
     value: JSON
     source: str
     stored: bool = False
+    file: str = ""
+    text: str = dataclasses.field(default="", repr=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -45,7 +53,12 @@ def read_documents(paths: Iterable[str]) -> list[Document]:
 
     Lists are taken apart. Raises InputError.
     """
-    return [document for path in paths for data, source in _texts(path) for document in parse(data, source)]
+    return [
+        document
+        for path in paths
+        for data, source in _texts(path)
+        for document in parse(data, source, named=source in (path, name_of(path)))
+    ]
 
 
 _CLUSTERED = frozenset(
@@ -78,21 +91,29 @@ def in_namespace(documents: Iterable[Document], namespace: str, *, asked: str = 
         if one.kind not in _CLUSTERED and own and asked and own != asked:
             raise InputError(f"{one}: its namespace is not {asked!r}, which -n asks for")
         if one.kind not in _CLUSTERED and not own and namespace != "default":
-            one = Document({**one.value, "metadata": {**metadata, "namespace": namespace}}, one.source)
+            one = replace(one, value={**one.value, "metadata": {**metadata, "namespace": namespace}})
         found.append(one)
     return found
 
 
-def parse(text: str | bytes, source: str) -> list[Document]:
-    """The objects in a YAML stream, or in one JSON document, which is read much faster. Raises InputError."""
+def parse(text: str | bytes, source: str, *, named: bool = True) -> list[Document]:
+    """The objects in a YAML stream, or in one JSON document, which is read much faster. Raises InputError.
+
+    What is no Kubernetes object is an error in a file that was `named`, and skipped with a note in others.
+    """
     try:
-        values = load_all(decode_text(text) if isinstance(text, bytes) else text)
+        text = decode_text(text) if isinstance(text, bytes) else text
+        values = load_all(text)
     except ParseError as error:
         raise InputError(f"{source}:{error}") from None
     documents: list[Document] = []
     for number, value in enumerate(values, start=1):
-        documents += _objects(value, source if number == 1 else f"{source}, document {number}")
-    return documents
+        where = source if number == 1 else f"{source}, document {number}"
+        if not named and value is not None and not _is_object(value):
+            click.echo(f"note: {where} is no Kubernetes object: skipped", err=True)
+            continue
+        documents += _objects(value, where)
+    return [replace(one, file=source, text=text) for one in documents]
 
 
 def files_of(path: str) -> list[str]:
@@ -129,6 +150,10 @@ def _texts(path: str) -> Iterator[tuple[bytes, str]]:
 
 def _is_file(path: Path) -> bool:
     return path.is_file() or (path.is_symlink() and not path.exists())
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("apiVersion"), str) and isinstance(value.get("kind"), str)
 
 
 def _objects(value: object, source: str) -> Iterator[Document]:

@@ -2,7 +2,7 @@
 """Demands against a cluster, one after the other, each leaving the next what it did not take."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..allocation import Cluster, ErrorKind, Features, Group, allocate_all
@@ -26,15 +26,22 @@ def evaluate(
     demands: Iterable[Demand], objects: Sequence[Decoded], features: Features, world: World | None = None
 ) -> list[Verdict]:
     """The verdict on each demand, in order: with a `world` on the whole pod, else on its devices alone."""
+    return list(evaluate_each(demands, objects, features, world))
+
+
+def evaluate_each(
+    demands: Iterable[Demand], objects: Sequence[Decoded], features: Features, world: World | None = None
+) -> Iterator[Verdict]:
+    """`evaluate`, one verdict after the other."""
     cluster = Cluster.of(objects)
     pods = WholePods(world, cluster, features) if world is not None else None
-    verdicts: list[Verdict] = []
+    last: Verdict | None = None
     allocated: list[ResourceClaim]
     for demand in demands:
-        last = verdicts[-1] if verdicts else None
         if last is not None and demand.workload and demand.workload == last.demand.workload and not _may_differ(last):
             # the next of several equal pods finds what the last one found
-            verdicts.append(replace(last, demand=demand))
+            last = replace(last, demand=demand)
+            yield last
             continue
         if pods is None and demand.state:
             verdict, allocated = running(demand, cluster, demand.node_name, demand.state), []
@@ -46,10 +53,12 @@ def evaluate(
             verdict, allocated = _evaluate(demand, cluster, features)
             if pods is not None:
                 pods.hold(allocated)
-        verdicts.append(replace(verdict, problems=refused_configs(allocated, cluster)))
+        if not demand.claims and not demand.extended:
+            verdict = replace(verdict, notes=(*verdict.notes, "it asks for no devices"))
+        last = replace(verdict, problems=refused_configs(allocated, cluster))
+        yield last
         if allocated:
             cluster = Cluster(cluster.slices, cluster.classes, cluster.nodes, (*cluster.claims, *allocated))
-    return verdicts
 
 
 def _may_differ(verdict: Verdict) -> bool:

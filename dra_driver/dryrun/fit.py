@@ -13,7 +13,8 @@ from .answer import FORMATS, Question, answered
 from .documents import Document, in_namespace, read_documents
 from .live import ask_again
 from .options import Subcommand, general_options
-from .progress import progress
+from .places import with_places
+from .progress import bar, progress
 from .release import release_options
 from .replicas import MOST_COPIES, only
 from .sources import Origin, Place, opened, origin_options
@@ -22,6 +23,8 @@ from .workload import Input, sort_documents
 
 NOTHING_FITS = 1
 """The exit code when a demand fits nowhere."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 
 _POD: Final = re.compile(r"(pod|pods|po)/[^/]+")
@@ -109,7 +112,7 @@ def fit(
     if replicas is not None and output == "html":
         raise InputError("--replicas is not printed as html (use table, wide, json or yaml)")
     if not (files or more_files or all_pending):
-        raise click.UsageError("Name a FILE, pod/NAME, or --all-pending.")
+        raise click.UsageError("Missing argument: name a FILE, pod/NAME, or --all-pending.")
     with opened(origin) as place:
         pending = place.pods(namespace=None if all_namespaces else place.namespace) if all_pending else []
         if all_pending and not pending and not (files or more_files):
@@ -130,9 +133,12 @@ def fit(
             )
         with progress("reading the devices") as say:
             source = place.gather(what_if, given.objects, given.around, devices_only=devices_only)
-            say("allocating")
-            answer = answered(question, source)
+            say("placing")
+            answer = answered(question, source, lambda done, total: say(f"placing {bar(done, total)}"))
     answer.print(output)
+    if answer.interrupted:
+        click.echo(f"interrupted: {len(answer.verdicts)} of {answer.interrupted} are answered", err=True)
+        return INTERRUPTED
     return 0 if answer.fits else NOTHING_FITS
 
 
@@ -142,7 +148,8 @@ def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Do
     documents = in_namespace(read, place.namespace, asked=namespace)
     documents += [one for name in named.values() for one in place.pods(name, namespace=place.namespace)]
     documents += pending
-    given = sort_documents(documents, place.lookup)
+    with with_places():
+        given = sort_documents(documents, place.lookup)
     if not given.demands:
         kinds = ", ".join(sorted({document.kind for document in given.ignored})) or "nothing else"
         raise InputError(f"{' '.join(files)}: no pending claim, template or pod to evaluate (there is {kinds})")

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.shell_completion import get_completion_class
 
+from .. import __version__
 from ..command import Extra, InputError, run, version_option
 from .capacity import capacity
 from .expression import cel
 from .fit import fit
 from .lint import lint
+from .listing import devices, nodes
 from .options import SETTINGS
 from .snapshot import snapshot
 
-EXTRA: Final = Extra("dryrun", ("celpy", "lark", "re2"))
+EXTRA: Final = Extra("dryrun", ("celpy", "kubernetes", "lark", "re2"))
 
 
 class _Questions(click.Group):
@@ -45,7 +48,25 @@ def dryrun() -> None:
     """
 
 
-for question in (fit, capacity, cel, lint, snapshot):
+@click.command("version", context_settings=SETTINGS)
+def version() -> None:
+    """Print the version."""
+    click.echo(f"dra-dryrun {__version__}")
+
+
+@click.command("completion", context_settings=SETTINGS)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a script that completes commands and options in SHELL.
+
+    Load it, for example, with: source <(dra-dryrun completion bash)
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(dryrun, {}, "dra-dryrun", "_DRA_DRYRUN_COMPLETE").source())
+
+
+for question in (fit, capacity, cel, lint, nodes, devices, snapshot, completion, version):
     dryrun.add_command(question)
 
 

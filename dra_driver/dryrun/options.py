@@ -52,7 +52,7 @@ class Subcommand(click.Command):
             for line in self._examples:
                 formatter.write_text(line)
         with formatter.section("Environment"):
-            formatter.write_dl([(str(one.envvar), max(one.opts, key=len)) for one in self._options()])
+            formatter.write_dl([(str(one.envvar), max(one.opts, key=len)) for one in self._options()], col_max=60)
 
     def _options(self) -> list[click.Option]:
         return [one for one in self.params if isinstance(one, click.Option) and one.name != "version"]

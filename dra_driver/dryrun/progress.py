@@ -15,6 +15,15 @@ _DELAY: Final = 0.5
 """Seconds. What takes less is not worth a line."""
 
 
+_WIDTH: Final = 20
+
+
+def bar(done: int, total: int) -> str:
+    """A bar with a count: `[##########          ] 50 of 100`."""
+    filled = _WIDTH * done // max(1, total)
+    return f"[{'#' * filled}{' ' * (_WIDTH - filled)}] {done} of {total}"
+
+
 @contextmanager
 def progress(text: str, *, delay: float = _DELAY) -> Iterator[Callable[[str], None]]:
     """Shows `text` on standard error after `delay` seconds, and takes it away at the end.

@@ -16,6 +16,7 @@ from ..resource import EXACT_COUNT, DeviceClass, DeviceRequirements, ObjectMeta,
 from ..resource.codec import Decoded, DecodeError, Fields, decode
 from ..scheduling.extended import IMPLICIT_PREFIX, ExtendedRequest, claim_for, served
 from .documents import Document
+from .strict import unknown_fields
 from .world import is_of_world
 
 _GROUP = "resource.k8s.io/"
@@ -84,6 +85,14 @@ class Input:
     around: tuple[Document, ...] = ()
 
 
+class DocumentError(InputError):
+    """Objects that the API server would refuse, and why."""
+
+    def __init__(self, *problems: tuple[Document, DecodeError]) -> None:
+        super().__init__("\n".join(f"{document}: {problem}" for document, problem in problems))
+        self.problems = problems
+
+
 def nothing_else(_kind: str, _namespace: str, _name: str) -> None:
     """The Lookup where there is nothing but the documents."""
 
@@ -103,6 +112,7 @@ def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else)
             workloads.append(document)
         else:
             ignored.append(document)
+    _check_form(documents)
     found = _Found([one for _, one in objects], lookup)
     demands = [demand for workload in workloads for demand in _demands(workload, found)]
     demands += [
@@ -126,12 +136,27 @@ def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else)
     return Input(tuple(demands), tuple(allocated), tuple(ignored), tuple(around))
 
 
+def _check_form(documents: Sequence[Document]) -> None:
+    """Refuse what the API server would: fields that it does not know, and two objects of one name."""
+    problems = [(one, problem) for one in documents for problem in unknown_fields(one)]
+    seen: dict[tuple[str, str, str], Document] = {}
+    for one in documents:
+        group = one.value["apiVersion"].rpartition("/")[0]
+        name = (one.value.get("metadata") or {}).get("name")
+        other = seen.setdefault((group, one.kind, one.name), one) if name else one
+        if other is not one:
+            said = f"there is another {one.kind} of this name in {other.source}"
+            problems.append((one, DecodeError("metadata.name", said)))
+    if problems:
+        raise DocumentError(*problems)
+
+
 def decode_document(document: Document) -> Decoded:
     """The object of a resource.k8s.io (or Node) document. Raises InputError."""
     try:
         return decode(document.value)
     except DecodeError as error:
-        raise InputError(f"{document}: {error}") from None
+        raise DocumentError((document, error)) from None
 
 
 def _as_stored(one: Decoded) -> Decoded:
@@ -218,7 +243,8 @@ def _demands(document: Document, found: _Found) -> list[Demand]:
         count = _replicas(document)
         return [_demand(document, template, found, index, count) for index in range(count)]
     except DecodeError as error:
-        raise InputError(f"{document}: {'.'.join(_POD_PATHS[document.kind])}.{error}") from None
+        path = ".".join(_POD_PATHS[document.kind])
+        raise DocumentError((document, DecodeError(f"{path}.{error.path}", error.problem))) from None
 
 
 def _replicas(document: Document) -> int:

@@ -21,8 +21,8 @@ class Hardware:
     """The node's GPUs and the folders around them, all as this process sees them.
 
     `nvml` makes an NVML interface. `driver_root` holds the driver's files, `host_driver_root` is its path on the host;
-    `dev_root`, `proc_root` and `sys_root` are where /dev, /proc and /sys of the GPUs are. `nvml_library` returns the NVML
-    library that programs of the driver need, or None if they find it themselves.
+    `dev_root`, `proc_root` and `sys_root` are where /dev, /proc and /sys of the GPUs are. `nvml_library` returns the
+    NVML library that programs of the driver need, or None if they find it themselves.
     """
 
     nvml: Callable[[], Nvml]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A record as bytes. Version 2 lists the steps. Version 1, which had only MIG devices to create, can still be read.
-Version 3 has steps for settings, and is written only for claims with such steps, so that an older plugin reads the others.
+Version 3 has steps for settings. It is written only for claims with such steps, so that an older plugin reads the
+others.
 
 Records are JSON, so that people can read them when something is wrong. They are decoded strictly. The claim comes
 first, because it is the most important part of a file that was truncated.

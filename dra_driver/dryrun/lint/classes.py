@@ -14,6 +14,10 @@ CAPACITY_UNMET = warning("capacity-never-met", "No known device that a request s
 RULES = (UNKNOWN_CLASS, CAPACITY_UNMET)
 
 
+_CLOSE = 0.85
+"""So alike are two spellings of one name. Classes of NVIDIA's drivers have half of their names in common."""
+
+
 def check_classes(subject: Subject, context: Context) -> Iterator[Issue]:
     """The classes and capacities that the requests of a claim name."""
     claim = subject.claim
@@ -25,7 +29,7 @@ def check_classes(subject: Subject, context: Context) -> Iterator[Issue]:
 def _class(one: Requirement, context: Context) -> Iterator[Issue]:
     name, known = one.value.device_class_name, context.catalog.classes
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
+        close = difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
         hint = f"did you mean {close[0]!r}?" if close else "pass its file too, or take devices from your cluster"
         problem = f"there is no DeviceClass {name!r} (known: {', '.join(sorted(known))}); {hint}"
         yield Issue(UNKNOWN_CLASS, f"{one.path}.deviceClassName", problem)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...resource import DeviceClaim, DeviceRequirements, OpaqueConfiguration, ResourceClaim, ResourceClaimTemplate
-from ...resource.codec import BY_API_VERSION, GROUP, Decoded, decode
+from ...resource.codec import BY_API_VERSION, GROUP, V1BETA1, Decoded, Dialect, decode
 from ..documents import JSON
 from .catalog import Catalog
 from .finding import Issue
 from .mend import STAND_IN, Form, decode_all
 from .source import Source
 
+_V1ALPHA3: Final = f"{GROUP}/v1alpha3"
 DECODED_KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
 
 
@@ -74,7 +75,7 @@ class Subject:
     def claim(self) -> ClaimSpec | None:
         """The claim's spec, when it is a claim or template that could be decoded."""
         one = self.decoded
-        flat = self.source.api_version in BY_API_VERSION and BY_API_VERSION[self.source.api_version].flat_request
+        flat = _dialect(self.source.api_version).flat_request
         if isinstance(one, ResourceClaim):
             return ClaimSpec("spec.devices", one.spec, flat)
         if isinstance(one, ResourceClaimTemplate):
@@ -102,7 +103,7 @@ class Context:
 
 def subject_of(source: Source) -> Subject:
     """The object, decoded when it is one of resource.k8s.io that the driver knows."""
-    known = source.api_version in BY_API_VERSION and source.kind in DECODED_KINDS
+    known = source.api_version in (*BY_API_VERSION, _V1ALPHA3) and source.kind in DECODED_KINDS
     return Subject(source, decode_all(source.value, _decode) if known else None)
 
 
@@ -112,4 +113,9 @@ def is_device_api(source: Source) -> bool:
 
 
 def _decode(value: JSON) -> Decoded:
-    return decode(value)
+    return decode({**value, "apiVersion": _dialect(value["apiVersion"]).api_version})
+
+
+def _dialect(api_version: str) -> Dialect:
+    """How objects of the version are written; v1alpha3 (Kubernetes 1.31 to 1.33) has the form of v1beta1."""
+    return BY_API_VERSION.get(api_version, V1BETA1)

@@ -29,6 +29,8 @@ class Inputs:
     claims: int
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    asked: str = ""
+    """When and by which command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Report:
         features: Features,
         assumptions: Sequence[str] = (),
         notes: Sequence[str] = (),
+        asked: str = "",
     ) -> "Report":
         """The report on `verdicts`, which `evaluate` gave on the same objects and features."""
         cluster = Cluster.of(objects)
@@ -87,6 +90,7 @@ class Report:
             sum(claim.allocation is not None for claim in cluster.claims),
             tuple(assumptions),
             tuple(notes),
+            asked,
         )
         return Report(inputs, tuple(_answers(verdicts, cluster, features)))
 

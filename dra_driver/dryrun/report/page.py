@@ -148,6 +148,7 @@ def _inputs(inputs: Inputs) -> Html:
     rows = {
         "Devices": f"{inputs.devices} of {counted(inputs.nodes, 'node')}, in {counted(inputs.slices, 'ResourceSlice')}",
         "From": inputs.where,
+        "Asked": inputs.asked,
         "Held by": counted(inputs.claims, "claim"),
         "Rules of": f"Kubernetes {inputs.release}",
         "Assuming": "; ".join(inputs.assumptions),

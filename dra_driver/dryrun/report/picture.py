@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from string import ascii_lowercase
-from typing import Final
+from typing import Any, Final
 
 import click
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -280,7 +280,7 @@ class PlainTable:
 
     def add_row(self, *cells: str | Text) -> None:
         """A row; text is taken as it is."""
-        self._rows.append([Text(cell) if isinstance(cell, str) else cell for cell in cells])
+        self._rows.append([_harmless(Text(cell) if isinstance(cell, str) else cell) for cell in cells])
 
     def lines(self) -> list[Text]:
         """The rows with their columns aligned."""
@@ -299,11 +299,28 @@ class PlainTable:
         yield from self.lines()
 
 
+_CONTROL: Final = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+"""Characters that move cursors and change terminals: names and texts of manifests and clusters may hold any."""
+
+
+class _PlainConsole(Console):
+    """Prints texts without control characters."""
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        super().print(*map(_harmless, objects), **settings)
+
+
+def _harmless(one: Any) -> Any:
+    if not isinstance(one, Text) or not _CONTROL.keys() & set(map(ord, one.plain)):
+        return one
+    return Text(one.plain.translate(_CONTROL), spans=one.spans, style=one.style)
+
+
 def plain_console() -> Console:
-    """Standard output, as wide as it has to be."""
+    """Standard output, as wide as it has to be, without control characters from what is printed."""
     context = click.get_current_context(silent=True)
     color = context.color if context is not None else None
-    console = Console(highlight=False, force_terminal=color, no_color=True if color is False else None)
+    console = _PlainConsole(highlight=False, force_terminal=color, no_color=True if color is False else None)
     console.width = _WIDEST
     return console
 

@@ -92,7 +92,11 @@ class Fields:
 
     def integer(self, field: str) -> int | None:
         """A 64-bit integer field, None when absent."""
-        value = self._typed(field, int, "an integer")
+        value = self.take(field)
+        if type(value) is float and value.is_integer():
+            value = int(value)  # as the API server, which is sent 1 for 1.0
+        if value is not None and type(value) is not int:
+            raise self.error(field, f"must be an integer, not {json_type(value)}")
         if value is not None and value not in _INT64:
             raise self.error(field, "does not fit a 64-bit integer")
         return value

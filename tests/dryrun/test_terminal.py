@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dra-dryrun at a terminal: help, colors, completion, lists, Ctrl-C, and texts that would change the terminal."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from dra_driver import __version__
+from dra_driver.dryrun import answer, evaluate
+from dra_driver.dryrun.progress import bar
+
+from .conftest import DryRun, Write, gpu, slice_of
+from .test_command import claim
+from .test_whole_pod import several
+
+HELD = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "held", "namespace": "default"},
+    "spec": {},
+    "status": {
+        "allocation": {
+            "devices": {"results": [{"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-1"}]}
+        }
+    },
+}
+COMMANDS = ["fit", "capacity", "cel", "lint", "nodes", "devices", "snapshot"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples_and_every_variable_once(command: str, dryrun: DryRun) -> None:
+    code, out, _ = dryrun(command, "-h")
+    assert code == 0
+    assert out == dryrun(command, "--help")[1]
+    assert f"dra-dryrun {command if command != 'fit' else 'pod.yaml'}" in out.partition("Examples:")[2]
+    variables = [line.split()[0] for line in out.partition("Environment:")[2].splitlines() if line.strip()]
+    assert len(variables) == len(set(variables))
+    assert all(one.startswith("DRA_DRYRUN_") for one in variables)
+    assert "env var" not in out
+
+
+def test_summaries_of_subcommands_are_not_cut(dryrun: DryRun) -> None:
+    out = dryrun("--help")[1]
+    assert "..." not in out.partition("Commands:")[2]
+
+
+def test_files_can_be_given_as_for_kubectl(dryrun: DryRun, write: Write) -> None:
+    path = write("claim.yaml", claim())
+    assert dryrun("-f", path)[1] == dryrun(path)[1]
+    assert dryrun()[0] == 2
+
+
+def test_version_and_completion(dryrun: DryRun) -> None:
+    assert dryrun("version")[1] == f"dra-dryrun {__version__}\n"
+    for shell in ("bash", "zsh", "fish"):
+        assert "_DRA_DRYRUN_COMPLETE" in dryrun("completion", shell)[1]
+
+
+@pytest.mark.parametrize(("color", "colored"), [("always", True), ("never", False), ("auto", False)])
+def test_colors_are_a_choice(color: str, colored: bool, dryrun: DryRun, write: Write) -> None:
+    out = dryrun(write("claim.yaml", claim()), "--color", color)[1]
+    assert ("\x1b[" in out) == colored
+
+
+def test_nodes_and_devices_are_listed(dryrun: DryRun, write: Write) -> None:
+    objects = [slice_of("a", gpu("gpu-0"), gpu("gpu-1")), HELD]
+    cluster = write("cluster.json", several(objects))
+    rows = [line.split() for line in dryrun("nodes", "--slices", cluster)[1].splitlines()]
+    assert rows[-1] == ["a", "2", "1"]
+    found = json.loads(dryrun("devices", "--slices", cluster, "-o", "json")[1])["items"]
+    assert [(one["device"], one["heldBy"]) for one in found] == [("gpu-0", []), ("gpu-1", ["default/held"])]
+
+
+def test_control_characters_of_manifests_are_not_printed(dryrun: DryRun, write: Write) -> None:
+    device = gpu("gpu-0", "\x1b[31mH100\x07")
+    cluster = write("slices.json", slice_of("a", device))
+    code, out, _ = dryrun(write("claim.yaml", claim()), "--slices", cluster)
+    assert code == 0
+    assert not any(ord(one) < 32 and one != "\n" for one in out)
+    assert "H100" in out
+
+
+def test_an_interrupted_answer_has_what_is_known(dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(demands: list[object], *more: object) -> object:
+        yield next(iter(evaluate.evaluate_each(demands, *more)))  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(answer, "evaluate_each", interrupted)
+    second = claim().replace("wanted", "second")
+    code, out, err = dryrun(write("claims.yaml", f"{claim()}\n---{second}"))
+    assert code == 130
+    assert "ResourceClaim wanted" in out
+    assert "second" not in out
+    assert "interrupted: 1 of 2 are answered" in err
+
+
+def test_ctrl_c_while_modules_load_is_quiet() -> None:
+    """The signal arrives before the command's own modules are there."""
+    script = "import os, signal, sys\nfrom dra_driver.dryrun import start\n"
+    script += "class Finder:\n    def find_spec(self, name, *more):\n"
+    script += "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+    script += "sys.meta_path.insert(0, Finder())\nstart.main()\n"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGINT, b"")
+
+
+def test_progress_has_a_bar_and_a_count() -> None:
+    assert bar(50, 100) == "[##########          ] 50 of 100"
+    assert bar(0, 0) == "[                    ] 0 of 0"
+
+
+def test_the_page_names_date_command_and_cluster(dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write("claim.yaml", claim())
+    monkeypatch.setattr(sys, "argv", ["dra-dryrun", str(path), "-o", "html"])
+    page = dryrun(path, "-o", "html")[1]
+    assert f"dra-dryrun {path} -o html" in page
+    assert "built-in example nodes" in page
+
+
+@pytest.mark.parametrize("name", ["compute-domain-daemon.nvidia.com", "imex"])
+def test_classes_of_other_drivers_are_no_misspelling_of_ours(name: str, dryrun: DryRun, write: Write) -> None:
+    wanted = claim().replace("deviceClassName: gpu.nvidia.com", f"deviceClassName: {name}")
+    out = dryrun("lint", write("claim.yaml", wanted))[1]
+    assert "there is no DeviceClass" in out
+    assert "did you mean" not in out
+    typo = claim().replace("deviceClassName: gpu.nvidia.com", "deviceClassName: gpu.nvdia.com")
+    assert "did you mean 'gpu.nvidia.com'?" in dryrun("lint", write("typo.yaml", typo))[1]
