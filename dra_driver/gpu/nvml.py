@@ -276,14 +276,14 @@ class Event:
 
 
 class Nvml(abc.ABC):
-    """One driver on one node. `initialize` comes first, and it alone enumerates the GPUs; methods may be called from
-    several threads. A gateway that is shut down may be initialized again; handles do not outlive that.
+    """NVML of one driver on one node. `initialize` has to be called first, and only it lists the GPUs. Methods may be
+    called from several threads. After `shutdown`, it may be initialized again; older handles are then invalid.
     """
 
     @abc.abstractmethod
     def initialize(self) -> None:
         """nvmlInitWithFlags, accepting a node without GPUs. Raises DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, …, and
-        ALREADY_INITIALIZED when this gateway is.
+        ALREADY_INITIALIZED if this object is already initialized.
         """
 
     @abc.abstractmethod

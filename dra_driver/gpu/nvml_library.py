@@ -61,7 +61,7 @@ _INIT_WITHOUT_GPUS = 1  # NVML_INIT_FLAG_NO_GPUS
 T = TypeVar("T")
 
 _process = threading.Lock()
-_users = 0  # gateways of this process that are initialized, or about to be; under _process
+_users = 0  # NvmlLibrary objects that are initialized, or about to be; guarded by _process
 
 
 def find_library(driver_root: Path) -> Path | None:
@@ -71,7 +71,7 @@ def find_library(driver_root: Path) -> Path | None:
 
 
 def call(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a pynvml function, its errors turned into the gateway's."""
+    """Call a pynvml function. Its errors are raised as NvmlError."""
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
@@ -81,10 +81,10 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
 
 
 class Gate:
-    """One gateway's way to the library: calls pass while it is open, and closing waits for those under way.
+    """The access of one NvmlLibrary to the library: calls pass while it is open, and closing waits for running calls.
 
-    Without it a call could run into a library that is being unloaded, or take a handle of an earlier initialization
-    to a GPU that has another place in NVML's list since.
+    Without it, a call could run in a library that is being unloaded, or use a handle of an earlier initialization
+    for a GPU whose position in NVML's list has changed since.
     """
 
     def __init__(self) -> None:
@@ -93,10 +93,10 @@ class Gate:
         self._passing = 0
 
     def open(self, driver_root: Path | None) -> None:
-        """Load the library, if no other gateway has, and initialize it. Raises NvmlError."""
+        """Load the library, if no other object has loaded it, and initialize it. Raises NvmlError."""
         with self._state:
             if self._is_open:
-                raise NvmlError(Return.ALREADY_INITIALIZED, "nvmlInitWithFlags", "this gateway is")
+                raise NvmlError(Return.ALREADY_INITIALIZED, "nvmlInitWithFlags", "this object is initialized")
             _start(driver_root)
             self._is_open = True
 
@@ -171,8 +171,8 @@ _ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
 class NvmlLibrary(Nvml):
     """NVML as the installed driver provides it. `driver_root` is where this process sees the driver's files.
 
-    Initialized anew, it takes the library that is installed then. Handles are those of one initialization: after
-    `shutdown` this gateway answers UNINITIALIZED to everything, also while another one of the process goes on.
+    A new initialization uses the library that is installed at that time. Handles belong to one initialization. After
+    `shutdown`, every call raises UNINITIALIZED, also while another object of the process is initialized.
     """
 
     def __init__(self, driver_root: Path | None = None) -> None:
@@ -414,7 +414,7 @@ class NvmlLibrary(Nvml):
         self._call(pynvml.nvmlEventSetFree, events)
 
     def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a pynvml function, its errors turned into the gateway's."""
+        """Call a pynvml function. Its errors are raised as NvmlError."""
         with self._gate.passing(function.__name__):
             return call(function, *arguments)
 

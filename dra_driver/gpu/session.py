@@ -44,8 +44,8 @@ _OUT_OF_DATE = NO_DRIVER | {Return.LIB_RM_VERSION_MISMATCH, Return.UNKNOWN}
 
 @dataclass(slots=True)
 class _Initialization:
-    """A gateway that is initialized. `users` are in the midst of something, `stale` says that it is out of date,
-    `lost` which GPUs were lost when a pulse was first taken, and `gpus` how they were when they were last read.
+    """One initialization of NVML. `users` is the number of running uses, and `stale` tells that it is out of date.
+    `lost` has the GPUs that were lost when a pulse was first taken, and `gpus` their state when they were last read.
     """
 
     nvml: Nvml
@@ -109,11 +109,11 @@ class Session:
     """Keeps NVML initialized. Everything here may be called from several threads, and raises NvmlError while there is
     no driver; the next call tries again.
 
-    `make_nvml` makes a gateway, not initialized; for the roots see `read_inventory`. An initialization that is out of
-    date lets nobody in any more and ends when those inside have left. A call may hang for ever, so they are given
-    `patience` (seconds), and its shutdown as long again; then the next one begins all the same.
+    `make_nvml` makes an NVML interface that is not initialized; for the roots see `read_inventory`. An initialization
+    that is out of date accepts no new uses, and ends when the running ones have ended. A call may hang for ever, so the
+    uses have `patience` (seconds) to end, and the shutdown as long again. Then the next initialization begins anyway.
 
-    A call that hangs is given up with HungError, an NvmlError: that of one GPU costs this GPU only.
+    A call that hangs raises HungError, an NvmlError. A hanging call for one GPU affects only this GPU.
     """
 
     def __init__(
@@ -156,8 +156,8 @@ class Session:
 
     @contextlib.contextmanager
     def use(self, generation: int | None = None) -> Iterator[Nvml]:
-        """The gateway, which stays as long as anybody is inside. To be left soon, and not to be nested: another
-        initialization waits for it. With `generation` it is the gateway of that one or none: then NvmlError, at once.
+        """The NVML interface, which stays initialized inside of the context. Leave it soon, and do not nest it, because
+        another initialization waits for it. With `generation`, raises NvmlError at once if that one is over.
         """
         current = self._enter() if generation is None else self._enter_only(generation)
         try:
@@ -202,16 +202,16 @@ class Session:
         return self.calls.gather(work, self._limits.look)
 
     def device(self, nvml: Nvml, uuid: str) -> DeviceHandle:
-        """A GPU's handle, for whoever uses this gateway. Raises NvmlError.
+        """A GPU's handle for this NVML interface. Raises NvmlError.
 
-        By a UUID NVML looks for a GPU among all, also those that hang, so one whose index is known is not looked for.
+        NVML searches all GPUs for a UUID, also those that hang. So a GPU whose index is known is found by its index.
         """
         current = self._current
         index = current.threads.index(uuid) if current is not None and current.nvml is nvml else None
         return nvml.device_by_uuid(uuid) if current is None or index is None else current.taker.handle(index)
 
     def uuid(self, nvml: Nvml, device: DeviceHandle) -> str:
-        """The UUID of the GPU with this handle, for whoever uses this gateway. Raises NvmlError."""
+        """The UUID of the GPU with this handle of this NVML interface. Raises NvmlError."""
         current = self._current
         if current is not None and current.nvml is nvml:
             index = current.taker.index(device)

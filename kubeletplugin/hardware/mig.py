@@ -31,12 +31,12 @@ _NOT_MADE = (Return.INSUFFICIENT_RESOURCES, Return.INVALID_ARGUMENT, Return.NOT_
 
 
 class NotMadeError(PrepareError):
-    """A GPU instance could not be made, and it is certain that none was."""
+    """A GPU instance could not be created, and it is certain that none exists."""
 
 
 class MigInstances:
-    """MIG changes through one NVML gateway, where `find` gives the handle of a GPU with this UUID. One GPU must be
-    changed by one thread at a time.
+    """MIG changes through one NVML interface. `find` returns the handle of the GPU with a UUID. Only one thread at
+    a time may change a GPU.
     """
 
     def __init__(self, nvml: Nvml, find: Callable[[str], DeviceHandle] | None = None) -> None:

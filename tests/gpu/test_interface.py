@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway's interface: both sides have it whole, and its numbers are NVML's."""
+"""The NVML interface: both implementations have all of it, and its numbers are NVML's."""
 
 import inspect
 
@@ -37,15 +37,17 @@ EVENTS = {
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("gateway", [NvmlLibrary, SimulatedNvml])
-def test_a_gateway_has_every_method_with_the_interfaces_signature(gateway: type[Nvml], method: str) -> None:
-    assert method in vars(gateway)
-    assert inspect.signature(getattr(gateway, method)) == inspect.signature(getattr(Nvml, method))
+@pytest.mark.parametrize("implementation", [NvmlLibrary, SimulatedNvml])
+def test_an_implementation_has_every_method_with_the_interfaces_signature(
+    implementation: type[Nvml], method: str
+) -> None:
+    assert method in vars(implementation)
+    assert inspect.signature(getattr(implementation, method)) == inspect.signature(getattr(Nvml, method))
 
 
-@pytest.mark.parametrize("gateway", [NvmlLibrary, SimulatedNvml])
-def test_a_gateway_adds_nothing_to_the_interface(gateway: type[Nvml]) -> None:
-    assert [name for name in vars(gateway) if not name.startswith("_") and name not in vars(Nvml)] == []
+@pytest.mark.parametrize("implementation", [NvmlLibrary, SimulatedNvml])
+def test_an_implementation_adds_nothing_to_the_interface(implementation: type[Nvml]) -> None:
+    assert [name for name in vars(implementation) if not name.startswith("_") and name not in vars(Nvml)] == []
 
 
 @pytest.mark.parametrize("code", Return)

@@ -37,7 +37,7 @@ _CLEARED_SECONDS = 0.05
 
 
 class Access:
-    """The hardware in a store, for one gateway."""
+    """The hardware in a store, for one NVML interface."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class Access:
         """nvmlInitWithFlags."""
         call = "nvmlInitWithFlags"
         if self._initialized is not None:
-            raise NvmlError(Return.ALREADY_INITIALIZED, call, "this gateway is")
+            raise NvmlError(Return.ALREADY_INITIALIZED, call, "this object is initialized")
         description = self._store.read_description()
         if description is None:
             raise NvmlError(Return.LIBRARY_NOT_FOUND, call, f"no simulated node in {self._store.folder}")

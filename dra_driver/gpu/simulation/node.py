@@ -67,7 +67,7 @@ class SimulatedNode:
         return self._files.root
 
     def nvml(self) -> SimulatedNvml:
-        """A gateway to this node."""
+        """An NVML interface to this node, not initialized."""
         return SimulatedNvml(self.root)
 
     # Things that happen to hardware
