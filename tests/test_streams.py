@@ -66,7 +66,7 @@ def assert_lost(how: str, command: str, *arguments: str) -> None:
     done = redirected(how, command, *arguments)
     status, says = LOST[how]
     assert done.returncode == status, done.stderr
-    assert re.fullmatch(says, done.stderr)
+    assert re.fullmatch(rf"(checked with .*\n)?{says}", done.stderr)
 
 
 @pytest.mark.parametrize("how", [GONE, FULL])

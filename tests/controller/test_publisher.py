@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dra_driver.kubeapi.features import GATES
 
 from controller.publisher import Report
 from dra_driver import DRIVER_NAME
@@ -18,6 +17,7 @@ from dra_driver.gpu.devices import Description, describe
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.kubeapi import NODES, ApiClient, Connection, load_credentials
+from dra_driver.kubeapi.features import GATES
 from dra_driver.resource import ResourceSlice
 from dra_driver.resource.device import SliceFeatures
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault, RunningServer

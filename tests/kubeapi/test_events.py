@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dra_driver.kubeapi.events import EVENTS, EventLimits, EventRecorder, ObjectReference
 
 from dra_driver.kubeapi import ApiClient, Connection, Credentials
+from dra_driver.kubeapi.events import EVENTS, EventLimits, EventRecorder, ObjectReference
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
 from tests.support.apiserver import connect
 from tests.support.scripted import End, Reply, scripted

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from dra_driver.kubeapi.execplugin import ExecPlugin
 
 from dra_driver.kubeapi import ConfigError, Connection, Credentials, UnreachableError, load_credentials
+from dra_driver.kubeapi.execplugin import ExecPlugin
 from tests.support.scripted import Reply, scripted
 
 V1 = "client.authentication.k8s.io/v1"

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dra_driver.kubeapi.features import GATES, OPTIONAL, dropped, missing_gates, probe_features, without
 
 from dra_driver import DRIVER_NAME
 from dra_driver.kubeapi import ApiClient, newest_dialect
+from dra_driver.kubeapi.features import GATES, OPTIONAL, dropped, missing_gates, probe_features, without
 from dra_driver.resource import (
     AttributeList,
     CounterConsumption,

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dra_driver.kubeapi.leases import LEASES, Candidate, Election, LeaseTiming
 
 from dra_driver.kubeapi import ApiClient, ConflictError
+from dra_driver.kubeapi.leases import LEASES, Candidate, Election, LeaseTiming
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dra_driver.kubeapi.client import JSON
 
 from dra_driver.containment import Count, nobody
 from dra_driver.kubeapi import ApiClient, Connection, Credentials, Kind, Watcher
+from dra_driver.kubeapi.client import JSON
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
 from tests.support.apiserver import connect
 from tests.support.scripted import End, Reply, scripted

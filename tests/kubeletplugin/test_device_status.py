@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dra_driver.kubeapi.events import EventRecorder
 
 from dra_driver import DRIVER_NAME
 from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
+from dra_driver.kubeapi.events import EventRecorder
 from dra_driver.sandbox.apiserver import RequestFault, RunningServer
 from kubeletplugin.hardware.targets import ClaimRef
 from kubeletplugin.reports.devicestatus import JSON, ClaimStatusApi, DeviceKey, Outcome, condition, wanted_entries

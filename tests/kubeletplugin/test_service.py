@@ -9,11 +9,11 @@ from typing import Any
 
 import grpc
 import pytest
-from dra_driver.kubeapi.events import EventRecorder
 
 from dra_driver.cdi import BASE_DEVICE, claim_device
 from dra_driver.endpoints import new_registry
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
+from dra_driver.kubeapi.events import EventRecorder
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from kubeletplugin.containers.metadata import MetadataFiles, metadata_names
 from kubeletplugin.containers.specs import cdi_names

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dra_driver.kubeapi.events import EVENTS
 
 from dra_driver.allocation import Cluster, Features
 from dra_driver.kubeapi import NODES, ApiClient, NotFoundError
+from dra_driver.kubeapi.events import EVENTS
 from dra_driver.resource.codec import V1, decode
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES, controlled_by

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dra_driver.kubeapi.client import Page
-from dra_driver.kubeapi.events import EVENTS, EventRecorder
 
 from controller.cluster.caretaker import EVENT_REASON, Caretaker, CaretakerTiming, Metrics
 from dra_driver import DRIVER_NAME
 from dra_driver.endpoints import new_registry
 from dra_driver.kubeapi import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
+from dra_driver.kubeapi.client import Page
+from dra_driver.kubeapi.events import EVENTS, EventRecorder
 from dra_driver.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
 from tests.support.apiserver import CLAIMS, SLICES, api_server, connect

@@ -13,11 +13,11 @@ from pathlib import Path
 import click
 import pytest
 import urllib3
-from dra_driver.kubeapi.leases import LEASES
 
 from controller.cluster.main import Duration
 from dra_driver import DRIVER_NAME
 from dra_driver.kubeapi import ApiClient, NotFoundError
+from dra_driver.kubeapi.leases import LEASES
 from dra_driver.resource.codec import V1
 from tests.support.apiserver import SLICES
 from tests.support.waiting import wait_for
