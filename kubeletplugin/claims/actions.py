@@ -103,8 +103,8 @@ class Actions:
             yield held
 
     def begin(self, plan: Plan, boot_id: str, gpus: Gpus, held: Held) -> Record:
-        """Record a new claim; it is prepared at once when its GPUs only have to be in the modes that they are in. Raises
-        PrepareError when another claim has one of its devices.
+        """Record a new claim; it is prepared at once when its GPUs only have to be in the MIG modes that they are in.
+        Raises PrepareError when another claim has one of its devices.
         """
         ready = all(isinstance(step, MigModeStep) for step in plan.steps) and self.all_done(plan, gpus, held)
         record = Record(State.PREPARED if ready else State.PREPARING, boot_id, plan)
