@@ -104,8 +104,8 @@ class Actions:
             yield held
 
     def begin(self, plan: Plan, boot_id: str, gpus: Gpus, held: Held) -> Record:
-        """Record a new claim. It is prepared at once if its GPUs are in the modes that it needs. Raises PrepareError if
-        another claim has one of its devices.
+        """Record a new claim. It is prepared at once if its steps only need MIG modes that are as they should be. Raises
+        PrepareError if another claim has one of its devices.
         """
         ready = all(isinstance(step, MigModeStep) for step in plan.steps) and self.all_done(plan, gpus, held)
         record = Record(State.PREPARED if ready else State.PREPARING, boot_id, plan)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kubeletplugin.inside import MARKS
+
 from .points import disk_fails
 from .scenarios import SCENARIOS
 from .share import share
@@ -24,7 +26,8 @@ EVERY_ERROR = {"a bit of everything", "a whole GPU in MIG mode"}
 def test_a_failure_anywhere(tmp_path: Path, verb: str, number: int, name: str) -> None:
     claim = StruckClaim(tmp_path, SCENARIOS[name])
     claim.half_written_counts = False  # what cannot be removed now, the next process removes
-    with claim.points.of_files(claim.plugin.root / "claims", claim.plugin.root / "mig", claim.plugin.cdi):
+    marks = [claim.plugin.root / name for name in MARKS]
+    with claim.points.of_files(claim.plugin.root / "claims", *marks, claim.plugin.cdi):
         faults = [
             (index, point, code, lasting)
             for index, point in enumerate(claim.points_of(verb))

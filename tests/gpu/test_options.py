@@ -106,3 +106,16 @@ def test_in_a_container_the_drivers_files_are_where_they_are_mounted(tmp_path: P
     hardware = run(NVIDIA_DRIVER_ROOT="/run/nvidia/driver", DRIVER_ROOT_CTR_PATH=mounted)
     assert (hardware.driver_root, hardware.host_driver_root) == (mounted, Path("/run/nvidia/driver"))
     assert hardware.dev_root == mounted
+
+
+def test_programs_of_a_driver_root_of_its_own_are_given_its_nvml_library(tmp_path: Path) -> None:
+    hardware = run("--container-driver-root", tmp_path)
+    assert hardware.nvml_library() is None
+    library = tmp_path / "usr/lib64/libnvidia-ml.so.1"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert hardware.nvml_library() == library
+
+
+def test_programs_of_the_hosts_own_root_find_the_library_themselves(tmp_path: Path) -> None:
+    assert run("--container-driver-root", tmp_path / "missing").nvml_library() is None

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from dra_driver.cdi import Root
 from dra_driver.gpu.nvml import ComputeMode
-from kubeletplugin.hardware.settings import PROGRAM_SECONDS
+from kubeletplugin.hardware.settings import PROGRAM_SECONDS, TimeSlices
 from kubeletplugin.hardware.targets import PrepareError
 from kubeletplugin.records.store import Records, State
 from kubeletplugin.steps import ComputeModeStep, TimeSliceStep
@@ -198,6 +199,36 @@ def test_a_level_that_cannot_be_read_is_set_and_taken_to_have_been_the_default(p
     plugin.lifecycle.unprepare(claim)
     assert level(plugin) == 0
     assert plugin.left() == NOTHING
+
+
+def test_the_program_is_told_which_nvml_library_to_load(plugin: Plugin, tmp_path: Path) -> None:
+    smi, seen = plugin.node.driver_root / SMI, tmp_path / "seen"
+    smi.write_text(smi.read_text().replace("#!/bin/sh\n", f'#!/bin/sh\necho "$LD_PRELOAD" > {seen}\n'))
+    library = tmp_path / "libnvidia-ml.so.1"
+    slices = TimeSlices(Root(plugin.node.driver_root), lambda: library)
+    plugin.node.nvidia_smi.set_level(plugin.gpu(0).uuid, 2)
+    assert slices.get(plugin.gpu(0).uuid) == 2  # whatever the loader has to say of a library that is none
+    assert seen.read_text().strip() == str(library)
+
+
+@pytest.mark.parametrize(
+    ("listed", "level"),
+    [
+        ("GPU 0: Timeslice: Default", 0),
+        ("| GPU  0 | Time-slice | LONG |", 3),
+        ("GPU 00000000:1B:00.0\n    Time slice : Medium", 2),
+        ("GPU 0: Timeslice: N/A", None),
+        ("GPU 0: Timeslice: Long\nGPU 1: Timeslice: Short", None),
+        ("Default", None),
+        ("", None),
+    ],
+)
+def test_the_level_is_read_from_any_listing_that_names_it(tmp_path: Path, listed: str, level: int | None) -> None:
+    smi = tmp_path / SMI
+    smi.parent.mkdir(parents=True)
+    smi.write_text(f"#!/bin/sh\nprintf '%s' '{listed}'\n")
+    smi.chmod(0o755)
+    assert TimeSlices(Root(tmp_path)).get("GPU-0") == level
 
 
 @pytest.mark.parametrize("lists", [True, False])
