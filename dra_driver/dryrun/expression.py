@@ -55,6 +55,7 @@ class Answer:
 @click.command(
     "cel",
     cls=Subcommand,
+    short_help="Say what a CEL expression means, and what it selects.",
     examples=["dra-dryrun cel 'device.driver == \"gpu.nvidia.com\"'", "dra-dryrun cel --built-in EXPRESSION -o json"],
 )
 @click.argument("expression")
