@@ -2,6 +2,7 @@
 """`dra-dryrun cel`: what a selector means to Kubernetes, and what it says about each device."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,7 @@ class Answer:
 @click.command(
     "cel",
     cls=Subcommand,
+    short_help="Say what a CEL expression means, and what it selects.",
     examples=["dra-dryrun cel 'device.driver == \"gpu.nvidia.com\"'", "dra-dryrun cel --built-in EXPRESSION -o json"],
 )
 @click.argument("expression")
@@ -90,7 +92,7 @@ def cel(
     try:
         selector = compile_selector(expression, environment)
     except CompileError as error:
-        return _print_refused(error, output)
+        return _print_refused(error, output, _mistake(expression))
     answers = [_ask(selector, one) for one in _candidates(source)]
     names = PublishedNames.of((one.driver, one.device) for one in _candidates(source))
     hints = [str(error) for error in selector.unknown_names(names)]
@@ -134,11 +136,26 @@ def _ask(selector: Selector, candidate: Candidate) -> Answer:
     return Answer(candidate, value, cost)
 
 
-def _print_refused(error: CompileError, output: str) -> int:
+_ASSIGNS = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1|(?<![=!<>])=(?!=)""")
+_QUANTITY = re.compile(r"device\.capacity\[[^]]*\]\.\w+\s*(>=|<=|>|<)")
+
+
+def _mistake(expression: str) -> str:
+    """A usual mistake in an expression that does not compile; empty where there is none."""
+    if any(one[0] == "=" for one in _ASSIGNS.finditer(expression)):
+        return "write == to compare; = is no operator of CEL"
+    if _QUANTITY.search(expression):
+        return "quantities are compared by methods: .compareTo(quantity('40Gi')) >= 0"
+    return ""
+
+
+def _print_refused(error: CompileError, output: str, mistake: str) -> int:
     if output == "json":
         click.echo(json.dumps({"compiles": False, "kind": error.kind, "error": error.message, "offset": error.offset}))
     else:
         click.echo(f"does not compile: {error}")
+        if mistake:
+            click.echo(f"hint: {mistake}")
     return REFUSED
 
 

@@ -47,6 +47,7 @@ class _Replicas(click.ParamType[int]):
 @click.command(
     "fit",
     cls=Subcommand,
+    short_help="Say where pods and claims would go, or why they go nowhere.",
     examples=[
         "dra-dryrun pod.yaml",
         "dra-dryrun -f pod.yaml -n team-a --context production",

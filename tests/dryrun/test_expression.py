@@ -65,3 +65,18 @@ def test_functions_depend_on_the_release(dryrun: DryRun, slices: object) -> None
     code, _, err = dryrun(*arguments, "1.12")
     assert code == 2
     assert "'1.12' is not one of" in err
+
+
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        ("device.driver = 'gpu.nvidia.com'", "write == to compare"),
+        ("device.capacity['gpu.nvidia.com'].memory >= quantity('40Gi')", "quantities are compared by methods"),
+        (
+            "device.attributes['gpu.nvidia.com'].memory == 1",
+            "it is published as capacity: device.capacity['gpu.nvidia.com'].memory",
+        ),
+    ],
+)
+def test_usual_mistakes_are_known(expression: str, hint: str, dryrun: DryRun) -> None:
+    assert hint in dryrun("cel", "--built-in", expression)[1]

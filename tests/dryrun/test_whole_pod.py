@@ -211,7 +211,10 @@ def test_limits_and_priorities_are_those_of_the_cluster(ask: Ask) -> None:
     found = ask.verdict([pod("p", priorityClassName="high")], node("a"), low)
     assert found["rejects"] == ['pods "p" is forbidden: no PriorityClass with name high was found']
     found = ask.verdict([pod("p", priorityClassName="high")], node("a"))
-    assert (found["fits"], found["notes"]) == (True, ["its priority is taken to be 0: no PriorityClass is known"])
+    assert (found["fits"], found["notes"]) == (
+        True,
+        ["its priority is taken to be 0: no PriorityClass is known", "it asks for no devices"],
+    )
 
 
 def test_access_for_administrators_needs_a_namespace_for_them(ask: Ask) -> None:

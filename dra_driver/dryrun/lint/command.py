@@ -22,6 +22,7 @@ FOUND = 1
 @click.command(
     "lint",
     cls=Subcommand,
+    short_help="Find mistakes in claims, classes and pods.",
     examples=["dra-dryrun lint manifests", "dra-dryrun lint --built-in --strict -o github manifests"],
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")

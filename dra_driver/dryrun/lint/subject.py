@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...resource import DeviceClaim, DeviceRequirements, OpaqueConfiguration, ResourceClaim, ResourceClaimTemplate
-from ...resource.codec import BY_API_VERSION, GROUP, V1BETA1, Decoded, Dialect, decode
+from ...resource.codec import BY_API_VERSION, GROUP, V1BETA1, Decoded, DecodeError, Dialect, decode
 from ..documents import JSON
 from .catalog import Catalog
 from .finding import Issue
@@ -113,7 +113,11 @@ def is_device_api(source: Source) -> bool:
 
 
 def _decode(value: JSON) -> Decoded:
-    return decode({**value, "apiVersion": _dialect(value["apiVersion"]).api_version})
+    version, dialect = value["apiVersion"], _dialect(value["apiVersion"])
+    try:
+        return decode({**value, "apiVersion": dialect.api_version})
+    except DecodeError as error:
+        raise DecodeError(error.path, error.problem.replace(f"In {dialect.api_version}", f"In {version}")) from None
 
 
 def _dialect(api_version: str) -> Dialect:

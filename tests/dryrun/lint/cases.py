@@ -100,7 +100,7 @@ CASES = [
     ),
     Case(
         "api-version-not-served",
-        stream(claim(version="v1alpha3")),
+        stream(claim([{"name": "gpu", "deviceClassName": "gpu.nvidia.com"}], version="v1alpha3")),
         "apiVersion",
         "is gone since Kubernetes 1.34: use resource.k8s.io/v1; what a request asks for goes under 'exactly'",
         GOOD,

@@ -56,7 +56,7 @@ def test_a_finding_has_the_severity_of_its_rule() -> None:
 )
 def test_versions_are_judged_by_the_release(version: str, release: str, expected: list[str]) -> None:
     flat = {"name": "gpu", "deviceClassName": "gpu.nvidia.com"}
-    one = claim([flat if version == "v1beta1" else request()], version=version)
+    one = claim([flat if version in ("v1beta1", "v1alpha3") else request()], version=version)
     assert rules(lint_text(stream(one), release)) == expected
 
 
