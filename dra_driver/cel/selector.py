@@ -158,7 +158,13 @@ def _missing(node: Node, names: PublishedNames, who: str) -> Iterator[str]:
                 yield f"{who} any {_SINGULAR[field]} in domain {domain!r}" + _nearest(domain, published)
             elif identifier not in published[domain]:
                 what = f"{_SINGULAR[field]} {identifier!r} in domain {domain}"
-                yield f"{who} {what}" + _nearest(identifier, published[domain])
+                other = "capacity" if field == "attributes" else "attributes"
+                elsewhere = names.capacity if field == "attributes" else names.attributes
+                if identifier in elsewhere.get(domain, ()):
+                    path = f"device.{other}[{domain!r}].{identifier}"
+                    yield f"{who} {what}; it is published as {_SINGULAR[other]}: {path}"
+                else:
+                    yield f"{who} {what}" + _nearest(identifier, published[domain])
 
 
 def _nearest(wanted: str, existing: Iterable[str]) -> str:

@@ -104,7 +104,7 @@ class Actions:
             yield held
 
     def begin(self, plan: Plan, boot_id: str, gpus: Gpus, held: Held) -> Record:
-        """Record a new claim. It is prepared at once if its steps only need MIG modes that are as they should be. Raises
+        """Record a new claim. It is prepared at once if its steps only need MIG modes that are set already. Raises
         PrepareError if another claim has one of its devices.
         """
         ready = all(isinstance(step, MigModeStep) for step in plan.steps) and self.all_done(plan, gpus, held)
