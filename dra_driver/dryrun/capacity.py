@@ -64,7 +64,7 @@ def _print(source: Source, pools: Sequence[PoolStock], *, wide: bool) -> None:
     for warning in source.warnings:
         console.print(Text(warning, style="yellow"))
     for assumption in source.assumptions:
-        console.print(Text(f"as if {assumption}", style="yellow"))
+        console.print(Text(f"simulating {assumption}", style="yellow"))
     console.print(_by_node(pools) if wide else _table(totals(pools)))
     reasons = list(_reasons(pools, apart=wide))
     if reasons:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The devices to allocate from: slices in files, a live cluster, or the nodes that come with the driver."""
+"""The devices to allocate from: slices in files, a live cluster, or built-in example nodes."""
 
 import functools
 import re

@@ -282,7 +282,7 @@ class Place:
                 found = Found(tuple(with_nodes_of_slices(found.objects)), found.world, found.notes)
         else:
             objects = with_defaults(built_in_nodes())
-            found = Found(tuple(objects), notes=(f"{DEVICES_ONLY}: these nodes say nothing else",))
+            found = Found(tuple(objects), notes=(f"{DEVICES_ONLY}: built-in nodes have no pods, cpu or memory",))
         notes = (f"{DEVICES_ONLY}, as asked",) if devices_only else found.notes
         world = None if devices_only else found.world
         return Source(found.objects, self.where, (), world, notes, release, warnings)
@@ -298,7 +298,11 @@ class Place:
         """The objects to ask: what is there, what is `given` besides, and the changes to all. Raises InputError."""
         added = new_nodes(what_if.more)
         if added and self._origin.is_built_in and not self._origin.asked:
-            source = Source(CLASSES, "no cluster", notes=(f"{DEVICES_ONLY}: new nodes say nothing else",))
+            source = Source(
+                CLASSES,
+                "built-in node types (no cluster was used)",
+                notes=(f"{DEVICES_ONLY}: simulated nodes have no pods, cpu or memory",),
+            )
         else:
             source = self.read(around, devices_only=devices_only)
         return completed(source, what_if, added, given)
@@ -339,7 +343,7 @@ def completed(source: Source, what_if: WhatIf, added: Sequence[Decoded], given: 
     if world is not None:
         nodes = [one for one in added if isinstance(one, Node)]
         world = world.with_nodes(nodes)
-        assumptions += ("new nodes had cpu, memory and the like for every pod",) if nodes else ()
+        assumptions += ("additional nodes with enough cpu, memory and other resources for every pod",) if nodes else ()
         world = world.idle() if what_if.without_claims else world
     warnings = (*source.warnings, *release_notes(objects, source.release))
     return replace(source, objects=objects, assumptions=assumptions, world=world, warnings=warnings)

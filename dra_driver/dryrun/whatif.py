@@ -33,10 +33,10 @@ class WhatIf:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The changes in words that go with "as if": `there were 3 more h100x8`."""
-        words = [f"there were {count} more {kind}" for kind, count in self.more]
-        words += ["nothing were in use"] if self.without_claims else []
-        words += [f"{name} were drained" for name in self.drained]
+        """The changes in words that go with "simulating": `3 additional nodes of type h100x8`."""
+        words = [f"{count} additional node{'s' * (count != 1)} of type {kind}" for kind, count in self.more]
+        words += ["no claim in use"] if self.without_claims else []
+        words += [f"node {name} drained" for name in self.drained]
         return tuple(words)
 
 

@@ -26,7 +26,7 @@ KINDS: Final = {
 """Where the objects of a world are, by their kind."""
 _TEMPLATE: Final = "ResourceClaimTemplate"
 
-DEVICES_ONLY: Final = "only devices are considered"
+DEVICES_ONLY: Final = "only devices are evaluated"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports to print, made of real verdicts on nodes that come with the driver."""
+"""Reports to print, made of real verdicts on built-in nodes."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def claim(name: str, expression: str, count: int = 1, device_class: str = "mig.n
     return decode_claim(value, V1)
 
 
-def report(*claims: ResourceClaim, where: str = "two nodes that come with the driver") -> Report:
+def report(*claims: ResourceClaim, where: str = "two built-in nodes") -> Report:
     """What becomes of each claim, one after the other, on a node with MIG and one without."""
     slices = [one for one in built_in_nodes() if isinstance(one, ResourceSlice) and one.node_name in NODES]
     objects = with_defaults(slices)

@@ -158,7 +158,7 @@ def test_the_command_adds_up_what_nodes_have(dryrun: DryRun, write: Write) -> No
     ]
     code, out, _ = dryrun("capacity", "--slices", file, "-o", "wide", "--drain", "node-a")
     assert code == 0
-    assert "as if node-a were drained" in out
+    assert "simulating node node-a drained" in out
     assert [line.split()[:2] for line in out.splitlines()[4:]] == [["node-b", "node-b"]]
 
 
@@ -166,7 +166,7 @@ def test_the_command_tells_programs_everything(dryrun: DryRun) -> None:
     code, out, _ = dryrun("capacity", "--with-node", "a30x4-mig", "-o", "json")
     assert code == 0
     found = json.loads(out)
-    assert found["assumptions"] == ["there were 1 more a30x4-mig"]
+    assert found["assumptions"] == ["1 additional node of type a30x4-mig"]
     kinds = {one["profile"]: (one["total"], one["free"], one["stranded"]) for one in found["kinds"]}
     assert kinds["1g.6gb"] == (16, 16, 0)
     (pool,) = found["pools"]

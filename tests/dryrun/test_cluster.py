@@ -297,7 +297,7 @@ def test_variables_of_one_subcommand_are_not_read_by_others(
     assert dryrun(wanted)[1].startswith("<!doctype html>")
     assert dryrun("capacity")[0] == 0
     monkeypatch.setenv("DRA_DRYRUN_WITHOUT_CLAIMS", "1")
-    assert "nothing were in use" in dryrun("capacity")[1]
+    assert "no claim in use" in dryrun("capacity")[1]
     monkeypatch.setenv("LOG_FORMAT", "nonsense")
     assert dryrun("capacity")[0] == 0
 

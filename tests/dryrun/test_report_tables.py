@@ -55,7 +55,7 @@ def test_a_defect_of_the_scheduler_is_told(every: Report, capsys: pytest.Capture
 
 def test_assumptions_are_told(every: Report, capsys: pytest.CaptureFixture[str]) -> None:
     assumed = replace(every, inputs=replace(every.inputs, assumptions=("that node-a is gone",)))
-    assert "assuming that node-a is gone" in printed(capsys, assumed)
+    assert "simulating that node-a is gone" in printed(capsys, assumed)
 
 
 def test_text_that_looks_like_markup_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

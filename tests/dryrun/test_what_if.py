@@ -115,10 +115,10 @@ IN_USE = [
     ("flags", "where", "as_if"),
     [
         ((), None, []),
-        (("--without-claims",), "node-a", ["nothing were in use"]),
-        (("--without-claims", "--drain", "node-a"), "node-b", ["nothing were in use", "node-a were drained"]),
-        (("--drain", "node-a"), None, ["node-a were drained"]),
-        (("--with-node", "h100x8=2"), "new-h100x8-1", ["there were 2 more h100x8"]),
+        (("--without-claims",), "node-a", ["no claim in use"]),
+        (("--without-claims", "--drain", "node-a"), "node-b", ["no claim in use", "node node-a drained"]),
+        (("--drain", "node-a"), None, ["node node-a drained"]),
+        (("--with-node", "h100x8=2"), "new-h100x8-1", ["2 additional nodes of type h100x8"]),
     ],
 )
 def test_the_answer_is_that_of_the_changed_cluster(

@@ -124,13 +124,13 @@ def test_with_devices_only_nothing_else_counts(ask: Ask) -> None:
     cluster = [node("a", cpu="1"), slice_of("a", gpu("gpu-0"))]
     assert ask([claim(), pod("p", "8", "wanted")], *cluster)[0] == 1
     code, out = ask([claim(), pod("p", "8", "wanted")], *cluster, flags=["--devices-only"])
-    assert (code, "only devices are considered, as asked" in out) == (0, True)
+    assert (code, "only devices are evaluated, as asked" in out) == (0, True)
 
 
 def test_a_snapshot_without_nodes_decides_devices_and_says_so(ask: Ask) -> None:
     code, out = ask([claim(), pod("p", "8", "wanted")], slice_of("a", gpu("gpu-0")))
     assert code == 0
-    assert "only devices are considered: no node of" in out
+    assert "only devices are evaluated: no node of" in out
     code, out = ask([claim(), pod("p", "1", "wanted")], slice_of("a", gpu("gpu-0")), node("a"))
     assert "its nodes are taken to be idle" in out
 
@@ -248,7 +248,10 @@ def test_what_if_the_cluster_were_another_one(ask: Ask) -> None:
     assert ask([pod("p", "6")], *cluster)[0] == 1
     assert ask([pod("p", "6")], *cluster, flags=["--without-claims"])[0] == 0
     code, out = ask([pod("p", "6")], *cluster, flags=["--with-node", "a30x4"])
-    assert (code, "assuming new nodes had cpu, memory and the like for every pod" in out) == (0, True)
+    assert (code, "simulating additional nodes with enough cpu, memory and other resources for every pod" in out) == (
+        0,
+        True,
+    )
     assert ask([pod("p", "1")], *cluster, node("b"), flags=["--drain", "a"])[1].count("on node b\n") == 1
 
 
@@ -295,7 +298,7 @@ def test_the_whole_pod_in_a_live_cluster(dryrun: DryRun, write: Write, client: A
             "not considered, as listing them is not allowed: resourcequotas, poddisruptionbudgets,",
             1,
         ),
-        (["nodes"], "only devices are considered: listing pods is not allowed", 0),
+        (["nodes"], "only devices are evaluated: listing pods is not allowed", 0),
     ],
 )
 def test_rights_that_are_missing_are_named(

@@ -151,7 +151,7 @@ def _inputs(inputs: Inputs) -> Html:
         "Asked": inputs.asked,
         "Held by": counted(inputs.claims, "claim"),
         "Rules of": f"Kubernetes {inputs.release}",
-        "Assuming": "; ".join(inputs.assumptions),
+        "Simulating": "; ".join(inputs.assumptions),
         "Note": "; ".join(inputs.notes),
     }
     return tag("dl", *(tag("div", tag("dt", key), tag("dd", value)) for key, value in rows.items() if value))

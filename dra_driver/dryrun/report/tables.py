@@ -34,7 +34,7 @@ def _lines(report: Report, wide: bool) -> Iterator[Text]:
     inputs = report.inputs
     yield Text(f"devices of {counted(inputs.nodes, 'node')}, from {inputs.where}", style="bold")
     for assumption in inputs.assumptions:
-        yield Text(f"assuming {assumption}", style="yellow")
+        yield Text(f"simulating {assumption}", style="yellow")
     for note in inputs.notes:
         yield Text(note, style="yellow")
     for group in _groups(report.answers):

@@ -19,7 +19,7 @@ FILE = "claims.yaml"
 
 @functools.cache
 def known() -> tuple[Decoded, ...]:
-    """The devices that come with the driver, made once."""
+    """The devices of the built-in nodes, made once."""
     return tuple(with_defaults(built_in_nodes()))
 
 
