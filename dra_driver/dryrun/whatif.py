@@ -47,19 +47,19 @@ def what_if_options(command: F) -> F:
             "--with-node",
             multiple=True,
             metavar="NAME[=COUNT]",
-            help="As if there were COUNT (1) more of a node that comes with the driver, such as h100x8 or h100x8-mig,"
-            " or of one that a file describes. Without a cluster, as if there were no others. May be repeated.",
+            help="Simulate COUNT (1) additional nodes of a built-in type, such as h100x8 or h100x8-mig, or of a type that a"
+            " file describes. Without a cluster, there are no other nodes. May be repeated.",
         ),
         option(
             "--without-claims",
             is_flag=True,
-            help="As if nothing were in use.",
+            help="Simulate that no claim is in use.",
         ),
         option(
             "--drain",
             multiple=True,
             metavar="NODE",
-            help="As if this node, and the claims that hold its devices, were gone. May be repeated.",
+            help="Simulate that this node, and the claims that hold its devices, are gone. May be repeated.",
         ),
     )
     return gathered(command, options, "what_if", _parse)
