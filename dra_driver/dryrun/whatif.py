@@ -47,8 +47,8 @@ def what_if_options(command: F) -> F:
             "--with-node",
             multiple=True,
             metavar="NAME[=COUNT]",
-            help="Simulate COUNT (1) additional nodes of a built-in type, such as h100x8 or h100x8-mig, or of a type that"
-            " a file describes. Without a cluster, there are no other nodes. May be repeated.",
+            help="Simulate COUNT (1) additional nodes of a built-in type, such as h100x8 or h100x8-mig, or of a type"
+            " that a file describes. Without a cluster, there are no other nodes. May be repeated.",
         ),
         option(
             "--without-claims",

@@ -161,7 +161,7 @@ def test_a_configuration_that_cannot_be_applied_is_no_fit(by_class: bool, kind: 
     assert code == 1
     assert "would not start  Pod p: the driver cannot apply its configuration on node a" in out
     assert (
-        "this version of the driver cannot apply MPS" if kind == "sharing" else "'NoConfig' is not supported"
+        "driver cannot apply MPS" if kind == "sharing" else "'NoConfig' is not supported"
     ) in out
     found = ask.verdict([wanted, pod("p", "1", "wanted")], *cluster)
     assert (found["fits"], found["node"], len(found["problems"])) == (False, "a", 1)
