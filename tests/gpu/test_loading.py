@@ -37,7 +37,7 @@ def test_every_gateway_has_an_initialization_of_its_own(driver: Session) -> None
     assert driver(twice) == [
         (Return.UNINITIALIZED, "nvmlDeviceGetCount: UNINITIALIZED"),
         3,
-        (Return.ALREADY_INITIALIZED, "nvmlInitWithFlags: ALREADY_INITIALIZED (this gateway is)"),
+        (Return.ALREADY_INITIALIZED, "nvmlInitWithFlags: ALREADY_INITIALIZED (this object is initialized)"),
         (Return.UNINITIALIZED, "nvmlShutdown: UNINITIALIZED"),
     ]
 
