@@ -150,17 +150,14 @@ class ClusterConnection:
                 timeout=Timeout(connect=self._seconds, read=stream_seconds if streamed else self._seconds),
                 preload_content=not streamed,
             )
-        except urllib3.exceptions.TimeoutError:
-            raise UnreachableError(
-                f"{self.server} does not answer within {self._seconds:g} s (see --request-timeout)"
-            ) from None
         except urllib3.exceptions.HTTPError as error:
             reason = getattr(error, "reason", None) or error
-            late = isinstance(reason, urllib3.exceptions.TimeoutError)
-            said = f"does not answer within {self._seconds:g} s (see --request-timeout)" if late else f"fails: {reason}"
-            raise UnreachableError(
-                f"{self.server} {said}" if late else f"{method} {self.server}{path} {said}"
-            ) from None
+            if isinstance(reason, urllib3.exceptions.TimeoutError):
+                limit = self._seconds or stream_seconds
+                text = f"{self.server} does not answer within {limit:g} s (see --request-timeout)"
+            else:
+                text = f"{method} {self.server}{path} fails: {reason}"
+            raise UnreachableError(text) from None
         return answer
 
     def close(self) -> None:

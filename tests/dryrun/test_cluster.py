@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.dryrun.connection import ClusterChoice, ClusterConnection
+from dra_driver.kubeapi import NODES, ApiClient, Kind, UnreachableError
 from dra_driver.sandbox.apiserver import User
 from tests.support.apiserver import CLAIMS, SLICES, embedded
 
@@ -190,6 +191,14 @@ def test_a_server_that_does_not_answer_is_reported_after_the_time_limit(
         code, out, err = dryrun(wanted, "--kubeconfig", path, "--request-timeout", "300ms")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "does not answer within 0.3 s (see --request-timeout)" in err
+
+
+def test_a_watch_without_a_request_timeout_still_has_its_own_limit(write: Write) -> None:
+    with silent_server() as port:
+        away = {"clusters": [{"cluster": {"server": f"http://127.0.0.1:{port}"}}], "users": [{"user": {}}]}
+        choice = ClusterChoice(str(write("config", config(away, "silent"))), seconds=0)
+        with ClusterConnection(choice) as connection, pytest.raises(UnreachableError, match=r"within 0\.3 s"):
+            connection.request("GET", "/", stream_seconds=0.3, repeatable=False)
 
 
 @pytest.mark.parametrize("text", ["10s", "1m30s", "0", "2.5"])
