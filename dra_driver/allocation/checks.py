@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of a candidate that do not depend on what else is picked.
+"""The checks of a candidate device that do not depend on the devices that the search has picked; and device taints.
 
-A check returns the refusal, or None when it lets the device pass.
-
-Which taints keep a device from a request. Follows k8s.io/dynamic-resource-allocation/resourceclaim.
+A check returns the refusal, or None if the device passes. Which taints keep a device from a request follows
+k8s.io/dynamic-resource-allocation/resourceclaim.
 """
 
 from collections.abc import Iterable

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One way to serve a request, as the search sees it. Devices are known by their index in the NodeView.
+"""One way to serve a request, as the search sees it, and capacity requests that grow during a search.
 
-Capacity requests that grow while a search compares them: a defect of Kubernetes (`Quirks.decimal_requests_grow`).
+The search knows devices by their index in the NodeView.
 
-Go's Quantity holds an amount such as `1Pi` as a pointer to a decimal. A request policy that takes the request
-as it is, like a range with a minimum only, hands this pointer on. Comparing it with the device's capacity then
-adds the shares that were picked before to the request itself. Every share that was picked with the same
-pointer changes, too. See calculateConsumedCapacity and CmpRequestOverCapacity in the structured allocator.
+`Growing` imitates a defect of Kubernetes (`Quirks.decimal_requests_grow`). Go's Quantity holds an amount such as `1Pi`
+as a pointer to a decimal. A request policy that does not change the request, such as a range with only a minimum,
+passes this pointer on. When Go compares it with the device's capacity, it adds the shares that were picked before to
+the request itself. Every share that was picked with the same pointer changes too. See calculateConsumedCapacity and
+CmpRequestOverCapacity in the structured allocator.
 """
 
 from collections.abc import Mapping

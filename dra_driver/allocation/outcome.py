@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the allocator answers for one node.
+"""The allocator's answers: for one node, and for all nodes of a cluster, where nodes that are alike share one decision.
 
-The error that ends an allocation attempt at once: there is no backtracking around it.
-
-The answers for all nodes of a cluster, where nodes that are alike share one decision.
+AllocationError ends an allocation attempt at once, without backtracking.
 """
 
 import enum

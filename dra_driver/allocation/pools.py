@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools as one node sees them: generations, completeness, validity, and the order of their devices.
+"""Pools as one node sees them: generations, completeness, validity, and the order and values of their devices.
 
-Follows the pool gathering of Kubernetes' structured allocator. Most nodes see most pools in the same
-way, so a view depends on the slices that are relevant and not on the node.
-
-Values of devices as keys that can be compared: what expressions read, and attributes of odd form.
+Follows the pool gathering of Kubernetes' structured allocator. Most nodes see most pools in the same way, so a view
+depends on the slices that are relevant and not on the node. The values that expressions read, and attributes of
+unusual types, are converted to keys that can be compared.
 """
 
 import enum

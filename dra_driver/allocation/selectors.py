@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices the expressions of a class and a request select.
+"""The devices that the CEL expressions of a class and a request select.
 
-An expression reads few attributes, and devices are much alike: a ruling is found once for each
-combination of values that its expressions read. The evaluator is passed in; `dra_driver.cel` is the
-one that answers as kube-scheduler does.
-
-Selectors evaluated by `dra_driver.cel`, in the environment in which kube-scheduler evaluates them.
+An expression reads few attributes, and many devices are alike. So each expression is evaluated once for each
+combination of the values that it reads. The evaluator is passed in. `compile_cel` makes the one that answers as
+kube-scheduler does.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The specs of one kind in a CDI directory (`/var/run/cdi`), each a file that appears and disappears whole.
+"""The CDI specs of this driver in a CDI directory (`/var/run/cdi`): their kinds and names, and files that appear whole.
 
-Runtimes read every `.json` and `.yaml` file of the directory at any moment, and one that they cannot parse makes its
-devices unknown. A spec is therefore written under a name that they ignore and renamed in the same directory; their
-watchers do not notice a rename from elsewhere. Files are named as the container-device-interface library names them:
-`vendor-class.json`, or `vendor-class_identifier.json` for a spec that lives as long as something else, a claim say.
+Container runtimes read every `.json` and `.yaml` file of the directory at any moment, and the devices of a file that
+they cannot parse are unknown. So a spec is written under a name that runtimes ignore, and then renamed in the same
+directory, because their watchers do not notice a rename from another one. Files are named as the
+container-device-interface library names them: `vendor-class.json`, or `vendor-class_identifier.json` for the spec of
+one claim.
 
-The two kinds of spec that this driver writes: the node's driver, once, and each claim's devices.
-
-Kinds and names of claims are those of NVIDIA's DRA driver. A container asks for `BASE_DEVICE` and for each of its
-devices by `claim_device`. The claim's uid is in the name so that a runtime never serves a cached device of an
+There are two kinds of spec: one for the node's driver, and one for each claim with its devices. Kinds and names are
+those of NVIDIA's DRA driver. The claim's UID is in the name, so that a runtime never uses a cached device of an
 earlier claim.
 
-Every device that kubelet reports to the runtime comes with `BASE_DEVICE`, so a container of eight GPUs asks for it
-eight times. containerd counts a repeated name once, CRI-O makes its edits each time. A spec's own edits are made once
-by both, therefore the driver is there, and the device itself has only what may be said again.
+A container requests `BASE_DEVICE` and each of its devices by `claim_device`. Every device that kubelet reports comes
+with `BASE_DEVICE`, so a container with eight GPUs requests it eight times. containerd applies the edits of a repeated
+device once, but CRI-O applies them each time. Both apply the edits of the spec itself once. So the driver is in the
+spec's own edits, and a device has only edits that may be repeated.
 """
 
 import contextlib

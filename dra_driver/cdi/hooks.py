@@ -1,26 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks that finish a container's view of the driver, run by `nvidia-cdi-hook` or `nvidia-ctk hook`.
+"""How a container gets the driver's links and finds its libraries: by hooks, or without a hook program by mounts.
 
-Mounts alone leave a container without the driver's symbolic links and with a dynamic loader that does not know the
-new libraries. Both programs come with nvidia-container-toolkit; a release that does not know a hook warns and goes
-on. Arguments follow internal/discover/hooks.go and cmd/nvidia-cdi-hook of nvidia-container-toolkit 1.19.
+Mounts alone leave a container without the driver's symbolic links, and with a dynamic loader that does not know the
+new libraries. The hooks of `nvidia-cdi-hook` or `nvidia-ctk hook` create the links and refresh the loader's cache. Both
+programs come with nvidia-container-toolkit; a release that does not know a hook warns and continues. Arguments follow
+internal/discover/hooks.go and cmd/nvidia-cdi-hook of nvidia-container-toolkit 1.19.
 
-Making `dlopen("libcuda.so.1")` work without a hook program: a mount for every name of every library.
+Without a hook program, each library is mounted again under the name of each link to it, and all names again in the two
+folders that glibc always searches: that of Debian's multiarch layout, and that of other distributions. So the loader
+of every glibc image finds the driver, and loads a file that is mounted several times only once. Compared with hooks,
+this has limits:
 
-A hook would make the symbolic links and refresh the loader's cache in the container. Without one, each library is
-mounted again under the name of each link that leads to it, and all names again in the two folders that glibc searches
-without being told: that of Debian's multiarch layout and that of everybody else. Whichever distribution an image is
-built from, its loader then finds the driver, and a file mounted several times is still loaded once.
-
-What this does not give a container, compared with the hooks:
-
-- an image whose loader cache or LD_LIBRARY_PATH already names a libcuda.so.1 (CUDA forward compatibility, stubs) keeps
-  using that one, and a compatibility package that is newer than the node's driver is not switched on;
-- images of another C library (musl) are not served;
-- NVML in the container may still try to make nodes of GPUs that are not the container's own; the device cgroup denies
-  opening them;
-- /dev/dri/by-path is empty;
-- a container starts a little slower (some 150 mounts), and the mount points stay in its writable layer as empty files.
+- An image whose loader cache or LD_LIBRARY_PATH already names a libcuda.so.1 (CUDA forward compatibility, stubs) keeps
+  using that one, and a compatibility package that is newer than the node's driver is not enabled.
+- Images with another C library (musl) do not work.
+- NVML in the container may still try to create device nodes of other GPUs; the device cgroup denies opening them.
+- /dev/dri/by-path is empty.
+- A container starts a little slower (some 150 mounts), and the mount points stay in its writable layer as empty files.
 """
 
 import posixpath

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CDI spec as immutable values: what a container runtime changes in a container that asks for a device.
+"""A CDI spec as immutable values, with its names, its version, and the error for an invalid one.
 
 The fields are those of SPEC.md (1.1.0) of the Container Device Interface. Its `netDevices` and `intelRdt` are left
-out: no GPU needs them. An empty string, None, 0 for a device number and an empty tuple mean that a field is absent.
+out, because no GPU needs them. An empty string, None, 0 for a device number and an empty tuple mean that a field is
+absent.
 
-What is wrong with a spec, and the error that carries all of it.
+Names are the kind `vendor/class`, device names, and the qualified name `vendor/class=device`. Their characters are
+those that the container-device-interface library accepts. The lengths of vendor and class are those of its SPEC.md,
+which the library does not check.
 
-CDI names: the kind `vendor/class`, device names, and the qualified name `vendor/class=device`.
-
-The characters are those that the container-device-interface library takes; the lengths of vendor and class are
-those of its SPEC.md, which the library does not check.
-
-The lowest `cdiVersion` that a spec's content needs.
-
-Runtimes refuse a spec whose version is higher than their library knows, or lower than what it uses. The rules are
-those of specs-go/version.go of the container-device-interface library 1.1.0.
+`minimum_version` is the lowest `cdiVersion` that the content needs. Runtimes refuse a spec whose version is higher than
+their library knows, or lower than what it uses. The rules are those of specs-go/version.go of the
+container-device-interface library 1.1.0.
 """
 
 import re

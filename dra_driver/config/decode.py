@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opaque parameters -> a configuration, strictly: what is not understood is an error.
+"""Opaque parameters to a configuration, strictly: every field that is unknown or invalid is an error.
 
-Prepare, webhook, lint and dry run all call `decode_config`, `unsupported` and `ineffective`, so that they say the same
-of a configuration. Each error has the path of the field that it is about.
+Prepare, webhook, lint and dry run all call `decode_config`, `unsupported` and `ineffective`, so that they report
+the same problems of a configuration. Each error has the path of the field that it is about.
 """
 
 import re

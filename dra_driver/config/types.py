@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be configured about an allocated device."""
+"""The configurations of an allocated device."""
 
 import enum
 from collections.abc import Mapping

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the subcommands of dra-dryrun have in common: their environment variables, help texts, and general options."""
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
@@ -20,6 +22,20 @@ _COLORS: Final = {"auto": None, "always": True, "never": False}
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     """An option that several subcommands share, and all understand: `--with-node` is `DRA_DRYRUN_WITH_NODE`."""
     return click.option(*names, envvar=f"{PREFIX}{_word(names)}", **settings)
+
+
+def gathered(command: F, options: Sequence[Callable[[Any], Any]], name: str, make: Callable[..., object]) -> F:
+    """`command` with click `options`; what they say goes through `make` (its parameters are theirs) into `name`."""
+    parameters = tuple(inspect.signature(make).parameters)
+
+    @functools.wraps(command)
+    def wrapper(*args: object, **kwargs: object) -> object:
+        kwargs[name] = make(*(kwargs.pop(parameter) for parameter in parameters))
+        return command(*args, **kwargs)
+
+    for add in reversed(options):
+        add(wrapper)
+    return cast(F, wrapper)
 
 
 def general_options(command: F) -> F:

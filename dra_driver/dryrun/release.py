@@ -1,37 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kube-scheduler is imitated: its release, its feature gates, with or without its defects.
-
-Flags that several questions share, handed to them as one argument.
-"""
-
-import functools
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+"""The kube-scheduler whose decisions are computed: its release, its feature gates, with or without its defects."""
 
 import click
 
 from ..allocation import RELEASES, Features
 from ..allocation.features import DEFAULT_RELEASE
 from ..command import InputError
-from .options import option
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def gathered(command: F, options: Sequence[Callable[[Any], Any]], name: str, make: Callable[..., object]) -> F:
-    """`command` with click `options`; what they say goes through `make` (its parameters are theirs) into `name`."""
-    parameters = tuple(inspect.signature(make).parameters)
-
-    @functools.wraps(command)
-    def wrapper(*args: object, **kwargs: object) -> object:
-        kwargs[name] = make(*(kwargs.pop(parameter) for parameter in parameters))
-        return command(*args, **kwargs)
-
-    for add in reversed(options):
-        add(wrapper)
-    return cast(F, wrapper)
-
+from .options import F, gathered, option
 
 _OPTIONS = (
     option(

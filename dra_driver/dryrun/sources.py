@@ -27,8 +27,7 @@ from .inventory import (
     with_defaults,
     with_nodes_of_slices,
 )
-from .options import option
-from .release import gathered
+from .options import gathered, option
 from .whatif import WhatIf, changed, new_nodes
 from .workload import decode_document
 from .world import DEVICES_ONLY, Found, World

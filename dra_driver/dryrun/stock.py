@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a cluster has of each kind of device: how many, in use, free, and stranded.
 
-A kind is a model and a profile. What is *free* is what single-device claims would get one after the other, from a pool
-with counters as the scheduler reckons them. What is *stranded* is not free though there is room: it would be free if
-what is in use lay elsewhere on the same GPU, or if a taint were gone.
+A kind is a model and a profile. A device is *free* if claims for a single device would get it one after the other; in a
+pool with counters the scheduler's rules decide. A device is *stranded* if it is not free, but would be free if the
+devices in use were placed elsewhere on the same GPU, or if a taint were removed.
 
-How many devices of one kind fit on a GPU, as things are and if what is in use lay elsewhere on it.
-
-A GPU is a set of counters; a device takes an amount of each. Devices of one kind (a MIG profile) differ in where they
-are, so that of two GPUs with equal parts in use one may have room and the other may not.
+A GPU is a set of counters, and a device consumes an amount of each. Devices of one kind (a MIG profile) differ in their
+placement. So of two GPUs with equal parts in use, one may have space for another device and the other may not.
 """
 
 from collections import defaultdict

@@ -13,8 +13,7 @@ from ..command import InputError
 from ..resource import Node, ResourceClaim, ResourceSlice
 from ..resource.codec import Decoded
 from .inventory import simulated_nodes
-from .options import option
-from .release import gathered
+from .options import gathered, option
 
 F = TypeVar("F", bound=Callable[..., Any])
 

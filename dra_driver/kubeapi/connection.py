@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep-alive HTTP to one API server, shared by the threads of a process.
 
-Which requests are sent again, and when.
-
 Refused connections and overloaded servers are tried again. A request that was sent and not answered may have been
-carried out: it is repeated once, since a write carries a name or a resource version, so that one which did arrive
-is answered with a conflict. One without either must not be repeated (`ONCE`) unless the server says when.
+carried out. It is repeated once, because a write has a name or a resource version: if the first one did arrive, the
+second one is answered with a conflict. A request without either must not be repeated (`ONCE`) unless the server says
+when.
 """
 
 import logging

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceClaims: what a workload asks for, and what the scheduler gave it.
+"""ResourceClaims, and what they refer to: DeviceClasses, and tolerations of device taints.
 
-DeviceClasses: what an administrator offers under one name.
-
-What a toleration covers. Follows k8s.io/dynamic-resource-allocation/resourceclaim.
+Which taints a toleration covers follows k8s.io/dynamic-resource-allocation/resourceclaim.
 """
 
 from collections.abc import Callable, Iterator, Mapping

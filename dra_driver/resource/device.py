@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and what describes them: attributes, capacities, counters, taints.
+"""Devices, with their attributes, capacities, counters and taints, and the ResourceSlices that publish them.
 
-ResourceSlices: how a driver publishes the devices of a pool.
-
-What an API server keeps of a ResourceSlice: it drops the fields whose feature gate is off, without an error.
+An API server drops the fields of a ResourceSlice whose feature gate is disabled, without an error. `SliceFeatures`
+says which fields it keeps.
 """
 
 import enum

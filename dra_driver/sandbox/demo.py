@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job from end to end, shown: publish, allocate, prepare, survive a kill, unprepare, leave nothing.
 
-Every step checks what it shows, so the demo fails when the driver does.
-
-The GPUs of a node as a picture: a row a GPU, its memory slices filled by MIG instances.
+Every step checks what it shows, so the demo fails if the driver fails. The GPUs of a node are shown as rows, with their
+memory slices filled by MIG instances.
 """
 
 import json

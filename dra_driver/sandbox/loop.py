@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controllers that act on what there is rather than on what happened: run again whenever anything changes.
-
-The kinds that the sandbox's controllers work on, and what they ask of pods and claims.
-"""
+"""Controllers that act on the present objects, not on events, and run again after any change; and their kinds."""
 
 import logging
 import threading

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for kube-scheduler, as far as devices are concerned.
 
-A pod's claims, and one for its extended resources, are allocated by the project's own allocator on the first node that
-can have all of them, reserved for the pod, and the pod is bound there. Of the rest of a pod only its
-nodeSelector and its required node affinity count: CPU, memory, other affinity and node taints are not considered.
-
-Where a pod goes by its devices, nodeSelector and node affinity; or why nowhere, as kube-scheduler 1.36 says it.
+The project's own allocator allocates a pod's claims, and one for its extended resources, on the first node that has all
+devices. Then the claims are reserved for the pod, and the pod is bound. Of the rest of a pod only its nodeSelector and
+its required node affinity count: CPU, memory, other affinity and node taints are not considered. If no node fits, the
+text is that of kube-scheduler 1.36.
 """
 
 import logging

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API server does to a new pod before the scheduler sees it: mutating admission, defaults, validation.
 
-Follows the plugins of kube-apiserver 1.36 that are on by default and concern scheduling (Priority, LimitRanger,
-DefaultTolerationSeconds, RuntimeClass) and `pkg/registry/core/pod` (matchLabelKeys), their texts included.
-
-What the API server would refuse of a pod, as far as it concerns scheduling, in its own words.
-
-Follows `pkg/apis/core/validation` of Kubernetes 1.36.
+Follows the plugins of kube-apiserver 1.36 that are enabled by default and concern scheduling (Priority, LimitRanger,
+DefaultTolerationSeconds, RuntimeClass), `pkg/registry/core/pod` (matchLabelKeys), and the parts of
+`pkg/apis/core/validation` that concern scheduling, with their texts.
 """
 
 import copy

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The filters that look at one node only: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts and
-NodeDeclaredFeatures of kube-scheduler 1.36 (`pkg/scheduler/framework/plugins`).
-
-NodeResourcesFit: whether a node has what a pod requests (`pkg/scheduler/framework/plugins/noderesources`).
+"""The filters that look at one node only: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodePorts,
+NodeDeclaredFeatures and NodeResourcesFit of kube-scheduler 1.36 (`pkg/scheduler/framework/plugins`).
 """
 
 from collections.abc import Container, Iterable, Iterator

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the filters of the scheduler answer.
+"""The answers of the scheduler's filters, and the texts in which the scheduler reports that a pod does not fit.
 
-The texts in which the scheduler says why a pod does not fit (`FitError` and the FailedScheduling event of 1.36).
+The texts are those of `FitError` and of the FailedScheduling event in 1.36.
 """
 
 import enum

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""size(), `in`, indexing, sets and includes().
+"""Functions on containers and optional values: size(), `in`, indexing, sets, includes(), optional.of(), optMap().
 
-Follows cel-go's `common/stdlib` and `ext/sets.go`; includes(), for attributes that may be lists, is of
-k8s.io/dynamic-resource-allocation `cel/compile.go`.
-
-Values that may be missing (cel-go's optional types): optional.of(), `.?field`, `[?key]`, or(), optMap().
+Follows cel-go's `common/stdlib`, `ext/sets.go` and its optional types. includes(), for attributes that may be lists, is
+from k8s.io/dynamic-resource-allocation `cel/compile.go`.
 """
 
 from collections.abc import Sequence

@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text to tree, with macros expanded.
+"""Text to tree, with macro calls rewritten into the loops and tests that they stand for.
 
-Follows cel-go's `parser/parser.go`, including its two limits on nesting: on the depth of each grammar
-rule, and on the depth of the operators, selections and calls in the tree.
+Follows cel-go's `parser/parser.go` and `parser/macro.go`, including the two limits on nesting: on the depth of each
+grammar rule, and on the depth of the operators, selections and calls in the tree. Which macros exist depends on the
+environment; the libraries declare them.
 
-Checking, compiling and evaluating a tree recurses, in Python code only, which takes no room on the C stack.
+Checking, compiling and evaluating a tree recurses, in Python code only, which needs no space on the C stack.
 Expressions that people write stay far below Python's own limit. For deeper ones the limit of the whole process is
-raised; it is not put back, since another thread may be as deep. The deepest expressions that the parser accepts need
-about ten thousand frames.
-
-Rewriting macro calls into the loops and tests they stand for, and what macros are written with.
-
-Follows cel-go's `parser/macro.go`. Which macros there are depends on the environment; the libraries
-declare them.
+raised. It is not restored, because another thread may be as deep. The deepest expressions that the parser accepts
+need about ten thousand frames.
 """
 
 import inspect

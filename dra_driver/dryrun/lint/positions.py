@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines and columns of the fields of an object, from the nodes of its YAML (JSON is YAML, too).
+"""Lines and columns of the fields of an object, from the nodes of its YAML or JSON.
 
-Field paths such as `spec.devices.requests[0].name` or `metadata.labels[app]`, as the codec writes them.
+Fields have the paths that the codec writes, such as `spec.devices.requests[0].name` or `metadata.labels[app]`.
 """
 
 import re

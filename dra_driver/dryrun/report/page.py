@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as one page to keep, send or attach to a build: no network, no scripts, light and dark, wide and narrow.
+"""A report as one HTML page to keep or send: no network, no scripts, light and dark, wide and narrow.
 
-The GPUs of a node on the page: a row a GPU, boxes as wide as the memory slices that they stand for.
-
-HTML that cannot be made without escaping: text becomes markup only by way of `tag`.
+The GPUs of a node are rows of boxes, which are as wide as the memory slices that they stand for. Text becomes markup
+only by `tag`, which escapes it.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs of a node as a demand finds them: which memory slices are free, which are held and by whom.
+"""The GPUs of a node as a demand finds them, which memory slices are free or held, and their drawing in a terminal.
 
-Drawn from what the API server has, ResourceSlices and allocated claims, so that it is the same for every driver that
-publishes GPUs as NVIDIA's does. A GPU is one of three things:
+The picture is made from ResourceSlices and allocated claims, so it is the same for every driver that publishes GPUs as
+NVIDIA's does. A GPU is one of three things:
 
-- a counter set with counters `memory-slice-N` (dynamic MIG), on which whole GPU and MIG devices draw;
-- MIG devices of one `parentUUID` with capacities `memorySliceN` (MIG instances that are there already);
+- a counter set with counters `memory-slice-N` (dynamic MIG), which the whole GPU and MIG devices consume;
+- MIG devices of one `parentUUID` with capacities `memorySliceN` (existing MIG instances);
 - a device of type `gpu`, which is not divided.
 
-The GPUs of a node in a terminal.
+In a terminal, a cell is as wide as the memory slices that it stands for, and neighbouring GPUs that look alike share a
+line:
 
     gpu-0           |1g.10gb *|1g.10gb *|     2g.20gb a     |      |      |      |      |
     gpu-1 to gpu-7  |         |         |         |         |      |      |      |      |
     * this demand   a ns/train-7
 
-A cell is as wide as the memory slices that it stands for. Neighbouring GPUs that look alike share a line.
-
-Writing to a terminal: lines are as long as they have to be, without blanks at their ends.
+Lines are as long as necessary and have no trailing blanks.
 """
 
 import enum

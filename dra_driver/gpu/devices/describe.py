@@ -5,8 +5,8 @@
 placements. No function here reads hardware or the API server.
 
 With binding conditions (KEP-5007), the scheduler waits after it allocated a device, before it binds the pod. The
-kubelet plugin sets one of the two conditions in the status of the claim. For an API server that
-does not store taints, devices with taints are withdrawn.
+kubelet plugin sets one of the two conditions in the status of the claim. For an API server that does not store taints,
+devices with taints are withdrawn.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set

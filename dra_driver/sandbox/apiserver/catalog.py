@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds that are served right now: the built-in ones and those of CustomResourceDefinitions.
+"""The state of one server: its options, its objects, and the kinds that it serves now (built-in and custom).
 
-The state of one server: its objects, its kinds, and what it was told to be.
-
-Everything that handles a request gets this object; it is touched on the event loop only.
+Everything that handles a request gets this state. Only the event loop changes it.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API server through the official Kubernetes client, independent of this project's own.
+"""The calls that kubelet makes to the API server, as a protocol, and their implementation with the official client.
 
-What kubelet does at the API server, as a protocol: tests put a cluster in memory behind it.
-
-Objects travel as parsed JSON, except claims, which are read with the project's vocabulary.
+The implementation is independent of this project's own client. Tests replace it by a cluster in memory. Objects are
+parsed JSON, except claims, which are decoded into the project's types.
 """
 
 import json

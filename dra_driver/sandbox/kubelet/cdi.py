@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CDI specs as a container runtime reads them: strictly.
+"""CDI specs as a container runtime reads them, and the devices of a node that they describe.
 
-Written from the CDI specification and the behaviour of the runtimes' library, independent of the code
-that writes specs in this project, so that the one checks the other. An unknown field, a version that the
-runtime does not know or that is older than what the spec uses, or a malformed edit refuses the whole file.
+Written from the CDI specification and the behaviour of the runtimes' library, independent of the code that writes specs
+in this project, so that each checks the other. An unknown field, a version that the runtime does not know or that is
+older than the content, or a malformed edit makes the whole file invalid.
 
-All CDI devices of a node: which spec a qualified name means, and what injecting it changes.
-
-As the runtimes' library does it. Later directories win over earlier ones; the same name twice in one
-directory is a conflict, and then nobody has it. A broken file takes only its own devices away.
+Files of later directories win over earlier ones. If a name occurs twice in one directory, the device is unavailable. An
+invalid file makes only its own devices unavailable.
 """
 
 import json

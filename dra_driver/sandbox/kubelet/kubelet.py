@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in kubelet of one node, put together: plugins, claims, pods, node object.
-
-The Node object that kubelet keeps: labels, addresses, capacity and the Ready condition.
-"""
+"""The stand-in kubelet of one node: plugins, claims, pods, and the Node object with its labels and conditions."""
 
 import logging
 import platform

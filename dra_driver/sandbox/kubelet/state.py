@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims of this node, in memory and in kubelet's checkpoint `dra_manager_state`.
+"""The claims of this node, in memory and in kubelet's checkpoint `dra_manager_state`, and decisions about them.
 
-The file has kubelet's own form: a JSON document in a string, beside its CRC-32. Whether a claim was
-prepared is not in it, which is why plugins are asked again after a restart of kubelet.
+The file has kubelet's own form: a JSON document in a string, beside its CRC-32. It does not say whether a claim was
+prepared, so plugins are asked again after a restart of kubelet.
 
-kubelet's decisions about claims: which claim, may the pod use it, is a plugin's answer whole, which CDI ids.
-
-Pure functions; the texts are those that users see in kubelet's events and logs.
+The decisions are pure functions: which claim a pod means, whether the pod may use it, whether a plugin's answer is
+complete, and which CDI devices follow. Their texts are those of kubelet's Events and logs.
 """
 
 import json

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deployments: a ReplicaSet for each template, and the way from the pods of one template to those of the next.
+"""Deployments: a ReplicaSet for each template, and rolling updates from one template to the next; and ReplicaSets.
 
-Follows pkg/controller/deployment of k8s.io/kubernetes: a rolling update makes at most `maxSurge` pods more than asked
-for, and leaves at most `maxUnavailable` less than asked for available.
-
-ReplicaSets: as many pods of one template as asked for.
+Follows pkg/controller/deployment of k8s.io/kubernetes: a rolling update creates at most `maxSurge` additional pods, and
+at most `maxUnavailable` of the desired pods are unavailable.
 """
 
 from collections.abc import Callable

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`metadata.managedFields`: which client owns which fields of an object.
 
-A manager is known by its name, what it did (Apply or Update), the subresource and, for updates,
-the API version; each has a set of field paths and the time of its last change.
+A manager has a name, an operation (Apply or Update), a subresource and, for updates, an API version. Each manager has a
+set of field paths and the time of its last change.
 
-Sets of field paths, and the FieldsV1 form in which `metadata.managedFields` carries them.
-
-A path is a tuple of FieldsV1 elements: `f:name` a field or map key, `k:{...}` an item of a keyed
-list, `v:...` an item of a set. A set of paths is a plain Python set, so that union, difference
-and intersection are Python's own.
+A path is a tuple of FieldsV1 elements: `f:name` is a field or map key, `k:{...}` an item of a keyed list, `v:...` an
+item of a set. A set of paths is a plain Python set, so union, difference and intersection are Python's own.
 """
 
 import json

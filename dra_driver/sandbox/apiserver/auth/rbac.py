@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Role-based access control, from the roles and bindings that the server itself stores.
+"""Role-based access control, from the roles and bindings that the server stores; impersonation, and access reviews.
 
-Follows plugin/pkg/auth/authorizer/rbac of k8s.io/kubernetes. Not here: the check that nobody
-grants more than they have (escalation), and aggregated cluster roles.
-
-Requests on behalf of another user: the headers that `kubectl --as` sends.
-
-Follows pkg/endpoints/filters/impersonation of k8s.io/apiserver: whoever asks needs the verb `impersonate` on every
-part of the other identity.
-
-Questions of users about themselves: who they are, and what they may. Nothing is stored.
+Follows plugin/pkg/auth/authorizer/rbac and pkg/endpoints/filters/impersonation of k8s.io/kubernetes and
+k8s.io/apiserver: for the headers that `kubectl --as` sends, the user needs the verb `impersonate` on every part of the
+other identity. A review answers a question of users about themselves and stores nothing. Not included: the check that
+nobody grants more than they have (escalation), and aggregated cluster roles.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the controllers after each write, until none has anything left to do.
 
-Serving the kinds of CustomResourceDefinitions, and withdrawing them with their objects.
-
-Deleting a namespace: its content first, then the namespace itself.
+One controller serves the kinds of CustomResourceDefinitions, and withdraws them with their objects. Another one deletes
+the content of a namespace, and then the namespace.
 """
 
 import asyncio

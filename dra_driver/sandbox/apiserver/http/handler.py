@@ -93,14 +93,8 @@ class Handler:
     def _authorize(self, user: User, target: Target) -> None:
         if not self._cluster.rbac:
             return
-        if target.resource:
-            asked = rbac.Attributes(
-                target.verb, target.group, target.resource, target.subresource, target.namespace, target.name
-            )
-        else:
-            asked = rbac.Attributes(target.verb, path=target.path)
-        if not rbac.allowed(self._cluster, user, asked):
-            text = rbac.refusal(user, asked)
+        if not rbac.allowed(self._cluster, user, target):
+            text = rbac.refusal(user, target)
             if not target.resource:
                 raise status.RequestError(403, "Forbidden", f"forbidden: {text}", {})
             raise status.forbidden(target.resource, target.group, target.name, text)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is served besides resources: discovery, OpenAPI, health, version.
+"""URLs: what a URL and a method ask for, and the answers for URLs that name no resource (discovery, OpenAPI, health).
 
-What a URL and a method mean, before anything is looked up.
-
-Follows the RequestInfo of k8s.io/apiserver.
+The meaning of a URL follows the RequestInfo of k8s.io/apiserver.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
+from ..auth.rbac import Attributes
 from ..catalog import Catalog
 from ..discovery import documents, openapi
 from ..objects import Object, encode
@@ -91,22 +90,10 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A request to a resource, or with an empty `resource` to some other path."""
+class Target(Attributes):
+    """What a request asks for, with the version of the API in which it asks."""
 
-    verb: str
-    path: str
-    group: str = ""
     version: str = ""
-    namespace: str = ""
-    resource: str = ""
-    name: str = ""
-    subresource: str = ""
-
-    @property
-    def full_resource(self) -> str:
-        """`pods`, or `pods/status`."""
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 def parse_target(method: str, path: str, *, watch: bool) -> Target:
@@ -117,7 +104,7 @@ def parse_target(method: str, path: str, *, watch: bool) -> Target:
     elif len(parts) >= 4 and parts[0] == "apis":
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
-        return Target(method.lower(), path)
+        return Target(method.lower(), path=path)
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] != "status":
         namespace, rest = rest[1], rest[2:]
@@ -128,4 +115,4 @@ def parse_target(method: str, path: str, *, watch: bool) -> Target:
     verb = _VERBS.get(method, method.lower())
     if not name:
         verb = {"get": "watch" if watch else "list", "delete": "deletecollection"}.get(verb, verb)
-    return Target(verb, path, group, version, namespace, resource, name, subresource)
+    return Target(verb, group, resource, subresource, namespace, name, version=version)

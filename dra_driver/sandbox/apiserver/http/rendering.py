@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The body of an answer: a stored object, a list, or any JSON value, as the client wants it.
-
-A whole answer: what it says, its headers, and how it reaches the HTTP library.
-
-Objects as rows of a Table, and objects as their metadata only.
-"""
+"""Answers, as the client wants them: an object, a list, rows of a Table, or metadata only, with status and headers."""
 
 import json
 import uuid

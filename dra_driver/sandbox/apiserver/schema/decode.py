@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading a JSON object by its type, as the API server's decoder does.
 
-Types are enforced, nulls become absent, unknown fields are left out and reported, quantities and
-times take their canonical form. Errors use the words of Go's decoder, because that is what
-users of a real server see. The walk keeps no paths: an error collects its path while it rises,
-and unknown fields, which are rare, are located by a second walk.
+Types are enforced, nulls become absent, unknown fields are dropped and reported, quantities and times get their
+canonical form. Errors have the words of Go's decoder, because users of a real server see these. The walk keeps no
+paths: an error collects its path while it rises, and unknown fields, which are rare, are located by a second walk.
 
-The fields that the published schemas require, for kinds without rules of their own.
-
-Empty lists and maps, which do not survive being stored.
-
-A real server stores built-in kinds as protobuf, where an empty list is no list. Validation still
-sees it (`devices: []` beside `sharedCounters` is an error), whoever reads the object does not.
+For kinds without rules of their own, the fields that the published schemas require are checked. Empty lists and maps
+are dropped before an object is stored, because a real server stores built-in kinds as protobuf, where an empty list is
+no list. Validation still sees them: `devices: []` beside `sharedCounters` is an error.
 """
 
 import base64

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""list: what a collection holds, in pages.
+"""list and watch: the objects of a collection in pages, and its events as one watcher gets them.
 
-A continue token names the revision of the first page and the key to go on after. Unlike those of
-etcd, later pages show what there is when they are read.
+A continue token names the revision of the first page and the key to continue after. Unlike etcd's, later pages show
+the objects that exist when they are read.
 
-watch: from the events of a collection to what one watcher is told.
-
-An object that begins or ceases to match the selectors is added or deleted for the watcher,
-whatever happened to it. Bookmarks tell a quiet watcher how far it has come.
+For a watcher, an object that begins or ceases to match the selectors is added or deleted, whatever happened to it.
+Bookmarks tell a quiet watcher how far it has come.
 """
 
 import base64

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Storing a new object, and replacing one: the steps that create, update, patch and apply share.
 
-The order of the steps is that of k8s.io/apiserver's registry: managed fields, metadata that the
-client has no say in, the kind's preparation, validation, and only then the write. All of it
-happens in one turn of the event loop, so nothing can come between reading and writing.
+The order of the steps is that of k8s.io/apiserver's registry: managed fields, metadata that the client cannot set,
+the kind's preparation, validation, and only then the write. All of it happens in one turn of the event loop, so
+nothing can happen between reading and writing.
 
-What the server refuses besides invalid objects: the admission plugins that matter here.
-
-Only NamespaceLifecycle: nothing is made in a namespace that does not exist or is going, and the
-namespaces that the system needs stay.
+The only admission plugin is NamespaceLifecycle: no object is created in a namespace that does not exist or is being
+deleted, and the namespaces that the system needs cannot be deleted.
 """
 
 from collections.abc import Iterable

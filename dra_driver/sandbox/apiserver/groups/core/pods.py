@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pod: defaults, validation of what matters to scheduling and claims, graceful deletion, columns.
 
-What the server fills into a pod's spec, and into the templates of workloads.
-
-Follows pkg/apis/core/v1/defaults.go of k8s.io/kubernetes, and the admission plugins
-DefaultTolerationSeconds and Priority for pods themselves.
+The defaults, also those of pod templates, follow pkg/apis/core/v1/defaults.go of k8s.io/kubernetes, and for pods the
+admission plugins DefaultTolerationSeconds and Priority.
 """
 
 from collections.abc import Iterator

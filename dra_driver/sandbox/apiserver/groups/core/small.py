@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small core kinds: Namespace, Node, ConfigMap, Secret, Service, ServiceAccount.
+"""The small core kinds: Namespace, Node, ConfigMap, Secret, Service, ServiceAccount, Event.
 
-Event of the core group; events.k8s.io, which names the same things differently, is not served.
+Event is that of the core group. events.k8s.io, which has other names for the same fields, is not served.
 """
 
 import base64

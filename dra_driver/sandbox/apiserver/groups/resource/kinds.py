@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of resource.k8s.io.
-
-DeviceClass: gated fields and validation.
-"""
+"""The kinds of resource.k8s.io, with the gated fields and the validation of DeviceClass."""
 
 from typing import Any, Final
 

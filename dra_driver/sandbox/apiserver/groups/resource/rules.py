@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that several kinds of resource.k8s.io share: names, selectors, opaque configuration, taints.
+"""Rules that several kinds of resource.k8s.io share: names, selectors, opaque configuration, taints, references.
 
-References to a claim's requests: from its constraints, its configuration, its allocation result.
+References name a claim's requests; constraints, configurations and allocation results have them.
 """
 
 import re

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceSlice: defaults, gated fields, validation.
+"""ResourceSlice: defaults, gated fields, validation, with counters and the request policies of capacities.
 
-Counters of partitionable devices in a slice, and what devices consume of them.
-
-Kubernetes 1.35 moved counter sets into slices of their own. Before, a slice held its devices and
-the sets that they consume, the references were checked, and the limits were sums over all sets.
-
-The request policy of a capacity that several claims can share.
+Kubernetes 1.35 moved counter sets into slices of their own. Before, a slice held its devices and the sets that they
+consume, the references were checked, and the limits were sums over all sets.
 """
 
 import re
