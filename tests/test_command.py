@@ -16,6 +16,8 @@ from dra_driver.dryrun.main import dryrun
 from dra_driver.sandbox.main import sandbox
 from kubeletplugin.main import kubeletplugin
 
+from .support import preloaded
+
 COMMANDS = (
     *("dra-controller", "dra-cluster-controller", "dra-kubeletplugin", "dra-webhook"),
     *("dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox"),
@@ -38,19 +40,12 @@ def clean(**environment: str) -> dict[str, str]:
 
 def run(command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command of this environment with a clean environment."""
-    return subprocess.run(
-        [str(BIN / command), *arguments],
-        env=clean(**environment),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return preloaded.run([str(BIN / command), *arguments], env=clean(**environment))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_there(command: str) -> None:
-    done = run(command, "--help")
+    done = subprocess.run([BIN / command, "--help"], env=clean(), capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "--version" in done.stdout
     assert done.stdout.startswith(f"Usage: {command}")
@@ -99,14 +94,7 @@ def test_the_sandbox_without_a_command_prints_its_help() -> None:
 
 @pytest.mark.parametrize("command", MODULES)
 def test_a_module_that_is_run_has_the_name_of_its_command(command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", MODULES[command], "--no-such-flag"],
-        env=clean(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = preloaded.run([sys.executable, "-m", MODULES[command], "--no-such-flag"], env=clean())
     assert done.stderr.startswith(f"{command}")
     assert f"(see {command}" in done.stderr
 

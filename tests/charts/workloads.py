@@ -14,6 +14,7 @@ from typing import Any
 from dra_driver.kubeapi import NODES, ApiClient, Kind
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.apiserver import connect
+from tests.support.preloaded import start
 
 from .rendering import JSON, NAMESPACE, find
 
@@ -69,7 +70,8 @@ class Containers:
             command = [*_MOUNTED, _mounting(self.folder, spec), "bash", *command]
         with (self.folder / "log").open("ab") as log:
             environment = {**os.environ, **self._environment(spec), **identity}
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            begin = subprocess.Popen if mounted else start
+            process = begin(command, stdout=log, stderr=log, env=environment)
         self._running.append(process)
         return process
 

@@ -16,6 +16,7 @@ import urllib3
 from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.kubeapi import NODES, ApiClient
 from tests.support.apiserver import SLICES
+from tests.support.preloaded import run, start
 from tests.support.waiting import wait_for
 
 
@@ -23,7 +24,7 @@ from tests.support.waiting import wait_for
 def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A controller process; its log is folder/log."""
     command = [sys.executable, "-m", "controller.main", "--simulated-root", str(folder / "node"), *arguments]
-    with (folder / "log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+    with (folder / "log").open("ab") as log, start(command, stdout=log, stderr=log) as process:
         try:
             yield process
         finally:
@@ -86,7 +87,7 @@ def test_flags_are_read_from_the_environment_too(client: ApiClient, kubeconfig: 
     command = [sys.executable, "-m", "controller.main", "--simulated-root", str(tmp_path)]
     with (
         (tmp_path / "log").open("wb") as log,
-        subprocess.Popen(command, stderr=log, env=environment) as process,
+        start(command, stderr=log, env=environment) as process,
     ):
         wait_for(lambda: client.list(SLICES, field_selector=f"spec.nodeName={node}").items, "slices")
         process.send_signal(signal.SIGTERM)
@@ -175,7 +176,7 @@ def test_a_mistake_on_the_command_line_is_one_line_that_helps(
     flags = ["--node-name=node-a", f"--kubeconfig={kubeconfig}", "--simulated-node=h100x8"]
     given = [argument.format(folder=tmp_path) for argument in arguments]
     command = [sys.executable, "-m", "controller.main", f"--simulated-root={tmp_path / 'node'}", *flags, *given]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = run(command)
     assert ended.returncode == 2
     assert complaint.format(folder=tmp_path) in ended.stderr
     assert len(ended.stderr.splitlines()) == 1, ended.stderr

@@ -2,7 +2,6 @@
 """docs/metrics.md: running processes have the metrics of their table and no other, where the page says."""
 
 import re
-import subprocess
 import sys
 import tempfile
 import urllib.request
@@ -18,6 +17,7 @@ from dra_driver.kubeapi import NODES
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.charts.rendering import CHART
 from tests.support.apiserver import connect
+from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
 from .metrics import MORE, of_cluster_controller, of_controller, of_kubeletplugin
@@ -61,7 +61,7 @@ def test_a_process_has_the_metrics_of_its_table(module: str, settings: Mapping[s
     log = tmp_path / "log"
     with (
         log.open("wb") as stderr,
-        subprocess.Popen([sys.executable, "-m", module], env=settings, stderr=stderr) as process,
+        start([sys.executable, "-m", module], env=settings, stderr=stderr) as process,
     ):
         try:
             wait_for(lambda: "serving /metrics" in log.read_text() or process.poll() is not None, "its metrics")

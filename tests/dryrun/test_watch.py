@@ -14,6 +14,7 @@ import pytest
 
 from dra_driver.kubeapi import NODES, ApiClient
 from tests.support.apiserver import SLICES
+from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
 from .conftest import DryRun, Write, gpu, slice_of
@@ -45,7 +46,7 @@ def running(folder: Path, *arguments: object) -> Iterator[Running]:
     output = folder / "output"
     with (
         output.open("wb") as file,
-        subprocess.Popen([str(BIN / "dra-dryrun"), *map(str, arguments)], stdout=file, stderr=file) as process,
+        start([str(BIN / "dra-dryrun"), *map(str, arguments)], stdout=file, stderr=file) as process,
     ):
         try:
             yield Running(process, output)

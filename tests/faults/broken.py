@@ -18,6 +18,7 @@ from kubeletplugin.plans.planning import Planner
 from kubeletplugin.reports.binding import BindingWatch
 from kubeletplugin.reports.reporter import ClaimReports
 from tests.support.plugin import Plugin
+from tests.support.preloaded import start
 
 POINTS: Mapping[str, tuple[type, str, Callable[..., str]]] = {
     "recover claim": (Recovery, "complete", lambda record, *_: str(record.plan.claim.uid)),
@@ -41,7 +42,7 @@ class BrokenPlugin(Plugin):
         command = [sys.executable, "-m", "tests.faults.broken", str(self._orders), "--node-name=node-a", *where, "-v4"]
         command += [f"--kubeconfig={self.kubeconfig}", *self.flags, *arguments]
         with self._log_file.open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log)
+            return start(command, stdout=log, stderr=log)
 
     def break_(self, **uids: str) -> None:
         """From now on this work (with `_` for spaces) fails for the claim of this UID, and no other."""

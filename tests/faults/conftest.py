@@ -8,22 +8,20 @@ import pytest
 
 from dra_driver.kubeapi import ApiClient, Kind
 
-from .processes import DoomedPlugin, Nursery, doomed_plugin, nursery
+from .processes import DoomedPlugin, doomed_plugin
 
 
 @pytest.fixture(scope="module")
-def nest(client: ApiClient) -> Iterator[Nursery]:
-    """The processes; and a namespace with administrators in it."""
+def with_administrators(client: ApiClient) -> None:
+    """The namespace "default" may have claims with adminAccess."""
     namespaces = Kind("v1", "namespaces")
     default = client.get(namespaces, "default")
     default["metadata"].setdefault("labels", {})["resource.kubernetes.io/admin-access"] = "true"
     client.update(namespaces, default)
-    with nursery() as made:
-        yield made
 
 
 @pytest.fixture
-def plugin(nest: Nursery, kubeconfig: Path) -> Iterator[DoomedPlugin]:
-    with doomed_plugin(nest, kubeconfig) as made:
+def plugin(with_administrators: None, kubeconfig: Path) -> Iterator[DoomedPlugin]:
+    with doomed_plugin(kubeconfig) as made:
         made.start()
         yield made

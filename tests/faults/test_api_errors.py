@@ -28,7 +28,7 @@ from tests.support.apiserver import connect
 from tests.support.plugin import stored_claim
 from tests.support.waiting import wait_for
 
-from .processes import NODE, DoomedPlugin, Nursery, doomed_plugin, nursery
+from .processes import NODE, DoomedPlugin, doomed_plugin
 
 ADMINISTRATOR = "kubernetes-admin"
 SLICE = "gpu-1-mig-1g10gb-19-0"
@@ -46,12 +46,11 @@ FAULTS = {
 
 @dataclass
 class Cluster:
-    """A server of the tests' own, with its client, and processes. Faults hit its administrator: the plugin."""
+    """A server of the tests' own, with its client. Faults hit its administrator: the plugin."""
 
     server: RunningServer
     kubeconfig: Path
     client: ApiClient
-    nest: Nursery
 
     def fail(self, fault: RequestFault, after: int, times: int | None) -> Callable[[], bool]:
         """Requests fail after so many that pass; what is returned tells whether one did."""
@@ -72,15 +71,15 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with ApiServer(ApiServerOptions(tls=False)) as server, nursery() as nest:
+    with ApiServer(ApiServerOptions(tls=False)) as server:
         kubeconfig = server.write_kubeconfig(tmp_path_factory.mktemp("api") / "config")
         with connect(kubeconfig) as client:
-            yield Cluster(server, kubeconfig, client, nest)
+            yield Cluster(server, kubeconfig, client)
 
 
 @pytest.fixture
 def plugin(cluster: Cluster) -> Iterator[DoomedPlugin]:
-    with doomed_plugin(cluster.nest, cluster.kubeconfig) as made:
+    with doomed_plugin(cluster.kubeconfig) as made:
         yield made
     cluster.server.faults.clear()
 

@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.controller.test_outages import as_published, content
 from tests.controller.test_publisher import make_cluster_node
 from tests.support.apiserver import embedded
 from tests.support.nodes import make_node
+from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
 from .altering import AlteringServer
@@ -62,7 +62,7 @@ class Life:
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
             before = self.said.count(STARTED)
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+            self.process = start(self.command, stdout=log, stderr=log)
         wait_for(lambda: self.said.count(STARTED) > before, "the start")
 
     @property

@@ -13,7 +13,7 @@ from tests.support.plugin import stored_claim
 from tests.support.waiting import wait_for
 
 from .census import Census
-from .processes import doomed_plugin, nursery, require_as_before
+from .processes import doomed_plugin, require_as_before
 from .test_memory import method_of
 
 EARLY, LATE = 30, 150
@@ -54,7 +54,7 @@ class Kubelet:
 
 
 def test_no_container_grows(kubeconfig: Path, client: ApiClient) -> None:
-    with nursery() as nest, doomed_plugin(nest, kubeconfig, "--device-metadata") as plugin:
+    with doomed_plugin(kubeconfig, "--device-metadata") as plugin:
         plugin.start()
         before: Census = {}
         with grpc.insecure_channel(f"unix:{plugin.service}") as channel:

@@ -29,7 +29,7 @@ from tests.support.plugin import NOTHING, stored_claim
 from tests.support.waiting import wait_for
 
 from .model import Is, KnownClaim, Model, Place
-from .processes import DoomedPlugin, doomed_plugin, nursery, require_as_before
+from .processes import DoomedPlugin, doomed_plugin, require_as_before
 
 SEED = int(os.environ.get("SOAK_SEED", "20250601"))
 OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "250"))
@@ -286,8 +286,9 @@ class Soak:
         self.plugin.hang_up()
 
     def warm_up(self) -> None:
-        """Calls that touch every GPU, so that the process has all that it ever needs."""
-        for devices in (*WHOLE, *SEVERAL):
+        """Calls that use every profile on every GPU, so that the process has all that it ever needs."""
+        of_each_profile = {devices[0].rpartition("-")[0]: devices for devices in SLICES}
+        for devices in (*WHOLE, *SEVERAL, *of_each_profile.values()):
             self.call("Prepare", self.new_claim(devices))
             self.clean()
 
@@ -357,8 +358,7 @@ def test_soak(server: RunningServer, tmp_path: Path) -> None:
     kubeconfig = server.write_kubeconfig(tmp_path / "config")
     with (
         connect(kubeconfig) as client,
-        nursery() as nest,
-        doomed_plugin(nest, kubeconfig, "--device-metadata") as plugin,
+        doomed_plugin(kubeconfig, "--device-metadata") as plugin,
     ):
         plugin.start()
         soak = Soak(plugin, server, client, random.Random(SEED))

@@ -17,6 +17,7 @@ from dra_driver.cdi import BASE_KIND, SpecDirectory
 from dra_driver.kubeapi import ApiClient
 from kubeletplugin.records.format import VERSION
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
+from tests.support.preloaded import run
 from tests.support.waiting import wait_for
 
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
@@ -234,4 +235,4 @@ def run_with(base: str, flags: dict[str, str | None]) -> subprocess.CompletedPro
     command = [sys.executable, "-m", "kubeletplugin.main"]
     command += [f"--{name}={value.format(base)}" for name, value in given.items() if value is not None]
     clean = {name: value for name, value in os.environ.items() if name not in ("NODE_NAME", "KUBECONFIG")}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=clean)
+    return run(command, env=clean)

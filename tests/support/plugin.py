@@ -26,6 +26,7 @@ from kubeletplugin.protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2
 from .apiserver import CLAIMS
 from .claims import gpu_config
 from .nodes import TestNode, make_node
+from .preloaded import run, start
 from .waiting import wait_for
 
 POOL = "node-a"
@@ -83,7 +84,7 @@ class Plugin:
         command = [sys.executable, "-m", "kubeletplugin.main", f"--node-name={POOL}", *where, "-v4"]
         command += [f"--kubeconfig={self.kubeconfig}", *self.flags, *arguments]
         with self._log_file.open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log)
+            return start(command, stdout=log, stderr=log)
 
     @property
     def where(self) -> dict[str, Path]:
@@ -98,8 +99,10 @@ class Plugin:
     def command(self, name: str, *arguments: str, within: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
         """Run a subcommand about this node, as the last arguments of the command `within` if there is one."""
         where = [f"--{flag}={value}" for flag, value in self.where.items()]
-        command = [*within, sys.executable, "-m", "kubeletplugin.main", name, *where, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        command = [sys.executable, "-m", "kubeletplugin.main", name, *where, *arguments]
+        if not within:
+            return run(command)
+        return subprocess.run([*within, *command], capture_output=True, text=True, check=False, timeout=60)
 
     @property
     def _log_file(self) -> Path:

@@ -20,6 +20,7 @@ from dra_driver.kubeapi import ApiClient, NotFoundError
 from dra_driver.kubeapi.leases import LEASES
 from dra_driver.resource.codec import V1
 from tests.support.apiserver import SLICES
+from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
 ELECTION = (
@@ -54,7 +55,7 @@ def running(folder: Path, name: str, kubeconfig: Path, *arguments: str) -> Itera
     command = [sys.executable, "-m", "controller.cluster.main", "--kubeconfig", str(kubeconfig), "--pod-name", name]
     command += ["--http-endpoint", "127.0.0.1:0", "--cleanup-grace-period", "0s", *arguments]
     path = folder / f"{name}.log"
-    with path.open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+    with path.open("wb") as log, start(command, stdout=log, stderr=log) as process:
         try:
             yield Process(process, path)
         finally:

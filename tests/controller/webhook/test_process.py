@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from controller.webhook.server import REVIEW_PATH
 from dra_driver.sandbox.apiserver.certificates import Certificates, make_certificates
+from tests.support.preloaded import run, start
 from tests.support.waiting import wait_for
 
 from .test_review import GOOD, MISTYPED, claim, config, review
@@ -34,7 +34,7 @@ class Webhook:
         command = [sys.executable, "-m", "controller.webhook.main", "--port=0", "-v4"]
         files = [f"--tls-cert-file={self.certificate}", f"--tls-private-key-file={self.key}"]
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen([*command, *files], stdout=log, stderr=log)
+            self.process = start([*command, *files], stdout=log, stderr=log)
         found = wait_for(lambda: re.search(r"started.*port=(\d+)", self.log), "the port")
         assert found is not None
         self.port = int(found[1])
@@ -168,7 +168,7 @@ def test_it_answers_who_has_asked_before_it_ends(webhook: Webhook) -> None:
 def test_without_a_certificate_it_says_which_files_are_wrong(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "controller.webhook.main", "--port=0"]
     files = [f"--tls-cert-file={tmp_path / 'tls.crt'}", f"--tls-private-key-file={tmp_path / 'tls.key'}"]
-    ended = subprocess.run([*command, *files], capture_output=True, text=True, timeout=60, check=False)
+    ended = run([*command, *files])
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert str(tmp_path / "tls.crt") in line

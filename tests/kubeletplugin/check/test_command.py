@@ -16,6 +16,7 @@ from kubeletplugin.check.containerd import CONFIGS
 from kubeletplugin.check.finding import CheckResult, document, failed, line, passed, text
 from kubeletplugin.check.look import wait_for_hardware
 from tests.support.nodes import make_node
+from tests.support.preloaded import run, start
 
 from .support import make_host, process
 
@@ -40,9 +41,7 @@ class Node:
         return [sys.executable, "-c", RUN, "--host-root", str(self.host), "--node-name", "node-a", *arguments]
 
     def check(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            self.command(*arguments), env=self.environment, capture_output=True, text=True, timeout=60, check=False
-        )
+        return run(self.command(*arguments), env=self.environment)
 
 
 @pytest.fixture
@@ -161,7 +160,7 @@ def test_fix_does_not_touch_a_file_of_somebody_else(tmp_path: Path) -> None:
 
 def test_wait_ends_when_the_driver_is_there(node: Node) -> None:
     node.hardware.unload_driver(Return.DRIVER_NOT_LOADED)
-    with subprocess.Popen(
+    with start(
         node.command("--wait", "--interval", "0.1"),
         env=node.environment,
         stdout=subprocess.PIPE,
@@ -181,7 +180,7 @@ def test_wait_ends_when_the_driver_is_there(node: Node) -> None:
 
 def test_wait_ends_when_the_pod_is_deleted(node: Node) -> None:
     node.hardware.unload_driver(Return.DRIVER_NOT_LOADED)
-    with subprocess.Popen(
+    with start(
         node.command("--wait"), env=node.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
