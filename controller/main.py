@@ -22,10 +22,9 @@ from dra_driver.command import (
 from dra_driver.containment import Count
 from dra_driver.endpoints import Endpoint, endpoint_options, serving
 from dra_driver.gpu.health import HealthMonitor
-from dra_driver.gpu.options import Hardware, hardware_options
+from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.pci import read_driver
-from dra_driver.gpu.policy.options import PolicyOptions, policy_options
 from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resident import release_after_start

@@ -12,8 +12,7 @@ import click
 from dra_driver import DRIVER_NAME, cdi
 from dra_driver.command import kubeconfig_option
 from dra_driver.endpoints import Endpoint, endpoint_options
-from dra_driver.gpu.options import Hardware, hardware_options
-from dra_driver.gpu.policy.options import PolicyOptions, policy_options
+from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 
 from .hardware.settings import TimeSlices
 from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
