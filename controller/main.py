@@ -101,7 +101,7 @@ def controller(
         looks=Looks(poll=poll_interval, everything=rediscover_interval),
     )
     with contextlib.ExitStack() as stack:
-        view.start()  # first, since NVML takes its time
+        view.start()  # first, because NVML takes long
         stack.callback(view.stop)
         told = stack.enter_context(_observed(endpoint, node_name, view, lambda: publisher.problem))
         publisher = Publisher(
@@ -125,7 +125,7 @@ def controller(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """Functions that are told of every attempt to publish, and of unexpected errors."""
+    """Functions that are called after every attempt to publish, and after unexpected errors."""
 
     report: Callable[[Report], None] = lambda _report: None
     unexpected: Count = lambda _work: None
