@@ -43,7 +43,7 @@ class Node:
 
     @property
     def driver_root(self) -> cdi.DriverRoot:
-        """Where CDI specs find the driver's files."""
+        """The places where CDI specs find the driver's files."""
         hardware = self.hardware
         dev_is_own = hardware.dev_root == hardware.driver_root
         return cdi.DriverRoot(
@@ -55,7 +55,7 @@ class Node:
 
     @property
     def time_slices(self) -> TimeSlices:
-        """What sets time-slice intervals."""
+        """Sets time-slice intervals."""
         return TimeSlices(self.driver_root.files, self.hardware.nvml_library)
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The health of one GPU, as NVML reports it when queried."""
+"""The health of one GPU: querying NVML, and converting NVML's reports to keys and values of taints (see `meanings`).
+
+The bits of a fabric's health mask are those of NVML_GPU_FABRIC_HEALTH_MASK_* in nvml.h.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The health taints: keys, values, effects, and when each of them ends.
+"""The health taints: keys, values, effects, and when each of them ends; and the meanings of XIDs.
 
-`gpu.nvidia.com/xid`, `gpu-lost` and `unmonitored` are those of NVIDIA's driver; the others are ours. MEANINGS
-has all of them except XIDs, which are in `xids`. `documented` gives both for docs/devices.md.
+`gpu.nvidia.com/xid`, `gpu-lost` and `unmonitored` are those of NVIDIA's driver; the others are ours. MEANINGS has all
+of them except XIDs, which are in CATALOG. `documented` has both for docs/devices.md.
+
+Numbers and advice of XIDs are those of NVIDIA's "Xid Errors" document, chapter "Analyzing Xid Errors with the Xid
+Catalog" (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), where the advice is called the
+resolution bucket for immediate action. Numbers that the document calls unused are left out. XID 94, unlike 95, affects
+only one application, and with MIG only one instance, which the NVML event names.
 """
 
 import enum
