@@ -22,10 +22,9 @@ from dra_driver.command import (
 from dra_driver.containment import Count
 from dra_driver.endpoints import Endpoint, endpoint_options, serving
 from dra_driver.gpu.health import HealthMonitor
-from dra_driver.gpu.options import Hardware, hardware_options
+from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 from dra_driver.gpu.ownership import MigMarks
 from dra_driver.gpu.pci import read_driver
-from dra_driver.gpu.policy.options import PolicyOptions, policy_options
 from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resident import release_after_start
@@ -102,7 +101,7 @@ def controller(
         looks=Looks(poll=poll_interval, everything=rediscover_interval),
     )
     with contextlib.ExitStack() as stack:
-        view.start()  # first, since NVML takes its time
+        view.start()  # first, because NVML takes long
         stack.callback(view.stop)
         told = stack.enter_context(_observed(endpoint, node_name, view, lambda: publisher.problem))
         publisher = Publisher(
@@ -126,7 +125,7 @@ def controller(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """Functions that are told of every attempt to publish, and of unexpected errors."""
+    """Functions that are called after every attempt to publish, and after unexpected errors."""
 
     report: Callable[[Report], None] = lambda _report: None
     unexpected: Count = lambda _work: None

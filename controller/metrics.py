@@ -14,7 +14,9 @@ from .publisher import Report
 
 
 class PublisherMetrics:
-    """Told of every Report. `hanging` gives the number of calls to the driver that have not returned."""
+    """The metrics of one process. `observe` is called with every Report. `hanging` returns the number of calls to the
+    driver that have not returned.
+    """
 
     def __init__(self, registry: CollectorRegistry, node_name: str, hanging: Callable[[], float]) -> None:
         self._own = {"node": node_name, "driver": DRIVER_NAME}
@@ -44,12 +46,12 @@ class PublisherMetrics:
             "publish_errors", "Attempts to publish that failed.", labels, namespace=PREFIX, registry=registry
         )
         self.unexpected = unexpected_errors(registry)
-        """Counts failures that were contained."""
+        """Counts unexpected errors that were contained."""
         self._writes.labels(**self._own)
         self._errors.labels(**self._own)
 
     def observe(self, report: Report) -> None:
-        """Count it."""
+        """Update the metrics."""
         if report.error is not None:
             self._errors.labels(**self._own).inc()
             return

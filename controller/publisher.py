@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop that keeps a node's slices in the API server equal to what the node has."""
+"""The loop that keeps a node's slices in the API server equal to the devices of the node."""
 
 import logging
 import threading
@@ -23,37 +23,38 @@ from dra_driver.resource.codec import Dialect
 from dra_driver.resource.device import SliceFeatures
 
 from .reconcile import Writes, describe_difference, plan_writes
-from .stored import StoredSlices
-from .writer import Attempts, Problem, SliceWriter, Why, Written
+from .writer import Attempts, Problem, SliceWriter, StoredSlices, Why, Written
 
 log = logging.getLogger(__name__)
 
 
 class NodeDevices(Protocol):
-    """What the node has. Whoever changes it calls `Publisher.wake`."""
+    """The devices of the node. After a change, somebody must call `Publisher.wake`."""
 
     def adopt(self, slices: Iterable[ResourceSlice]) -> None:
-        """Learn what an earlier process published. Called once, before `describe`."""
+        """Take over what an earlier process published. Called once, before `describe`."""
 
     def describe(self, features: SliceFeatures) -> Description:
-        """What to publish on a server with these features. Raises NvmlError as long as nothing is known."""
+        """The devices to publish, with the features that a server stores. Raises NvmlError until the hardware
+        was read.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class PublisherTiming:
     """How long the publisher waits, in seconds."""
 
-    settle: float = 0.2  # after a change, for others that come with it
-    resync: float = 60.0  # between comparisons that nobody asked for
+    settle: float = 0.2  # after a change, because more changes may follow
+    resync: float = 60.0  # between comparisons without a change
     first_retry: float = 0.5
-    longest_retry: float = 30.0  # when nothing could be read or written
-    longest_slice_retry: float = 300.0  # of a slice that the API server does not store as it is sent
+    longest_retry: float = 30.0  # if nothing could be read or written
+    longest_slice_retry: float = 300.0  # for a slice that the API server does not store as it was sent
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How publishing went: what is published, or why nothing new is (`error`). `unpublished` says by object name which
-    slices the API server does not hold as the node has them; of the `writes`, `failures` failed.
+    """The result of an attempt to publish: what is published, or why it failed (`error`). `unpublished` has, by object
+    name, the slices that the API server does not store as they should be. `failures` of the `writes` failed.
     """
 
     gpus: Sequence[GpuDevices] = ()
@@ -66,7 +67,7 @@ class Report:
 
     @property
     def problem(self) -> str | None:
-        """Why what is published is not what the node has, in one line; None when it is."""
+        """Why the published slices differ from the node's devices, in one line, or None."""
         if self.error is not None or not self.unpublished:
             return self.error
         name, problem = next(iter(self.unpublished.items()))
@@ -76,7 +77,7 @@ class Report:
 
 @dataclass(slots=True)
 class _Target:
-    """Where the slices go: the API version, the node that owns them, and what the server keeps of them."""
+    """The destination of the slices: the API version, the node that owns them, and which fields the server stores."""
 
     dialect: Dialect
     kind: Kind
@@ -84,14 +85,14 @@ class _Target:
     stored: StoredSlices
     writer: SliceWriter
     node_read_at: float = field(default_factory=time.monotonic)
-    features: SliceFeatures | None = None  # None until asked
-    wanted: frozenset[str] = frozenset()  # the optional ones among them that were wanted then
+    features: SliceFeatures | None = None  # None until probed
+    wanted: frozenset[str] = frozenset()  # the optional features that the policy needed at that time
 
 
 class Publisher:
-    """Publishes one node's devices until stopped. `observe` is told of every attempt that changed something, and
-    `unexpected` counts defects that cost one slice; `wanted` says which optional features (see
-    dra_driver.kubeapi.features) are, at the moment.
+    """Publishes the devices of one node until it is stopped. `observe` is called after every attempt that changed
+    something. `unexpected` counts unexpected errors with one slice. `wanted` returns the optional features that are
+    currently needed (see dra_driver.kubeapi.features).
     """
 
     def __init__(
@@ -121,26 +122,26 @@ class Publisher:
         self._watcher: Watcher | None = None
         self._last: Report | None = None
         self._published = False
-        self.comparisons = 0  # how often what is published was compared with what the node has
+        self.comparisons = 0  # how often the stored slices were compared with the node's devices
 
     def wake(self) -> None:
-        """The node's devices have changed, or may have."""
+        """Compare again, because the node's devices may have changed."""
         self._changed.set()
 
     def stop(self) -> None:
-        """Let `run` return soon. The slices stay: pods keep running, and kubelet withdraws the slices of a
-        driver that does not come back.
+        """Let `run` return soon. The slices stay, because pods keep running. kubelet removes the slices of a driver
+        that does not come back.
         """
         self._stopped.set()
         self._changed.set()
 
     @property
     def problem(self) -> str | None:
-        """Why what is published may not be what the node has; None when it is."""
-        return "nothing is published yet" if self._last is None else self._last.problem
+        """Why the published slices may differ from the node's devices, or None."""
+        return "nothing was published yet" if self._last is None else self._last.problem
 
     def run(self) -> None:
-        """Publish, and go on publishing, until `stop`."""
+        """Publish until `stop` is called."""
         try:
             self._run()
         finally:
@@ -148,8 +149,9 @@ class Publisher:
                 self._watcher.stop()
 
     def _run(self) -> None:
-        """Compare when something changed, and when a slice may be tried again. A change does not end the pause after a
-        failure of the API server; it ends the one after a failure of the hardware, which it may be the end of.
+        """Compare after each change, and when a slice may be written again. A change does not shorten the pause after a
+        failure of the API server. It ends the pause after a failure of the hardware, because it may be the end of the
+        failure.
         """
         backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
         while not self._stopped.is_set():
@@ -161,7 +163,7 @@ class Publisher:
             except ApiError as error:
                 self._stopped.wait(self._failed(error, backoff))
                 if isinstance(error, NotFoundError):
-                    self._leave()  # the API version is gone, or the node is
+                    self._leave()  # the API version or the node no longer exists
                 continue
             if self._changed.wait(pause) and self._published:
                 self._stopped.wait(self._timing.settle)
@@ -179,7 +181,7 @@ class Publisher:
     # The API server
 
     def _reach(self) -> _Target:
-        """The target, with a watch on its slices; found anew when the server serves that version no more."""
+        """The target, with a watch on its slices. If the server no longer serves its API version, a new one is made."""
         if self._watcher is not None and self._watcher.missing.is_set():
             self._leave()
         if self._target is None:
@@ -191,7 +193,7 @@ class Publisher:
         return self._target
 
     def _leave(self) -> None:
-        """Find everything out anew the next time."""
+        """Forget the target, so that the next attempt makes a new one."""
         if self._watcher is not None:
             self._watcher.stop()
         self._watcher = self._target = None
@@ -200,15 +202,15 @@ class Publisher:
         try:
             node = self._client.get(NODES, self._node_name)
         except NotFoundError:
-            raise ApiError(f"there is no node {self._node_name!r}: --node-name must be a Node's name") from None
+            raise ApiError(f"there is no Node {self._node_name!r}: --node-name must be the name of a Node") from None
         return str(node["metadata"]["uid"])
 
     def _watch(self, target: _Target) -> None:
-        """Keep the target's stored slices up to date from now on, and wait until they are for the first time."""
+        """Watch the target's slices, and wait until they were listed."""
 
         def listed(values: Iterable[JSON]) -> None:
             target.stored.replace(values)
-            # The watch had broken off: the server may be another one now, with other gates.
+            # The watch was interrupted, so this may be another server, with other feature gates.
             if target.features is not None and missing_gates(target.features, target.wanted):
                 target.features = None
 
@@ -222,13 +224,13 @@ class Publisher:
         self._watcher.start()
         while not target.stored.listed.wait(0.5) and not self._stopped.is_set():
             if self._watcher.missing.is_set():
-                raise ApiError(f"the API server does not serve {target.kind.api_version} any more")
+                raise ApiError(f"the API server no longer serves {target.kind.api_version}")
 
     # Publishing
 
     def _publish(self, target: _Target) -> float:
-        """Write the difference between what the node has and what the API server holds, as far as it may be written
-        now. Returns the seconds after which there is more to write, or to compare.
+        """Write the differences between the node's devices and the stored slices, as far as they may be written now.
+        Returns the seconds until the next write or comparison.
         """
         self._changed.clear()
         if self._stopped.is_set():
@@ -242,7 +244,7 @@ class Publisher:
         writes = self._plan(target, description, features, stored)
         self.comparisons += 1
         if writes.creates and time.monotonic() - target.node_read_at > self._timing.settle:
-            # Slices may be missing because their owner is: a Node that was deleted and created again has another UID.
+            # Slices may be missing because the Node was deleted and created again. Then it has another UID.
             target.node_uid, target.node_read_at = self._node_uid(), time.monotonic()
             writes = self._plan(target, description, features, stored)
         written = Written()
@@ -265,7 +267,7 @@ class Publisher:
         return self._timing.resync if due is None else min(due, self._timing.resync)
 
     def _features(self, target: _Target) -> SliceFeatures:
-        """What the server keeps; asked again when other optional features are wanted than before."""
+        """The features that the server stores. Probed again if the policy needs other optional features than before."""
         wanted = self._wanted()
         if target.features is None or target.wanted != wanted:
             target.features = self._probe(target, wanted)
@@ -290,27 +292,27 @@ class Publisher:
     def _write(self, writes: Writes, features: SliceFeatures, target: _Target) -> Written:
         written = target.writer.write(writes, features)
         if written.conflict:
-            # Look again rather than wait for the watch to tell.
+            # List the slices now instead of waiting for the watch.
             target.stored.replace(self._client.list(target.kind, field_selector=self._selector).items)
         if written.dropped:
             self._dropped(written.dropped, target)
         return written
 
     def _dropped(self, suspected: frozenset[str], target: _Target) -> None:
-        """An answer lacked the fields of these features. Unless something else on the server took them out of that one
-        slice, their gates are off: publish without them.
+        """Handle an answer without the fields of some features. Either the feature gates are disabled, and publishing
+        continues without these features, or something else on the server removed the fields from this slice.
         """
         found = self._probe(target, target.wanted, suspected)
         gone = frozenset(flag for flag in suspected if not getattr(found, flag))
         for flag in sorted(gone):
             log.error("the API server drops the fields of feature gate %s: publishing without them", GATES[flag])
-        if target.features is not None:  # else it is asked anyway
+        if target.features is not None:  # else they will be probed anyway
             target.features = without(target.features, gone)
         if gone:
             self._changed.set()
 
     def _unpublished(self, writes: Writes, target: _Target) -> dict[str, Problem]:
-        """What is wrong with the slices that were written just now or have to wait."""
+        """The problems of the slices that were written now or have to wait."""
         found = {}
         for one in (*writes.deletes, *writes.updates, *writes.creates, *writes.waiting):
             if problem := self._attempts.problem(one.metadata.name):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the stored slices of a pool to the slices that it should have: the writes that are needed. Pure.
+"""The writes that turn the stored slices of a pool into the slices that it should have. Pure.
 
-Follows the publishing contract of resource.k8s.io: consumers use the slices of a pool's highest generation, and only
-if all of them exist. So a change of one slice is written in place. A change of several slices gets a new generation,
-with which every slice is written again. A slice that somebody deleted is created again.
+Follows the publishing contract of resource.k8s.io: consumers use the slices of a pool's highest generation, and only if
+all of them exist. So a change of one slice is written in place. A change of several slices gets a new generation, with
+which every slice is written again. A slice that somebody deleted is created again.
 
 Also names the fields in which a stored slice differs from the slice that was sent, so that an administrator can find
 out what changed them.
@@ -20,8 +20,8 @@ from dra_driver.resource.codec import Dialect, encode_slice
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Names of slices that were sent in the form that they should have, or deleted, and are not so. Those in `due` may
-    be tried again now.
+    """Names of slices that were already sent as they should be, or deleted, without success. Those in `due` may be
+    tried again now.
     """
 
     due: frozenset[str] = frozenset()
@@ -30,8 +30,8 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """What to do, in this order. Updates carry the resource version they were decided on. The `waiting` slices need a
-    write too, but not now.
+    """The writes in their order. Updates have the resource version on which they were decided. The slices in `waiting`
+    also need a write, but not yet.
     """
 
     deletes: tuple[ResourceSlice, ...] = ()
@@ -49,10 +49,10 @@ _NOTHING_TRIED = Tried()
 def plan_writes(
     desired: Sequence[ResourceSlice], stored: Mapping[str, ResourceSlice], tried: Tried = _NOTHING_TRIED
 ) -> Writes:
-    """The writes that turn `stored` (by object name) into `desired`. None are needed when they agree.
+    """The writes that turn `stored` (by object name) into `desired`. Empty if they agree.
 
-    Slices that were `tried` in vain have no say in whether the pool needs a new generation: their next attempt is a
-    write in place, so that a server that changes one slice does not make the others be rewritten.
+    Slices that were `tried` without success do not cause a new generation of the pool. Their next attempt is a write in
+    place. Otherwise a server that modifies one slice would cause all others to be written again.
     """
     names = {one.metadata.name for one in desired}
     again = tried.due | tried.waiting
@@ -75,7 +75,7 @@ def plan_writes(
     if not consistent or len(new_changed) > 1 or (new_changed and new_missing):
         changed = [one for one in desired if one.metadata.name in stored]
         generation += 1
-        later -= names  # a generation is complete or of no use
+        later -= names  # a generation is useless until it is complete
     updates = [_to_send(one, generation, stored) for one in changed]
     creates = [_to_send(one, generation, stored) for one in missing]
 
@@ -87,19 +87,19 @@ def plan_writes(
 
 
 def same_content(desired: ResourceSlice, stored: ResourceSlice) -> bool:
-    """Whether `stored` says what `desired` says, generation and slice count aside."""
+    """Whether both slices have the same content, except generation and slice count."""
     return (
         _content(desired) == _content(stored) and stored.metadata.owner_references == desired.metadata.owner_references
     )
 
 
 def as_sent(sent: ResourceSlice, stored: ResourceSlice) -> bool:
-    """Whether the API server stores what it was sent. The time of a taint is the server's to set."""
+    """Whether the API server stores what it was sent, except the times of taints, which the server may set."""
     return stored.pool == sent.pool and same_content(without_times(sent), without_times(stored))
 
 
 def without_times(one: ResourceSlice) -> ResourceSlice:
-    """The slice, its taints without their times."""
+    """The slice without the times of its taints."""
     devices = (
         replace(device, taints=tuple(replace(taint, time_added="") for taint in device.taints))
         if device.taints
@@ -117,7 +117,7 @@ _NO_METADATA = ObjectMeta()
 
 
 def _to_send(one: ResourceSlice, generation: int, stored: Mapping[str, ResourceSlice]) -> ResourceSlice:
-    """The slice to send: at `generation` and, when it replaces a stored one, at that one's resource version."""
+    """The slice to send: with `generation`, and with the resource version of the stored slice that it replaces."""
     metadata = one.metadata
     existing = stored.get(metadata.name)
     if existing is not None:
@@ -126,13 +126,14 @@ def _to_send(one: ResourceSlice, generation: int, stored: Mapping[str, ResourceS
 
 
 _KEYS = ("uid", "name", "counterSet", "key")
-"""Fields that tell the items of a list apart: of owners, devices and counter sets, consumptions, taints."""
+"""Fields that identify the items of a list: of owners, devices and counter sets, consumptions, taints."""
 _LONGEST_VALUE = 80
 _ABSENT = object()
 
 
 def describe_difference(sent: ResourceSlice, stored: ResourceSlice, dialect: Dialect) -> str:
-    """The first field that differs, as a JSON path with both values, and how many more do; "" when none does.
+    """The first field that differs, as a JSON path with both values, and the number of other differences. Empty if
+    there are none.
 
     Fields that this driver does not know are not compared.
     """
@@ -164,7 +165,7 @@ def _differences(sent: Any, stored: Any, path: str) -> Iterator[tuple[str, Any, 
 
 
 def _by_key(value: Any) -> Mapping[Any, Any] | None:
-    """The parts of an object or a list by what they are called; None for what has no parts."""
+    """The parts of an object or list, by name. None for a value without parts."""
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, list):

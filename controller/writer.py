@@ -1,43 +1,139 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes slices one by one, and decides when a slice may be written again.
+"""Keeps the stored slices, writes slices one by one, and decides when a slice may be written again.
 
-A slice that fails does not delay the others. Events (the node changed, somebody edited a slice) only start a
-comparison of slices; they do not allow a write. Otherwise a server that changes every write would be written to
-without end, because each write is an event. A slice that was not yet sent in its present form is sent at once. The
-same slice is sent again after pauses that double.
+A slice that fails does not delay the others. Events (the node changed, somebody edited a slice) only start a comparison
+of slices, but do not allow a write. Otherwise a server that modifies every write would be written to without end,
+because each write is an event. A slice is sent at once if it was not yet sent in its present form. The same slice is
+sent again after pauses that double.
 """
 
+import contextlib
 import enum
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from dra_driver.backoff import Backoff
 from dra_driver.containment import Count, contained
 from dra_driver.kubeapi import ApiClient, ApiError, ConflictError, Kind, NotFoundError, StatusError
+from dra_driver.kubeapi.client import JSON
 from dra_driver.kubeapi.features import dropped
-from dra_driver.resource import ResourceSlice
-from dra_driver.resource.codec import Dialect, encode_slice
+from dra_driver.resource import ObjectMeta, ResourcePool, ResourceSlice
+from dra_driver.resource.codec import Dialect, decode_slice, encode_slice
 from dra_driver.resource.device import SliceFeatures
 from dra_driver.resource.validation import slice_problems
 
 from .reconcile import Tried, Writes, as_sent, describe_difference, same_content, without_times
-from .stored import StoredSlices
+
+log = logging.getLogger(__name__)
+
+
+class StoredSlices:
+    """The stored slices by object name, from JSON of one API version. Sets `changed` when somebody else changed a
+    slice. Thread-safe, but only one thread writes slices.
+
+    A watch and the answers to this process's own writes report the slices. The newer version counts. A watch lags
+    behind recent writes, so with the watch alone everything would be written twice.
+    """
+
+    def __init__(self, dialect: Dialect, changed: threading.Event) -> None:
+        self._dialect = dialect
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._slices: dict[str, ResourceSlice] = {}
+        self._writing = ""
+        self._seen_meanwhile = 0  # the version that the watch reported for the slice that is being written
+        self.listed = threading.Event()
+
+    def by_name(self) -> dict[str, ResourceSlice]:
+        """A copy of the known slices."""
+        with self._lock:
+            return dict(self._slices)
+
+    def replace(self, values: Iterable[JSON]) -> None:
+        """Replace all slices after a list."""
+        slices = [self._decode(value) for value in values]
+        with self._lock:
+            self._slices = {one.metadata.name: one for one in slices}
+        self.listed.set()
+        self._changed.set()
+
+    def event(self, kind: str, value: JSON) -> None:
+        """Handle an event of the watch: one slice was ADDED, MODIFIED or DELETED."""
+        seen = self._decode(value)
+        name = seen.metadata.name
+        with self._lock:
+            known = self._slices.get(name)
+            if known is not None and _version(known) >= _version(seen):
+                return  # our own write, or an older one
+            if kind == "DELETED":
+                self._slices.pop(name, None)
+            else:
+                self._slices[name] = seen
+            if name == self._writing:
+                self._seen_meanwhile = _version(seen)
+                return  # possibly our own write, which its answer will show
+        self._changed.set()
+
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[None]:
+        """A context for the write of one slice. An event of the watch during the write counts as a change only if
+        `wrote` is not called, or is called with an older version.
+        """
+        self._writing = name
+        try:
+            yield
+        finally:
+            with self._lock:
+                overtaken, self._seen_meanwhile, self._writing = self._seen_meanwhile, 0, ""
+            if overtaken:
+                self._changed.set()
+
+    def wrote(self, answer: JSON) -> ResourceSlice:
+        """Store the server's answer to our create or update of the slice that is being written."""
+        stored = decode_slice(answer, self._dialect, strict=False)
+        with self._lock:
+            if self._seen_meanwhile <= _version(stored):
+                self._slices[stored.metadata.name] = stored
+                self._seen_meanwhile = 0
+        return stored
+
+    def deleted(self, name: str) -> None:
+        """Remove the slice that is being written, because we deleted it."""
+        with self._lock:
+            self._slices.pop(name, None)
+            self._seen_meanwhile = 0
+
+    def _decode(self, value: JSON) -> ResourceSlice:
+        """The slice. If it cannot be read, a slice without content, which differs from every other slice."""
+        try:
+            return decode_slice(value, self._dialect, strict=False)
+        except Exception:  # one unreadable slice must not affect the others
+            meta = value["metadata"]
+            log.exception("slice %s cannot be read: it will be replaced", meta["name"])
+            known = ObjectMeta(meta["name"], uid=meta["uid"], resource_version=meta["resourceVersion"])
+            return ResourceSlice(known, "", ResourcePool("", 0, 0))
+
+
+def _version(one: ResourceSlice) -> int:
+    """The resource version as a number. Versions of one collection are ordered (guaranteed since Kubernetes 1.35)."""
+    return int(one.metadata.resource_version or 0)
 
 
 class Why(enum.StrEnum):
-    """Why the API server does not hold a slice as the node has it."""
+    """Why the API server does not store a slice as it should be."""
 
-    CHANGED = "changed"  # it stored something else, or somebody edits the slice again and again
-    REFUSED = "refused"  # it answered with an error
+    CHANGED = "changed"  # the server stored something else, or somebody edits the slice again and again
+    REFUSED = "refused"  # the server answered with an error
     FAILED = "failed"  # this program failed
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why one slice is not published as it should be, for logs and readiness."""
+    """Why a slice is not stored as it should be, for logs and readiness."""
 
     why: Why
     text: str
@@ -47,13 +143,13 @@ class Problem:
 class _Attempt:
     sent: ResourceSlice | None  # None: deleted
     backoff: Backoff
-    due: float  # on the clock
+    due: float  # when the slice may be sent again, by `clock`
     problem: Problem | None
 
 
 class Attempts:
-    """The last attempt with each slice, by object name. Pauses are in seconds, from `first` to `longest`; a slice that
-    needed no attempt for `longest` after its pause begins with `first` again.
+    """The last attempt for each slice, by object name. Pauses are in seconds, from `first` to `longest`. If a slice
+    needed no attempt for `longest` after its pause, the next pause is `first` again.
     """
 
     def __init__(self, first: float, longest: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,8 +159,8 @@ class Attempts:
         self._attempts: dict[str, _Attempt] = {}
 
     def in_vain(self, desired: Iterable[ResourceSlice], stored: Mapping[str, ResourceSlice]) -> Tried:
-        """Which slices were sent as they should be, or deleted, and are not so. Attempts to make a slice something else
-        than it should be now are forgotten.
+        """The slices that were sent as they should be, or deleted, without success. Attempts with another content than
+        the slice should have now are forgotten.
         """
         wanted: dict[str, ResourceSlice | None] = dict.fromkeys(stored)
         wanted.update((one.metadata.name, one) for one in desired)
@@ -79,7 +175,7 @@ class Attempts:
         return Tried(frozenset(vain) - waiting, waiting)
 
     def note(self, name: str, sent: ResourceSlice | None, problem: Problem | None) -> float:
-        """Slice `name` was sent, or deleted (None). Returns the seconds until it may be tried again."""
+        """Note that slice `name` was sent, or deleted (None). Returns the seconds until it may be tried again."""
         known = self._attempts.get(name)
         same = known is not None and _same(known.sent, sent)
         backoff = known.backoff if known is not None and same else Backoff(self._first, self._longest)
@@ -88,18 +184,18 @@ class Attempts:
         return pause
 
     def problem(self, name: str) -> Problem | None:
-        """What went wrong when the slice was last tried; None when the server took it as it was sent."""
+        """The problem of the last attempt. None if the server stored the slice as it was sent."""
         attempt = self._attempts.get(name)
         return attempt.problem if attempt is not None else None
 
     def seconds_until(self, names: Iterable[str]) -> float | None:
-        """How long until the first of these may be tried again; None when there is none."""
+        """The seconds until the first of these slices may be tried again. None if there is none."""
         due = [attempt.due for name in names if (attempt := self._attempts.get(name)) is not None]
         return max(min(due) - self._clock(), 0.0) if due else None
 
 
 def _same(one: ResourceSlice | None, other: ResourceSlice | None) -> bool:
-    """Whether both are the same attempt: of one content, the times of taints aside, in a pool of one size."""
+    """Whether both attempts have the same content, except the times of taints, and the same size of the pool."""
     if one is None or other is None:
         return one is other
     return one.pool.resource_slice_count == other.pool.resource_slice_count and same_content(
@@ -113,26 +209,24 @@ def _achieved(sent: ResourceSlice | None, stored: ResourceSlice | None) -> bool:
     return as_sent(sent, stored)
 
 
-log = logging.getLogger(__name__)
-
 _WHOLE_SERVER = frozenset((401, 404, 429, 502, 503, 504))
-"""Errors that a request about another slice would get, too."""
+"""Errors that requests about other slices would get too."""
 
 
 @dataclass(slots=True)
 class Written:
-    """What came of some writes. `failures` is how many of them did not do what they should."""
+    """The result of some writes. `failures` is the number of writes without success."""
 
     failures: int = 0
     conflict: bool = False
-    """Somebody else wrote, and the watch has not told yet."""
+    """Another client wrote a slice, and the watch has not reported it yet."""
     dropped: frozenset[str] = frozenset()
-    """Flags of SliceFeatures whose fields an answer lacked."""
+    """Flags of SliceFeatures whose fields were missing in an answer."""
 
 
 class SliceWriter:
-    """Sends slices to one API server, and notes what came of it in `stored` and `attempts`. `unexpected` counts defects
-    of this driver that cost one slice.
+    """Sends slices to one API server, and records the results in `stored` and `attempts`. `unexpected` counts
+    unexpected errors with one slice.
     """
 
     def __init__(
@@ -150,7 +244,9 @@ class SliceWriter:
         self._unexpected = unexpected
 
     def write(self, writes: Writes, features: SliceFeatures) -> Written:
-        """Carry out the writes for a server with these features. Raises ApiError when no other would succeed either."""
+        """Carry out the writes, for a server with these features. Raises ApiError if all other writes would
+        fail too.
+        """
         began = time.monotonic()
         written = Written()
         for one in writes.deletes:
@@ -171,8 +267,8 @@ class SliceWriter:
         return written
 
     def _try(self, name: str, sent: ResourceSlice | None, act: Callable[[], Problem | None], written: Written) -> None:
-        """One write, within the boundary that keeps its failure from the other slices."""
-        problem: Problem | None = Problem(Why.FAILED, "this driver failed unexpectedly, see the log of dra-controller")
+        """Carry out one write. A failure does not affect the other slices."""
+        problem: Problem | None = Problem(Why.FAILED, "an unexpected error occurred, see the log of dra-controller")
         with contained("publish slice", name, self._unexpected, expected=(ApiError,)), self._stored.writing(name):
             problem = self._answered(act, written)
         pause = self._attempts.note(name, sent, problem)

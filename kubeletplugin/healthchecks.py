@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks behind /healthz and /readyz of this process.
 
-/healthz: the process's own sockets answer as kubelet would find them. If they do not for a long time, a restart
-helps. Waiting calls do not delay this check, because each call has a thread of its own. A driver that hangs is no
-reason for a restart, because the next process would hang too.
+/healthz: the process's own sockets answer calls like those of kubelet. If they do not for a long time, a restart helps.
+Waiting calls do not delay this check, because each call has its own thread. A driver that hangs is no reason for a
+restart, because the next process would hang too.
 
-/readyz: the process can do its work. kubelet has registered it, GPUs are available, the common CDI spec is right, and
-the API server answers. Every answer of the API server counts, also a refusal. The server is asked for its version
+/readyz: the process can do its work. kubelet has registered it, GPUs are available, the common CDI spec is up to date,
+and the API server answers. Every answer of the API server counts, also a refusal. The server is asked for its version
 only if there was no request for a while, so that a thousand idle nodes do not poll it.
 """
 
@@ -24,8 +24,8 @@ from dra_driver.kubeapi import ApiClient, ApiError, Connection, Credentials, Unr
 
 from .containers.specs import CommonSpec
 from .hardware.gpus import GpuAccess, NoDriverError
-from .kubelet.healthsource import HealthWatch
-from .kubelet.registration import RegistrationService
+from .kubelet.health import HealthWatch
+from .kubelet.service import RegistrationService
 from .kubelet.sockets import SocketServer
 from .protocol import dra_v1_pb2, registration_pb2
 
@@ -33,11 +33,11 @@ _QUIET_SECONDS = 60.0
 _LATELY_SECONDS = 180.0
 
 Observe = Callable[[str, str], None]
-"""Told the method and HTTP status (or `unreachable`) of each request."""
+"""Called with the method and the HTTP status (or `unreachable`) of each request."""
 
 
 class ApiContact:
-    """When the server answered last. `clock` gives seconds that never go back."""
+    """The time of the API server's last answer. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -46,22 +46,24 @@ class ApiContact:
         self._error = ""
 
     def answered(self) -> None:
-        """It answered now."""
+        """The server has answered."""
         with self._lock:
             self._answered, self._error = self._clock(), ""
 
     def failed(self, error: str) -> None:
-        """It did not answer."""
+        """The server has not answered."""
         with self._lock:
             self._error = error
 
     def quiet_seconds(self) -> float | None:
-        """How long ago it answered; None when it never did."""
+        """The seconds since the last answer, or None if there was none."""
         with self._lock:
             return None if self._answered is None else self._clock() - self._answered
 
     def problem(self) -> str | None:
-        """Why the server counts as away; None when it answered lately, as it does after one request that failed."""
+        """Why the server counts as unavailable. None if it answered recently, so that one failed request does not
+        count.
+        """
         quiet = self.quiet_seconds()
         if quiet is not None and quiet < _LATELY_SECONDS:
             return None
@@ -71,7 +73,7 @@ class ApiContact:
 
 
 class ObservedConnection(Connection):
-    """A connection that tells `contact` and `observe` how each request went."""
+    """A connection that reports the result of each request to `contact` and `observe`."""
 
     def __init__(self, credentials: Credentials, user_agent: str, contact: ApiContact, observe: Observe) -> None:
         super().__init__(credentials, user_agent)
@@ -79,7 +81,7 @@ class ObservedConnection(Connection):
         self._observe = observe
 
     def request(self, method: str, path: str, **options: Any) -> urllib3.BaseHTTPResponse:
-        """As of Connection."""
+        """See Connection."""
         try:
             response = super().request(method, path, **options)
         except UnreachableError as error:
@@ -92,7 +94,7 @@ class ObservedConnection(Connection):
 
 
 class ContactKeeper:
-    """Asks the server for its version when nothing was heard of it for a minute."""
+    """Asks the server for its version if there was no answer for a minute."""
 
     def __init__(self, client: ApiClient, contact: ApiContact) -> None:
         self._client = client
@@ -101,11 +103,11 @@ class ContactKeeper:
         self._thread = threading.Thread(target=self._run, name="api-contact", daemon=True)
 
     def start(self) -> None:
-        """Begin, with a first question at once."""
+        """Start the thread, which begins with a request."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more; the thread is a daemon and need not be waited for."""
+        """Stop. The thread is a daemon, so callers need not wait for it."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -126,7 +128,7 @@ Check = Callable[[], str | None]
 
 
 def live_checks(service: SocketServer, registration: SocketServer) -> dict[str, Check]:
-    """Whether the process works at all."""
+    """The checks of /healthz."""
 
     def answers() -> str | None:
         try:
@@ -144,7 +146,7 @@ def live_checks(service: SocketServer, registration: SocketServer) -> dict[str, 
 def ready_checks(
     registration: RegistrationService, access: GpuAccess, common: CommonSpec, health: HealthWatch, contact: ApiContact
 ) -> dict[str, Check]:
-    """Whether the process can do its work."""
+    """The checks of /readyz."""
     return {
         "kubelet": registration.problem,
         "gpus": lambda: _gpus(access),
@@ -166,7 +168,7 @@ def _gpus(access: GpuAccess) -> str | None:
 
 
 def _prepare_nothing(socket: Path) -> None:
-    """Ask as kubelet does, without a claim to prepare."""
+    """Call the service like kubelet does, without a claim."""
     with grpc.insecure_channel(f"unix:{socket}") as channel:
         prepare = channel.unary_unary(
             "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",

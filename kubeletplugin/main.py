@@ -14,11 +14,11 @@ from .options import Options, plugin_options
 from .serve import serve
 
 _COMMANDS: Final = {"check": ".check.command", "cleanup": ".commands.cleanup", "status": ".commands.status"}
-"""Where the function of that name is."""
+"""The module of each command."""
 
 
 class _Loaded(Mapping[str, click.Command]):
-    """Commands that are imported only when they are called, so that the plugin itself does not keep their modules."""
+    """Commands that are imported only when they are called, so that the plugin itself does not load their modules."""
 
     def __getitem__(self, name: str) -> click.Command:
         command: click.Command = getattr(importlib.import_module(_COMMANDS[name], __package__), name)

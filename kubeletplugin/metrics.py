@@ -47,7 +47,7 @@ _ERROR_TYPES: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 def error_type(error: Exception) -> str:
-    """The label of an error: whose fault it is."""
+    """The label of an error, which tells its cause."""
     return next((label for kind, label in _ERROR_TYPES if isinstance(error, kind)), "internal")
 
 
@@ -109,7 +109,7 @@ class PluginMetrics:
             "claim_status_writes", "Writes of device statuses to claims, by result.", "driver", "result"
         )
         self.unexpected_error = unexpected_errors(registry)
-        for name in (PREPARE, UNPREPARE):  # a series that is missing until something happens cannot be alerted on
+        for name in (PREPARE, UNPREPARE):  # alerts need a series that exists from the start
             self._requests.labels(DRIVER_NAME, name)
             self._durations.labels(DRIVER_NAME, name)
             self._inflight.labels(DRIVER_NAME, name)
@@ -117,7 +117,7 @@ class PluginMetrics:
 
     @contextmanager
     def request(self, operation: str) -> Iterator[None]:
-        """Count and time the work for one claim; an exception is counted as a failure by its kind, and goes on."""
+        """Count and time the work for one claim. An exception is counted as a failure by its kind, and raised again."""
         inflight = self._inflight.labels(DRIVER_NAME, operation)
         inflight.inc()
         began = time.perf_counter()
@@ -133,38 +133,38 @@ class PluginMetrics:
             inflight.dec()
 
     def step(self, verb: str, step: Step, seconds: float) -> None:
-        """A step was carried out: `do` or `undo`."""
+        """Record the duration of a step: `do` or `undo`."""
         self._steps.labels(DRIVER_NAME, verb, _kind(step)).observe(seconds)
 
     def claim_event(self, reason: str) -> None:
-        """Something befell a claim that nobody asked for: a leftover was removed, a record was damaged."""
+        """Count an event of a claim that no call of kubelet caused: a leftover was removed, a record was damaged."""
         self._claim_events.labels(DRIVER_NAME, reason).inc()
 
     def api_request(self, method: str, code: str) -> None:
-        """The API server was asked; `code` is the HTTP status, `unreachable` without an answer."""
+        """Count a request to the API server. `code` is the HTTP status, or `unreachable`."""
         self._api.labels(DRIVER_NAME, method, code).inc()
 
     def registration(self, registered: bool) -> None:
-        """kubelet told how the registration went."""
+        """Count the result of a registration with kubelet."""
         self._registrations.labels(DRIVER_NAME, "success" if registered else "failure").inc()
         self._registered.labels(DRIVER_NAME).set(registered)
 
     def status_write(self, result: str) -> None:
-        """A claim's device status was `written`, `unchanged`, `failed` or `dropped`."""
+        """Count a write of a claim's device status: `written`, `unchanged`, `failed` or `dropped`."""
         self._status_writes.labels(DRIVER_NAME, result).inc()
 
     def hanging_calls(self, count: Callable[[], float]) -> None:
-        """Count the calls to the driver that have not returned."""
+        """Publish the number of calls to the driver that have not returned."""
         self.gauge(HANGING_CALLS, HANGING_CALLS_TEXT, count)
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """A gauge whose value is asked for when it is read."""
+        """A gauge whose value is computed when it is read."""
         Gauge(name, text, ("driver",), namespace=PREFIX, registry=self._registry).labels(DRIVER_NAME).set_function(
             value
         )
 
     def prepared_devices(self, types: Callable[[], Iterable[str]]) -> None:
-        """Count the devices of prepared claims whenever asked; `types` gives the type of each: `gpu`, `mig`, `vfio`."""
+        """Publish the number of devices of prepared claims. `types` returns the type of each: `gpu`, `mig`, `vfio`."""
         self._registry.register(_PreparedDevices(self._node, types))
 
 

@@ -12,8 +12,7 @@ import click
 from dra_driver import DRIVER_NAME, cdi
 from dra_driver.command import kubeconfig_option
 from dra_driver.endpoints import Endpoint, endpoint_options
-from dra_driver.gpu.options import Hardware, hardware_options
-from dra_driver.gpu.policy.options import PolicyOptions, policy_options
+from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 
 from .hardware.settings import TimeSlices
 from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
@@ -44,7 +43,7 @@ class Node:
 
     @property
     def driver_root(self) -> cdi.DriverRoot:
-        """Where CDI specs find the driver's files."""
+        """The places where CDI specs find the driver's files."""
         hardware = self.hardware
         dev_is_own = hardware.dev_root == hardware.driver_root
         return cdi.DriverRoot(
@@ -56,7 +55,7 @@ class Node:
 
     @property
     def time_slices(self) -> TimeSlices:
-        """What sets time-slice intervals."""
+        """Sets time-slice intervals."""
         return TimeSlices(self.driver_root.files, self.hardware.nvml_library)
 
 

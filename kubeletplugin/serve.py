@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running plugin: its parts are put together, started in the order that kubelet needs, and stopped."""
+"""The running plugin: creates its parts, starts them in the order that kubelet needs, and stops them."""
 
 import logging
 import os
@@ -26,10 +26,9 @@ from .hardware.gpus import GpuAccess, Gpus, NoDriverError
 from .hardware.targets import ClaimRef, PrepareError
 from .healthchecks import ApiContact, ContactKeeper, ObservedConnection, live_checks, ready_checks
 from .kubelet import health
-from .kubelet.healthsource import HealthWatch
+from .kubelet.health import HealthWatch
 from .kubelet.instance import another_serves, running, sweep_sockets
-from .kubelet.registration import RegistrationService
-from .kubelet.service import VERSIONS, DraService
+from .kubelet.service import VERSIONS, DraService, RegistrationService
 from .kubelet.sockets import SocketKeeper, SocketServer
 from .metrics import PluginMetrics
 from .options import Options
@@ -48,7 +47,7 @@ _RETRY_SECONDS = 10.0
 
 
 def serve(options: Options) -> None:
-    """Answer kubelet until a signal comes. Raises UserError."""
+    """Serve kubelet until a signal arrives. Raises UserError."""
     registry = new_registry()
     metrics = PluginMetrics(registry, options.node_name)
     contact = ApiContact()
@@ -134,7 +133,7 @@ class _Plugin:
         )
 
     def run(self) -> None:
-        """Serve until a signal comes."""
+        """Serve until a signal arrives."""
         options = self._options
         stopped = threading.Event()
         on_termination(stopped.set)
@@ -148,18 +147,19 @@ class _Plugin:
         while not (stopped.is_set() or self._is_better_than_others()):
             stopped.wait(_LOOK_SECONDS)
         if not stopped.is_set():
-            self.registry.start()  # from now on kubelet calls
+            self.registry.start()  # from now on, kubelet calls this process
             self._keeper.start()
             extra = {"version": __version__, "node": options.node_name, "socket": str(self.service.path)}
             log.info("started", extra=extra)
             while not stopped.wait(_LOOK_SECONDS):
-                pass  # Python handles signals on this thread, and one that waits without end may not hear of them
+                pass  # Python handles signals on this thread, which might not notice them in a wait without end
             self._keeper.stop()
         self._stop()
 
     def _is_better_than_others(self) -> bool:
-        """Whether kubelet should call this instance, as it does once it is registered. Another one that serves is to be
-        replaced only by one that is ready; alone, this one answers as well as it can.
+        """Whether kubelet should call this instance, which happens when it is registered. If another instance is
+        already serving, this instance takes over only when it is ready. If there is no other instance, it starts
+        serving at once.
         """
         try:
             self.access.current()
@@ -169,7 +169,7 @@ class _Plugin:
 
     def _stop(self) -> None:
         self.access.stop()
-        self.registry.stop()  # with another instance there, kubelet goes on with that one
+        self.registry.stop()  # kubelet continues with another instance, if there is one
         self.health.stop()
         self._binding.stop()
         answered = self._dra.drain(_STOP_SECONDS)
@@ -179,16 +179,16 @@ class _Plugin:
             self.service.stop()
             log.info("stopped")
             return
-        log.warning("stopped while calls were running; the next start undoes what they left")
+        log.warning("stopped while calls were running; the next start undoes their incomplete steps")
         if self.service.is_there():
             self.service.path.unlink(missing_ok=True)
         logging.shutdown()
-        os._exit(0)  # a call that hangs in the driver cannot be ended, and its thread would be waited for
+        os._exit(0)  # a call that hangs in the driver cannot be ended, and Python would wait for its thread
 
-    # What the parts tell each other
+    # Callbacks of the parts
 
     def _ready(self, gpus: Gpus) -> None:
-        """What has to be done before claims can be prepared. Raises PrepareError, OSError or NvmlError: it is tried
+        """Do what is necessary before claims can be prepared. After PrepareError, OSError or NvmlError, it is tried
         again.
         """
         unexpected: list[Exception] = []
@@ -216,12 +216,12 @@ class _Plugin:
         try:
             record = self._records.read(uid)
         except (OSError, ValueError, NewerVersionError):
-            return {}  # unprepared meanwhile, or of no use: the lifecycle says which
+            return {}  # unprepared meanwhile, or damaged, which the lifecycle reports
         return device_data(record) if record.state is State.PREPARED else {}
 
     def _claim_event(self, claim: ClaimRef, reason: str, message: str) -> None:
         self._metrics.claim_event(reason)
-        if claim.name:  # else nothing but the UID is known of it
+        if claim.name:  # otherwise only the UID of the claim is known
             about = ObjectReference(V1.api_version, "ResourceClaim", claim.name, claim.namespace, claim.uid)
             self._events.warning(about, reason, message)
 

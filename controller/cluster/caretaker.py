@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop that deletes the slices of nodes that no longer exist and reports claims on these nodes, and its metrics.
+"""The loop that deletes slices of nodes that no longer exist and reports claims on these nodes, and its metrics.
 
 The loop has three watches, makes a plan after every change, and writes little. A watch may lag, so nothing is deleted
 only because of a watch: the slice and the node are read once more, and the delete names the slice's UID and resource
-version. Therefore a slice that its node has just adopted stays, and two processes that both believe to be the leader
-do no harm.
+version. Therefore a slice that its node has just adopted stays, and two processes that both believe to be the leader do
+no harm.
 """
 
 import logging
@@ -28,7 +28,7 @@ from .view import ClaimFacts, SliceFacts, View, slice_facts
 
 
 class Metrics:
-    """The numbers of one process."""
+    """The metrics of one process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         gauge = partial(Gauge, namespace=PREFIX, registry=registry)
@@ -56,14 +56,16 @@ EVENT_REASON = "NodeGone"
 class CaretakerTiming:
     """How long the caretaker waits, in seconds."""
 
-    grace: float = 60.0  # for others to remove what a node left behind
-    settle: float = 1.0  # after a change, for others that come with it
+    grace: float = 60.0  # for Kubernetes' own controllers to delete what a node left behind
+    settle: float = 1.0  # after a change, because more changes may follow
     first_retry: float = 1.0
     longest_retry: float = 60.0
 
 
 class Caretaker:
-    """Removes leftovers and tells of claims that nobody can use. `run` may be called again after it has returned."""
+    """Deletes leftover slices, and reports claims that nobody can use. `run` may be called again after it has
+    returned.
+    """
 
     def __init__(
         self, client: ApiClient, recorder: EventRecorder, metrics: Metrics, timing: CaretakerTiming | None = None
@@ -77,13 +79,15 @@ class Caretaker:
 
     @property
     def problem(self) -> str | None:
-        """Why leftovers cannot be removed at the moment, if they are to be removed here."""
+        """Why leftovers cannot be removed at the moment, or None. Also None if this process is not the one
+        that works.
+        """
         view = self._view
         return self._trouble or (view.problem if view is not None else None)
 
     def run(self, stop: threading.Event) -> None:
         """Remove leftovers until `stop` is set."""
-        self._trouble = "nothing is known yet"
+        self._trouble = "the cluster was not read yet"
         try:
             dialect = self._dialect(stop)
             if dialect is not None:
@@ -108,7 +112,7 @@ class Caretaker:
                 pause = self._after(error, backoff)
 
     def _dialect(self, stop: threading.Event) -> Dialect | None:
-        """The version of resource.k8s.io to speak, asked for until there is an answer."""
+        """The version of resource.k8s.io to use. Asks the server until there is an answer."""
         backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
         while not stop.is_set():
             try:
@@ -118,7 +122,7 @@ class Caretaker:
         return None
 
     def _after(self, error: ApiError, backoff: Backoff) -> float:
-        """How long to wait after something that did not work."""
+        """Record a failure, and return the seconds until the next attempt."""
         pause = backoff.pause()
         self._trouble = str(error)
         log.warning("leftovers cannot be removed yet: %s", error, extra={"retry_seconds": round(pause, 1)})
@@ -126,7 +130,7 @@ class Caretaker:
 
     @contextmanager
     def _watching(self, dialect: Dialect, stop: threading.Event) -> Iterator[tuple[View, threading.Event]]:
-        """The view, and what is set when it changed or it is time to stop."""
+        """A context with the view, and an event that is set when the view changed or `stop` was set."""
         changed = threading.Event()
 
         def wake() -> None:
@@ -144,7 +148,7 @@ class Caretaker:
 
 
 class _Term:
-    """What is remembered from one look to the next, while this process is the one that does the work."""
+    """The state that is kept between plans, while this process is the one that works."""
 
     def __init__(
         self,
@@ -162,12 +166,12 @@ class _Term:
         self._metrics = metrics
         self._timing = timing
         self._since: dict[str, float] = {}
-        self._told: set[str] = set()  # UIDs of claims
-        self._node_of: dict[str, str | None] = {}  # slices without an owner, by UID: a slice never changes its node
+        self._told: set[str] = set()  # UIDs of reported claims
+        self._node_of: dict[str, str | None] = {}  # by UID of slices without an owner; a slice's node never changes
 
     def tidy(self, stop: threading.Event) -> float | None:
-        """Do what is due. The seconds until something will be, None when nothing is foreseen. Raises ApiError, after
-        having tried everything else.
+        """Carry out what is due. Returns the seconds until the next action, or None if none is known. Raises ApiError
+        after everything else was tried.
         """
         if not self._view.complete:
             return None
@@ -196,7 +200,7 @@ class _Term:
         return min(pauses, default=None)
 
     def _with_nodes(self) -> list[SliceFacts]:
-        """The slices; those without an owner with the node that their spec names."""
+        """The slices. Those without an owner get the node in their spec."""
         slices = self._view.slices.all()
         ownerless = {one.uid: one for one in slices if one.node is None}
         self._node_of = {uid: node for uid, node in self._node_of.items() if uid in ownerless}
@@ -213,7 +217,7 @@ class _Term:
         return value["spec"].get("nodeName") or None
 
     def _remove(self, leftover: Leftover) -> bool:
-        """Delete the slice; False when it turned out not to be a leftover, or changed at this moment."""
+        """Delete the slice. False if it is not a leftover, or has just changed."""
         one = leftover.slice
         if not self._still_left(leftover):
             return False
@@ -229,7 +233,7 @@ class _Term:
         return True
 
     def _still_left(self, leftover: Leftover) -> bool:
-        """Whether slice and node are what the plan took them for, by the API server's own word."""
+        """Whether slice and node are still as in the plan, according to the API server."""
         one = leftover.slice
         try:
             value = self._client.get(self._slices, one.name)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices and claims belong to nodes that no longer exist, since when, and what to do about them. Pure.
+"""The slices and claims of nodes that no longer exist, since when, and what to do about them. Pure.
 
 The garbage collector deletes most slices with their Node, which owns them. kube-controller-manager frees most claims:
 it deletes the pods of a node that no longer exists, and clears an allocation whose last pod is deleted. So nothing is
-done during a grace period, and after it only about what still exists.
+done during a grace period. After it, only remaining objects are handled.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,12 @@ from typing import Final
 from .view import ClaimFacts, SliceFacts
 
 REASONS: Final = {"node_gone": "is gone", "node_replaced": "was deleted and created again"}
-"""Why a slice is a leftover, as metrics have it, and what that says of its node."""
+"""Why a slice is a leftover, as in metrics, and the text about its node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A slice to delete, and why: one of REASONS."""
+    """A slice to delete, with one of REASONS."""
 
     slice: SliceFacts
     reason: str
@@ -31,7 +31,8 @@ class Leftover:
 class CleanupPlan:
     """What to do now, and what is still in its grace period.
 
-    `since` is when each was first seen, by UID: the next plan's memory. `next_at` is when the next one is due.
+    `since` has the time when each object was first seen, by UID, for the next plan. `next_at` is the time when the next
+    object is due.
     """
 
     deletes: tuple[Leftover, ...] = ()
@@ -48,11 +49,11 @@ def plan_cleanup(
     now: float,
     grace: float,
 ) -> CleanupPlan:
-    """What to do about `slices` and `claims`, where `nodes` are the living ones, name -> UID. Times in seconds.
+    """What to do about `slices` and `claims`. `nodes` has the UIDs of the existing nodes by name. Times are in seconds.
 
-    Deletes are of slices whose node is gone, or was made anew with another UID while the slice still names the old
-    one. A slice that is not of one node, or of a living node that does not own it, is nobody's leftover. Strays are
-    claims with devices in the pool of a node that is gone; our pools are named as their nodes.
+    A slice is deleted if its node no longer exists, or was created again with another UID while the slice still names
+    the old one. A slice without a node, or of an existing node that does not own it, is not deleted. `strays` are
+    claims with devices in the pool of a node that no longer exists. Our pools have the names of their nodes.
     """
     leftovers = [one for one in (_leftover(one, nodes) for one in slices) if one is not None]
     strays = [one for one in claims if missing_pools(one, nodes)]
@@ -67,7 +68,7 @@ def plan_cleanup(
 
 
 def missing_pools(claim: ClaimFacts, nodes: Mapping[str, str]) -> list[str]:
-    """The pools of its devices whose node is gone."""
+    """The pools of the claim's devices whose node no longer exists."""
     return sorted({pool for pool, _ in claim.devices if pool not in nodes})
 
 
@@ -83,14 +84,14 @@ def _leftover(one: SliceFacts, nodes: Mapping[str, str]) -> Leftover | None:
 
 
 def advice(claim: ClaimFacts, nodes: Mapping[str, str]) -> str:
-    """What the claim's user should know and do.
+    """A text for the claim's user: what has happened and what to do.
 
-    The allocation is never cleared here. kube-controller-manager does that when the last pod of a claim is gone, and
-    leaves an unused allocation alone on purpose; the scheduler clears that one when a pod needs the claim.
+    This process never clears the allocation. kube-controller-manager does that when the last pod of a claim is deleted.
+    It intentionally leaves an unused allocation alone, and the scheduler clears that one when a pod needs the claim.
     """
     pools = missing_pools(claim, nodes)
     devices = ", ".join(f"{device} (pool {pool})" for pool, device in claim.devices if pool in pools)
     what = f"allocated {devices}, but there is no node {' or '.join(pools)} any more"
     if claim.pods:
         return f"{what}; delete pod {', '.join(claim.pods)}: the claim is then freed, and allocated elsewhere if needed"
-    return f"{what}; no pod uses the claim: one that does will get other devices, otherwise delete the claim"
+    return f"{what}; no pod uses the claim: the next one that does gets other devices, otherwise delete the claim"

@@ -43,12 +43,12 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.4 on
-    """Seconds, written as Go writes durations: 15s, 1m30s, 500ms."""
+    """Seconds, in the format of Go's durations: 15s, 1m30s, 500ms."""
 
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds. Fails on anything else."""
+        """The number of seconds. Fails on any other text."""
         if isinstance(value, float):
             return value
         text = str(value)
@@ -69,7 +69,7 @@ class LeaderElection:
 
 
 def leader_election_options(command: F) -> F:
-    """Adds --leader-election-…, --namespace and --pod-name, and passes a LeaderElection as `election`."""
+    """Add --leader-election-…, --namespace and --pod-name, and pass a LeaderElection as `election`."""
 
     @click.option(
         "--namespace",
@@ -128,7 +128,7 @@ def leader_election_options(command: F) -> F:
             leader_election_enabled,
             leader_election_lease_lock_namespace or namespace,
             leader_election_lease_lock_name,
-            f"{pod_name}_{uuid.uuid4()}",  # not the pod's name alone: a container that was restarted is another one
+            f"{pod_name}_{uuid.uuid4()}",  # not only the pod's name, which is the same after a restart of the container
             timing,
         )
         return command(*arguments, election=election, pod_name=pod_name, **options)
@@ -170,7 +170,7 @@ def cluster_controller(
 ) -> None:
     """Delete the ResourceSlices of driver gpu.nvidia.com of nodes that no longer exist, and report claims on them."""
     agent = f"dra-cluster-controller/{__version__}"
-    # A renewal that takes longer than this has failed, and must leave time for another.
+    # A renewal that takes longer than this counts as failed, and leaves time for another one.
     patience = election.timing.renew_deadline / 2
     credentials: Credentials = load_credentials(kubeconfig)
     connection = Connection(credentials, agent)

@@ -20,7 +20,7 @@ from dra_driver.resource.codec import Dialect
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A Node that there is."""
+    """An existing Node."""
 
     name: str
     uid: str
@@ -28,9 +28,9 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class SliceFacts:
-    """A ResourceSlice of our driver. `node` and `owner_uid` are its owner's, None when no Node owns it.
+    """A ResourceSlice of our driver. `node` and `owner_uid` are those of the owner, or None if the owner is not a Node.
 
-    A change of the resource version alone is none that matters.
+    A change of only the resource version does not matter.
     """
 
     name: str
@@ -42,7 +42,7 @@ class SliceFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """A ResourceClaim with devices of our driver, as (pool, device), and the pods that it is reserved for."""
+    """A ResourceClaim with devices of our driver, as (pool, device), and the pods for which it is reserved."""
 
     namespace: str
     name: str
@@ -53,12 +53,12 @@ class ClaimFacts:
 
 
 def node_facts(value: JSON) -> NodeFacts:
-    """From a Node or its PartialObjectMetadata."""
+    """The facts of a Node or its PartialObjectMetadata."""
     return NodeFacts(value["metadata"]["name"], value["metadata"]["uid"])
 
 
 def slice_facts(value: JSON) -> SliceFacts:
-    """From a slice or its PartialObjectMetadata."""
+    """The facts of a slice or its PartialObjectMetadata."""
     meta = value["metadata"]
     owners = [one for one in meta.get("ownerReferences") or [] if (one["apiVersion"], one["kind"]) == ("v1", "Node")]
     node, owner_uid = (owners[0]["name"], owners[0]["uid"]) if owners else (None, None)
@@ -66,7 +66,9 @@ def slice_facts(value: JSON) -> SliceFacts:
 
 
 def claim_facts(value: JSON, api_version: str) -> ClaimFacts | None:
-    """From a claim of any version of the API, since their statuses are alike; None without devices of ours."""
+    """The facts of a claim in any version of the API, because their statuses are alike. None without devices
+    of ours.
+    """
     meta, status = value["metadata"], value.get("status") or {}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
     devices = tuple((one["pool"], one["device"]) for one in results if one["driver"] == DRIVER_NAME)
@@ -77,7 +79,7 @@ def claim_facts(value: JSON, api_version: str) -> ClaimFacts | None:
 
 
 def only_metadata(value: JSON) -> JSON:
-    """What to keep of a node or a slice."""
+    """The needed fields of a node or slice."""
     meta = value["metadata"]
     return {
         "metadata": {key: meta[key] for key in ("name", "uid", "resourceVersion", "ownerReferences") if key in meta}
@@ -85,7 +87,7 @@ def only_metadata(value: JSON) -> JSON:
 
 
 def only_allocation(value: JSON) -> JSON:
-    """What to keep of a claim."""
+    """The needed fields of a claim."""
     meta, status = value["metadata"], value.get("status") or {}
     return {
         "metadata": {key: meta[key] for key in ("namespace", "name", "uid")},
@@ -94,7 +96,7 @@ def only_allocation(value: JSON) -> JSON:
 
 
 class Facts(Protocol):
-    """What is known of one object, compared by value."""
+    """The facts of one object, compared by value."""
 
     @property
     def uid(self) -> str: ...
@@ -104,7 +106,9 @@ T = TypeVar("T", bound=Facts)
 
 
 class Collection(Generic[T]):
-    """The facts of one kind's objects, None for objects that do not matter. Sets `changed` when they change."""
+    """The facts of the objects of one kind, without objects that do not matter. Sets `changed` when the facts
+    change.
+    """
 
     def __init__(
         self,
@@ -133,7 +137,7 @@ class Collection(Generic[T]):
         )
 
     def all(self) -> list[T]:
-        """What is known."""
+        """All known facts."""
         with self._lock:
             return list(self._known.values())
 
@@ -151,12 +155,12 @@ class Collection(Generic[T]):
             before = self._known.pop(uid, None)
             if facts is not None:
                 self._known[uid] = facts
-        if facts != before:  # most events are a node's heartbeats, or of claims that do not matter
+        if facts != before:  # most events are heartbeats of nodes, or concern claims that do not matter
             self._changed.set()
 
 
 class View:
-    """All three, from `start` to `stop`. `changed` is set whenever there may be something to do."""
+    """All three collections, watched from `start` to `stop`. `changed` is set when there may be something to do."""
 
     def __init__(self, client: ApiClient, dialect: Dialect, changed: threading.Event) -> None:
         claims, slices = claims_of(dialect), slices_of(dialect)
@@ -176,20 +180,20 @@ class View:
 
     @property
     def complete(self) -> bool:
-        """Whether each was listed once: before, what is missing may be there all the same."""
+        """Whether each collection was listed. Before that, an unknown object may exist."""
         return self.nodes.listed and self.slices.listed and self.claims.listed
 
     @property
     def problem(self) -> str | None:
-        """Why one of them is out of sight at the moment."""
+        """Why a collection is unknown at the moment, or None."""
         return next((one.problem for one in self._watchers if one.problem), None)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the watches."""
         for one in self._watchers:
             one.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop the watches."""
         for one in self._watchers:
             one.stop()

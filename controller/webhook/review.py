@@ -27,18 +27,18 @@ _CONFIGURED: Final[Mapping[str, tuple[str, ...]]] = {
     "ResourceClaimTemplate": ("spec", "spec", "devices"),
     "DeviceClass": ("spec",),
 }
-"""Kind -> where its `config` is, in every version of resource.k8s.io."""
+"""The path of the field `config` by kind, in every version of resource.k8s.io."""
 
 _JUDGED: Final = ("CREATE", "UPDATE")
 _UNPROCESSABLE: Final = 422
 
 
 class ReviewError(DriverError, ValueError):
-    """What was sent is no AdmissionReview that can be answered; the text says what is wrong with it."""
+    """The request is not a valid AdmissionReview. The text tells why."""
 
 
 def answer(review: object) -> JSON:
-    """The AdmissionReview to send back. Raises ReviewError."""
+    """The AdmissionReview with the answer. Raises ReviewError."""
     try:
         fields = Fields(review)
         version, kind = fields.required_text("apiVersion"), fields.required_text("kind")
@@ -60,9 +60,9 @@ def answer(review: object) -> JSON:
 
 
 def problems(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the configurations for this driver that an object brings, each with its field.
+    """The problems of an object's configurations for this driver, each with its field.
 
-    `old` is the object before an update. Raises DecodeError when an object has no form that the API would let through.
+    `old` is the object before an update. Raises DecodeError if an object has a form that the API would not accept.
     """
     found = []
     for path, parameters in _brought(kind, operation, value, old):
@@ -74,7 +74,7 @@ def problems(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[s
 
 
 def warnings(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
-    """What is to be said of the configurations of an object that has no problems, each with its field."""
+    """The warnings about the configurations of an object without problems, each with its field."""
     return [
         str(warning)
         for path, parameters in _brought(kind, operation, value, old)
@@ -84,7 +84,7 @@ def warnings(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[s
 
 
 def _brought(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(path, parameters) of each configuration for this driver that was not there before."""
+    """(Path, parameters) of each configuration for this driver that is new in this request."""
     if operation not in _JUDGED or kind not in _CONFIGURED:
         return
     metadata = Fields(value).raw_object("metadata") or {}
@@ -97,7 +97,7 @@ def _brought(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[s
 
 
 def _configs(kind: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(path, opaque configuration) of each, whichever driver it is for."""
+    """(Path, opaque configuration) of each configuration, for any driver."""
     inner: Fields | None = Fields(value)
     for step in _CONFIGURED[kind]:
         inner = inner.object(step) if inner is not None else None

@@ -28,14 +28,14 @@ _Version = tuple[tuple[int, int, int], ...]
 
 
 class TlsError(DriverError, ValueError):
-    """The certificate cannot be used; the text names the files."""
+    """The certificate cannot be used. The text names the files."""
 
 
 class TlsFiles:
-    """A TLS context for servers, made anew when the files have changed. May be used by several threads.
+    """A TLS context for servers, which is loaded again when the files have changed. May be used by several threads.
 
-    Files that are wrong, or of two different certificates because only one of them was replaced yet, are reported
-    once; the last good certificate stays meanwhile.
+    The files may be invalid, or belong to two certificates because only one of them was replaced yet. That is reported
+    once, and the last valid certificate stays in use.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
@@ -49,11 +49,11 @@ class TlsFiles:
 
     @property
     def problem(self) -> str | None:
-        """Why the files as they are now cannot be used; None when they can."""
+        """Why the current files cannot be used, or None."""
         return self._problem
 
     def context(self) -> ssl.SSLContext:
-        """The context to greet the next client with."""
+        """The context for the next client."""
         with self._lock:
             version = self._look()
             if version != self._version:
@@ -67,7 +67,7 @@ class TlsFiles:
             return self._context
 
     def _look(self) -> _Version:
-        """What changes when the files do."""
+        """A value that changes with the files."""
         found = []
         for path in (self._certificate, self._key):
             try:
@@ -82,7 +82,7 @@ class TlsFiles:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             context.load_cert_chain(self._certificate, self._key)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # including ssl.SSLError
             files = f"certificate {self._certificate} with key {self._key}"
             raise TlsError(f"{files} cannot be used: {error.strerror or error}") from None
         return context
@@ -90,14 +90,14 @@ class TlsFiles:
 
 REVIEW_PATH: Final = "/validate-resource-claim-parameters"
 
-_LONGEST_BODY: Final = 8 << 20  # bytes: an object and what it was before, of at most 3 MiB each
+_LONGEST_BODY: Final = 8 << 20  # bytes: an object before and after an update, of at most 3 MiB each
 
 
 @contextmanager
 def serving(host: str, port: int, tls: TlsFiles) -> Iterator[int]:
-    """Serve while the context lasts, then answer those who have asked; gives the port (of 0: any free one).
+    """Serve during the context, then answer the remaining requests. Yields the port (for 0: a free one).
 
-    An empty host is all addresses. Raises UserError when the port cannot be had.
+    An empty host means all addresses. Raises UserError if the port cannot be used.
     """
     with _Server(host, port, tls) as server:
         thread = threading.Thread(target=server.serve_forever, args=(STOP_SECONDS,), name="webhook", daemon=True)
@@ -110,7 +110,7 @@ def serving(host: str, port: int, tls: TlsFiles) -> Iterator[int]:
 
 class _Server(Server):
     request_queue_size = 64
-    daemon_threads = False  # so that closing waits for the answers
+    daemon_threads = False  # so that closing waits for the remaining answers
 
     def __init__(self, host: str, port: int, tls: TlsFiles) -> None:
         self.tls = tls
@@ -148,7 +148,7 @@ class _Handler(Handler):
         elif int(length) > _LONGEST_BODY:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a review may have {_LONGEST_BODY} bytes, not {length}")
         else:
-            body = self.rfile.read(int(length))  # in any case: who still writes does not see an answer
+            body = self.rfile.read(int(length))  # always, because a client that still writes does not read the answer
             if self.path.partition("?")[0] == REVIEW_PATH:
                 self._review(body)
             else:
@@ -158,7 +158,7 @@ class _Handler(Handler):
         try:
             given = answer(json.loads(body))
         except (ReviewError, ValueError, RecursionError) as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, f"this is no review: {error}")
+            self._refuse(HTTPStatus.BAD_REQUEST, f"this is not a review: {error}")
             return
         except Exception:
             log.exception("a review cannot be answered")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Specs as JSON, which readers of YAML take too.
+"""Specs as JSON, which YAML parsers can read too.
 
-The JSON follows from the dataclasses of `spec`: a field is named as there, in camelCase, it is written unless it has
-its default, and one without a default is required. Reading is strict, as runtimes are: an unknown field, a field
-given twice or a value of the wrong type is a problem. null is absence, as it is to the Go programs that read these
-files.
+The JSON follows from the dataclasses of `spec`: a field has the same name in camelCase, a field with its default value
+is not written, and a field without a default is required. Reading is strict, as in container runtimes: an unknown
+field, a duplicate field or a value of the wrong type is a problem. A null value means that the field is absent, as for
+the Go programs that read these files.
 """
 
 import dataclasses
@@ -15,19 +15,18 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from .spec import Problem, Spec, SpecError, minimum_version
-from .validation import validate
+from .spec import Problem, Spec, SpecError, minimum_version, validate
 
 _VERSION = "cdiVersion"
 
 
 def dumps(spec: Spec) -> bytes:
-    """`spec` as a JSON document. It is not validated here."""
+    """`spec` as a JSON document. Does not validate the spec."""
     return json.dumps(encode(spec), indent=2).encode() + b"\n"
 
 
 def loads(data: bytes | str, source: str = "CDI spec") -> Spec:
-    """The spec of a JSON document, valid. SpecError, which begins with `source`, lists everything that is wrong."""
+    """The valid spec of a JSON document. Raises SpecError, which begins with `source` and lists all problems."""
     try:
         document = json.loads(data, object_pairs_hook=_unique_fields)
     except ValueError as error:
@@ -41,7 +40,7 @@ def encode(spec: Spec) -> dict[str, Any]:
 
 
 def decode(document: object, source: str = "CDI spec") -> Spec:
-    """The spec that JSON values describe, valid. SpecError, which begins with `source`, lists everything wrong."""
+    """The valid spec of JSON values. Raises SpecError, which begins with `source` and lists all problems."""
     problems: list[Problem] = []
     if isinstance(document, Mapping) and not document.get(_VERSION):
         problems.append(Problem(_VERSION, "is required"))
@@ -96,7 +95,7 @@ def _encode(value: Any) -> Any:
 
 
 def _decode_object(kind: type, value: object, path: str, problems: list[Problem]) -> Any:
-    """`value` as a `kind`; None, and something added to `problems`, when it cannot be one."""
+    """`value` as an object of type `kind`. If that is not possible, returns None and adds to `problems`."""
     if not isinstance(value, Mapping):
         problems.append(_mismatch(path, "an object", value))
         return None
@@ -111,7 +110,7 @@ def _decode_object(kind: type, value: object, path: str, problems: list[Problem]
             problems.append(Problem(where, "is required"))
     known = [field.json for field in _fields(kind)]
     for name in left:
-        import difflib  # only for those who make a mistake
+        import difflib  # only needed after a mistake
 
         close = difflib.get_close_matches(str(name), known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else f" (known here: {', '.join(known)})"

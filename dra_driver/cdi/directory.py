@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CDI specs of this driver in a CDI directory (`/var/run/cdi`): their kinds and names, and files that appear whole.
+"""The CDI specs of this driver in a CDI directory (`/var/run/cdi`): their kinds, names and files.
 
-Container runtimes read every `.json` and `.yaml` file of the directory at any moment, and the devices of a file that
-they cannot parse are unknown. So a spec is written under a name that runtimes ignore, and then renamed in the same
-directory, because their watchers do not notice a rename from another one. Files are named as the
-container-device-interface library names them: `vendor-class.json`, or `vendor-class_identifier.json` for the spec of
-one claim.
+Container runtimes may read the `.json` and `.yaml` files of the directory at any moment. They ignore the devices of a
+file that they cannot parse. So a spec is written under a name that runtimes ignore, and then renamed. The temporary
+file is in the same directory, because the runtimes' watchers do not notice a rename from another directory. Files have
+the names that the container-device-interface library uses: `vendor-class.json`, or `vendor-class_identifier.json` for
+the spec of a claim.
 
 There are two kinds of spec: one for the node's driver, and one for each claim with its devices. Kinds and names are
-those of NVIDIA's DRA driver. The claim's UID is in the name, so that a runtime never uses a cached device of an
-earlier claim.
+those of NVIDIA's DRA driver. The claim's UID is in the name, so that a runtime never uses a cached device of an earlier
+claim.
 
 A container requests `BASE_DEVICE` and each of its devices by `claim_device`. Every device that kubelet reports comes
 with `BASE_DEVICE`, so a container with eight GPUs requests it eight times. containerd applies the edits of a repeated
@@ -24,8 +24,7 @@ from pathlib import Path
 
 from ..files import NotAFileError, put_file, read_file, remove_file
 from .codec import dumps, loads
-from .spec import ContainerEdits, Device, Problem, Spec, SpecError, is_device_name, qualified_name, split_kind
-from .validation import validate
+from .spec import ContainerEdits, Device, Problem, Spec, SpecError, is_device_name, qualified_name, split_kind, validate
 
 _SUFFIX = ".json"
 _YAML_SUFFIX = ".yaml"
@@ -33,9 +32,9 @@ _TEMPORARY = ".tmp"
 
 
 class SpecDirectory:
-    """Writes, reads and removes the specs of `kind` in `path`. Files of other names are never touched.
+    """Writes, reads and removes the specs of `kind` in the directory `path`. Files with other names are never changed.
 
-    Safe for several threads and processes: the last writer of a name wins. With `sync`, a spec is on the disk when
+    Safe for several threads and processes: the last write of a name wins. With `sync`, a spec is on the disk when
     `write` returns. OSError of any method names the file.
     """
 
@@ -46,18 +45,19 @@ class SpecDirectory:
         self._sync = sync
 
     def file(self, identifier: str = "") -> Path:
-        """Where the spec `identifier` is or would be; the one without an identifier by default.
+        """The file of the spec `identifier`, or of the spec without an identifier.
 
-        ValueError when `identifier` has characters that a device name may not have.
+        Raises ValueError if `identifier` has characters that a device name may not have.
         """
         if identifier and not is_device_name(identifier):
             raise ValueError(f"{identifier!r} cannot identify a CDI spec: use letters, digits, '_', '.', ':' and '-'")
         return self.path / (f"{self._stem}_{identifier}{_SUFFIX}" if identifier else f"{self._stem}{_SUFFIX}")
 
     def write(self, spec: Spec, identifier: str = "") -> Path:
-        """Write or replace a spec and return its file. SpecError, and nothing written, when a runtime would refuse it.
+        """Write or replace a spec, and return its file. Raises SpecError, and writes nothing, if a runtime would refuse
+        it.
 
-        The directory is made when it is missing: `/var/run` is empty after a reboot.
+        Creates the directory if it is missing, because `/var/run` is empty after a reboot.
         """
         target = self.file(identifier)
         problems = validate(spec)
@@ -70,7 +70,7 @@ class SpecDirectory:
         descriptor = self._create(temporary)
         try:
             with os.fdopen(descriptor, "wb") as stream:
-                os.fchmod(descriptor, 0o644)  # whatever the umask
+                os.fchmod(descriptor, 0o644)  # independent of the umask
                 stream.write(data)
                 if self._sync:
                     stream.flush()
@@ -84,7 +84,7 @@ class SpecDirectory:
         return target
 
     def read(self, identifier: str = "") -> Spec | None:
-        """The spec that was written, None when there is none. SpecError when the file is not a valid spec."""
+        """The stored spec, or None if there is none. Raises SpecError if the file is not a valid spec."""
         file = self.file(identifier)
         try:
             data = read_file(file)
@@ -95,29 +95,30 @@ class SpecDirectory:
         return loads(data, str(file))
 
     def remove(self, identifier: str = "") -> bool:
-        """Remove a spec. False when it was not there."""
+        """Remove a spec. Returns False if there was none."""
         return remove_file(self.file(identifier))
 
     def identifiers(self) -> list[str]:
-        """The identifiers of the specs that are there, sorted; not the one without an identifier."""
+        """The sorted identifiers of the stored specs, without the spec that has no identifier."""
         prefix = f"{self._stem}_"
         specs = (name for name in self._names() if name.startswith(prefix) and name.endswith(_SUFFIX))
         return sorted(filter(is_device_name, (name.removeprefix(prefix).removesuffix(_SUFFIX) for name in specs)))
 
     def foreign_files(self) -> list[Path]:
-        """Specs of this kind that somebody else wrote, sorted: those in YAML, as NVIDIA's DRA driver names its claims'.
+        """Sorted specs of this kind from somebody else: YAML files, as NVIDIA's DRA driver writes them.
 
-        Its devices have the names that ours have. A device that is described twice in a directory is a conflict to
-        runtimes, which then know neither: a claim that is in `identifiers` too cannot be used until one file is gone.
+        Their devices have the same names as ours. Runtimes treat a device that is described twice as a conflict and
+        know neither. So a claim in such a file and in `identifiers` cannot be used until one of the files is gone.
         """
         prefixes = (f"{self._stem}_", f"{self._stem}{_YAML_SUFFIX}")
         names = (name for name in self._names() if name.startswith(prefixes) and name.endswith(_YAML_SUFFIX))
         return sorted(self.path / name for name in names)
 
     def remove_leftovers(self) -> int:
-        """Remove what writers of this kind left half written when they were killed, and return how many files.
+        """Remove the incomplete files of writers that were killed, and return their number.
 
-        Call it while nobody else writes specs of this kind: at start, under the lock that lets only one plugin run.
+        Call this while no other process writes specs of this kind: at start, under the lock that lets only one plugin
+        run.
         """
         leftovers = [
             name
@@ -141,29 +142,29 @@ class SpecDirectory:
         except FileNotFoundError:
             with contextlib.suppress(FileExistsError):
                 self.path.mkdir(parents=True)
-                self.path.chmod(0o755)  # whatever the umask
+                self.path.chmod(0o755)  # independent of the umask
             return os.open(file, flags, 0o644)
 
 
 CLAIM_KIND = "k8s.gpu.nvidia.com/claim"
 BASE_KIND = "k8s.gpu.nvidia.com/driver"
 BASE_DEVICE = qualified_name(BASE_KIND, "common")
-"""What every container with a GPU asks for."""
+"""The device that every container with a GPU requests."""
 
 VOID = "NVIDIA_VISIBLE_DEVICES=void"
-"""Keeps the older injection of nvidia-container-runtime from adding every GPU of the node."""
+"""Prevents the older injection of nvidia-container-runtime from adding all GPUs of the node."""
 
 
 def base_spec(edits: ContainerEdits) -> Spec:
-    """The node's own spec, with `common_edits`."""
+    """The spec of the node's driver, with `common_edits`."""
     return Spec(BASE_KIND, (Device("common", ContainerEdits(env=(VOID,))),), container_edits=edits)
 
 
 def claim_spec(claim_uid: str, devices: Mapping[str, ContainerEdits]) -> Spec:
-    """The spec of the claim `claim_uid`: edits by device name as the ResourceSlice has it (`gpu-0`)."""
+    """The spec of a claim, with edits by the device names of the ResourceSlice (`gpu-0`)."""
     return Spec(CLAIM_KIND, tuple(Device(f"{claim_uid}-{name}", edits) for name, edits in devices.items()))
 
 
 def claim_device(claim_uid: str, device: str) -> str:
-    """What a container asks for to get `device` of the claim. ValueError when that is not a CDI name."""
+    """The qualified name of a claim's device. Raises ValueError if it is not a valid CDI name."""
     return qualified_name(CLAIM_KIND, f"{claim_uid}-{device}")

@@ -1,20 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a container gets: the driver, for any GPU, and the devices of one allocated GPU or MIG device."""
+"""The edits of a container: the driver, for any GPU, and the devices of an allocated GPU or MIG device."""
 
 import os
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from .files import READ_ONLY, config_mounts, daemon_mounts, firmware_folders, firmware_mounts, program_mounts
-from .hooks import HookTool, alias_mounts
-from .libraries import LIBRARY_FOLDERS, DriverLibraries, find_libraries
-from .nodes import Discovered, additional_gids, capability_node, character_majors, find_node
+from .files import (
+    READ_ONLY,
+    Discovered,
+    additional_gids,
+    capability_node,
+    character_majors,
+    config_mounts,
+    daemon_mounts,
+    find_node,
+    firmware_folders,
+    firmware_mounts,
+    program_mounts,
+)
+from .libraries import LIBRARY_FOLDERS, DriverLibraries, HookTool, alias_mounts, find_libraries
 from .root import DriverFilesError, DriverRoot
 from .spec import ContainerEdits, DeviceNode, Hook, Mount
 
-CONTROL_NODES = (
-    # path, names of its driver in /proc/devices, minor, what a container misses without it
-    ("/dev/nvidiactl", ("nvidiactl", "nvidia-frontend", "nvidia"), 255, "no program can use the GPU"),
+CONTROL_NODES: tuple[tuple[str, tuple[str, ...], int, str], ...] = (
+    # path, names of its driver in /proc/devices, minor, the effect if it is missing
+    ("/dev/nvidiactl", ("nvidiactl", "nvidia-frontend", "nvidia"), 255, "no program can use a GPU"),
     ("/dev/nvidia-uvm", ("nvidia-uvm",), 0, "CUDA programs cannot start"),
     ("/dev/nvidia-uvm-tools", ("nvidia-uvm",), 1, ""),
     ("/dev/nvidia-modeset", ("nvidia-modeset",), 254, ""),
@@ -30,10 +40,11 @@ def common_edits(
     machine: str = os.uname().machine,
     kernel_release: str = os.uname().release,
 ) -> Discovered:
-    """Edits for the driver `driver_version` (such as `550.54.15`, the loaded kernel module's) below `root`.
+    """Edits for the driver `driver_version` (such as `550.54.15`, the version of the loaded kernel module) below
+    `root`.
 
-    Without a `hook` program the mounts follow `fallback`, with its limits. What is missing is left out, with a
-    warning where programs will notice. DriverFilesError when there is no library of that version at all.
+    Without a `hook` program, mounts replace the hooks, with the limits in `libraries`. Missing files are left out, with
+    a warning if programs need them. Raises DriverFilesError if no library of this version exists.
     """
     libraries = find_libraries(root.files, driver_version, library_folders)
     nodes, warnings = _control_nodes(root)
@@ -73,7 +84,7 @@ def _control_nodes(root: DriverRoot) -> tuple[list[DeviceNode], list[str]]:
 
 
 def _hooks(hook: HookTool, libraries: DriverLibraries, driver_version: str) -> tuple[Hook, ...]:
-    # in this order: the cache is refreshed when the links and the compatibility folder are there
+    # In this order: the cache must be refreshed after the links and the compatibility folder were created.
     return (
         hook.create_symlinks((link.target, link.path) for link in libraries.links),
         hook.enable_cuda_compat(driver_version),
@@ -82,14 +93,15 @@ def _hooks(hook: HookTool, libraries: DriverLibraries, driver_version: str) -> t
     )
 
 
-_GPU_DRIVERS = ("nvidia", "nvidia-frontend")
-"""Names of the GPU nodes' driver in /proc/devices, of newer and older releases."""
+GPU_DRIVERS = ("nvidia", "nvidia-frontend")
+"""Names of the driver of GPU nodes in /proc/devices, in newer and older releases."""
 
 
 def gpu_edits(root: DriverRoot, minor: int, pci_address: str = "", hook: HookTool | None = None) -> Discovered:
     """Edits for the whole GPU /dev/nvidia`minor`, with the DRM nodes of `pci_address` (`0000:17:00.0`) if it has any.
 
-    With `hook`, the container gets their links in /dev/dri/by-path too. DriverFilesError when there is no such GPU.
+    With `hook`, the container also gets their links in /dev/dri/by-path. Raises DriverFilesError if there is no such
+    GPU.
     """
     node, warning = _gpu_node(root, minor, character_majors(root.proc))
     return _discovered(root, [node], [warning], pci_address, hook)
@@ -105,9 +117,9 @@ def mig_edits(
 ) -> Discovered:
     """Edits for a MIG device of the GPU /dev/nvidia`minor`, by the ids of its instances.
 
-    `pci_address` is the GPU's, for a device that does graphics (its profile ends in `+gfx`): it gets the DRM nodes, and
-    with `hook` their links, as a whole GPU does. Leave it empty for others, which get none.
-    DriverFilesError when there is no such GPU or instance.
+    `pci_address` is the GPU's address if the device supports graphics (its profile ends in `+gfx`). Such a device gets
+    the DRM nodes, and with `hook` their links, like a whole GPU. For other devices, `pci_address` is empty. Raises
+    DriverFilesError if there is no such GPU or instance.
     """
     majors = character_majors(root.proc)
     node, warning = _gpu_node(root, minor, majors)
@@ -123,7 +135,7 @@ def mig_edits(
 def _discovered(
     root: DriverRoot, nodes: Sequence[DeviceNode], warnings: Sequence[str], pci_address: str, hook: HookTool | None
 ) -> Discovered:
-    """Edits for `nodes` and, with a `pci_address`, for what that GPU has in /dev/dri."""
+    """Edits for `nodes`, and for the files of the GPU `pci_address` in /dev/dri."""
     address = _sysfs_address(pci_address)
     found = [find_node(root, path, {}) for path in _drm_paths(root, address)]
     drm_nodes = [node for node, _ in found if node]
@@ -139,7 +151,7 @@ def _discovered(
 
 def _gpu_node(root: DriverRoot, minor: int, majors: Mapping[str, int]) -> tuple[DeviceNode, str]:
     path = f"/dev/nvidia{minor}"
-    node, warning = find_node(root, path, majors, _GPU_DRIVERS, minor)
+    node, warning = find_node(root, path, majors, GPU_DRIVERS, minor)
     if node is None:
         raise DriverFilesError(
             f"{root.dev.here(path)} is missing and {root.proc / 'devices'} has no nvidia driver: "
@@ -149,7 +161,7 @@ def _gpu_node(root: DriverRoot, minor: int, majors: Mapping[str, int]) -> tuple[
 
 
 def _sysfs_address(pci_address: str) -> str:
-    """`pci_address` as /sys spells it; NVML gives the domain eight digits."""
+    """`pci_address` as in /sys. NVML writes the domain with eight digits."""
     domain, colon, rest = pci_address.lower().partition(":")
     return f"{domain[-4:]}{colon}{rest}"
 
@@ -163,7 +175,7 @@ def _drm_paths(root: DriverRoot, address: str) -> list[str]:
 
 
 def _by_path_links(root: DriverRoot, address: str, paths: list[str]) -> list[tuple[str, str]]:
-    """Text and place of the links in /dev/dri/by-path that lead to `paths`."""
+    """(Text, path) of the links in /dev/dri/by-path that lead to `paths`."""
     links = []
     for kind in ("card", "render"):
         path = f"/dev/dri/by-path/pci-{address}-{kind}"

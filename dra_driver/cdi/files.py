@@ -1,24 +1,125 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the driver is no library: programs, configuration of the graphics loaders, GSP firmware, daemons.
+"""The driver's files except libraries: device nodes, programs, configuration of graphics loaders, firmware, daemons.
 
-None of it is needed by every container, so what is missing is left out. The names and places are those of pkg/nvcdi
-and internal/discover of nvidia-container-toolkit 1.19.
+nvidia-modprobe creates a device node only when a program needs it, /dev/nvidia-uvm often when the first CUDA program
+starts. But /proc/devices has the driver's major numbers from the moment a module is loaded. So a spec contains the
+numbers, and the runtime creates the node in the container, whether the host has it or not. If the node exists, the spec
+also has its mode and group, and the group's number if others may not open the node (DRM nodes are often root:render,
+0660), as in internal/edits of nvidia-container-toolkit 1.19. Otherwise a container whose user is not root, or one in a
+user namespace, sees the device and cannot open it.
+
+Containers do not always need the other files, so missing ones are left out. Names and places are those of pkg/nvcdi and
+internal/discover of nvidia-container-toolkit 1.19.
 """
 
 import os
 import posixpath
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from .root import Root
-from .spec import Mount
+from .root import DriverFilesError, DriverRoot, Root
+from .spec import ContainerEdits, DeviceNode, Mount
+
+_PERMISSIONS = "rw"
+"""Containers only use the nodes; the runtime creates them. So `m` (mknod) is not needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """Edits that were found on a node. `warnings` are messages for the log about missing or unusual files."""
+
+    edits: ContainerEdits
+    warnings: tuple[str, ...] = ()
+
+
+def character_majors(proc: Path) -> Mapping[str, int]:
+    """Major number of every character driver in `proc`/devices, by name. Empty if the file is missing."""
+    try:
+        lines = (proc / "devices").read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    majors: dict[str, int] = {}
+    for line in lines:
+        if line.startswith("Block"):
+            break
+        number, _, name = line.strip().partition(" ")
+        if number.isdigit():
+            majors[name] = int(number)
+    return majors
+
+
+def find_node(
+    root: DriverRoot, path: str, majors: Mapping[str, int], registered: Sequence[str] = (), minor: int = 0
+) -> tuple[DeviceNode | None, str]:
+    """The device node `path` for a container, or None if there is no such device, and a warning or an empty string.
+
+    If the node is missing or not a device (a simulated one may be a plain file), the numbers are `minor` and the major
+    number of the first name of `registered` in `majors`. Without these, the runtime must read the host's node.
+    `additional_gids` has the groups that a container needs for the node.
+    """
+    major = next((majors[name] for name in registered if name in majors), 0)
+    numbers = ("c", major, minor) if major else ("", 0, 0)
+    try:
+        status = root.dev.here(path).stat()
+    except FileNotFoundError:
+        if not major:
+            return None, ""
+        return DeviceNode(path, "", *numbers, permissions=_PERMISSIONS), ""
+    host_path = root.dev.on_host(path)
+    # hostPath needs cdiVersion 0.5.0, so it is given only if it differs
+    node = DeviceNode(path, host_path if host_path != path else "", *numbers, permissions=_PERMISSIONS)
+    if not stat.S_ISCHR(status.st_mode):
+        return node, f"{root.dev.here(path)} is not a character device"
+    found = replace(
+        node,
+        type="c",
+        major=os.major(status.st_rdev),
+        minor=os.minor(status.st_rdev),
+        file_mode=stat.S_IMODE(status.st_mode) or None,
+        gid=status.st_gid or None,
+    )
+    return found, ""
+
+
+def additional_gids(nodes: Iterable[DeviceNode]) -> tuple[int, ...]:
+    """The groups of those `nodes` that only their group may read and write, without root's group and duplicates."""
+    everyone = stat.S_IROTH | stat.S_IWOTH
+    restricted = (node.gid for node in nodes if node.file_mode is not None and node.file_mode & everyone != everyone)
+    return tuple(dict.fromkeys(gid for gid in restricted if gid))
+
+
+def capability_node(proc: Path, capability: str, majors: Mapping[str, int]) -> DeviceNode:
+    """The node that grants an NVIDIA capability, such as `gpu0/mig/gi1/access`, to a container.
+
+    It need not exist on the host. Raises DriverFilesError if the driver does not offer the capability.
+    """
+    file = proc / "driver/nvidia/capabilities" / capability
+    try:
+        lines = file.read_text().splitlines()
+    except FileNotFoundError:
+        raise DriverFilesError(
+            f"{file} is missing: no such instance exists, or this process does not see the node's /proc/driver/nvidia"
+        ) from None
+    fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    major = majors.get("nvidia-caps")
+    try:
+        minor, mode = int(fields["DeviceFileMinor"]), int(fields.get("DeviceFileMode", 0o444))
+    except (KeyError, ValueError):
+        raise DriverFilesError(f"{file} does not have the DeviceFileMinor of a device: {lines}") from None
+    if major is None:
+        raise DriverFilesError(f"{proc / 'devices'} has no entry nvidia-caps: is the nvidia module loaded?")
+    path = f"/dev/nvidia-caps/nvidia-cap{minor}"
+    return DeviceNode(path, type="c", major=major, minor=minor, file_mode=mode, permissions=_PERMISSIONS)
+
 
 READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
-"""Options of a file that a container may read and run."""
+"""Mount options of a file that a container may read and execute."""
 
 SOCKET = ("nosuid", "nodev", "noexec", "rbind", "rprivate")
-"""Options of a socket, or of a folder of sockets, that a container may connect to."""
+"""Mount options of a socket, or of a folder of sockets, that a container may connect to."""
 
 PROGRAM_FOLDERS = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin", "/opt/bin")
 
@@ -34,7 +135,7 @@ PROGRAMS = (
 
 _CONFIG_FOLDERS = ("/etc", "/usr/local/share", "/usr/share")
 
-# the folder is where the loaders of every image look, wherever the file is on this node
+# The key is the folder in which the loaders of every image search. The file may be elsewhere on this node.
 _CONFIGS = {
     "/usr/share": (
         "glvnd/egl_vendor.d/10_nvidia.json",
@@ -56,18 +157,20 @@ _VULKAN_CONFIGS = (
     "vulkan/implicit_layer.d/nvidia_layers.json",
 )
 _VULKAN_FOLDERS = (*_CONFIG_FOLDERS, "/")
-"""GKE's installer puts a folder `vulkan` right below the driver root."""
+"""GKE's installer creates a folder `vulkan` directly below the driver root."""
 
 DAEMON_PLACES = (
     ("/run/nvidia-persistenced/socket", "/var/run/nvidia-persistenced/socket"),
     ("/run/nvidia-fabricmanager/socket", "/var/run/nvidia-fabricmanager/socket"),
     ("/tmp/nvidia-mps",),  # noqa: S108 - the folder of a node-wide MPS daemon, where CUDA looks for it by default
 )
-"""Where the driver's daemons listen, the place to prefer first."""
+"""The sockets of the driver's daemons, preferred places first."""
 
 
 def find_program(root: Root, name: str, folders: Iterable[str] = PROGRAM_FOLDERS) -> tuple[str, str] | None:
-    """Where in `folders` the executable `name` is, and the file itself without links; None when it is nowhere."""
+    """(Path, file without links) of the executable `name` in the first of `folders` that has it. None if none
+    has it.
+    """
     for folder in folders:
         path = posixpath.join(folder, name)
         source = root.resolve(path)
@@ -77,7 +180,7 @@ def find_program(root: Root, name: str, folders: Iterable[str] = PROGRAM_FOLDERS
 
 
 def program_mounts(root: Root) -> Iterator[Mount]:
-    """The driver's tools and daemons, each where the node has it."""
+    """Mounts of the driver's tools and daemons, at the same paths as on the node."""
     for name in PROGRAMS:
         if found := find_program(root, name):
             path, source = found
@@ -85,8 +188,8 @@ def program_mounts(root: Root) -> Iterator[Mount]:
 
 
 def config_places(machine: str) -> dict[str, list[str]]:
-    """Where a node of `machine` (`uname -m`) may have each configuration file, best place first, by where a container
-    has it.
+    """The possible places of each configuration file on a node of `machine` (`uname -m`), best ones first, by the path
+    in a container.
     """
     searched = {
         posixpath.join(container_folder, name): [posixpath.join(folder, name) for folder in _CONFIG_FOLDERS]
@@ -99,7 +202,7 @@ def config_places(machine: str) -> dict[str, list[str]]:
 
 
 def config_mounts(root: Root, machine: str) -> Iterator[Mount]:
-    """What tells the EGL, Vulkan, OpenCL and X.Org loaders of a container about the driver."""
+    """Mounts of the files that describe the driver to the EGL, Vulkan, OpenCL and X.Org loaders of a container."""
     for container_path, places in config_places(machine).items():
         if found := _first(root, places):
             _, source = found
@@ -107,9 +210,10 @@ def config_mounts(root: Root, machine: str) -> Iterator[Mount]:
 
 
 def firmware_folders(sys: Path, version: str, kernel_release: str) -> list[str]:
-    """Where kernel `kernel_release` (`uname -r`) looks for the GSP firmware of driver `version`, first place first.
+    """The folders in which kernel `kernel_release` (`uname -r`) searches the GSP firmware of driver `version`, in
+    order.
 
-    `sys` tells of a folder that an administrator set.
+    `sys` is where sysfs is mounted. It has the folder that an administrator may have set.
     """
     try:
         custom = (sys / "module/firmware_class/parameters/path").read_text().strip()
@@ -126,7 +230,7 @@ def firmware_folders(sys: Path, version: str, kernel_release: str) -> list[str]:
 
 
 def firmware_mounts(root: Root, folders: Iterable[str]) -> Iterator[Mount]:
-    """The GSP firmware in `folders`."""
+    """Mounts of the GSP firmware in `folders`."""
     for folder in folders:
         source = root.resolve(folder)
         for entry in root.entries(source) if source else ():
@@ -137,7 +241,7 @@ def firmware_mounts(root: Root, folders: Iterable[str]) -> Iterator[Mount]:
 
 
 def daemon_mounts(root: Root) -> Iterator[Mount]:
-    """The sockets of nvidia-persistenced and the Fabric Manager and the folder of MPS, while those run."""
+    """Mounts of the sockets of nvidia-persistenced and the Fabric Manager, and of the folder of MPS, if these run."""
     for places in DAEMON_PLACES:
         if found := _first(root, places):
             path, source = found
@@ -145,5 +249,5 @@ def daemon_mounts(root: Root) -> Iterator[Mount]:
 
 
 def _first(root: Root, places: Iterable[str]) -> tuple[str, str] | None:
-    """The first of `places` where something is, and what it is without links."""
+    """The first of `places` that exists, and its file without links."""
     return next(((place, source) for place in places if (source := root.resolve(place))), None)

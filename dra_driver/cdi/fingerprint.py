@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the node's own spec would still say the same, told without finding everything anew.
+"""A fingerprint of the files from which the node's own spec is made, which shows cheaply whether they have changed.
 
-`common_edits` reads folders with thousands of files. This looks only at what its answer follows from: the places where
-programs, configuration files, daemons and hook programs may be, the time of change of the folders with libraries and
-firmware, the control nodes, and the driver's names in /proc/devices. It asks nothing of NVML, so that a plugin can
-compare every few seconds. Take it before the spec is written: what changes meanwhile then shows the next time.
+`common_edits` reads folders with thousands of files. The fingerprint contains only what its result depends on: the
+places where programs, configuration files, daemons and hook programs may be, the modification times of the folders with
+libraries and firmware, the control nodes, and the driver's names in /proc/devices. It does not use NVML, so a plugin
+can compare fingerprints every few seconds. Take the fingerprint before the spec is made: then the next one shows
+changes in between.
 """
 
 import functools
@@ -14,17 +15,15 @@ import stat
 from collections.abc import Sequence
 
 from .edits import CONTROL_NODES
-from .files import DAEMON_PLACES, PROGRAM_FOLDERS, PROGRAMS, config_places, firmware_folders
-from .hooks import HOOK_FOLDERS, HOOK_NAMES
-from .libraries import LIBRARY_FOLDERS, more_folders
-from .nodes import character_majors
+from .files import DAEMON_PLACES, PROGRAM_FOLDERS, PROGRAMS, character_majors, config_places, firmware_folders
+from .libraries import HOOK_FOLDERS, HOOK_NAMES, LIBRARY_FOLDERS, more_folders
 from .root import DriverRoot, Root
 
 _PROGRAMS = tuple(f"{folder}/{name}" for folder in PROGRAM_FOLDERS for name in PROGRAMS)
 _HOOKS = tuple(f"{folder}/{name}" for folder in HOOK_FOLDERS for name in HOOK_NAMES)
 
 Fingerprint = tuple[object, ...]
-"""To be compared for equality; its content means nothing else."""
+"""Only compare fingerprints for equality. Their content has no other meaning."""
 
 
 def fingerprint(
@@ -36,9 +35,10 @@ def fingerprint(
     machine: str = os.uname().machine,
     kernel_release: str = os.uname().release,
 ) -> Fingerprint:
-    """What `common_edits` of the same arguments and `find_hook_tool` of `hook_roots` depend on.
+    """The state of all files that `common_edits` with the same arguments and `find_hook_tool` of `hook_roots` depend
+    on.
 
-    Leave out `hook_roots` when the hook program is not searched for. The file of the spec itself is not looked at.
+    Leave out `hook_roots` if no hook program is searched. The file of the spec itself is not included.
     """
     tree = _Tree(root.files)
     firmware = firmware_folders(root.sys, driver_version, kernel_release)
@@ -58,7 +58,7 @@ def _library_folders(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 @functools.cache
 def _files(machine: str) -> tuple[str, ...]:
-    """Where programs, configuration files and daemons may be."""
+    """The places where programs, configuration files and daemons may be."""
     places = (*config_places(machine).values(), *DAEMON_PLACES)
     return (*_PROGRAMS, *itertools.chain.from_iterable(places))
 
@@ -78,9 +78,9 @@ def _control_nodes(root: DriverRoot) -> list[object]:
 
 
 class _Tree:
-    """A root that is looked at many times in one moment: every folder's links are followed once.
+    """A root of which many files are read at one moment. The links of each folder are followed only once.
 
-    Works on strings, without a slash for the root itself, as there are some two hundred paths to look at.
+    Paths are strings, without a slash for the root itself, because there are some two hundred of them.
     """
 
     def __init__(self, root: Root) -> None:
@@ -89,14 +89,14 @@ class _Tree:
         self._resolved: dict[str, str | None] = {"": ""}
 
     def file(self, path: str) -> tuple[str, int] | None:
-        """The file at `path` without links, its kind and who may run it; None when nothing is there."""
+        """The file at `path` without links, its type, and who may execute it. None if there is nothing."""
         source = self._resolve(path)
         if source is None or (status := self._status(source)) is None:
             return None
         return source, stat.S_IFMT(status.st_mode) | status.st_mode & 0o111
 
     def folder(self, path: str) -> tuple[str, int, int] | None:
-        """The folder at `path` without links, its inode and when something in it changed; None when it is missing."""
+        """The folder at `path` without links, its inode and modification time. None if it is missing."""
         source = self._resolve(path)
         if source is None or (status := self._status(source)) is None:
             return None
@@ -110,7 +110,7 @@ class _Tree:
         return self._resolved[path]
 
     def _follow(self, path: str) -> str | None:
-        """What `path` is, in a folder without links on the way."""
+        """`path` without links. The folder of `path` has no links."""
         status = self._status(path)
         if status is None:
             return None

@@ -1,18 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's libraries below a driver root, and the symbolic links that lead to them.
+"""The driver's libraries below a driver root, the links to them, and how a container's loader finds them.
 
-The user-space driver has to be of the kernel module's version exactly, so a library belongs when its name ends in
-`.so.<driver version>`. A few that the driver brings have versions of their own (the EGL platforms, NVVM, the X.Org
-driver) and go by name. Follows pkg/nvcdi and internal/discover of nvidia-container-toolkit 1.19.
+The libraries must have exactly the version of the kernel module. So a library belongs to the driver if its name ends in
+`.so.<driver version>`. A few libraries of the driver have versions of their own (the EGL platforms, NVVM, the X.Org
+driver) and are found by name. Follows pkg/nvcdi and internal/discover of nvidia-container-toolkit 1.19.
+
+Mounts alone leave a container without the driver's symbolic links, and with a dynamic loader that does not know the new
+libraries. The hooks of `nvidia-cdi-hook` or `nvidia-ctk hook` create the links and refresh the loader's cache. Both
+programs come with nvidia-container-toolkit. A release that does not know a hook warns and continues. Arguments follow
+internal/discover/hooks.go and cmd/nvidia-cdi-hook of nvidia-container-toolkit 1.19.
+
+Without a hook program, each library is mounted again under the name of each link to it, and all names again in the two
+folders that glibc always searches: that of Debian's multiarch layout, and that of other distributions. So the loader of
+every glibc image finds the driver, and loads a file that is mounted several times only once. Compared with hooks, this
+has limits:
+
+- An image whose loader cache or LD_LIBRARY_PATH already names a libcuda.so.1 (CUDA forward compatibility, stubs) keeps
+  using that one, and a compatibility package that is newer than the node's driver is not enabled.
+- Images with another C library (musl) do not work.
+- NVML in the container may still try to create device nodes of other GPUs. The device cgroup denies opening them.
+- /dev/dri/by-path is empty.
+- A container starts a little slower (some 150 mounts), and the mount points stay in its writable layer as empty files.
 """
 
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from .files import PROGRAM_FOLDERS, READ_ONLY, find_program
 from .root import DriverFilesError, Root
+from .spec import Hook, Mount
 
 LIBRARY_FOLDERS = (
     "/usr/lib64",
@@ -24,7 +43,9 @@ LIBRARY_FOLDERS = (
     "/lib/x86_64-linux-gnu",
     "/lib/aarch64-linux-gnu",
 )
-"""Where distributions and NVIDIA's installer put the libraries. Not /usr/lib: it has the 32-bit ones on RHEL."""
+"""The folders of distributions and of NVIDIA's installer. /usr/lib is not among them, because RHEL has 32-bit libraries
+there.
+"""
 
 _XORG_FOLDERS = ("modules/drivers", "modules/extensions", "modules/updates/drivers", "modules/updates/extensions")
 _INNER_FOLDERS = ("vdpau", "gbm", "nvidia/xorg", *(f"xorg/{folder}" for folder in _XORG_FOLDERS))
@@ -47,12 +68,14 @@ _USUAL_LINKS = (
     ("libnvidia-vulkan-producer.so", "libnvidia-vulkan-producer.so", ""),
     ("libglxserver_nvidia.so", "libglxserver_nvidia.so", ""),
 )
-"""Library, link beside it, target (the library itself when empty): what programs count on, on disk or not."""
+"""Library, link beside it, and target of the link (the library itself if empty). Programs expect these links, even if
+they are missing on the node.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library a container finds at `path`. `source` is the file itself, below the driver root."""
+    """A library with the path `path` in a container. `source` is its file without links, below the driver root."""
 
     path: str
     source: str
@@ -69,21 +92,21 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class DriverLibraries:
-    """What was found. `folders` are those that a container's dynamic loader has to know."""
+    """The libraries and links that were found. `folders` are those that a container's dynamic loader must know."""
 
     libraries: tuple[Library, ...]
     links: tuple[Link, ...]
     folders: tuple[str, ...]
 
     def folder_of(self, name: str) -> str:
-        """Where a container finds the library of this name, such as `libcuda.so`; empty when it is not among them."""
+        """The folder in a container of the library with this name, such as `libcuda.so`. Empty if it was not found."""
         return next((posixpath.dirname(one.path) for one in self.libraries if _stem(one.path) == name), "")
 
 
 def find_libraries(root: Root, version: str, folders: Sequence[str] = LIBRARY_FOLDERS) -> DriverLibraries:
-    """The libraries of driver `version` (such as `550.54.15`) in `folders` of `root` and the usual folders in those.
+    """The libraries of driver `version` (such as `550.54.15`) in `folders` of `root` and their usual subfolders.
 
-    DriverFilesError when there is none.
+    Raises DriverFilesError if there is none.
     """
     main = _existing(root, folders)
     entries = [
@@ -96,7 +119,7 @@ def find_libraries(root: Root, version: str, folders: Sequence[str] = LIBRARY_FO
     belongs = _name_pattern(f"*.so.{version}", *_OF_OTHER_VERSIONS)
     belonging = [(path, is_link) for path, is_link in entries if belongs.fullmatch(posixpath.basename(path))]
     found = {path: Library(path, path) for path, is_link in belonging if not is_link}
-    # a name of the right form may itself lead to a file elsewhere; one that leads to a library found is just a link
+    # A link with the name of a library may lead to a file elsewhere. A link to a library found here is not a library.
     for path, is_link in belonging:
         source = root.resolve(path) if is_link else None
         if source and source not in found and belongs.fullmatch(posixpath.basename(source)):
@@ -113,33 +136,33 @@ def find_libraries(root: Root, version: str, folders: Sequence[str] = LIBRARY_FO
 
 
 def more_folders(folders: Sequence[str]) -> list[str]:
-    """Where libraries that programs load by path may be besides `folders`, in them and elsewhere."""
+    """The folders of libraries that programs load by path: subfolders of `folders`, and others."""
     return [*(posixpath.join(folder, inner) for folder in folders for inner in _INNER_FOLDERS), *_OTHER_FOLDERS]
 
 
 def _existing(root: Root, folders: Sequence[str]) -> list[str]:
-    """Those of `folders` that are there, without links on the way, each once."""
+    """The existing ones of `folders`, without links and without duplicates."""
     return list(dict.fromkeys(resolved for folder in folders if (resolved := root.resolve(folder))))
 
 
 def _name_pattern(*globs: str) -> re.Pattern[str]:
-    """What matches a file name that one of `globs` describes."""
+    """A pattern for file names that match one of `globs`."""
     return re.compile("|".join(fnmatch.translate(glob) for glob in globs))
 
 
 def _stem(path: str) -> str:
-    """`libcuda.so` of `/usr/lib64/libcuda.so.550.54.15`."""
+    """`libcuda.so` for `/usr/lib64/libcuda.so.550.54.15`."""
     name, _, _ = posixpath.basename(path).partition(".so")
     return f"{name}.so"
 
 
 def _links(root: Root, paths: Sequence[str], libraries: Sequence[Library]) -> tuple[Link, ...]:
-    """The links among `paths` that lead to one of `libraries`, and those that programs count on."""
+    """The links among `paths` that lead to one of `libraries`, and the links that programs expect."""
     by_source = {library.source: library for library in libraries}
     stems = {_stem(library.path) for library in libraries}
     leading: dict[str, Library] = {}
     for path in paths:
-        # a folder has thousands of links; only a few bear a library's name
+        # A folder has thousands of links, of which only a few have a library's name.
         if _stem(path) not in stems and posixpath.basename(posixpath.dirname(path)) != "gbm":
             continue
         target = root.resolve(path)
@@ -154,7 +177,7 @@ def _links(root: Root, paths: Sequence[str], libraries: Sequence[Library]) -> tu
 
 
 def _text(root: Root, path: str, library: Library, in_container: set[str]) -> str:
-    """What the link at `path` says, or the library's own path when what it names will not be in the container."""
+    """The text of the link at `path`, or the library's own path if the link's target will not be in the container."""
     text = str(root.here(path).readlink())
     next_path = posixpath.normpath(posixpath.join(posixpath.dirname(path), text))
     return text if next_path in in_container else library.path
@@ -166,3 +189,75 @@ def _usual_links(libraries: Sequence[Library]) -> Iterator[Link]:
         for stem, name, target in _USUAL_LINKS:
             if _stem(library.path) == stem and file != name:
                 yield Link(posixpath.join(folder, name), target or file, library)
+
+
+HOOK_NAMES = ("nvidia-cdi-hook", "nvidia-ctk")
+HOOK_FOLDERS = (*PROGRAM_FOLDERS, "/usr/local/nvidia/toolkit")
+
+
+@dataclass(frozen=True, slots=True)
+class HookTool:
+    """The hook program with this `path` on the host. It runs on the host, not in the container."""
+
+    path: str
+
+    def create_symlinks(self, links: Iterable[tuple[str, str]]) -> Hook:
+        """Create symbolic links in the container, given as (text of the link, path of the link)."""
+        return self._hook("create-symlinks", *_repeat("--link", (f"{text}::{path}" for text, path in links)))
+
+    def enable_cuda_compat(self, driver_version: str) -> Hook:
+        """Prefer the image's forward-compatibility libcuda if it is newer than driver `driver_version`."""
+        return self._hook("enable-cuda-compat", f"--host-driver-version={driver_version}")
+
+    def update_ldcache(self, folders: Iterable[str]) -> Hook:
+        """Add `folders` to the cache of the container's dynamic loader."""
+        return self._hook("update-ldcache", *_repeat("--folder", folders))
+
+    def disable_device_node_modification(self) -> Hook:
+        """Prevent NVML in the container from creating nodes of other GPUs."""
+        return self._hook("disable-device-node-modification")
+
+    def _hook(self, command: str, *args: str) -> Hook:
+        name = posixpath.basename(self.path)
+        program = (name, "hook") if name == "nvidia-ctk" else (name,)
+        return Hook("createContainer", self.path, (*program, command, *args), env=("NVIDIA_CTK_DEBUG=false",))
+
+
+def find_hook_tool(*roots: Root) -> HookTool | None:
+    """The hook program below the first of `roots` that has one, nvidia-cdi-hook before nvidia-ctk. None if none has
+    one.
+
+    The runtime executes the program on the host, so a root must be the host's, or have programs that can run there. If
+    the driver is in a container, include the host's root if possible, because the toolkit container of the GPU Operator
+    puts the programs there, into /usr/local/nvidia/toolkit.
+    """
+    for root in roots:
+        for name in HOOK_NAMES:
+            if found := find_program(root, name, HOOK_FOLDERS):
+                return HookTool(root.on_host(found[0]))
+    return None
+
+
+def _repeat(flag: str, values: Iterable[str]) -> list[str]:
+    return [argument for value in values for argument in (flag, value)]
+
+
+_LOADER_FOLDERS = {
+    "x86_64": ("/usr/lib/x86_64-linux-gnu", "/usr/lib64"),
+    "aarch64": ("/usr/lib/aarch64-linux-gnu", "/usr/lib64"),
+}
+"""The folders that glibc always searches, by `uname -m`."""
+
+
+def alias_mounts(root: Root, found: DriverLibraries, machine: str) -> Iterator[Mount]:
+    """The mounts in addition to those of the libraries at their own paths, for nodes of `machine` (`uname -m`)."""
+    names = {library.path: library for library in found.libraries}
+    aliases = {link.path: link.library for link in found.links}
+    for folder in found.folders:
+        inside = {path: library for path, library in (names | aliases).items() if path.rpartition("/")[0] == folder}
+        for loader_folder in _LOADER_FOLDERS.get(machine, ()):
+            for path, library in inside.items():
+                aliases.setdefault(f"{loader_folder}/{path.rpartition('/')[2]}", library)
+    for path, library in aliases.items():
+        if path not in names:
+            yield Mount(root.on_host(library.source), path, READ_ONLY)

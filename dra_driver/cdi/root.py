@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where things are: the same tree has one path for this process, one for the container runtime, one in a container.
+"""Paths of the driver's files, which differ for this process, for the container runtime, and in a container.
 
-A node plugin runs in a container of its own. It sees the driver's files at `/driver-root`, the runtime sees them at
-`/` or `/run/nvidia/driver`, and a CUDA program must find them at `/`. A path without its root is what a container
-sees, and what functions here take and return.
+A node plugin runs in its own container. It sees the driver's files at `/driver-root`, the runtime sees them at `/` or
+`/run/nvidia/driver`, and a CUDA program must find them at `/`. The functions here take and return paths without a root,
+as they are in a container.
 """
 
 import errno
@@ -15,35 +15,35 @@ from pathlib import Path
 from ..errors import DriverError
 
 _LONGEST_CHAIN = 40
-"""Symbolic links that Linux follows before it gives up."""
+"""The number of symbolic links that Linux follows before it gives up."""
 
 
 class DriverFilesError(DriverError):
-    """Something of the NVIDIA driver that a container cannot do without is not where it should be."""
+    """A file of the NVIDIA driver that every container needs is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A tree laid out like a root file system: at `path` for this process, at `host_path` for the runtime."""
+    """A file system tree: at `path` for this process, at `host_path` for the runtime."""
 
     path: Path
     host_path: str = "/"
 
     def here(self, path: str) -> Path:
-        """`path` of the tree, as this process opens it."""
+        """The path of `path` for this process."""
         return self.path / path.lstrip("/")
 
     def on_host(self, path: str) -> str:
-        """`path` of the tree, as the container runtime opens it."""
+        """The path of `path` for the container runtime."""
         return f"{self.host_path.rstrip('/')}/{path.lstrip('/')}"
 
     def resolve(self, path: str) -> str | None:
-        """What `path` is when every symbolic link on the way is followed, None when nothing is there.
+        """`path` with all symbolic links followed, or None if it does not exist.
 
-        Absolute links lead into the tree, as they do for a program that runs in it. Opening `here(path)` would
-        follow them out of the tree instead.
+        Absolute links stay in the tree, as for a program that runs in it. Opening `here(path)` would follow them out of
+        the tree.
         """
-        base = str(self.path)  # a Path for every step would take most of the time
+        base = str(self.path)  # operations on Path objects would take most of the time
         found: list[str] = []
         ahead = _parts(path)
         links = 0
@@ -55,7 +55,7 @@ class Root:
             try:
                 target = os.readlink("/".join([base, *found, part]))  # noqa: PTH115
             except OSError as error:
-                if error.errno == errno.EINVAL:  # there, and no link
+                if error.errno == errno.EINVAL:  # it exists and is not a link
                     found.append(part)
                     continue
                 if error.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -70,7 +70,7 @@ class Root:
         return "/" + "/".join(found)
 
     def entries(self, folder: str) -> Iterator[os.DirEntry[str]]:
-        """What is in `folder`, which has no links on the way, sorted by name; nothing when it is missing."""
+        """The entries of `folder`, sorted by name. Empty if it is missing. The path must not contain links."""
         try:
             with os.scandir(self.here(folder)) as entries:
                 yield from sorted(entries, key=lambda entry: entry.name)
@@ -80,7 +80,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class DriverRoot:
-    """Where a node's NVIDIA driver shows itself: files, device nodes below `/dev`, and what the kernel tells."""
+    """The places of a node's NVIDIA driver: its files, device nodes below `/dev`, and the kernel's /proc and /sys."""
 
     files: Root
     dev: Root
@@ -89,20 +89,20 @@ class DriverRoot:
 
     @classmethod
     def at(cls, path: Path, host_path: str = "/") -> "DriverRoot":
-        """A driver installed at `host_path` of the host and seen here at `path`, on the kernel of this process.
+        """A driver installed at `host_path` of the host and visible here at `path`, with the kernel of this process.
 
-        Device nodes are taken from the same tree when it has a `/dev`, else from this process's own.
+        Device nodes come from the same tree if it has a `/dev`, else from this process's /dev.
         """
         files = Root(path, host_path)
         return cls(files, files if files.here("/dev").is_dir() else Root(Path("/")))
 
     @classmethod
     def of_node(cls, path: Path, host_path: str = "/") -> "DriverRoot":
-        """A whole node's root file system, `/proc` and `/sys` included, seen here at `path`."""
+        """The whole root file system of a node, including `/proc` and `/sys`, visible here at `path`."""
         root = Root(path, host_path)
         return cls(root, root, root.here("/proc"), root.here("/sys"))
 
 
 def _parts(path: str) -> list[str]:
-    """The steps of `path`, last one first, so that the next one to take is popped."""
+    """The parts of `path` in reverse order, so that `pop` returns the next one."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]

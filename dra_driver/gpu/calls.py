@@ -34,18 +34,22 @@ EVENTS: Final = "the events"
 """The key of the thread that waits for events."""
 
 STEP_SECONDS: Final = 25.0
-"""How long one change of a GPU may take by default: creating a MIG instance takes seconds, and kubelet waits for 45."""
+"""The default time limit of one change of a GPU, in seconds. Creating a MIG instance takes seconds, and kubelet waits
+45 seconds for an answer.
+"""
 
 _BETWEEN_JOBS: Final = 0.05
 
 Beat = Callable[[], None]
-"""Work calls this when its next step begins, and the time limit starts anew. Raises LeftError when nobody waits."""
+"""Work calls this function at the beginning of each step, so that the time limit starts again. Raises LeftError if no
+caller waits any more.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many seconds calls may take: to `initialize` NVML, which may have to initialize the GPUs first, and to `look`
-    at a GPU or ask the library.
+    """Time limits in seconds: to `initialize` NVML, which may have to initialize the GPUs first, and to `look` at a GPU
+    or query the library.
     """
 
     initialize: float = 15.0
@@ -53,13 +57,13 @@ class Limits:
 
 
 class LeftError(Exception):
-    """Nobody waits for the work any more: it ends here."""
+    """Ends work whose caller no longer waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A call that has not returned: NVML's name for it, the key of its thread (a GPU's UUID, or `GPU 3` as long as that
-    is unknown), for how many seconds it has run, and how many it may.
+    """A call that has exceeded its time limit: NVML's name of the call, the key of its thread (a GPU's UUID, or `GPU 3`
+    while the UUID is unknown), for how many seconds it has run, and its time limit.
     """
 
     call: str
@@ -72,7 +76,7 @@ class Hang:
 
 
 class HungError(NvmlError):
-    """A call has not returned within its time limit. The text is the same for as long as the call lasts."""
+    """A call has not returned within its time limit. The text stays the same for as long as the call hangs."""
 
     def __init__(self, hang: Hang) -> None:
         super().__init__(Return.TIMEOUT, hang.call)
@@ -100,7 +104,7 @@ class Job(Generic[T]):
         self._work = work
 
     def run(self) -> None:
-        """On the thread: work, and keep what came of it."""
+        """Do the work on its thread, and keep the result or the exception."""
         try:
             self._beat()
             self.results.append(self._work(self._beat))
@@ -114,17 +118,17 @@ class Job(Generic[T]):
 
 
 class Calls:
-    """Runs work on the threads of a process. May be used from any thread but these."""
+    """Runs work on the threads of a process. May be used from all other threads."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._workers: dict[str, _Worker] = {}
         self._listeners: list[Callable[[str], None]] = []
         self.unexpected: Count = lambda _work: None
-        """Counts failures of work on one GPU that nobody expected."""
+        """Counts unexpected exceptions of work on one GPU."""
 
     def listen(self, on_return: Callable[[str], None]) -> None:
-        """Have `on_return` called with a thread's key, on that thread, when a call that hung has returned."""
+        """Have `on_return` called with the key of a thread, on that thread, when a call that hung has returned."""
         self._listeners.append(on_return)
 
     # Work
@@ -136,13 +140,14 @@ class Calls:
         seconds: float = STEP_SECONDS,
         when_left: Callable[[], Callable[[], object]] | None = None,
     ) -> T:
-        """The result of `work`, or its exception. Raises HungError when the thread is in one call for longer than that
-        call's time limit; then `when_left` is called at once, and its result when the work has ended after all.
+        """Run `work`, and return its result or raise its exception. Raises HungError if one step exceeds the time
+        limit. Then `when_left` is called at once, and the function that it returns is called when the work finally
+        ends.
         """
         return self.wait(self.start(key, work, seconds), when_left=when_left)
 
     def start(self, key: str, work: Callable[[Beat], T], seconds: float) -> Job[T]:
-        """Hand `work` to a thread. Each of its steps may take so many seconds. Raises HungError."""
+        """Start `work` on a thread. Each step of it may take `seconds`. Raises HungError if the thread hangs."""
         with self._guard:
             worker = self._workers.get(key)
             if worker is None:
@@ -157,7 +162,7 @@ class Calls:
     def wait(
         self, job: Job[T], seconds: float | None = None, when_left: Callable[[], Callable[[], object]] | None = None
     ) -> T:
-        """What came of `job`; as `run`. After `seconds` TimeoutError: the thread is busy with something else."""
+        """The result of `job`, see `run`. Raises TimeoutError after `seconds` if the thread is busy with other work."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not job.done.wait(_pause(job.worker, deadline)):
             hung = job.worker.hung()
@@ -178,9 +183,9 @@ class Calls:
         return job.results[0]
 
     def gather(self, work: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T | NvmlError | None]:
-        """What came of work on several threads, by their keys, after so many seconds at the latest: a result, why there
-        is none, or None for a thread that is busy with something else. An unexpected exception counts as a failure of
-        that one.
+        """Run work on several threads, and return the results by key after `seconds` at the latest. Instead of a result
+        there may be the error, or None for a thread that is busy with other work. An unexpected exception becomes an
+        error of that thread's GPU only.
         """
         jobs: dict[str, Job[T]] = {}
         found: dict[str, T | NvmlError | None] = {}
@@ -206,17 +211,17 @@ class Calls:
     # What hangs
 
     def hangs(self) -> tuple[Hang, ...]:
-        """All calls that have not returned within their time limits."""
+        """All calls that have exceeded their time limits."""
         with self._guard:
             workers = list(self._workers.values())
         return tuple(self._told(hung) for worker in workers if (hung := worker.hung()) is not None)
 
     def problem(self) -> str | None:
-        """The same in one line; None when nothing hangs."""
+        """The text of `hangs` in one line, or None if no call hangs."""
         return "; ".join(map(str, self.hangs())) or None
 
     def check(self, keys: Iterable[str]) -> None:
-        """Raises HungError when a call on one of these threads hangs."""
+        """Raises HungError if a call on one of these threads hangs."""
         for key in keys:
             worker = self._workers.get(key)
             hung = None if worker is None else worker.hung()
@@ -226,7 +231,9 @@ class Calls:
     # Which threads there are
 
     def rename(self, old: str, new: str) -> None:
-        """A thread's GPU turned out to be this one. If that one has a thread already, it keeps it."""
+        """Change the key of a thread, after the UUID of its GPU was read. If a thread with the new key exists, that one
+        stays.
+        """
         with self._guard:
             worker = self._workers.pop(old, None)
             if worker is None:
@@ -237,11 +244,11 @@ class Calls:
                 worker.jobs.put(None)
 
     def keep(self, keys: Iterable[str]) -> None:
-        """End the threads of GPUs that are none of these, each after its work."""
+        """End the threads of all other GPUs when their work is done."""
         self._end_all_but({LIBRARY, EVENTS, *keys})
 
     def end(self) -> None:
-        """End all threads, each after its work."""
+        """End all threads when their work is done."""
         self._end_all_but(set())
 
     # Parts
@@ -252,7 +259,7 @@ class Calls:
                 self._workers.pop(key).jobs.put(None)
 
     def _told(self, job: Job[Any]) -> Hang:
-        """What this job hangs in, which is logged once."""
+        """The hang of this job. It is logged once."""
         hang = job.worker.hang_of(job)
         with self._guard:
             news, job.told = not job.told, True
@@ -261,7 +268,7 @@ class Calls:
         return hang
 
     def _ended(self, job: Job[Any]) -> None:
-        """On the thread, after a job: tidy up if nobody waited for it any more."""
+        """Called on the thread after each job. If its caller no longer waits, clean up."""
         with self._guard:
             job.over = True
         job.afterwards.close()
@@ -285,19 +292,19 @@ class _Worker:
         self._thread.start()
 
     def hung(self) -> Job[Any] | None:
-        """The job that the thread hangs in."""
+        """The job that has exceeded its time limit, or None."""
         job = self.running
         if job is None or job.began is None:
             return None
         return job if time.monotonic() - job.began >= job.limit else None
 
     def hang_of(self, job: Job[Any]) -> Hang:
-        """What this job, which runs, hangs in."""
+        """The hang of a running job."""
         now = time.monotonic()
         return Hang(self._call(), self.key, now - (job.began or now), job.limit)
 
     def _call(self) -> str:
-        """The NVML call that the thread is in, as far as that can be seen from outside."""
+        """The NVML call that the thread is executing, from its stack."""
         frame = sys._current_frames().get(self._thread.ident or 0)
         names = [name for name in _nvml_calls(frame) if name]
         return names[-1] if names else "a call to the driver"
@@ -313,7 +320,7 @@ class _Worker:
 
 
 def _pause(worker: _Worker, deadline: float | None) -> float:
-    """How long to wait before something may have run out of time."""
+    """The number of seconds until a time limit may be exceeded."""
     job, now = worker.running, time.monotonic()
     pause = _BETWEEN_JOBS if job is None or job.began is None else max(0.0, job.began + job.limit - now)
     return pause if deadline is None else max(0.0, min(pause, deadline - now))
@@ -324,7 +331,7 @@ def _without_beat(work: Callable[[], T]) -> Callable[[Beat], T]:
 
 
 def _nvml_calls(frame: FrameType | None) -> Iterable[str]:
-    """The NVML functions behind the interface's methods in a call stack, the innermost first."""
+    """The NVML functions in a call stack of the interface's methods, the innermost first."""
     while frame is not None:
         name = frame.f_code.co_name
         if isinstance(frame.f_locals.get("self"), Nvml) and name in Nvml.__abstractmethods__:

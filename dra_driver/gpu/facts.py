@@ -8,7 +8,7 @@ from .nvml import Fabric, GpuInstanceProfile, MigMode, Placement
 
 @dataclass(frozen=True, slots=True)
 class MigProfile:
-    """A profile of one GPU and every place on its memory slices where an instance of it can be."""
+    """A MIG profile of one GPU, with every placement on the memory slices where an instance of it can be."""
 
     name: str
     info: GpuInstanceProfile
@@ -17,8 +17,8 @@ class MigProfile:
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """A GPU instance that exists, with the UUIDs of the MIG devices in it by compute instance id. `filled`: one compute
-    instance has all of its slices.
+    """An existing GPU instance. `devices` has (compute instance id, UUID) of each MIG device in it. `filled` tells
+    whether a single compute instance has all of its slices.
     """
 
     id: int
@@ -30,12 +30,12 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. What NVML or sysfs did not tell is None; `memory` is in bytes.
+    """One GPU. A value that NVML or sysfs does not report is None. `memory` is in bytes.
 
-    `nvlink_group` is the same for all GPUs of the node that reach each other over NVLink, None for one that reaches no
-    other. `mig_switchable` says that MIG mode can be switched without a reset (Hopper and later); the profiles of
-    such a GPU are known in both modes, those of others only while the mode is on. `is_vgpu`: it is a vGPU that a host
-    gave to this virtual machine, and how it is split is the host's to say.
+    `nvlink_group` is the same for all GPUs of the node that reach each other over NVLink, and None for a GPU that
+    reaches no other. `mig_switchable` tells that MIG mode can be switched without a reset (Hopper and later). The MIG
+    profiles of such a GPU are known in both modes; those of other GPUs only while MIG mode is enabled. `is_vgpu` marks
+    a vGPU that a host gave to this virtual machine: only the host can split it. `problems` are queries that failed.
     """
 
     index: int
@@ -62,15 +62,17 @@ class Gpu:
 
     @property
     def in_mig_mode(self) -> bool:
-        """Whether it is split, or ready to be, rather than usable whole."""
+        """Whether MIG mode is enabled, so that the GPU cannot be used as a whole."""
         return self.mig_mode is not None and self.mig_mode.current
 
 
 @dataclass(frozen=True, slots=True)
 class PciGpu:
-    """A GPU as the PCI bus sees it, whichever kernel driver has it. `position` counts the node's GPUs in the order of
-    their addresses; `driver` is `nvidia`, `vfio-pci` or the like, None when no driver is bound; `addressable_memory`
-    is the size of its 64-bit BARs together, rounded up to a power of two, in bytes.
+    """A GPU on the PCI bus, whichever kernel driver it is bound to.
+
+    `position` counts the node's GPUs in the order of their addresses. `driver` is `nvidia`, `vfio-pci` or another
+    kernel driver, and None if no driver is bound. `addressable_memory` is the sum of its 64-bit BARs in bytes, rounded
+    up to a power of two.
     """
 
     position: int
@@ -87,8 +89,8 @@ class PciGpu:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A GPU that NVML counts but does not tell enough about to publish it. Its UUID and address, where known; `hung`
-    says that a call for it has not returned.
+    """A GPU that NVML counts, but about which it does not report enough to publish the GPU. The UUID and the PCI
+    address are None if they are unknown. `hung` tells that a call for this GPU has not returned.
     """
 
     index: int
@@ -100,8 +102,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All GPUs of the node, in NVML's order, and in `pci_gpus` those on the bus. `iommufd` says that the kernel offers
-    /dev/iommu.
+    """The GPUs of the node: `gpus` in NVML's order, and `pci_gpus` as they are on the PCI bus. `iommufd` tells whether
+    the kernel offers /dev/iommu.
     """
 
     driver_version: str

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node has, read once through the NVML interface and sysfs.
+"""Reading the GPUs of a node through the NVML interface and sysfs.
 
-A GPU that cannot be read does not affect the others, and a query that fails does not affect other facts. A fact that
-a GPU does not report is absent, and the reason is in the GPU's `problems`. A GPU becomes a `Failure` only if it
-cannot be identified, does not report its MIG mode, or its calls do not return.
+A GPU that cannot be read does not affect the others, and a query that fails does not affect other values. A value that
+a GPU does not report is None, and the reason is in the GPU's `problems`. A GPU becomes a `Failure` only if it cannot be
+identified, does not report its MIG mode, or its calls do not return.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ABSENT = frozenset({Return.NOT_SUPPORTED, Return.FUNCTION_NOT_FOUND, Return.ARGUMENT_VERSION_MISMATCH})
-"""Codes that say a GPU, or the driver, does not have what was asked for, rather than that it went wrong."""
+"""Return codes of a GPU or NVIDIA driver that does not have the queried feature; other codes are real failures."""
 
 _UNKNOWN_ARCHITECTURE = 0xFFFFFFFF  # NVML_DEVICE_ARCH_UNKNOWN
 _BRANDS = (
@@ -72,7 +72,7 @@ _ARCHITECTURES = {
 
 
 def read_gpu(nvml: Nvml, index: int, sys_root: Path) -> Gpu | Failure:
-    """What GPU `index` is, or why that cannot be told. `sys_root` is where sysfs is mounted."""
+    """Read GPU `index`, or return why it cannot be read. `sys_root` is where sysfs is mounted."""
     uuid: str | None = None
     address: str | None = None
     try:
@@ -86,7 +86,7 @@ def read_gpu(nvml: Nvml, index: int, sys_root: Path) -> Gpu | Failure:
 
 
 class _Reader:
-    """Reads one GPU, collecting the problems on the way: by error, with what it struck unless that is the whole GPU."""
+    """Reads one GPU. `_problems` collects failed queries: by error text, the names of the parts that were queried."""
 
     def __init__(self, nvml: Nvml, handle: DeviceHandle) -> None:
         self._nvml = nvml
@@ -99,7 +99,7 @@ class _Reader:
         return None if pci is None else pci.address
 
     def gpu(self, index: int, uuid: str, address: str | None, sys_root: Path) -> Gpu:
-        """All the rest. Raises NvmlError when what decides which devices there are, and their names, is not known."""
+        """Read everything else. Raises NvmlError if a value that device names or kinds depend on cannot be read."""
         nvml = self._nvml
         minor, mig_mode = nvml.minor(self._handle), self._mig_mode()
         location = None if address is None else pci_location(sys_root, address)
@@ -137,7 +137,7 @@ class _Reader:
         return self._ask("", query, self._handle)
 
     def _ask(self, subject: str, query: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-        """What a query answers. None when it cannot; that is a problem unless there is no such thing to ask for."""
+        """The answer of a query, or None if it fails. A failure is a problem unless the GPU lacks the feature."""
         try:
             return query(*arguments, **named)
         except NvmlError as error:
@@ -148,7 +148,7 @@ class _Reader:
             return None
 
     def _mig_mode(self) -> MigMode | None:
-        """None for a GPU that cannot be split. One whose mode is unknown must not be taken for whole."""
+        """None for a GPU without MIG. A GPU whose mode cannot be read must not be treated as a whole GPU."""
         try:
             return self._nvml.mig_mode(self._handle)
         except NvmlError as error:
@@ -175,7 +175,7 @@ class _Reader:
         return MigProfile(name, info, self._nvml.gpu_instance_placements(self._handle, info.id))
 
     def _instances(self, infos: list[GpuInstanceProfile]) -> tuple[MigInstance, ...]:
-        """The GPU instances: those of every profile, and those that MIG devices are in, should a profile be unknown."""
+        """The GPU instances of every profile, and those of MIG devices, because a profile may be unknown to NVML."""
         nvml, handle = self._nvml, self._handle
         found: dict[int, GpuInstance] = {}
         filled: set[int] = set()
@@ -207,7 +207,7 @@ class _Reader:
         return self._nvml.gpu_instance_info(self._nvml.gpu_instance_by_id(self._handle, number))
 
     def _mig_devices(self) -> dict[int, list[tuple[int, str]]]:
-        """(Compute instance, UUID) of the MIG devices, by GPU instance. Each compute instance is one, however large."""
+        """(Compute instance id, UUID) of each MIG device, by GPU instance id. A compute instance is one MIG device."""
         devices: dict[int, list[tuple[int, str]]] = {}
         for mig in self._ask("its MIG devices", self._nvml.mig_devices, self._handle) or ():
             ids = self._ask("a MIG device", self._nvml.mig_instance_ids, mig)
@@ -243,17 +243,17 @@ __all__ = ["Failure", "Gpu", "Inventory", "MigInstance", "MigProfile", "PciGpu",
 
 
 class Threads(Protocol):
-    """Where calls to NVML run."""
+    """Runs calls to NVML on threads."""
 
     def library(self, ask: Callable[[], T]) -> T:
-        """The answer to a question about no single GPU. Raises NvmlError."""
+        """The answer of a call that concerns no single GPU. Raises NvmlError."""
 
     def gpus(self, asks: Mapping[int, Callable[[], T]]) -> dict[int, T | NvmlError | None]:
-        """The answers of several GPUs, by index; None for one that is busy with something else."""
+        """The answers of several GPUs, by index. The answer of a GPU whose thread is busy with other work is None."""
 
 
 class CallingThread:
-    """Everything runs where it is asked for, without a time limit: for hardware that is simulated."""
+    """Runs each call on the caller's thread, without a time limit. Sufficient for simulated hardware."""
 
     def library(self, ask: Callable[[], T]) -> T:
         """See Threads."""
@@ -280,11 +280,11 @@ def read_inventory(
     threads: Threads | None = None,
     before: Mapping[int, Gpu] | None = None,
 ) -> Inventory:
-    """Everything there is. Raises NvmlError when the driver as a whole fails.
+    """Read all GPUs. Raises NvmlError if the NVIDIA driver as a whole fails.
 
-    `sys_root` is where sysfs is mounted. `dev_root` is the folder whose dev/iommu tells of iommufd, `driver_root` the
-    one with the pci.ids that names products; without them neither is looked for. A GPU that is busy is as it was
-    `before` (by index).
+    `sys_root` is where sysfs is mounted. `dev_root` contains dev/iommu, which shows whether the kernel has iommufd.
+    `driver_root` contains the pci.ids file that names products. Without these two folders, the values are unknown. A
+    GPU whose thread is busy is reported as it was `before` (by index).
     """
     threads = threads or CallingThread()
     system = threads.library(partial(_read_system, nvml))
@@ -315,13 +315,14 @@ def _read_system(nvml: Nvml) -> _System:
 def _found(index: int, answer: Gpu | Failure | NvmlError | None, before: Mapping[int, Gpu]) -> Gpu | Failure:
     if isinstance(answer, NvmlError):
         return Failure(index, str(answer), hung=isinstance(answer, HungError))
-    return answer or before.get(index) or Failure(index, "it is being changed and was not read yet")
+    return answer or before.get(index) or Failure(index, "it is being changed, and was not read before")
 
 
 def _with_nvlink_groups(nvml: Nvml, found: Sequence[Gpu | Failure], threads: Threads) -> list[Gpu | Failure]:
-    """The GPUs with their groups: all that reach each other, over others if need be. Split GPUs use no NVLink.
+    """The GPUs with their NVLink groups. GPUs are in one group if they reach each other, possibly through other GPUs.
+    GPUs in MIG mode have no NVLink.
 
-    A call about two GPUs runs on the thread of the one with the higher index, and counts against that one.
+    A call about two GPUs runs on the thread of the GPU with the higher index, and a failure counts against that GPU.
     """
     whole = [one for one in found if isinstance(one, Gpu) and not one.in_mig_mode]
     groups = {gpu.uuid: {gpu.uuid} for gpu in whole}
@@ -354,7 +355,7 @@ def _with_nvlink_groups(nvml: Nvml, found: Sequence[Gpu | Failure], threads: Thr
 def _linked(
     nvml: Nvml, gpu: Gpu, others: Sequence[Gpu], groups: Mapping[str, set[str]]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The UUIDs of the others that the GPU reaches, at least one of each group; and what could not be found out."""
+    """The UUIDs of the others that the GPU reaches, at least one of each group, and the queries that failed."""
     linked: list[str] = []
     problems: list[str] = []
     reached: set[str] = set()
@@ -372,8 +373,8 @@ def _linked(
 
 
 def _located(failures: Sequence[Failure], gpus: Sequence[Gpu], pci_gpus: Sequence[PciGpu]) -> tuple[Failure, ...]:
-    """The failures with their addresses. One that did not tell its own has one that is left over: NVML's order is that
-    of the addresses, so when as many are left over as are missing, they belong together in that order.
+    """The failures with their PCI addresses. NVML lists GPUs in the order of their addresses. So if the number of
+    addresses that no GPU has reported equals the number of failures without an address, they are matched in order.
     """
     taken = {gpu.pci_address for gpu in gpus} | {failure.pci_address for failure in failures}
     left = [one.address for one in pci_gpus if one.driver == NVIDIA_DRIVER and one.address not in taken]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slices of a node's pool, and the order of devices in them.
+"""The ResourceSlices of a node's pool, and the order of devices in them.
 
-A node has one pool, with the node's name. The scheduler goes through the slices by name, and through the devices of
-each as they are listed, and takes the first that fits. So the names of slices start with their position, and devices
-are in the order in which an administrator would allocate them: first whole GPUs that cannot be divided and existing
-MIG devices, then the devices that can be created: MIG devices from the first GPU on, whole GPUs from the last one on.
+A node has one pool, with the node's name. The scheduler tries slices in the order of their names, and devices in the
+order in which a slice lists them, and takes the first that fits. So the names of slices start with their position, and
+devices are in the order in which an administrator would allocate them: first whole GPUs that cannot be divided and
+existing MIG devices, then the devices that can be created: MIG devices from the first GPU on, whole GPUs from the last
+one on.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,19 +22,20 @@ from .devices import MIG_TYPE, GpuDevices
 T = TypeVar("T")
 
 Contents = tuple[tuple[CounterSet, ...], tuple[Device, ...]]
-"""What one slice holds."""
+"""The counter sets and devices of one slice."""
 
-_DEVICES = DEVICES_PER_SLICE_WITH_EXTRAS  # also where nothing has taints yet: one must not make a slice too large
+_DEVICES = DEVICES_PER_SLICE_WITH_EXTRAS  # also without taints, because a later taint must not make a slice too large
 _EVERY_FEATURE = SliceFeatures()
 
 
 def node_slices(
     node_name: str, node_uid: str, gpus: Sequence[GpuDevices], features: SliceFeatures = _EVERY_FEATURE
 ) -> tuple[ResourceSlice, ...]:
-    """The slices that the node should have; at least one, so that "no devices" can be told from "no driver".
+    """The slices that the node should have. There is at least one, so that an empty node differs from a node whose
+    driver does not run.
 
-    Their generation is left at 0: it depends on what was published before. What the API server takes of devices and
-    taints is for `describe`, `taint` and `without_tainted` to heed before.
+    The generation is 0, because it depends on the slices that were published before. `describe`, `taint` and
+    `without_tainted` must already have left out what the API server does not store.
     """
     contents = _beside(gpus) if features.counters_beside_devices else _apart(gpus)
     owner = OwnerReference("v1", "Node", node_name, node_uid, controller=True)
@@ -51,7 +53,7 @@ def node_slices(
 
 
 def _apart(gpus: Sequence[GpuDevices]) -> list[Contents]:
-    """Counter sets in slices of their own, first."""
+    """Slices with counter sets only, followed by slices with devices."""
     sets = _chunks((gpu.counter_set for gpu in gpus if gpu.counter_set is not None), COUNTER_SETS_PER_SLICE)
     made = [_Sorted(gpu) for gpu in gpus]
     whole = [
@@ -67,7 +69,7 @@ def _apart(gpus: Sequence[GpuDevices]) -> list[Contents]:
 
 
 class _Sorted:
-    """A GPU's devices by what they are, each kind in its order."""
+    """The devices of one GPU by kind, each kind in its order."""
 
     def __init__(self, gpu: GpuDevices) -> None:
         mig = [device for device in gpu.devices if device.attributes["type"] == MIG_TYPE]
@@ -77,7 +79,7 @@ class _Sorted:
 
 
 def _beside(gpus: Sequence[GpuDevices]) -> list[Contents]:
-    """Every counter set in the slice of the devices that draw on it, a GPU a slice."""
+    """Each counter set in one slice with the devices that consume its counters: one slice for each GPU."""
     free = [device for gpu in gpus for device in gpu.devices if not device.consumes_counters]
     sharing = [
         ((gpu.counter_set,), tuple(device for device in gpu.devices if device.consumes_counters))

@@ -60,7 +60,7 @@ class Return(enum.IntEnum):
 
     @classmethod
     def of(cls, code: int) -> "Return":
-        """The member for a code; UNKNOWN for one that a newer driver invented."""
+        """The member for a code. UNKNOWN for a code of a newer driver."""
         try:
             return cls(code)
         except ValueError:
@@ -68,11 +68,11 @@ class Return(enum.IntEnum):
 
 
 NO_DRIVER = frozenset({Return.UNINITIALIZED, Return.DRIVER_NOT_LOADED, Return.LIBRARY_NOT_FOUND})
-"""Codes that say the whole driver is absent, rather than that one request went wrong."""
+"""Codes of calls that fail because the whole NVIDIA driver is missing."""
 
 
 class NvmlError(DriverError):
-    """An NVML call returned something else than success."""
+    """An NVML call failed."""
 
     def __init__(self, code: Return, call: str, detail: str = "") -> None:
         super().__init__(f"{call}: {code.name}" + (f" ({detail})" if detail else ""))
@@ -98,7 +98,7 @@ class Architecture(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pci:
-    """Where a GPU sits on the bus. `device_id` is device and vendor as NVML packs them: 0xDDDDVVVV."""
+    """The location of a GPU on the PCI bus. `device_id` has device and vendor as NVML packs them: 0xDDDDVVVV."""
 
     domain: int
     bus: int
@@ -108,13 +108,13 @@ class Pci:
 
     @property
     def address(self) -> str:
-        """`0000:3b:00.0`, as in /sys/bus/pci/devices. Longer domains keep their digits."""
+        """`0000:3b:00.0`, as in /sys/bus/pci/devices. A domain of more than four digits keeps all of them."""
         return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.0"
 
 
 @dataclass(frozen=True, slots=True)
 class MigMode:
-    """Whether a GPU is split into MIG instances, now and after its next reset."""
+    """The MIG mode of a GPU, now and after its next reset."""
 
     current: bool
     pending: bool
@@ -122,7 +122,7 @@ class MigMode:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A run of memory slices: `start` and the `size` that follows."""
+    """Consecutive memory slices: the first one and their number."""
 
     start: int
     size: int
@@ -133,8 +133,8 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class GpuInstanceProfile:
-    """nvmlGpuInstanceProfileInfo_t. `constant` is the NVML_GPU_INSTANCE_PROFILE_* it was asked by, `id`
-    what the driver calls it (`nvidia-smi mig -lgip`). `name` is empty where the driver is too old to tell.
+    """nvmlGpuInstanceProfileInfo_t. `constant` is the NVML_GPU_INSTANCE_PROFILE_* that the profile was queried by, and
+    `id` is its id in the driver (`nvidia-smi mig -lgip`). `name` is empty if the driver is too old to report it.
     """
 
     constant: int
@@ -172,7 +172,7 @@ class GpuInstance:
 
 @dataclass(frozen=True, slots=True)
 class ComputeInstance:
-    """nvmlComputeInstanceInfo_t. `device` is the handle of the MIG device it makes."""
+    """nvmlComputeInstanceInfo_t. `device` is the handle of its MIG device."""
 
     id: int
     profile_id: int
@@ -180,8 +180,8 @@ class ComputeInstance:
 
 
 class VirtualizationMode(enum.IntEnum):
-    """nvmlGpuVirtualizationMode_t: VGPU is a share of a GPU that a host gives to this virtual machine, PASSTHROUGH a
-    whole one; the others are those of hosts.
+    """nvmlGpuVirtualizationMode_t. In a virtual machine, VGPU is a share of a GPU of the host, and PASSTHROUGH is a
+    whole GPU. The other modes are those of hosts.
     """
 
     NONE = 0
@@ -192,7 +192,7 @@ class VirtualizationMode(enum.IntEnum):
 
 
 class ComputeMode(enum.IntEnum):
-    """nvmlComputeMode_t: who may use a GPU. Contexts that exist when it changes stay."""
+    """nvmlComputeMode_t: which processes may use a GPU. A change does not affect existing contexts."""
 
     DEFAULT = 0
     EXCLUSIVE_THREAD = 1
@@ -211,7 +211,7 @@ class FabricState(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """nvmlGpuFabricInfo_t. `cluster_uuid` is empty, `clique` 0 and `status` 0 until registration completed."""
+    """nvmlGpuFabricInfo_t. Until registration is completed, `cluster_uuid` is empty, `clique` and `status` are 0."""
 
     state: FabricState
     cluster_uuid: str = ""
@@ -222,8 +222,8 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class RemappedRows:
-    """nvmlDeviceGetRemappedRows: rows of memory replaced by spares, by the kind of error; whether some wait for a
-    reset, and whether a replacement ever failed.
+    """nvmlDeviceGetRemappedRows: the number of memory rows replaced by spares, by kind of error. `pending` tells
+    whether rows wait for a reset to be replaced, and `failed` whether a replacement ever failed.
     """
 
     correctable: int
@@ -233,7 +233,7 @@ class RemappedRows:
 
 
 class RecoveryAction(enum.IntEnum):
-    """nvmlDeviceGpuRecoveryAction_t: what the driver asks for to bring a GPU back to health."""
+    """nvmlDeviceGpuRecoveryAction_t: the action that the driver requests to make a GPU healthy again."""
 
     NONE = 0
     GPU_RESET = 1
@@ -246,7 +246,7 @@ class RecoveryAction(enum.IntEnum):
 
 
 class EventType(enum.IntFlag):
-    """nvmlEventType*: what an event set can be told to report."""
+    """nvmlEventType*: the events that an event set can report."""
 
     SINGLE_BIT_ECC = 0x1
     DOUBLE_BIT_ECC = 0x2
@@ -261,12 +261,12 @@ class EventType(enum.IntFlag):
 
 
 NO_INSTANCE = 0xFFFFFFFF
-"""The instance id of an event that concerns the whole GPU."""
+"""The instance id in an event that concerns the whole GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """nvmlEventData_t. For XID events `data` is the XID."""
+    """nvmlEventData_t. `data` is the XID if the event is an XID."""
 
     device: DeviceHandle
     type: EventType
@@ -276,24 +276,24 @@ class Event:
 
 
 class Nvml(abc.ABC):
-    """NVML of one driver on one node. `initialize` has to be called first, and only it lists the GPUs. Methods may be
-    called from several threads. After `shutdown`, it may be initialized again; older handles are then invalid.
+    """NVML of one driver on one node. Call `initialize` first; it alone lists the GPUs. Methods may be called from
+    several threads. After `shutdown`, the object may be initialized again. Then older handles are invalid.
     """
 
     @abc.abstractmethod
     def initialize(self) -> None:
-        """nvmlInitWithFlags, accepting a node without GPUs. Raises DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, …, and
+        """nvmlInitWithFlags, which accepts a node without GPUs. Raises DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, …, and
         ALREADY_INITIALIZED if this object is already initialized.
         """
 
     @abc.abstractmethod
     def shutdown(self) -> None:
-        """nvmlShutdown. Waits for calls under way; everything else is answered with UNINITIALIZED from then on, also
-        when this raises.
+        """nvmlShutdown. Waits for running calls. From then on, all other calls raise UNINITIALIZED, also if this call
+        raises an error.
         """
 
     def identity(self, device: DeviceHandle) -> object:
-        """What two handles of one GPU have in common; asks nothing of NVML."""
+        """A value that is equal for all handles of one GPU. Does not call NVML."""
         return device
 
     # The system
@@ -338,7 +338,7 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def architecture(self, device: DeviceHandle) -> int:
-        """nvmlDeviceGetArchitecture; see Architecture, a newer driver may know more."""
+        """nvmlDeviceGetArchitecture, see Architecture. A newer driver may return other values."""
 
     @abc.abstractmethod
     def compute_capability(self, device: DeviceHandle) -> tuple[int, int]:
@@ -346,7 +346,7 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def memory_total(self, device: DeviceHandle) -> int:
-        """nvmlDeviceGetMemoryInfo: bytes. NOT_SUPPORTED on parts that share the system's memory."""
+        """nvmlDeviceGetMemoryInfo, in bytes. NOT_SUPPORTED by GPUs that share the memory of the system."""
 
     @abc.abstractmethod
     def pci(self, device: DeviceHandle) -> Pci:
@@ -354,7 +354,7 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def module_id(self, device: DeviceHandle) -> int:
-        """nvmlDeviceGetModuleId: the place on a baseboard, from 1. Cards in slots say 0, or 1, or NOT_SUPPORTED."""
+        """nvmlDeviceGetModuleId: the position on a baseboard, from 1. Cards in slots report 0, 1 or NOT_SUPPORTED."""
 
     @abc.abstractmethod
     def addressing_mode(self, device: DeviceHandle) -> str:
@@ -362,15 +362,15 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def virtualization_mode(self, device: DeviceHandle) -> int:
-        """nvmlDeviceGetVirtualizationMode; see VirtualizationMode, a newer driver may know more."""
+        """nvmlDeviceGetVirtualizationMode, see VirtualizationMode. A newer driver may return other values."""
 
     @abc.abstractmethod
     def nvlinks(self, device: DeviceHandle) -> tuple[bool, ...]:
-        """nvmlDeviceGetNvLinkState of each NVLink: whether it is up. Empty for a GPU without."""
+        """nvmlDeviceGetNvLinkState of each NVLink: whether it is up. Empty for a GPU without NVLinks."""
 
     @abc.abstractmethod
     def nvlink_peers(self, first: DeviceHandle, second: DeviceHandle) -> bool:
-        """nvmlDeviceGetP2PStatus for NVML_P2P_CAPS_INDEX_NVLINK: whether the two reach each other over NVLink."""
+        """nvmlDeviceGetP2PStatus for NVML_P2P_CAPS_INDEX_NVLINK: whether the two GPUs reach each other over NVLink."""
 
     @abc.abstractmethod
     def fabric(self, device: DeviceHandle) -> Fabric:
@@ -386,17 +386,19 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def set_compute_mode(self, device: DeviceHandle, mode: int) -> None:
-        """nvmlDeviceSetComputeMode. NOT_SUPPORTED while the GPU is in MIG mode, NO_PERMISSION except for root."""
+        """nvmlDeviceSetComputeMode. NOT_SUPPORTED in MIG mode. NO_PERMISSION without root."""
 
     # Health
 
     @abc.abstractmethod
     def remapped_rows(self, device: DeviceHandle) -> RemappedRows:
-        """nvmlDeviceGetRemappedRows. NOT_SUPPORTED before Ampere, which retires pages instead."""
+        """nvmlDeviceGetRemappedRows. NOT_SUPPORTED before Ampere, where pages are retired instead."""
 
     @abc.abstractmethod
     def retired_pages_pending(self, device: DeviceHandle) -> bool:
-        """nvmlDeviceGetRetiredPagesPendingStatus: pages wait for a reset to be retired. Not since Ampere."""
+        """nvmlDeviceGetRetiredPagesPendingStatus: whether pages wait for a reset to be retired. NOT_SUPPORTED since
+        Ampere.
+        """
 
     @abc.abstractmethod
     def recovery_action(self, device: DeviceHandle) -> RecoveryAction:
@@ -406,27 +408,27 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def mig_mode(self, device: DeviceHandle) -> MigMode:
-        """nvmlDeviceGetMigMode. NOT_SUPPORTED on GPUs that cannot be split."""
+        """nvmlDeviceGetMigMode. NOT_SUPPORTED by GPUs without MIG."""
 
     @abc.abstractmethod
     def set_mig_mode(self, device: DeviceHandle, enabled: bool) -> Return | None:
-        """nvmlDeviceSetMigMode. None when the mode is active now, else why it stays pending (IN_USE, …)."""
+        """nvmlDeviceSetMigMode. None if the mode is active at once, else the reason why it is pending (IN_USE, …)."""
 
     @abc.abstractmethod
     def gpu_instance_profile(self, device: DeviceHandle, constant: int) -> GpuInstanceProfile:
-        """nvmlDeviceGetGpuInstanceProfileInfo. NOT_SUPPORTED for a profile that this GPU lacks."""
+        """nvmlDeviceGetGpuInstanceProfileInfo. NOT_SUPPORTED if the GPU does not have the profile."""
 
     @abc.abstractmethod
     def gpu_instance_placements(self, device: DeviceHandle, profile_id: int) -> tuple[Placement, ...]:
-        """nvmlDeviceGetGpuInstancePossiblePlacements, whether free or not."""
+        """nvmlDeviceGetGpuInstancePossiblePlacements, both free and occupied ones."""
 
     @abc.abstractmethod
     def gpu_instances(self, device: DeviceHandle, profile_id: int) -> tuple[GpuInstanceHandle, ...]:
-        """nvmlDeviceGetGpuInstances: those that exist."""
+        """nvmlDeviceGetGpuInstances: the existing ones."""
 
     @abc.abstractmethod
     def gpu_instance_by_id(self, device: DeviceHandle, instance_id: int) -> GpuInstanceHandle:
-        """nvmlDeviceGetGpuInstanceById; NOT_FOUND when there is none."""
+        """nvmlDeviceGetGpuInstanceById. NOT_FOUND if there is no such instance."""
 
     @abc.abstractmethod
     def gpu_instance_info(self, instance: GpuInstanceHandle) -> GpuInstance:
@@ -434,11 +436,11 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def create_gpu_instance(self, device: DeviceHandle, profile_id: int, placement: Placement) -> GpuInstanceHandle:
-        """nvmlDeviceCreateGpuInstanceWithPlacement. INSUFFICIENT_RESOURCES when the place is taken."""
+        """nvmlDeviceCreateGpuInstanceWithPlacement. INSUFFICIENT_RESOURCES if the placement is occupied."""
 
     @abc.abstractmethod
     def destroy_gpu_instance(self, instance: GpuInstanceHandle) -> None:
-        """nvmlGpuInstanceDestroy. IN_USE while it has compute instances or processes."""
+        """nvmlGpuInstanceDestroy. IN_USE while the instance has compute instances or processes."""
 
     @abc.abstractmethod
     def compute_instance_profile(self, instance: GpuInstanceHandle, constant: int) -> ComputeInstanceProfile:
@@ -446,7 +448,7 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def compute_instances(self, instance: GpuInstanceHandle, profile_id: int) -> tuple[ComputeInstanceHandle, ...]:
-        """nvmlGpuInstanceGetComputeInstances: those that exist."""
+        """nvmlGpuInstanceGetComputeInstances: the existing ones."""
 
     @abc.abstractmethod
     def compute_instance_info(self, instance: ComputeInstanceHandle) -> ComputeInstance:
@@ -458,7 +460,7 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def destroy_compute_instance(self, instance: ComputeInstanceHandle) -> None:
-        """nvmlComputeInstanceDestroy. IN_USE while a process runs on it."""
+        """nvmlComputeInstanceDestroy. IN_USE while a process uses the instance."""
 
     @abc.abstractmethod
     def mig_devices(self, device: DeviceHandle) -> tuple[DeviceHandle, ...]:

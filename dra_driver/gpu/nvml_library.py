@@ -61,7 +61,7 @@ _INIT_WITHOUT_GPUS = 1  # NVML_INIT_FLAG_NO_GPUS
 T = TypeVar("T")
 
 _process = threading.Lock()
-_users = 0  # NvmlLibrary objects that are initialized, or about to be; guarded by _process
+_users = 0  # the number of NvmlLibrary objects that are or are being initialized; guarded by _process
 
 
 def find_library(driver_root: Path) -> Path | None:
@@ -81,9 +81,10 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
 
 
 class Gate:
-    """The access of one NvmlLibrary to the library: calls pass while it is open, and closing waits for running calls.
+    """The access of one NvmlLibrary object to the library. Calls pass while the gate is open. Closing waits for running
+    calls.
 
-    Without it, a call could run in a library that is being unloaded, or use a handle of an earlier initialization
+    Without the gate, a call could run in a library that is being unloaded, or use a handle of an earlier initialization
     for a GPU whose position in NVML's list has changed since.
     """
 
@@ -101,7 +102,9 @@ class Gate:
             self._is_open = True
 
     def close(self) -> None:
-        """Let no call in any more, wait for those inside, shut down. Closed it is also when that raises NvmlError."""
+        """Refuse new calls, wait for running ones, and shut NVML down. The gate is closed also if this raises
+        NvmlError.
+        """
         with self._state:
             if not self._is_open:
                 raise NvmlError(Return.UNINITIALIZED, "nvmlShutdown")
@@ -111,7 +114,7 @@ class Gate:
 
     @contextlib.contextmanager
     def passing(self, name: str) -> Iterator[None]:
-        """While a call runs. Raises NvmlError with UNINITIALIZED when the gate is closed."""
+        """A context for one call. Raises NvmlError with UNINITIALIZED if the gate is closed."""
         with self._state:
             if not self._is_open:
                 raise NvmlError(Return.UNINITIALIZED, name)
@@ -150,7 +153,7 @@ def _stop() -> None:
 
 
 def _load(driver_root: Path | None) -> ctypes.CDLL:
-    # By path where there is one: by its name alone the loader would find a library that is loaded already.
+    # By its path, because the loader would answer a mere name with a library that is loaded already.
     path = find_library(driver_root or Path("/"))
     try:
         return ctypes.CDLL(str(path or LIBRARY))
@@ -169,7 +172,7 @@ _ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
 
 
 class NvmlLibrary(Nvml):
-    """NVML as the installed driver provides it. `driver_root` is where this process sees the driver's files.
+    """NVML of the installed driver. `driver_root` is where this process sees the driver's files.
 
     A new initialization uses the library that is installed at that time. Handles belong to one initialization. After
     `shutdown`, every call raises UNINITIALIZED, also while another object of the process is initialized.
@@ -230,7 +233,7 @@ class NvmlLibrary(Nvml):
         return Pci(info.domain, info.bus, info.device, info.pciDeviceId, info.pciSubSystemId)
 
     def module_id(self, device: DeviceHandle) -> int:
-        # pynvml's default for the place of the answer is one that all threads share
+        # pynvml's default for this argument is an object that all threads share
         return int(self._call(pynvml.nvmlDeviceGetModuleId, device, ctypes.c_uint()))
 
     def addressing_mode(self, device: DeviceHandle) -> str:
@@ -290,7 +293,7 @@ class NvmlLibrary(Nvml):
         call = "nvmlDeviceGetFieldValues"
         (field,) = self._call(pynvml.nvmlDeviceGetFieldValues, device, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
         if field.nvmlReturn:
-            # A driver that does not know the field calls its number invalid.
+            # A driver that does not know the field reports that its number is invalid.
             code = Return.of(field.nvmlReturn)
             raise NvmlError(Return.NOT_SUPPORTED if code is Return.INVALID_ARGUMENT else code, call, "recovery action")
         action = field.value.uiVal
@@ -426,7 +429,7 @@ class NvmlLibrary(Nvml):
         return list(elements[: count.value])
 
     def _sized_array(self, function: Callable[..., object], kind: Any, *arguments: object) -> list[Any]:
-        """The same for a call that first tells how many there are."""
+        """Like `_array`, for a call that can report the number of elements first."""
         count = ctypes.c_uint(0)
         self._call(function, *arguments, None, ctypes.byref(count))
         return self._array(function, kind, count.value, *arguments) if count.value else []

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags that select the GPUs of a process: the root folder of an NVIDIA driver, or a simulated node."""
+"""Common flags of the node processes: the GPUs (an NVIDIA driver or a simulated node), and the policy.
+
+The processes of a node must have the same flags for the policy, because a device that one process taints is unhealthy
+for the other.
+"""
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +15,7 @@ import click
 
 from ..command import InputError
 from .nvml import Nvml
+from .policy import NodePolicy, PolicyError, PolicyFile
 from .session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -18,11 +23,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The node's GPUs and the folders around them, all as this process sees them.
+    """The node's GPUs and the folders around them, as this process sees them.
 
-    `nvml` makes an NVML interface. `driver_root` holds the driver's files, `host_driver_root` is its path on the host;
-    `dev_root`, `proc_root` and `sys_root` are where /dev, /proc and /sys of the GPUs are. `nvml_library` returns the
-    NVML library that programs of the driver need, or None if they find it themselves.
+    `nvml` creates an NVML interface. `driver_root` contains the driver's files, and `host_driver_root` is its path on
+    the host. `dev_root`, `proc_root` and `sys_root` contain /dev, /proc and /sys of the GPUs. `nvml_library` returns
+    the NVML library for programs of the driver, or None if they find it themselves.
     """
 
     nvml: Callable[[], Nvml]
@@ -34,12 +39,12 @@ class Hardware:
     nvml_library: Callable[[], Path | None] = lambda: None
 
     def session(self) -> Session:
-        """A session with NVML. A process is to have one at a time."""
+        """Create a session with NVML. A process should have only one at a time."""
         return Session(self.nvml, self.sys_root, dev_root=self.dev_root, driver_root=self.driver_root)
 
 
 def hardware_options(command: F) -> F:
-    """Adds the flags, and passes a Hardware as `hardware`."""
+    """Add the flags, and pass a Hardware as `hardware`."""
 
     @click.option(
         "--nvidia-driver-root",
@@ -120,3 +125,62 @@ def _simulated(name: str | None, root: Path | None, node_name: str) -> Hardware:
         raise InputError(str(error)) from None
     driver_root = node.driver_root.absolute()
     return Hardware(node.nvml, driver_root, driver_root, driver_root, driver_root / "proc", driver_root / "sys")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """The policy file, if any, and additional XIDs that are errors of applications."""
+
+    file: Path | None = None
+    application_xids: frozenset[int] = frozenset()
+
+    def on_node(self, name: str) -> Callable[[], NodePolicy]:
+        """A function that returns the node's current policy. Raises InputError if the file is invalid."""
+        source: Callable[[], NodePolicy] = NodePolicy if self.file is None else PolicyFile(self.file, name).current
+
+        def current() -> NodePolicy:
+            policy = source()
+            xids = policy.health.application_xids | self.application_xids
+            return replace(policy, health=replace(policy.health, application_xids=xids))
+
+        try:
+            current()
+        except PolicyError as error:
+            raise InputError(str(error)) from None
+        return current
+
+
+def policy_options(command: F) -> F:
+    """Add --policy-file and --additional-xids-to-ignore, and pass PolicyOptions as `policy`."""
+
+    @click.option(
+        "--policy-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="POLICY_FILE",
+        show_envvar=True,
+        help="How each GPU is used: whether it is published, MIG, passthrough, health (YAML). It is read again when it"
+        " changes.",
+    )
+    @click.option(
+        "--additional-xids-to-ignore",
+        callback=_numbers,
+        default="",
+        metavar="N,N…",
+        envvar="ADDITIONAL_XIDS_TO_IGNORE",
+        show_envvar=True,
+        help="Additional XIDs that are errors of applications and not of the GPU.",
+    )
+    @functools.wraps(command)
+    def wrapped(
+        *arguments: object, policy_file: Path | None, additional_xids_to_ignore: frozenset[int], **options: object
+    ) -> object:
+        return command(*arguments, policy=PolicyOptions(policy_file, additional_xids_to_ignore), **options)
+
+    return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
+
+
+def _numbers(_context: click.Context, _option: click.Parameter, text: str) -> frozenset[int]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdecimal() for word in words):
+        raise click.BadParameter(f"{text!r} must be numbers, separated by commas")
+    return frozenset(map(int, words))

@@ -3,8 +3,8 @@
 
 The hardware does not store the owner. So the driver writes a mark before it creates an instance for a claim: an empty
 file named after the placement on the GPU. It deletes the mark after the instance was destroyed. An instance without a
-mark belongs to somebody else. A mark does not name the claim, and needs no sync, because instances do not survive a
-reboot either.
+mark belongs to an administrator. A mark does not name the claim. A mark needs no fsync, because MIG instances do not
+survive a reboot either.
 """
 
 import os
@@ -20,7 +20,7 @@ _NAME = re.compile(r"(?P<gpu>GPU-[0-9a-fA-F-]+)_(?P<profile>\d+)_(?P<start>\d+)_
 
 @dataclass(frozen=True, slots=True)
 class MigPlace:
-    """Where a GPU instance is or will be. `profile_id` is the driver's."""
+    """The place of an existing or future GPU instance. `profile_id` is the id that the NVIDIA driver uses."""
 
     gpu_uuid: str
     profile_id: int
@@ -28,26 +28,26 @@ class MigPlace:
 
 
 class MigMarks:
-    """The marks in `folder`, which is made when the first one is set."""
+    """The marks in `folder`, which is created with the first mark."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def set(self, place: MigPlace) -> None:
-        """From now on what is there is the driver's. Raises OSError."""
+        """Mark the place, so that an instance there counts as the driver's. Raises OSError."""
         make_folder(self._folder)
         set_mark(self._file(place))
 
     def clear(self, place: MigPlace) -> None:
-        """What is there, if anything, is not the driver's any more."""
+        """Remove the mark, so that an instance there counts as an administrator's."""
         remove_file(self._file(place))
 
     def has(self, place: MigPlace) -> bool:
-        """Whether what is there, if anything, is the driver's. Costs one look at a file."""
+        """Whether the place is marked. Costs one system call."""
         return os.path.lexists(self._file(place))
 
     def all(self) -> frozenset[MigPlace]:
-        """Every marked place. A name that is no mark is passed over."""
+        """All marked places. Files with other names are ignored."""
         return frozenset(_place(match) for match in map(_NAME.fullmatch, names_in(self._folder)) if match)
 
     def _file(self, place: MigPlace) -> Path:
@@ -56,7 +56,7 @@ class MigMarks:
 
 
 def set_mark(file: Path) -> None:
-    """Make an empty file unless something has its name already: the name alone is the mark. Raises OSError."""
+    """Create an empty file unless the name exists already. Only the name matters. Raises OSError."""
     if not os.path.lexists(file):
         file.touch()
 

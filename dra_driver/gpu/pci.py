@@ -16,7 +16,7 @@ from .facts import PciGpu
 
 @dataclass(frozen=True, slots=True)
 class PciLocation:
-    """`root_complex` like `pci0000:3a`, `numa_node` of the CPUs next to it; None for what sysfs does not tell."""
+    """`root_complex` is like `pci0000:3a`. `numa_node` is the nearest one. None if sysfs does not report the value."""
 
     root_complex: str | None
     numa_node: int | None
@@ -41,20 +41,20 @@ def _numa_node(file: Path) -> int | None:
         node = int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
-    return node if node >= 0 else None  # -1: the machine has no NUMA, or the firmware does not say
+    return node if node >= 0 else None  # -1: the machine has no NUMA, or the firmware does not report the node
 
 
 log = logging.getLogger(__name__)
 
 NVIDIA_DRIVER = "nvidia"
-"""The kernel driver that NVML speaks to."""
+"""The kernel driver whose GPUs NVML reports."""
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NVIDIA = 0x10DE
 _GPU_CLASSES = (0x0300, 0x0302)  # VGA and 3D controllers; the lowest byte of a class is its interface
-_BARS = 6  # the lines behind these are the expansion ROM and the windows of bridges and virtual functions
+_BARS = 6  # the lines after these describe the expansion ROM and the windows of bridges and virtual functions
 _ADDRESS_BITS, _BITS_64 = 0x06, 0x04  # of a BAR's flags
-_PAGE = 1 << 12  # sysfs has no longer texts
+_PAGE = 1 << 12  # no text in sysfs is longer
 _PCI_IDS = (
     "usr/share/misc/pci.ids",
     "usr/share/hwdata/pci.ids",
@@ -65,8 +65,8 @@ _PCI_IDS = (
 
 
 class PciBus:
-    """The bus for who asks often. A node has hundreds of devices: what one of them is is read once, for as long as its
-    link in sysfs is the same, as told by the link's inode.
+    """The PCI bus, for repeated reads. A node has hundreds of devices. So `PciBus` remembers which of them are GPUs,
+    for as long as the inode of a device's link in sysfs stays the same.
     """
 
     def __init__(self) -> None:
@@ -84,8 +84,8 @@ class PciBus:
 
 @dataclass(frozen=True, slots=True)
 class KernelDriver:
-    """What the NVIDIA driver has: `gpus` by address, each with the inode of its link in sysfs, which is another one
-    every time that it is bound; `module` is the inode of the module's folder, another one for every load.
+    """The loaded NVIDIA driver. `gpus` has the address of each GPU bound to it, with the inode of the link in sysfs,
+    which changes with every bind. `module` is the inode of the module's folder, which changes with every load.
     """
 
     gpus: tuple[tuple[str, int], ...]
@@ -94,7 +94,7 @@ class KernelDriver:
 
 
 def read_driver(sys_root: Path) -> KernelDriver:
-    """The NVIDIA driver as it is loaded now. Takes no more than a few system calls."""
+    """Read the state of the NVIDIA driver with a few system calls."""
     root = str(sys_root)
     links = _links(f"{root}/bus/pci/drivers/{NVIDIA_DRIVER}")
     module = f"{root}/module/{NVIDIA_DRIVER}"
@@ -106,8 +106,9 @@ def read_driver(sys_root: Path) -> KernelDriver:
 
 
 def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[PciGpu, ...]:
-    """All GPUs. `sys_root` is where sysfs is mounted; product names come from the pci.ids below `pci_ids_root`, if
-    there is one. What cannot be read of one GPU is None; one whose device id cannot be read is left out, and logged.
+    """All GPUs on the bus. `sys_root` is where sysfs is mounted. Product names come from the pci.ids file below
+    `pci_ids_root`, if there is one. A value that cannot be read is None. A GPU without a readable device id is left
+    out, and the reason is logged.
     """
     names = {} if pci_ids_root is None else _product_names(pci_ids_root)
     gpus = []
@@ -137,14 +138,14 @@ def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[Pci
 
 
 def _gpu_folders(sys_root: Path) -> list[Path]:
-    """Where sysfs describes the GPUs, in the order of addresses, without the virtual functions of SR-IOV."""
+    """The folders of the GPUs in sysfs, in the order of addresses, without the virtual functions of SR-IOV."""
     devices = sys_root / "bus/pci/devices"
     folders = (devices / name for name, _ in _links(devices))
     return sorted((folder for folder in folders if _is_gpu(folder)), key=lambda folder: _place(folder.name))
 
 
 def _is_gpu(folder: Path) -> bool | None:
-    """None when that cannot be read."""
+    """Whether the device is a GPU. None if that cannot be read."""
     try:
         return (
             _number(folder / "vendor") == _NVIDIA
@@ -152,11 +153,11 @@ def _is_gpu(folder: Path) -> bool | None:
             and not (folder / "physfn").is_symlink()
         )
     except (OSError, ValueError):
-        return None  # unplugged while it was looked at
+        return None  # the device was unplugged meanwhile
 
 
 def _place(address: str) -> tuple[int, ...]:
-    """What addresses are ordered by: `0000:3b:00.0` comes before `10000:01:00.0`."""
+    """A sort key for addresses: `0000:3b:00.0` comes before `10000:01:00.0`."""
     return tuple(int(part, 16) for part in address.replace(".", ":").split(":"))
 
 
@@ -164,11 +165,11 @@ def _number(file: Path) -> int:
     return int(file.read_text(encoding="ascii"), 0)
 
 
-# What is read often is read without pathlib, which would take longer than the kernel does.
+# The following functions are called often. They avoid pathlib, which takes longer than the system calls themselves.
 
 
 def _links(folder: Path | str) -> list[tuple[str, int]]:
-    """(name, inode) of what is in a folder; nothing when there is none."""
+    """(name, inode) of each entry of a folder. Empty if there is no such folder."""
     try:
         with os.scandir(folder) as entries:
             return [(entry.name, entry.inode()) for entry in entries]
@@ -195,7 +196,7 @@ def _text(file: str) -> str | None:
 
 
 def _link_name(link: Path | str) -> str | None:
-    """The last part of what a link points to; None when there is no link."""
+    """The last part of a link's target. None if there is no link."""
     try:
         return os.readlink(link).rpartition("/")[2]  # noqa: PTH115
     except OSError:
@@ -213,8 +214,8 @@ def _addressable_memory(resource: Path) -> int | None:
 
 
 def _product_names(root: Path) -> dict[int, str]:
-    """NVIDIA's products by device id. In a pci.ids a vendor stands at the start of a line, its devices below it behind
-    a tab, what they are built into behind two.
+    """NVIDIA's products by device id. In pci.ids, a vendor's line is not indented. The lines of its devices begin with
+    one tab, and lines of boards with such a device begin with two tabs.
     """
     file = next((path for path in (root / name for name in _PCI_IDS) if path.is_file()), None)
     names: dict[int, str] = {}

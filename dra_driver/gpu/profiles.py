@@ -11,10 +11,11 @@ import re
 from .nvml import DeviceHandle, GpuInstanceHandle, GpuInstanceProfile, Nvml, NvmlError, Return
 
 PROFILE_CONSTANTS = range(18)
-"""NVML_GPU_INSTANCE_PROFILE_*: a driver answers NOT_SUPPORTED for those that a GPU, or the driver, lacks."""
+"""NVML_GPU_INSTANCE_PROFILE_*. NVML returns NOT_SUPPORTED for profiles that the GPU or the driver does not have."""
 
 COMPUTE_PROFILE_CONSTANTS = range(9)
-"""NVML_COMPUTE_INSTANCE_PROFILE_*; several may have the same number of slices, a GPU supports some of them."""
+"""NVML_COMPUTE_INSTANCE_PROFILE_*. Several constants may have the same number of slices. A GPU supports some of them.
+"""
 
 _VARIANTS = {
     7: "+me",
@@ -43,10 +44,10 @@ def supported_profiles(nvml: Nvml, gpu: DeviceHandle) -> list[GpuInstanceProfile
 
 
 def profile_name(profile: GpuInstanceProfile, gpu_memory: int) -> str:
-    """`1g.10gb`, `1g.5gb+me` and so on.
+    """The name of a profile, such as `1g.10gb` or `1g.5gb+me`.
 
-    `gpu_memory` is the whole GPU's, in bytes, 0 when unknown. Without it, a profile that the driver does not
-    name has no name: raises NvmlError.
+    `gpu_memory` is the memory of the whole GPU in bytes, or 0 if unknown. Raises NvmlError if neither the driver's name
+    of the profile nor the memory is known.
     """
     if profile.name:
         return profile.name
@@ -59,12 +60,12 @@ def profile_name(profile: GpuInstanceProfile, gpu_memory: int) -> str:
 
 
 def device_suffix(name: str) -> str:
-    """The profile's part of a device name: `1g5gb-me` for `1g.5gb+me`."""
+    """The profile in the name of a device: `1g5gb-me` for `1g.5gb+me`."""
     return re.sub(r"[^a-z0-9-]", "-", name.lower().replace(".", ""))
 
 
 def whole_compute_profile(nvml: Nvml, instance: GpuInstanceHandle, slices: int) -> int:
-    """The id of the compute instance profile that fills a GPU instance of `slices`. Raises NvmlError."""
+    """The id of the compute instance profile that has all `slices` of a GPU instance. Raises NvmlError."""
     for constant in COMPUTE_PROFILE_CONSTANTS:
         try:
             profile = nvml.compute_instance_profile(instance, constant)

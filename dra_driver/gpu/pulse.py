@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cheap look at the hardware, which tells only whether everything must be read again."""
+"""A pulse: a cheap look at the hardware, which only tells whether the whole inventory must be read again."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,8 +13,8 @@ from .profiles import supported_profiles
 
 @dataclass(frozen=True, slots=True)
 class GpuPulse:
-    """One GPU: `instances` are its GPU instances (id, profile id, placement), `computes` the compute instances in them
-    (GPU instance, compute instance). `problem` is why not all of it is known.
+    """One GPU. `instances` has (id, profile id, placement) of its GPU instances, and `computes` has (GPU instance id,
+    compute instance id) of its compute instances. `problem` is the reason if these values are incomplete.
     """
 
     index: int
@@ -27,8 +27,8 @@ class GpuPulse:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """The node. Two that are equal mean that nothing of what an inventory depends on has changed in between, as far as
-    NVML and sysfs tell cheaply. `pci_gpus` are addresses with the kernel driver bound to each.
+    """The node. If two pulses are equal, no value of the inventory has changed in between, as far as NVML and sysfs
+    show this cheaply. `pci_gpus` has each GPU's address and the kernel driver that it is bound to.
     """
 
     generation: int
@@ -37,7 +37,7 @@ class Pulse:
 
 
 class PulseTaker:
-    """Takes pulses of an initialized NVML. What cannot change before the next initialization is asked once."""
+    """Takes pulses with an initialized NVML interface. Values that are constant for an initialization are cached."""
 
     def __init__(self, nvml: Nvml, threads: Threads) -> None:
         self._nvml = nvml
@@ -48,20 +48,20 @@ class PulseTaker:
         self._profiles: dict[int, tuple[int, ...]] = {}
 
     def take(self, generation: int, sys_root: Path) -> Pulse:
-        """How it is now. Raises NvmlError when the driver as a whole fails."""
+        """Take a pulse. Raises NvmlError if the NVIDIA driver as a whole fails."""
         count = self._threads.library(self._count)
         answers = self._threads.gpus({index: partial(self._gpu, index) for index in range(count)})
         self._before = {index: self._found(index, answer) for index, answer in answers.items()}
         return Pulse(generation, tuple(self._before.values()), self._bus.bound_gpus(sys_root))
 
     def handle(self, index: int) -> DeviceHandle:
-        """A GPU's handle. Raises NvmlError."""
+        """The handle of a GPU, which is cached. Raises NvmlError."""
         if index not in self._handles:
             self._handles[index] = self._nvml.device_by_index(index)
         return self._handles[index]
 
     def index(self, device: DeviceHandle) -> int | None:
-        """The index of the GPU with this handle, if it was asked for."""
+        """The index of the GPU with this handle, or None if `handle` never returned this handle."""
         wanted = self._nvml.identity(device)
         return next((index for index, one in self._handles.items() if self._nvml.identity(one) == wanted), None)
 

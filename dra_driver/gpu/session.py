@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVML over the life of a process, while GPUs and NVIDIA drivers come and go.
+"""NVML during the life of a process, while GPUs and NVIDIA drivers come and go.
 
 NVML lists the GPUs only when it is initialized. A GPU that is plugged in, or returned by a virtual machine, appears
 with the next initialization. A GPU that is removed stays in the list as lost. After the NVIDIA driver was reloaded,
 older initializations no longer work. So a session keeps NVML initialized, and initializes it again when sysfs or an
-error shows that this is necessary. Each initialization has an NVML interface of its own and a number, the generation.
-Handles and event sets become invalid together with their interface.
+error shows that this is necessary. Each initialization has its own NVML interface and a number, the generation. Handles
+and event sets become invalid together with their interface.
 
-A process should have one session, because the library of an upgraded driver is loaded only when no interface of the
-process is left (see `nvml_library`). Calls run on the threads of `calls`, so nothing here waits for a call that
-hangs.
+A process should have one session, because the library of an upgraded driver is loaded only when the process has no
+interface left (see `nvml_library`). Calls run on the threads of `calls`, so a call that hangs does not block callers.
 """
 
 import contextlib
@@ -35,17 +34,17 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GpuQuestion = Callable[[Nvml, DeviceHandle], T]
-"""What is asked of one GPU, on its thread."""
+"""A query about one GPU, which runs on the GPU's thread."""
 
 _PATIENCE = 5.0
 _OUT_OF_DATE = NO_DRIVER | {Return.LIB_RM_VERSION_MISMATCH, Return.UNKNOWN}
-"""What a call that concerns no GPU fails with when the driver went away or was loaded anew."""
+"""Codes that a call which concerns no GPU fails with after the driver was unloaded or reloaded."""
 
 
 @dataclass(slots=True)
 class _Initialization:
     """One initialization of NVML. `users` is the number of running uses, and `stale` tells that it is out of date.
-    `lost` has the GPUs that were lost when a pulse was first taken, and `gpus` their state when they were last read.
+    `lost` are the GPUs that were lost when the first pulse was taken. `gpus` are the GPUs as they were last read.
     """
 
     nvml: Nvml
@@ -60,9 +59,10 @@ class _Initialization:
 
 
 class _Threads:
-    """The threads of one initialization's GPUs. A thread goes by the GPU's UUID as soon as that is known.
+    """The threads for the GPUs of one initialization. A thread has the GPU's UUID as its key as soon as that is known.
 
-    What runs there is inside of the initialization; whoever waits for it is not, or nobody could end it meanwhile.
+    Work on these threads counts as a use of the initialization. Waiting for the work does not, because otherwise the
+    initialization could not be ended while a call hangs.
     """
 
     def __init__(self, session: "Session", generation: int) -> None:
@@ -84,21 +84,21 @@ class _Threads:
         return {index: answers[key] for index, key in keys.items()}
 
     def name(self, index: int, uuid: str) -> None:
-        """A GPU turned out to be this one."""
+        """Use the UUID as the key of the GPU's thread."""
         if self._keys.get(index) != uuid:
             self._session.calls.rename(self._key(index), uuid)
             self._keys[index] = uuid
 
     def uuid(self, index: int) -> str | None:
-        """The GPU that is known to have this index."""
+        """The UUID of the GPU with this index, if it is known."""
         return self._keys.get(index)
 
     def index(self, uuid: str) -> int | None:
-        """The index that this GPU is known to have."""
+        """The index of this GPU, if it is known."""
         return next((index for index, known in self._keys.copy().items() if known == uuid), None)
 
     def keep(self, count: int) -> None:
-        """These many GPUs are there."""
+        """End the threads of GPUs whose index is `count` or higher."""
         self._session.calls.keep(map(self._key, range(count)))
 
     def _key(self, index: int) -> str:
@@ -106,12 +106,13 @@ class _Threads:
 
 
 class Session:
-    """Keeps NVML initialized. Everything here may be called from several threads, and raises NvmlError while there is
-    no driver; the next call tries again.
+    """Keeps NVML initialized. All methods may be called from several threads. They raise NvmlError while no driver is
+    loaded, and the next call tries again.
 
-    `make_nvml` makes an NVML interface that is not initialized; for the roots see `read_inventory`. An initialization
-    that is out of date accepts no new uses, and ends when the running ones have ended. A call may hang for ever, so the
-    uses have `patience` (seconds) to end, and the shutdown as long again. Then the next initialization begins anyway.
+    `make_nvml` creates an NVML interface that is not initialized. For the roots see `read_inventory`. An initialization
+    that is out of date accepts no new uses, and ends when the running ones have ended. Because a call may hang for
+    ever, the session waits for uses only `patience` seconds, and as long again for the shutdown. Then the next
+    initialization begins.
 
     A call that hangs raises HungError, an NvmlError. A hanging call for one GPU affects only this GPU.
     """
@@ -140,7 +141,7 @@ class Session:
 
     @property
     def generation(self) -> int:
-        """How often NVML was initialized: with another number, handles and event sets of before are void."""
+        """The number of initializations so far. If it has changed, older handles and event sets are invalid."""
         return self._generation
 
     def is_current(self, generation: int) -> bool:
@@ -149,15 +150,16 @@ class Session:
         return current is not None and current.generation == generation and self._is_up_to_date(current)
 
     def distrust(self, generation: int) -> None:
-        """A call failed in a way that says that this initialization is out of date. Never waits for the driver."""
+        """Mark this initialization as out of date, after a call failed for that reason. Never waits for the driver."""
         with self._state:
             if self._current is not None and self._current.generation == generation:
                 self._current.stale = True
 
     @contextlib.contextmanager
     def use(self, generation: int | None = None) -> Iterator[Nvml]:
-        """The NVML interface, which stays initialized inside of the context. Leave it soon, and do not nest it, because
-        another initialization waits for it. With `generation`, raises NvmlError at once if that one is over.
+        """The NVML interface, which stays initialized inside of the context. Leave the context soon and do not nest it,
+        because the next initialization waits for it. With `generation`, raises NvmlError if this initialization is
+        over.
         """
         current = self._enter() if generation is None else self._enter_only(generation)
         try:
@@ -168,28 +170,28 @@ class Session:
                 self._state.notify_all()
 
     def close(self) -> None:
-        """End the initialization and the threads, as far as nothing hangs there."""
+        """End the initialization and the threads, except threads with a call that hangs."""
         current = self._current
         if current is not None:
             self._end(current)
         self.calls.end()
 
     def reach(self) -> int:
-        """Initialize NVML if it is not; the generation."""
+        """Initialize NVML if necessary. Returns the generation."""
         return self._reach().generation
 
     def ask(self, key: str, generation: int, ask: Callable[[Nvml], T], idle: float = 0.0) -> T:
-        """The answer to a question that is asked on the thread `key`, LIBRARY or EVENTS. It may wait for `idle` seconds
-        for something to happen, which do not count.
+        """Run a query on the thread `key` (LIBRARY or EVENTS), and wait for its answer. The query may wait for events
+        for `idle` seconds in addition to its time limit.
         """
         return self.calls.wait(self.begin(key, generation, ask, idle))
 
     def begin(self, key: str, generation: int, ask: Callable[[Nvml], T], idle: float = 0.0) -> Job[T]:
-        """The same for whoever does not wait for the answer."""
+        """Start a query like `ask`, without waiting for its answer."""
         return self.calls.start(key, lambda _beat: self._ask(generation, ask), self._limits.look + idle)
 
     def gpus(self, asks: Mapping[str, GpuQuestion[T]], generation: int) -> dict[str, T | NvmlError | None]:
-        """The answers of several GPUs, by UUID; None for one that is busy with something else."""
+        """The answers of several GPUs, by UUID. The answer of a GPU whose thread is busy with other work is None."""
 
         def question(uuid: str) -> Callable[[Nvml], T]:
             return lambda nvml: asks[uuid](nvml, self.device(nvml, uuid))
@@ -197,7 +199,7 @@ class Session:
         return self.gather({uuid: question(uuid) for uuid in asks}, generation)
 
     def gather(self, asks: Mapping[str, Callable[[Nvml], T]], generation: int) -> dict[str, T | NvmlError | None]:
-        """The answers from several threads, by their keys; see Calls.gather."""
+        """The answers of several threads, by their keys; see Calls.gather."""
         work = {key: partial(self._ask, generation, ask) for key, ask in asks.items()}
         return self.calls.gather(work, self._limits.look)
 
@@ -221,13 +223,13 @@ class Session:
         return nvml.uuid(device)
 
     def pulse(self) -> Pulse:
-        """A look that costs little, to be compared with the last one."""
+        """A cheap look at the hardware, to compare with the previous one."""
         pulse, newly_lost = self._read(self._take)
-        # A GPU that was taken out and put in again quickly is lost to this initialization, and there for the next one.
+        # A GPU that was quickly unplugged and plugged in again is lost now, but the next initialization finds it.
         return self._read(self._take)[0] if newly_lost else pulse
 
     def inventory(self) -> Inventory:
-        """Everything there is. A GPU that fails has the UUID that it had when it was last read at that address."""
+        """Read all GPUs. A GPU that fails gets the UUID that was last read at its PCI address."""
         inventory = self._read(self._inventory)
         with self._state:
             seen = {gpu.pci_address: gpu.uuid for gpu in inventory.gpus if gpu.pci_address is not None}
@@ -257,7 +259,7 @@ class Session:
         return replace(failure, uuid=self._uuids.get(failure.pci_address))
 
     def _take(self, current: _Initialization) -> tuple[Pulse, bool]:
-        """A pulse, and whether GPUs are lost that were not before."""
+        """Take a pulse. Also tells whether GPUs are lost that were not lost when this initialization began."""
         pulse = current.taker.take(current.generation, self._sys_root)
         for gpu in pulse.gpus:
             if gpu.uuid is not None:
@@ -270,7 +272,7 @@ class Session:
         return pulse, newly_lost
 
     def _read(self, read: Callable[[_Initialization], T]) -> T:
-        """What `read` gives. An initialization that proves to be out of date is replaced, once."""
+        """The result of `read`. An initialization that turns out to be out of date is replaced, but only once."""
         tried = False
         while True:
             current = self._reach()
@@ -281,20 +283,20 @@ class Session:
                 if error.code not in _OUT_OF_DATE or (tried and not replaced):
                     raise
                 tried = tried or not replaced
-                log.info("NVML has to be initialized again: %s", error)
+                log.info("NVML must be initialized again: %s", error)
                 current.stale = True
 
     def _ask(self, generation: int, ask: Callable[[Nvml], T]) -> T:
         with self.use(generation) as nvml:
             return ask(nvml)
 
-    # Who is inside
+    # Uses of an initialization
 
     def _enter_only(self, generation: int) -> _Initialization:
         with self._state:
             current = self._current
             if current is None or current.stale or current.generation != generation:
-                raise NvmlError(Return.UNINITIALIZED, "nvmlInitWithFlags", "NVML is initialized anew")
+                raise NvmlError(Return.UNINITIALIZED, "nvmlInitWithFlags", "NVML was initialized again")
             current.users += 1
             return current
 
@@ -307,7 +309,7 @@ class Session:
                     return current
 
     def _reach(self) -> _Initialization:
-        """The initialization of now, which is begun if there is none."""
+        """The current initialization. Begins one if there is none."""
         while True:
             current = self._current
             if current is not None and self._is_up_to_date(current):
@@ -317,7 +319,7 @@ class Session:
     def _is_up_to_date(self, current: _Initialization) -> bool:
         return not current.stale and current.driver == read_driver(self._sys_root)
 
-    # One initialization after another, on the library's thread
+    # Ending and beginning initializations, on the thread LIBRARY
 
     def _renew(self) -> None:
         current = self._current
@@ -345,7 +347,7 @@ class Session:
 
 
 def _of_nvml(ask: Callable[[], T]) -> Callable[[Nvml], T]:
-    """A question that knows its NVML already."""
+    """The same query as a function of an NVML interface, which it ignores."""
     return lambda _nvml: ask()
 
 
@@ -353,4 +355,4 @@ def _shut_down(nvml: Nvml) -> None:
     try:
         nvml.shutdown()
     except NvmlError as error:
-        log.info("NVML was shut down after its driver: %s", error)
+        log.info("NVML could not be shut down, because its driver is gone: %s", error)

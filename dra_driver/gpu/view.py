@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The current state of the node: hardware, policy, marks and health, put together.
 
-The controller publishes it, and the plugin reports it to kubelet. Each process has a view of its own. A thread of its
-own looks at the hardware, and every call to NVML has a time limit, so that a driver that hangs prevents no report. A
-look is cheap. Everything is read again only if the look differs from the last one, and once in a while.
+The controller publishes this state, and the plugin reports it to kubelet. Each process has its own view, with a thread
+that looks at the hardware. Every call to NVML has a time limit, so a driver that hangs does not prevent reports. A look
+is cheap. The view reads all GPUs again only if a look differs from the previous one, and once a minute.
 """
 
 import logging
@@ -27,16 +27,16 @@ from .session import Session
 log = logging.getLogger(__name__)
 
 Published = tuple[tuple[GpuDevices, ...], tuple[Finding, ...]]
-"""Devices without taints, and all that is held against them."""
+"""The devices without taints, and the findings that taint them."""
 
 _LOOK_NOW_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """When the hardware is looked at, in seconds."""
+    """Intervals of looks at the hardware, in seconds."""
 
-    first: float = 1.0  # until a driver is there
+    first: float = 1.0  # between looks until a driver is found
     poll: float = 5.0
     everything: float = 60.0
     patience: float = 10.0  # for a driver that stops answering, before its GPUs are treated as lost
@@ -47,7 +47,7 @@ _NOTHING = Inventory(driver_version="", cuda_driver_version=None, gpus=())
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What there was, with the places of MIG instances made for claims."""
+    """An inventory, and the places of the MIG instances that were created for claims."""
 
     inventory: Inventory
     owned: Set[MigPlace]
@@ -55,7 +55,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """A description, and of what: it takes long enough to be made once."""
+    """A description with the values that it was made from. It is kept, because making it takes long."""
 
     seen: _Seen
     policy: NodePolicy
@@ -63,15 +63,15 @@ class _Described:
     description: Description
 
     def is_of(self, seen: _Seen, policy: NodePolicy, features: SliceFeatures) -> bool:
-        """Whether it is of these."""
+        """Whether the description was made from these values."""
         return seen is self.seen and (policy, features) == (self.policy, self.features)
 
 
 class NodeView:
-    """Looks from `start` to `stop`, tells the monitor which GPUs to watch, and calls `on_change` when what `describe`,
-    `published` or `problem` give may have changed.
+    """Looks at the hardware between `start` and `stop`, and tells the health monitor which GPUs to watch. Calls
+    `on_change` when the results of `describe`, `published` or `problem` may have changed.
 
-    Only the thread waits for the driver; everything else answers at once, or after a given time, on any thread.
+    Only the view's own thread waits for the driver. All other calls return at once, or after a given time.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class NodeView:
         self._lost = LostGpus()
         self._seen: _Seen | None = None
         self._described: _Described | None = None
-        self._problem = NvmlError(Return.UNINITIALIZED, "nvmlInitWithFlags", "the hardware was not looked at yet")
+        self._problem = NvmlError(Return.UNINITIALIZED, "nvmlInitWithFlags", "the hardware was not read yet")
         self._failing = True
         self._turns = threading.Condition()
         self._begun = self._ended = 0
         self._asked = self._stopped = False
         session.calls.listen(lambda _key: self.look_soon())
         self._thread = threading.Thread(target=self._run, name="view", daemon=True)
-        # Of the thread only:
+        # Only used by the view's thread:
         self._pulse: Pulse | None = None
         self._wanted: NodePolicy | None = None
         self._read_at = 0.0
@@ -111,30 +111,30 @@ class NodeView:
         self._reported: frozenset[str] = frozenset()
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more. A look under way ends by itself."""
+        """Stop the thread. A look that is under way ends by itself."""
         with self._turns:
             self._stopped = True
             self._turns.notify_all()
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is known of the hardware at the moment."""
+        """Why the state of the hardware is unknown, or None."""
         return str(self._problem) if self._failing else None
 
     def unready(self) -> str | None:
-        """Why the hardware, or a part of it, is not known: which call hangs for how long, or what fails."""
+        """Why the state of the hardware or of a part of it is unknown: a call that hangs, or a failure. Or None."""
         return self._session.calls.problem() or self.problem
 
     def hanging(self) -> int:
-        """How many calls to the driver have not returned in time."""
+        """The number of calls to the driver that have exceeded their time limit."""
         return len(self._session.calls.hangs())
 
     def adopt(self, slices: Iterable[ResourceSlice]) -> None:
-        """Learn from the slices of an earlier process which GPUs there were, and what was wrong with them."""
+        """Take over the GPUs and the findings in the slices of an earlier process."""
         slices = list(slices)
         with self._lock:
             self._lost.adopt(slices)
@@ -143,8 +143,8 @@ class NodeView:
     # What the node has
 
     def describe(self, features: SliceFeatures) -> Description:
-        """The node's devices with their taints, for a server with these features. Raises NvmlError as long as no driver
-        answered.
+        """The node's devices with their taints, for an API server with these features. Raises NvmlError until the
+        driver has answered for the first time.
         """
         found = self._found(features)
         if found is None:
@@ -157,17 +157,17 @@ class NodeView:
         return Description(kept.gpus, description.left_out + kept.left_out)
 
     def published(self) -> Published:
-        """The node's devices on a server with every feature: none before the first look that succeeds."""
+        """The node's devices for an API server with every feature. Empty before the first successful look."""
         found = self._found(SliceFeatures())
         return ((), ()) if found is None else (found[0].gpus, found[1])
 
     @property
     def described(self) -> Sequence[GpuDevices]:
-        """The devices as they were described last, which costs nothing."""
+        """The devices of the latest description. Reads nothing."""
         return () if self._described is None else self._described.description.gpus
 
     def _found(self, features: SliceFeatures) -> tuple[Description, tuple[Finding, ...]] | None:
-        """The devices, with those of GPUs that are missed, and all that is held against them."""
+        """The devices, including those of GPUs that have vanished, and all findings."""
         with self._lock:
             seen = self._seen
             if seen is None:
@@ -190,13 +190,13 @@ class NodeView:
     # Looking
 
     def look_soon(self) -> None:
-        """Something is different for sure."""
+        """Look as soon as possible, because something has changed."""
         with self._turns:
             self._asked = True
             self._turns.notify_all()
 
     def look_now(self, seconds: float = _LOOK_NOW_SECONDS) -> bool:
-        """Look, and wait for it. Whether a look that began after this call has ended within the time."""
+        """Look, and wait for the result. Whether a look that began after this call has ended within the time."""
         with self._turns:
             due = self._begun + 1
             self._asked = True
@@ -219,7 +219,7 @@ class NodeView:
             return not self._stopped
 
     def look(self) -> None:
-        """Look once, and say so if something is different."""
+        """Look once, and call `on_change` if something is different."""
         failed_before = self._failing
         try:
             changed = self._read()
@@ -237,7 +237,7 @@ class NodeView:
             self.on_change()
 
     def _read(self) -> bool:
-        """Whether there is something else than before."""
+        """Read the hardware. Whether the result differs from the previous one."""
         now = time.monotonic()
         marks = self._marks.all()
         pulse = _without(self._session.pulse(), marks | self._marks.all())
@@ -246,7 +246,7 @@ class NodeView:
             self._failing = False
             return False
         inventory = self._session.inventory()
-        # Claims come and go meanwhile: what was marked before or is marked now is the driver's.
+        # Claims come and go meanwhile. Instances that were marked before or are marked now belong to the driver.
         seen = _Seen(inventory, marks | self._marks.all())
         self._report(inventory)
         changed = seen != self._seen
@@ -256,7 +256,7 @@ class NodeView:
         return changed
 
     def _failed(self, error: NvmlError) -> bool:
-        """The driver does not answer. What it said last holds for a while; then its GPUs are gone."""
+        """Handle a driver that does not answer: keep the last state for a while, then treat its GPUs as lost."""
         if not isinstance(error, HungError) and not (self._failing and str(error) == str(self._problem)):
             log.warning("%s", error)
         self._problem, self._failing, self._pulse = error, True, None
@@ -275,7 +275,7 @@ class NodeView:
         return True
 
     def _report(self, inventory: Inventory) -> None:
-        left_out = [one for one in inventory.failures if not one.hung]  # of calls that hang, the log tells already
+        left_out = [one for one in inventory.failures if not one.hung]  # calls that hang are already logged
         problems = [f"GPU {one.index} is left out: {one.reason}" for one in left_out]
         problems += [f"GPU {gpu.index} ({gpu.uuid}): {problem}" for gpu in inventory.gpus for problem in gpu.problems]
         for problem in problems:
@@ -285,7 +285,7 @@ class NodeView:
 
 
 def _without(pulse: Pulse, owned: Set[MigPlace]) -> Pulse:
-    """The pulse without the instances made for claims: these come and go, and nothing is published differently."""
+    """The pulse without instances that were created for claims, because these do not change what is published."""
     return replace(pulse, gpus=tuple(_without_owned(gpu, owned) for gpu in pulse.gpus))
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API server, for processes that must stay small: connection, a few verbs, watches.
+"""A small client for the API server: connection, verbs and watches, for processes that must stay small.
 
-The official client loads every model of every API group; a node agent needs five verbs on three kinds. So
-requests go through urllib3 here, and JSON is turned into the vocabulary by `dra_driver.resource.codec`.
-Kubeconfigs are read here too, and their exec programs run. `leases` (leader election) and `events` are for those who
-import them.
+The official client loads the models of all API groups, but a node process needs five verbs for three kinds. So this
+client sends requests with urllib3, and `dra_driver.resource.codec` converts JSON to the types of `dra_driver.resource`.
+It also reads kubeconfigs and runs their exec plugins. `leases` (leader election) and `events` are imported separately
+by the processes that need them.
 """
 
 from .client import NODES, ApiClient, Kind, Page, Transport, claims_of, newest_dialect, slices_of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of the Kubernetes API on raw JSON objects: kinds, requests, pages of a list, the stream of a watch."""
+"""The verbs of the Kubernetes API for raw JSON objects: kinds, requests, pages of a list, the stream of a watch."""
 
 import json
 import random
@@ -19,10 +19,10 @@ _CHUNK = 1 << 16
 
 
 class EventStream(Iterator[tuple[str, JSON]]):
-    """(type, object) of each change, ADDED, MODIFIED, DELETED or BOOKMARK, until the server ends the stream.
+    """(type, object) of each change, with type ADDED, MODIFIED, DELETED or BOOKMARK, until the server ends the stream.
 
-    Every object has a resourceVersion. `next` may raise ApiError, GoneError among them. `end` may be called from
-    another thread, while one waits in `next`.
+    Every object has a resourceVersion. `next` may raise ApiError, for example GoneError. `end` may be called while
+    another thread waits in `next`.
     """
 
     def __init__(self, response: urllib3.BaseHTTPResponse, path: str) -> None:
@@ -34,7 +34,7 @@ class EventStream(Iterator[tuple[str, JSON]]):
         return next(self._events)
 
     def end(self) -> None:
-        """Cut the connection, so that whoever waits for an event gets an UnreachableError."""
+        """Close the connection. A thread that waits for an event gets an UnreachableError."""
         try:
             self._response.shutdown()
         except (ValueError, RuntimeError, OSError):
@@ -48,7 +48,7 @@ class EventStream(Iterator[tuple[str, JSON]]):
             self._response.close()
 
     def _lines(self) -> Iterator[bytes]:
-        """The lines of the body, as they come in."""
+        """The lines of the body as they arrive."""
         rest = b""
         try:
             for chunk in self._response.stream(_CHUNK):
@@ -73,22 +73,22 @@ def _event(line: bytes, path: str) -> tuple[str, JSON]:
 
 _PAGE = 500
 _UNAUTHORIZED = 401
-_WATCH_SECONDS = 300  # to twice that, as client-go does: clients that began together do not come back together
-# Exactly one form for each: kube-apiserver takes the form of a list for a watch too, and then sends nothing.
+_WATCH_SECONDS = 300  # up to twice as long, like client-go, so that clients do not reconnect at the same time
+# Exactly one form for each request: kube-apiserver accepts the list form for a watch too, and then sends nothing.
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where objects of one kind are: `plural` under `api_version` (`v1`, or `group/version`)."""
+    """One kind of objects: `plural` in `api_version` (`v1`, or `group/version`)."""
 
     api_version: str
     plural: str
     namespaced: bool = False
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, an object, or its subresource."""
+        """The URL path of the collection, of an object, or of its subresource."""
         root = "/api/" if "/" not in self.api_version else "/apis/"
         parts = [self.api_version]
         if self.namespaced and namespace:
@@ -103,14 +103,14 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The objects of a collection, and the resource version as of which they are."""
+    """The objects of a collection, and the resource version of the collection."""
 
     items: list[JSON]
     resource_version: str
 
 
 class Transport(Protocol):
-    """How requests reach the server: a `Connection`, or something else that makes the same requests."""
+    """Sends requests to the server: a `Connection`, or another object with the same methods."""
 
     server: str
     identity: str
@@ -126,7 +126,7 @@ class Transport(Protocol):
         repeatable: bool = True,
         accept: str | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """One request, as `Connection.request` has it."""
+        """Send one request, like `Connection.request`."""
 
 
 class ApiClient:
@@ -136,11 +136,11 @@ class ApiClient:
         self._connection = connection
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> JSON:
-        """One object."""
+        """Get one object."""
         return self._json("GET", kind.path(namespace, name))
 
     def get_path(self, path: str) -> JSON:
-        """Any JSON document, such as a discovery one."""
+        """Get any JSON document, such as a discovery document."""
         return self._json("GET", path)
 
     def list(
@@ -154,10 +154,11 @@ class ApiClient:
         keep: Callable[[JSON], JSON] | None = None,
         page: int = _PAGE,
     ) -> Page:
-        """All objects of a collection, read in pages; at once when that takes longer than the server's memory.
+        """All objects of a collection, read in pages. If the server forgets the list before the last page, it is read
+        again as a whole.
 
-        Of large collections, `metadata_only` asks for PartialObjectMetadata, and `keep` says what to keep of each
-        object, so that there is never more than a `page` of whole ones in memory.
+        For large collections, `metadata_only` requests PartialObjectMetadata, and `keep` reduces each object to what
+        the caller needs. So at most one `page` of complete objects is in memory.
         """
         selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
         path = kind.path(namespace)
@@ -191,18 +192,18 @@ class ApiClient:
         subresource: str = "",
         dry_run: bool = False,
     ) -> JSON:
-        """A new object, or with `name` and `subresource` one that is made there (a pod's binding). With `dry_run` the
-        server only says what it would store.
+        """Create an object. With `name` and `subresource`, create the subresource of an object (such as a pod's
+        binding). With `dry_run`, the server only returns what it would store.
 
-        ConflictError may mean that it was made by this very call: the answer was lost and the request repeated. A
-        name that the server is to generate excludes that, and a lost answer is then an UnreachableError.
+        ConflictError may mean that this call created the object: the answer was lost, and the request was repeated. If
+        the server generates the name, the request is not repeated, and a lost answer raises UnreachableError.
         """
         named = bool(name or value.get("metadata", {}).get("name"))
         path = kind.path(namespace, name, subresource) + ("?dryRun=All" if dry_run else "")
         return self._json("POST", path, value, repeatable=named or dry_run)
 
     def update(self, kind: Kind, value: Mapping[str, Any], *, subresource: str = "") -> JSON:
-        """Replace an object, or its status; its resourceVersion must be the current one."""
+        """Replace an object, or its status. Its resourceVersion must be the current one."""
         meta = value["metadata"]
         return self._json("PUT", kind.path(meta.get("namespace", ""), meta["name"], subresource), value)
 
@@ -214,7 +215,7 @@ class ApiClient:
         return self._json("PATCH", path, value, content_type="application/merge-patch+json")
 
     def delete(self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", resource_version: str = "") -> None:
-        """Delete an object; with `uid` or `resource_version`, only if it still is that one."""
+        """Delete an object. With `uid` or `resource_version`, only if the object still has these."""
         preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
         options: JSON = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if preconditions:
@@ -230,8 +231,8 @@ class ApiClient:
         field_selector: str = "",
         metadata_only: bool = False,
     ) -> EventStream:
-        """Each change after `resource_version`, for 5 to 10 minutes. GoneError, here or later, means that the version
-        is too old. With `metadata_only` the objects are PartialObjectMetadata.
+        """Watch changes after `resource_version`, for 5 to 10 minutes. Raises GoneError, here or from the stream, if
+        the version is too old. With `metadata_only`, the objects are PartialObjectMetadata.
         """
         seconds = int(_WATCH_SECONDS * random.uniform(1.0, 2.0))  # noqa: S311 - not a secret
         query = _query(
@@ -299,17 +300,17 @@ NODES = Kind("v1", "nodes")
 
 
 def slices_of(dialect: Dialect) -> Kind:
-    """ResourceSlices in one version."""
+    """ResourceSlices in one API version."""
     return Kind(dialect.api_version, "resourceslices")
 
 
 def claims_of(dialect: Dialect) -> Kind:
-    """ResourceClaims in one version."""
+    """ResourceClaims in one API version."""
     return Kind(dialect.api_version, "resourceclaims", namespaced=True)
 
 
 def newest_dialect(client: ApiClient) -> Dialect:
-    """The newest version of resource.k8s.io that the server serves and this driver knows. Raises ApiError."""
+    """The newest version of resource.k8s.io that the server and this driver support. Raises ApiError."""
     try:
         group = client.get_path(f"/apis/{GROUP}")
     except NotFoundError:
@@ -321,7 +322,7 @@ def newest_dialect(client: ApiClient) -> Dialect:
     found = f"only {', '.join(sorted(served))} of {GROUP}" if served else f"no {GROUP}"
     wanted = ", ".join(dialect.version for dialect in DIALECTS)
     raise ApiError(
-        f"the API server serves {found}, and this driver needs one of {wanted}: v1 is on by default from Kubernetes"
-        " 1.34; before, start kube-apiserver with --feature-gates=DynamicResourceAllocation=true and"
-        f" --runtime-config={GROUP}/v1beta1=true (1.33: also {GROUP}/v1beta2=true)"
+        f"the API server serves {found}, and this driver needs one of {wanted}: v1 is enabled by default from"
+        " Kubernetes 1.34; for older versions, start kube-apiserver with --feature-gates=DynamicResourceAllocation=true"
+        f" and --runtime-config={GROUP}/v1beta1=true (1.33: also {GROUP}/v1beta2=true)"
     )

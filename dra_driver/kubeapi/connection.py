@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep-alive HTTP to one API server, shared by the threads of a process.
+"""Keep-alive HTTP connections to one API server, shared by the threads of a process.
 
-Refused connections and overloaded servers are tried again. A request that was sent and not answered may have been
-carried out. It is repeated once, because a write has a name or a resource version: if the first one did arrive, the
-second one is answered with a conflict. A request without either must not be repeated (`ONCE`) unless the server says
-when.
+Refused connections and overloaded servers are tried again. A request without an answer may have been carried out. It is
+repeated once, because a write has a name or a resource version: if the first request did arrive, the second one gets a
+conflict. A request without either must not be repeated (`ONCE`), except if the server asks for it.
 """
 
 import logging
@@ -26,7 +25,9 @@ _LONGEST_WAIT: Final = 5.0
 
 class _Retry(Retry):
     def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
-        """What the server asks for, within reason: callers try again on their own, and hold locks meanwhile."""
+        """The pause that the server requests, up to a limit, because callers try again themselves and hold locks
+        meanwhile.
+        """
         seconds = super().get_retry_after(response)
         return None if seconds is None else min(seconds, _LONGEST_WAIT)
 
@@ -35,7 +36,7 @@ def _policy(read: int, statuses: tuple[int, ...]) -> _Retry:
     return _Retry(
         total=4,
         read=read,
-        other=1,  # TLS: a certificate that is refused stays so
+        other=1,  # TLS errors: a refused certificate stays refused
         status_forcelist=statuses,
         allowed_methods=None,
         backoff_factor=0.1,
@@ -51,8 +52,8 @@ ONCE: Final = _policy(0, (429,))
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 5.0
-_READ_SECONDS = 20.0  # with the one repetition within kubelet's 45 s for a call
-_KEEP_ALIVE = [  # a dead peer is noticed within a minute, also on an idle watch
+_READ_SECONDS = 20.0  # two attempts are within the 45 s of a call of kubelet
+_KEEP_ALIVE = [  # detect within a minute that the peer is gone, also during an idle watch
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -64,8 +65,8 @@ _KEEP_ALIVE = [  # a dead peer is noticed within a minute, also on an idle watch
 class Connection:
     """Requests to one server with one identity. Closed by `close` or as a context manager.
 
-    `read_seconds` is how long an answer may take. Raises ConfigError when the credentials cannot be used, or the proxy
-    that the kubeconfig or the environment names.
+    `read_seconds` is the time limit of an answer. Raises ConfigError if the credentials or the proxy of the kubeconfig
+    or environment cannot be used.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Connection:
             log.info("%s is reached through proxy %s", self.server, self.proxy)
             tls = _proxy_tls(credentials) if self.proxy.scheme == "https" else None
             if url.scheme == "http" and self.proxy.scheme != "socks5":
-                self._prefix = f"{url.scheme}://{url.netloc}{self._prefix}"  # such a proxy is told the whole URL
+                self._prefix = f"{url.scheme}://{url.netloc}{self._prefix}"  # such a proxy needs the whole URL
                 options["ssl_context"] = tls
             manager = self.proxy.manager(tls, options)
         self._pool = manager.connection_from_host(host, port, url.scheme)
@@ -115,10 +116,10 @@ class Connection:
         repeatable: bool = True,
         accept: str | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """One request; any HTTP status is an answer. With `stream_seconds` the body is left to be read piece by
-        piece, with that long a pause at most. What is not `repeatable` is never sent again once the server may have
-        seen it. `accept` asks for another form than plain JSON. Raises UnreachableError, also when there is no token at
-        the moment.
+        """Send one request. Any HTTP status is an answer. With `stream_seconds`, the body is read later in pieces, with
+        pauses of at most this time. A request that is not `repeatable` is never sent again if the server may have
+        received it. `accept` requests another form than plain JSON. Raises UnreachableError, also if there is no token
+        at the moment.
         """
         headers = dict(self._headers)
         try:
@@ -140,7 +141,7 @@ class Connection:
                 headers=headers,
                 retries=REPEATABLE if repeatable else ONCE,
                 redirect=False,
-                assert_same_host=False,  # the pool may be one of connections to a proxy
+                assert_same_host=False,  # the pool may have connections to a proxy
                 timeout=Timeout(connect=_CONNECT_SECONDS, read=stream_seconds) if streamed else self._timeout,
                 preload_content=not streamed,
             )
@@ -159,7 +160,7 @@ class Connection:
 
 
 def _reason(error: BaseException, proxy: Proxy | None) -> str:
-    """The innermost cause, which is what a reader can act on."""
+    """The innermost cause, because that is what the user can act on."""
     cause: object = getattr(error, "reason", None)
     cause = cause if isinstance(cause, BaseException) else error
     if isinstance(cause, urllib3.exceptions.ProxyError):
@@ -180,14 +181,14 @@ def _url(server: str) -> Url:
 def _tls(credentials: Credentials) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=credentials.ca or None)
-    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: letters that PEM does not have
+    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: characters that PEM does not allow
         raise ConfigError(
             f"the certificate authority of {credentials.server} is not a PEM certificate: {error}"
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if credentials.insecure:
         log.warning("insecure-skip-tls-verify: the identity of %s is not verified", credentials.server)
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # the same, with each connection
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # would repeat this for each connection
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if credentials.client_certificate is not None:
@@ -199,8 +200,8 @@ def _tls(credentials: Credentials) -> ssl.SSLContext:
 
 
 def _proxy_tls(credentials: Credentials) -> ssl.SSLContext:
-    """For a proxy that is spoken to over TLS: trusted are the authorities of the system and of the cluster, as kubectl
-    trusts the latter.
+    """TLS for the connection to a proxy. It trusts the authorities of the system and, like kubectl, those of the
+    cluster.
     """
     context = ssl.create_default_context()
     if credentials.ca:
@@ -212,9 +213,9 @@ def _proxy_tls(credentials: Credentials) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Give the context a key that never touches a disk: OpenSSL wants a file, so it gets one in memory."""
+    """Load a client certificate without writing its key to disk: OpenSSL needs a file, so it gets one in memory."""
     descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         file.write(f"{certificate}\n{key}\n".encode())
-        # With an empty password an encrypted key is refused instead of asked for on the terminal.
+        # With an empty password, OpenSSL refuses an encrypted key instead of asking for its password on the terminal.
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")

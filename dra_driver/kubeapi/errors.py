@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong between here and the API server."""
+"""Errors of requests to the API server."""
 
 import json
 from collections.abc import Mapping
@@ -9,20 +9,20 @@ from ..errors import DriverError
 
 
 class ConfigError(DriverError):
-    """There is no usable way to the API server; the text says what to give."""
+    """The API server cannot be reached with this configuration. The text tells what to change."""
 
 
 class ApiError(DriverError):
-    """A request did not succeed."""
+    """A request failed."""
 
 
 class UnreachableError(ApiError):
-    """No answer: refused, timed out, cut off, or not trusted."""
+    """No answer: the connection was refused, timed out, was closed, or is not trusted."""
 
 
 class StatusError(ApiError):
-    """The server answered with an error. `status` is the HTTP code, `reason` the API's word for it, `retry_after` the
-    seconds that the server asks to be left alone for, 0 when it does not.
+    """The server answered with an error. `status` is the HTTP code, and `reason` the API's name of the error.
+    `retry_after` is the pause in seconds that the server requests, or 0.
     """
 
     def __init__(self, request: str, status: int, reason: str, message: str) -> None:
@@ -35,7 +35,7 @@ class StatusError(ApiError):
 
     @property
     def action(self) -> str:
-        """What was asked for, as rights name it: `list resourceslices.resource.k8s.io`."""
+        """The requested action, in terms of RBAC: `list resourceslices.resource.k8s.io`."""
         method, _, url = self.request.rpartition(" ")
         path, _, query = url.partition("?")
         group, *parts = path.strip("/").split("/")[1:]
@@ -52,11 +52,11 @@ class StatusError(ApiError):
 
 
 class NotFoundError(StatusError):
-    """404: there is no such object, or no such API."""
+    """404: there is no such object or API."""
 
 
 class ConflictError(StatusError):
-    """409: the object changed meanwhile, or exists already."""
+    """409: the object has changed meanwhile, or exists already."""
 
 
 class GoneError(StatusError):
@@ -67,8 +67,8 @@ _CLASSES: Mapping[int, type[StatusError]] = {404: NotFoundError, 409: ConflictEr
 
 
 def status_error(request: str, status: int, body: bytes, retry_after: str = "") -> StatusError:
-    """The error for an answer that is not a success; `body` is a Status object, or whatever a proxy said, and
-    `retry_after` the header of that name.
+    """The error of an answer. `body` is a Status object, or any text from a proxy. `retry_after` is the header with
+    this name.
     """
     error = _status_error(request, status, body)
     if retry_after.isdecimal():
@@ -88,7 +88,7 @@ def _status_error(request: str, status: int, body: bytes) -> StatusError:
 
 
 def error_of_status(request: str, value: Mapping[str, Any], fallback: int = 500) -> StatusError:
-    """The error that a Status object describes."""
+    """The error in a Status object."""
     code = int(value.get("code") or fallback)
     reason, message = str(value.get("reason") or ""), str(value.get("message") or "no message")
     return _CLASSES.get(code, StatusError)(request, code, reason, message)

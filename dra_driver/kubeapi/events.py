@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events: what a user reads with `kubectl describe` about an object of theirs.
+"""Events, which users see with `kubectl describe` of an object.
 
-These are Events of the core group (v1), as kubelet and kube-controller-manager write them. An Event of
-events.k8s.io/v1 is stored as the same object, but leaves `count` and `lastTimestamp` empty, which is what dashboards,
-exporters and `kubectl get events --sort-by=.lastTimestamp` read.
+These are Events of the core group (v1), as kubelet and kube-controller-manager write them. An Event of events.k8s.io/v1
+is stored as the same object, but its `count` and `lastTimestamp` are empty, and dashboards, exporters and `kubectl get
+events --sort-by=.lastTimestamp` read these fields.
 
-Recording never waits and never fails. A thread writes; what happens again meanwhile is counted, in the same object,
-which is written again after a pause. As in client-go, an object has a limited number of different Events, refilled
-slowly. What cannot be written is dropped with a log line: an Event is a courtesy, never a record.
+Recording never waits and never fails, because a thread writes the Events. If the same thing happens again, only the
+count of the existing Event is increased, after a pause. As in client-go, the number of different Events of an object is
+limited and slowly refilled. An Event that cannot be written is dropped and logged.
 """
 
 import logging
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 EVENTS: Final = Kind("v1", "events", namespaced=True)
 
 _LONGEST_MESSAGE: Final = 1024  # bytes; the API's limit
-_LONGEST_NAME: Final = 253 - 17  # bytes of the object's name that leave room for a dot and 16 digits
-_NO_NAMESPACE: Final = "default"  # where Events about objects without a namespace have to be
+_LONGEST_NAME: Final = 253 - 17  # bytes of the object's name, so that a dot and 16 digits can be added
+_NO_NAMESPACE: Final = "default"  # the namespace for Events about objects without a namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +48,19 @@ class ObjectReference:
 
 @dataclass(frozen=True, slots=True)
 class EventLimits:
-    """How much is written at most; times in seconds. Burst and refill are client-go's."""
+    """Limits of writing. Times are in seconds. Burst and refill are those of client-go."""
 
     repeat: float = 60.0  # between two writes of one Event
-    burst: int = 25  # different Events about one object, at once
-    refill: float = 300.0  # until there may be one more
-    waiting: int = 100  # Events that are not written yet
-    remembered: int = 1000  # Events, and objects, that are known
-    forget: float = 3600.0  # after which the API server forgets an Event (--event-ttl)
+    burst: int = 25  # different Events about one object at once
+    refill: float = 300.0  # until one more is allowed
+    waiting: int = 100  # Events that are not yet written
+    remembered: int = 1000  # known Events and objects
+    forget: float = 3600.0  # after which the API server deletes an Event (--event-ttl)
 
 
 @dataclass(frozen=True, slots=True)
 class _What:
-    """What happened: what is equal here is the same Event again."""
+    """What happened. If two of these are equal, it is the same Event again."""
 
     about: ObjectReference
     type: str
@@ -70,7 +70,7 @@ class _What:
 
 @dataclass(slots=True)
 class _Entry:
-    """An Event, and how much of it the API server knows."""
+    """An Event, and what of it was written to the API server."""
 
     what: _What
     name: str
@@ -78,20 +78,20 @@ class _Entry:
     last: datetime
     seen_at: float
     count: int = 0
-    made: bool = False  # whether the API server has it
-    written: int = 0  # the count that was sent
-    due: float = 0.0  # not to be written before
+    made: bool = False  # whether the API server has the Event
+    written: int = 0  # the last count that was sent
+    due: float = 0.0  # the earliest time of the next write
 
     @property
     def waits(self) -> bool:
-        """Whether there is something to write."""
+        """Whether a count has not been written yet."""
         return self.count > self.written
 
 
 class EventRecorder:
-    """Writes Events in the name of `component`, on the node or in the pod `instance`. Safe between threads.
+    """Writes Events of `component`, which runs on the node or in the pod `instance`. Thread-safe.
 
-    `count` hears of Events that could not be written for a reason that nobody expected.
+    `count` counts Events that could not be written because of an unexpected error.
     """
 
     def __init__(
@@ -117,15 +117,15 @@ class EventRecorder:
         self._problem = ""
 
     def normal(self, about: ObjectReference, reason: str, message: str) -> None:
-        """Something that is as it should be. `reason` is one CamelCase word."""
+        """Record normal behaviour. `reason` is a CamelCase word."""
         self._record(_What(about, "Normal", reason, _cut(message)))
 
     def warning(self, about: ObjectReference, reason: str, message: str) -> None:
-        """Something that a user should mend: the message says what, where and how."""
+        """Record a problem for the user. The message tells what is wrong, where, and how to repair it."""
         self._record(_What(about, "Warning", reason, _cut(message)))
 
     def close(self, seconds: float = 2.0) -> None:
-        """Write what waits, for so long at most, and then take no more."""
+        """Write the remaining Events, within `seconds`. Then no more Events are accepted."""
         deadline = time.monotonic() + seconds
         with self._changed:
             self._closed = True
@@ -150,7 +150,7 @@ class EventRecorder:
             self._changed.notify_all()
 
     def _entry(self, what: _What) -> _Entry | None:
-        """The Event so far, or a new one; None when there may be no more."""
+        """The existing or a new entry. None if the limits allow no more."""
         now = self._clock()
         entry = self._entries.get(what)
         if entry is not None and now - entry.seen_at < self._limits.forget:
@@ -188,12 +188,12 @@ class EventRecorder:
                     log.warning("events cannot be written: %s", error)
                 self._problem = str(error)
                 if self._closed:
-                    return  # the next would fare no better, and the process is to end
+                    return  # the next writes would fail too, and the process is about to end
             with self._changed:
                 entry.written, entry.due = count, self._clock() + self._limits.repeat
 
     def _next(self) -> _Entry | None:
-        """Wait for an entry that is due; None when closed and all is written."""
+        """Wait for an entry that is due. None if closed and everything is written."""
         with self._changed:
             while True:
                 waiting = [one for one in self._entries.values() if one.waits]
@@ -213,11 +213,11 @@ class EventRecorder:
                 self._client.patch(EVENTS, entry.name, change, namespace=namespace)
                 return
             except NotFoundError:
-                log.debug("event %s is forgotten and made anew", entry.name)
+                log.debug("event %s was deleted by the API server and is created again", entry.name)
         try:
             self._client.create(EVENTS, self._event(entry, count, last, namespace), namespace)
         except ConflictError:
-            log.debug("event %s was made by a request whose answer was lost", entry.name)
+            log.debug("event %s was created by a request whose answer was lost", entry.name)
 
     def _event(self, entry: _Entry, count: int, last: datetime, namespace: str) -> JSON:
         what = entry.what
@@ -246,7 +246,7 @@ class EventRecorder:
 
 @dataclass(slots=True)
 class _Budget:
-    """How many more different Events an object may have."""
+    """The number of different Events that an object may still have."""
 
     left: float
     at: float

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which optional fields of a ResourceSlice the API server keeps.
+"""The optional fields of a ResourceSlice that the API server stores.
 
-A server drops the fields of a gate that is off and says nothing. So it is asked before anything is written, by dry
-runs that store nothing, and every answer to a write is compared with what was sent.
+A server silently drops the fields of a disabled feature gate. So the driver finds out with dry runs, which store
+nothing, before it writes anything. Later it compares every answer to a write with what was sent.
 """
 
 import logging
@@ -36,9 +36,9 @@ GATES = {
     "list_attributes": "DRAListTypeAttributes",
     "binding_conditions": "DRADeviceBindingConditions",
 }
-"""The feature gate behind each flag of SliceFeatures."""
+"""The feature gate of each flag of SliceFeatures."""
 OPTIONAL = frozenset(("list_attributes", "binding_conditions"))
-"""Flags that only some policies need; elsewhere it does not matter that a gate is off."""
+"""Flags that only some policies need. For others, the gate may be disabled."""
 
 _BAD_REQUEST, _UNPROCESSABLE = 400, 422
 
@@ -52,8 +52,9 @@ def probe_features(
     lists: bool = False,
     suspected: Set[str] = frozenset(),
 ) -> SliceFeatures:
-    """What the server keeps of a driver's slices for a node; list attributes are asked about only when `lists` are
-    wanted. A server that refuses to tell keeps everything but the `suspected` flags. Raises ApiError.
+    """The fields of a driver's slices for a node that the server stores. List attributes are tested only if the policy
+    wants `lists`. If a server refuses the dry run, all features except the `suspected` ones count as stored. Raises
+    ApiError.
     """
     pool = ResourcePool(node_name, generation=0, resource_slice_count=1)
     empty = ResourceSlice(
@@ -69,7 +70,7 @@ def probe_features(
         except StatusError as error:
             if error.status not in (_BAD_REQUEST, _UNPROCESSABLE):
                 raise
-            # A server that refuses to tell is found out by the first write; only list attributes are refused so.
+            # The first write will show what this server drops. Only list attributes are refused instead of dropped.
             log.debug("asking what the API server keeps: %s", error)
             return dropped(asked, replace(empty, devices=tuple(Device(one.name) for one in asked.devices))) & doubted
         return dropped(asked, decode_slice(answer, dialect, strict=False))
@@ -96,7 +97,7 @@ def probe_features(
 
 
 def dropped(sent: ResourceSlice, stored: ResourceSlice) -> frozenset[str]:
-    """The flags of SliceFeatures whose fields are in `sent` and not in what the server made of it."""
+    """The flags of SliceFeatures whose fields are in `sent` and not in `stored`."""
     kept = {device.name: _used(device) for device in stored.devices}
     lost = frozenset[str]().union(*(_used(one) - kept[one.name] for one in sent.devices if one.name in kept))
     return lost | {"partitionable_devices"} if sent.shared_counters and not stored.shared_counters else lost
@@ -115,18 +116,18 @@ def _used(device: Device) -> frozenset[str]:
 
 
 def missing_gates(features: SliceFeatures, wanted: Set[str] = frozenset()) -> tuple[str, ...]:
-    """The feature gates that are off on the server, of the optional ones those that are `wanted`."""
+    """The feature gates that are disabled on the server. Optional ones are included only if they are `wanted`."""
     needed = (flag for flag in GATES if flag in wanted or flag not in OPTIONAL)
     return tuple(GATES[flag] for flag in needed if not getattr(features, flag))
 
 
 def without(features: SliceFeatures, gone: frozenset[str]) -> SliceFeatures:
-    """The features less those in `gone`."""
+    """The features without those in `gone`."""
     changes: dict[str, bool] = dict.fromkeys(gone, False)
     return replace(features, **changes)
 
 
 def _minor_version(client: ApiClient) -> int:
-    """The server's minor version; distributions write `34+`."""
+    """The server's minor version. Some distributions write `34+`."""
     match = re.match(r"\d+", str(client.get_path("/version").get("minor", "")))
     return int(match[0]) if match else COUNTERS_APART_SINCE

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Credentials: from kubeconfig files, with the rules that kubectl has, or from a pod's service account.
+"""Credentials from kubeconfig files, by the rules of kubectl, or from a pod's service account.
 
-Several files are merged: of two entries with one name the first counts, and so does the first current-context.
-Paths are relative to the file that names them, and `exec` programs are run (`execplugin`). A setting that would change
-the identity and is not supported here is refused.
+Several files are merged: if two entries have the same name, the first one counts, and so does the first
+current-context. Paths are relative to the file that has them. `exec` programs are run (`credentials.ExecPlugin`).
+Settings that would change the identity and are not supported are refused.
 """
 
 import base64
@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..parsing import ParseError, decode_text, load
-from .credentials import Credentials, TokenSource, checked_token, reason, token_file
+from .credentials import Credentials, ExecPlugin, TokenSource, checked_token, reason, token_file
 from .errors import ConfigError
-from .execplugin import ExecPlugin
 from .proxy import parse_proxy
 
 _SECTIONS = {"contexts": "context", "clusters": "cluster", "users": "user"}
@@ -25,14 +24,14 @@ _REFUSED = {
     "as-groups": "impersonation is not supported",
     "as-uid": "impersonation is not supported",
     "as-user-extra": "impersonation is not supported",
-    "username": "no Kubernetes since 1.19 takes passwords",
+    "username": "Kubernetes does not accept passwords since 1.19",
     "auth-provider": "it is not supported; use an exec plugin (gke-gcloud-auth-plugin, kubelogin)",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A named context, cluster or user, and the file that it is from."""
+    """A named context, cluster or user, and its file."""
 
     file: Path
     section: str
@@ -43,14 +42,14 @@ class _Entry:
         return f"kubeconfig {self.file}: {_SECTIONS[self.section]} {self.name!r}"
 
     def text(self, field: str) -> str | None:
-        """A field's text; None when it is missing or empty. Raises ConfigError."""
+        """The text of a field. None if it is missing or empty. Raises ConfigError."""
         value = self.fields.get(field)
         if value is not None and not isinstance(value, str):
             raise ConfigError(f"{self}: {field} must be a text, not {value!r}")
         return value or None
 
     def pem(self, field: str) -> str | None:
-        """PEM text that is in `<field>-data`, or in the file that `field` names. Raises ConfigError."""
+        """PEM text in `<field>-data`, or in the file that `field` names. Raises ConfigError."""
         data, path = self.text(f"{field}-data"), self.text(field)
         try:
             if data:
@@ -62,7 +61,7 @@ class _Entry:
 
 
 def read_kubeconfig(paths: str, context: str | None = None) -> Credentials:
-    """The credentials of a context, the current one by default. `paths` are joined by colons. Raises ConfigError."""
+    """The credentials of a context, or of the current context. `paths` are separated by colons. Raises ConfigError."""
     files = [Path(one).expanduser() for one in paths.split(":") if one]
     documents = {file: parse_kubeconfig(file) for file in files if len(files) == 1 or file.exists()}
     if not documents:
@@ -95,7 +94,7 @@ def read_kubeconfig(paths: str, context: str | None = None) -> Credentials:
 
 
 def parse_kubeconfig(file: Path) -> Mapping[str, Any]:
-    """The mapping in a file. Raises ConfigError."""
+    """The content of a kubeconfig file. Raises ConfigError."""
     try:
         document = load(decode_text(file.read_bytes()))
     except OSError as error:
@@ -125,7 +124,7 @@ def _entry(documents: Mapping[Path, Mapping[str, Any]], paths: str, section: str
 
 
 def _identity(user: _Entry, cluster: _Entry) -> tuple[tuple[str, str] | None, TokenSource]:
-    """Certificate with key, and token, of a user."""
+    """(Certificate and key, token) of a user."""
     for field, why in _REFUSED.items():
         if user.fields.get(field):
             raise ConfigError(f"{user} has {field!r}: {why}")
@@ -151,7 +150,7 @@ def _no_token() -> str | None:
 
 
 def _exec_cluster(cluster: _Entry) -> dict[str, Any]:
-    """The cluster as an exec program may be told it."""
+    """The cluster in the form that exec programs get."""
     authority = cluster.pem("certificate-authority")
     fields: dict[str, Any] = {
         "server": cluster.text("server"),
@@ -171,7 +170,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Credentials:
-    """The pod's service account, mounted in `folder`. Raises ConfigError."""
+    """The pod's service account, which is mounted in `folder`. Raises ConfigError."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise ConfigError("not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set")
@@ -182,14 +181,14 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Credentials:
             f"no service account in {folder}: ca.crt: {reason(error)} (is automountServiceAccountToken off?)"
         ) from None
     token = token_file(folder / "token")
-    token()  # one that is not there is said now, not with the first request
+    token()  # a missing token is reported now, not with the first request
     address = f"[{host}]" if ":" in host else host
     return Credentials(f"https://{address}:{port}", token, ca, identity=f"the service account in {folder}")
 
 
 def load_credentials(kubeconfig: str | None = None, context: str | None = None) -> Credentials:
-    """From `kubeconfig` (a path, or several joined by colons), else $KUBECONFIG, else the pod's service account,
-    else ~/.kube/config. Raises ConfigError.
+    """Credentials from `kubeconfig` (one path, or several separated by colons), else from $KUBECONFIG, else from the
+    pod's service account, else from ~/.kube/config. Raises ConfigError.
     """
     default = Path.home() / ".kube/config"
     paths = kubeconfig or os.environ.get("KUBECONFIG")

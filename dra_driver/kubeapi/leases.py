@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leader election on a Lease (coordination.k8s.io/v1), with the semantics of client-go's leaderelection package.
 
-A candidate never compares its clock with the holder's. It notes when, by its own clock, it last saw the Lease change,
-and takes it over once that is longer ago than the holder said that it lasts. Races are decided by the resource
-version. The holder counts from before it sent a renewal that succeeded, and gives up after `renew_deadline`, so that
-its work has the rest of `duration` to end before another's may begin. Work that does not end by then costs the
-process, as it does one that was frozen for so long.
+A candidate never compares its clock with the holder's. It notes the time, by its own clock, when it last saw the Lease
+change. It takes the Lease over when that was longer ago than the lease duration. The resource version decides races.
+The holder counts from the time before it sent its last successful renewal, and stops its work after `renew_deadline`.
+So the work has the rest of `duration` to end before another holder may begin. If the work does not end by then, the
+process exits, also if it was frozen for that long.
 
-What differs from client-go: the Lease is released only after the work has ended, a Lease that somebody deleted is
-not free before what was last seen of it has run out, and who sees another holder stops at once.
+There are three differences to client-go. The Lease is released only after the work has ended. A deleted Lease is not
+free until the last known state has expired. A process that sees another holder stops at once.
 """
 
 import contextlib
@@ -29,13 +29,14 @@ log = logging.getLogger(__name__)
 
 LEASES = Kind("coordination.k8s.io/v1", "leases", namespaced=True)
 
-_JITTER = 1.2  # of the retry period, as client-go: candidates that began together do not ask together
+_JITTER = 1.2  # factor of the retry period, as in client-go, so that candidates do not try at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """Seconds. `duration` is how long others wait for a silent holder, `renew_deadline` how long the holder itself
-    goes on without a renewal, `retry_period` the pause between attempts. Raises ValueError when they do not fit.
+    """Times in seconds. `duration` is how long others wait for a silent holder. `renew_deadline` is how long the holder
+    continues without a renewal. `retry_period` is the pause between attempts. Raises ValueError if they do not fit
+    together.
     """
 
     duration: float = 15.0
@@ -59,29 +60,29 @@ class LeaseTiming:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A Lease as last seen, and when by our own clock its spec last changed (in seconds)."""
+    """A Lease as last seen, and the time by our clock when its spec last changed (in seconds)."""
 
     lease: JSON = field(default_factory=dict)
     changed_at: float = 0.0
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """Its spec."""
+        """The spec of the Lease."""
         return self.lease.get("spec") or {}
 
     @property
     def holder(self) -> str:
-        """Who holds it; empty when it was released or never seen."""
+        """The holder. Empty if the Lease was released or never seen."""
         return str(self.spec.get("holderIdentity") or "")
 
     def free_for(self, identity: str, now: float, otherwise: float) -> bool:
-        """Whether `identity` may take it; a Lease that does not say how long it lasts does for `otherwise` seconds."""
+        """Whether `identity` may take the Lease. `otherwise` is the duration in seconds of a Lease without one."""
         lasts = float(self.spec.get("leaseDurationSeconds") or otherwise)
         return self.holder in ("", identity) or now >= self.changed_at + lasts
 
 
 def next_spec(seen: Seen, identity: str, duration: float, today: datetime) -> JSON:
-    """The spec by which `identity` takes or renews the Lease."""
+    """The spec with which `identity` takes or renews the Lease."""
     stamp = _micro_time(today)
     renewal = seen.holder == identity
     transitions = int(seen.spec.get("leaseTransitions") or 0)
@@ -95,7 +96,7 @@ def next_spec(seen: Seen, identity: str, duration: float, today: datetime) -> JS
 
 
 def released_spec(seen: Seen, today: datetime) -> JSON:
-    """The spec that leaves the Lease to whoever asks next."""
+    """The spec with which the Lease is released."""
     stamp = _micro_time(today)
     return {
         "holderIdentity": "",
@@ -113,11 +114,11 @@ def _micro_time(today: datetime) -> str:
 def _end_process(why: str) -> None:
     log.critical("%s", why)
     logging.shutdown()
-    os._exit(75)  # EX_TEMPFAIL: to be started again
+    os._exit(75)  # EX_TEMPFAIL: the process should be started again
 
 
 class Candidate:
-    """One identity's dealings with one Lease, attempt by attempt. Used by one thread at a time."""
+    """The attempts of one identity to take and renew a Lease. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -139,19 +140,19 @@ class Candidate:
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last seen."""
+        """The holder of the Lease when it was last seen."""
         return self._seen.holder
 
     @property
     def leading(self) -> bool:
-        """Whether that was us."""
+        """Whether this identity is the holder."""
         return self.holder == self._identity
 
     def attempt(self) -> bool:
-        """Try once to take or renew the Lease; whether it is ours now. Raises ApiError."""
+        """Try once to take or renew the Lease. Returns whether this identity is the holder now. Raises ApiError."""
         if self.leading:
             with contextlib.suppress(ConflictError, NotFoundError):
-                self._write()  # without a look, which would cost a request at every renewal
+                self._write()  # without reading, which would cost one more request for each renewal
                 return True
         try:
             found = self._client.get(LEASES, self._name, self._namespace)
@@ -165,11 +166,11 @@ class Candidate:
         try:
             self._write(new=found is None)
         except ConflictError:
-            return False  # somebody was faster, which the next look shows
+            return False  # another candidate was faster; the next attempt will read its Lease
         return True
 
     def release(self) -> None:
-        """Leave the Lease to others, if it is ours. Raises ApiError."""
+        """Release the Lease if this identity holds it. Raises ApiError."""
         if self.leading:
             spec = released_spec(self._seen, datetime.now(UTC))
             self._seen = Seen(self._client.update(LEASES, {**self._seen.lease, "spec": spec}), self._clock())
@@ -189,9 +190,9 @@ class Candidate:
 class Election:
     """Runs work in at most one of the processes that share a Lease.
 
-    `identity` must be one that no other process has, nor had before. The client's requests should take no longer
-    than the renew deadline. `changed` is told True and False as this process becomes leader and ceases to be;
-    `overdue` ends a process whose work did not end in time.
+    `identity` must be unique among all processes, also earlier ones. The client's requests should have a time limit
+    below the renew deadline. `changed` is called with True and False when this process becomes leader and stops being
+    leader. `overdue` ends a process whose work did not end in time.
     """
 
     def __init__(
@@ -217,24 +218,24 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """Who leads, as last seen; empty before the first look."""
+        """The leader, as last seen. Empty before the first attempt."""
         return self._candidate.holder
 
     @property
     def problem(self) -> str | None:
-        """Why the last attempt to take or renew the Lease did not work; that another holds it is no problem."""
+        """Why the last attempt to take or renew the Lease failed. None also if another process holds the Lease."""
         return self._problem or None
 
     def stop(self) -> None:
-        """Let `run` return as soon as the work has ended, if there is any."""
+        """Let `run` return as soon as the work, if any, has ended."""
         self._stopped.set()
         self._stop_work.set()
 
     def run(self, lead: Callable[[threading.Event], None]) -> None:
-        """Contest the Lease until `stop`, and call `lead` on this thread whenever it is ours.
+        """Try to get the Lease until `stop` is called, and call `lead` on this thread while this process holds it.
 
-        `lead` must return soon after its event is set, and is called again when the Lease was lost and won back. When
-        it returns by itself or raises, the Lease is released and this returns or raises.
+        `lead` must return soon after its event is set. It is called again if the Lease is lost and won again. If it
+        returns by itself or raises an exception, the Lease is released, and this method returns or raises.
         """
         while self._win():
             with self._holding() as stop_work:
@@ -244,7 +245,7 @@ class Election:
                 return
 
     def _win(self) -> bool:
-        """Wait until the Lease is ours; False when stopped before."""
+        """Wait until this process holds the Lease. False if stopped before."""
         while not self._stopped.is_set():
             if self._attempt():
                 return True
@@ -253,7 +254,7 @@ class Election:
 
     @contextlib.contextmanager
     def _holding(self) -> Iterator[threading.Event]:
-        """Keep the Lease while the context lasts. The event is set when it is lost, or `stop` was called."""
+        """Keep the Lease during the context. The event is set when the Lease is lost, or `stop` was called."""
         stop_work = self._stop_work = threading.Event()
         if self._stopped.is_set():
             stop_work.set()
@@ -277,14 +278,14 @@ class Election:
             self._release()
 
     def _renew(self, stop_work: threading.Event, ended: threading.Event) -> None:
-        """Renew the Lease until the work has ended, also while it is ending."""
+        """Renew the Lease until the work has ended, also while the work is ending."""
         while not ended.wait(self._timing.retry_period):
             if not self._attempt() and self._candidate.holder not in ("", self._identity):
                 stop_work.set()
 
     def _watch(self, stop_work: threading.Event, ended: threading.Event) -> None:
-        """Stop the work in time, and the process if that does not end it. Apart from the renewals, since a request
-        may hang for longer than the Lease lasts.
+        """Stop the work in time, and the process if the work does not end. This thread is separate from the renewals,
+        because a request may hang for longer than the Lease lasts.
         """
         while not stop_work.wait(self._left(self._timing.renew_deadline)):
             if self._left(self._timing.renew_deadline) <= 0:
@@ -296,7 +297,7 @@ class Election:
                 return
 
     def _left(self, seconds: float) -> float:
-        """What is left of a time that began with the last renewal."""
+        """The remaining part of a time in seconds since the last renewal."""
         return max(self._candidate.renewed_at + seconds - time.monotonic(), 0.0)
 
     def _attempt(self) -> bool:

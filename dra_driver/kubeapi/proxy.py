@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proxies between here and the API server, by the rules that kubectl has.
+"""Proxies between this process and the API server, with the rules of kubectl.
 
 A kubeconfig's `proxy-url` counts for its cluster whatever the environment says. Else HTTPS_PROXY (HTTP_PROXY for a
 server without TLS) counts, upper case before lower case, unless NO_PROXY names the server. Source: the packages
@@ -38,7 +38,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy. As text it is a URL without the user's name and password."""
+    """A proxy. As text, its URL without user and password."""
 
     scheme: str
     host: str
@@ -51,8 +51,8 @@ class Proxy:
         return f"{self.scheme}://{host}:{self.port}"
 
     def manager(self, tls: Any, pools: Mapping[str, Any]) -> urllib3.PoolManager:
-        """What makes connections through the proxy. `tls` is for the connection to the proxy itself, `pools` are
-        options of the connections to the server. Raises ConfigError when a package is missing.
+        """A manager of connections through the proxy. `tls` is for the connection to the proxy itself. `pools` are
+        options of the connections to the server. Raises ConfigError if a package is missing.
         """
         if self.scheme == "socks5":
             if importlib.util.find_spec("socks") is None:
@@ -72,8 +72,8 @@ class Proxy:
 
 
 def parse_proxy(text: str, source: str) -> Proxy:
-    """The proxy of a URL. `source` says in errors where it is from; they never show a user or password. Raises
-    ConfigError.
+    """The proxy with this URL. `source` names the source of the URL in errors, which never contain a user or password.
+    Raises ConfigError.
     """
     shown = f"{text!r} " if "@" not in text else ""
     try:
@@ -90,7 +90,7 @@ def parse_proxy(text: str, source: str) -> Proxy:
 
 
 def environment_proxy(scheme: str, host: str, port: int, environment: Mapping[str, str] = os.environ) -> Proxy | None:
-    """The proxy that the environment has for this server; None to reach it directly. Raises ConfigError."""
+    """The proxy of the environment for this server, or None to connect directly. Raises ConfigError."""
     names = (f"{scheme}_proxy".upper(), f"{scheme}_proxy")
     name = next((name for name in names if environment.get(name)), None)
     if name is None or _is_direct(host, port, environment.get("NO_PROXY") or environment.get("no_proxy") or ""):
@@ -110,7 +110,7 @@ def _is_direct(host: str, port: int, no_proxy: str) -> bool:
 
 
 def _matches(entry: str, host: str, address: _Address | None, port: int) -> bool:
-    """Whether an entry of NO_PROXY is about this server."""
+    """Whether an entry of NO_PROXY matches this server."""
     network, slash, length = entry.partition("/")
     if slash and length.isdecimal() and _address(network) is not None:
         try:
@@ -129,7 +129,7 @@ def _matches(entry: str, host: str, address: _Address | None, port: int) -> bool
 
 
 def _address(text: str) -> _Address | None:
-    """An IP address; an IPv4 address that is written as IPv6 is the IPv4 address."""
+    """An IP address. An IPv4 address in IPv6 notation becomes the IPv4 address."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
@@ -138,7 +138,7 @@ def _address(text: str) -> _Address | None:
 
 
 def _ascii(name: str) -> str:
-    """An internationalized host name as DNS has it."""
+    """A host name in ASCII, as in DNS."""
     try:
         return name if name.isascii() else name.encode("idna").decode()
     except UnicodeError:

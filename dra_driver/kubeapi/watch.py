@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A collection kept in sight: listed once, then watched for as long as the process lives."""
+"""A collection that is listed once, and then watched as long as the process runs."""
 
 import logging
 import random
@@ -18,12 +18,12 @@ _FORBIDDEN = 403
 
 
 class Watcher:
-    """Calls `on_list` with all objects whenever it had to list them, and `on_event` with each change after.
+    """Calls `on_list` with all objects after each list, and `on_event` with each change after that.
 
-    Both run on the watcher's thread. Nothing ends it but `stop`: a server that is away is asked again, with growing
-    pauses or when it says; a version that is too old is answered by listing anew. So is an unexpected exception, of
-    which `count` hears. `metadata_only` and `keep` are for large collections: see `ApiClient.list`. What is kept of an
-    object needs no metadata.
+    Both are called on the watcher's thread. Only `stop` ends the watcher. If the server is unavailable, the watcher
+    tries again, with growing pauses or after the time that the server requests. If the version is too old, or an
+    unexpected exception occurs (which `count` counts), it lists again. `metadata_only` and `keep` are for large
+    collections, see `ApiClient.list`. A reduced object needs no metadata.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Watcher:
         self._count = count
         self._stopped = threading.Event()
         self._stream: EventStream | None = None
-        self._problem: str | None = "nothing is known yet"
+        self._problem: str | None = "not listed yet"
         self.missing = threading.Event()
         self.forbidden: StatusError | None = None
         self._version = ""
@@ -60,17 +60,17 @@ class Watcher:
 
     @property
     def problem(self) -> str | None:
-        """Why the collection is out of sight at the moment; None when it is not."""
+        """Why the content of the collection is unknown at the moment, or None."""
         return self._problem and f"{self._kind.plural}: {self._problem}"
 
     def start(self) -> None:
-        """Begin. `missing` is set when the server says that it has no such collection, `forbidden` is its answer while
-        it does not allow the watch.
+        """Start the thread. `missing` is set if the server has no such collection. `forbidden` is the server's answer
+        while it does not allow the watch.
         """
         self._thread.start()
 
     def stop(self) -> None:
-        """End soon, even amidst a watch; the thread is a daemon and need not be waited for."""
+        """End soon, also during a watch. The thread is a daemon, so callers need not wait for it."""
         self._stopped.set()
         if self._stream is not None:
             self._stream.end()
@@ -90,14 +90,14 @@ class Watcher:
                 self._version = ""
             except ApiError as error:
                 if self._stopped.is_set():
-                    return  # whoever stopped it has cut the connection
+                    return  # `stop` has closed the connection
                 log.warning("watching %s: %s", self._kind.plural, error)
                 self._problem = str(error)
                 if isinstance(error, NotFoundError):
                     self.missing.set()
                 self.forbidden = error if isinstance(error, StatusError) and error.status == _FORBIDDEN else None
                 asked = error.retry_after if isinstance(error, StatusError) else 0.0
-            # A watch that held for a while was a good one; what ends at once must not be asked for at once.
+            # A watch that lasted for a while was successful. One that ended at once must not be repeated at once.
             good = time.monotonic() - began > _GOOD_WATCH
             pause = self._first_pause if good else min(pause * 2, self._longest_pause)
             wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret

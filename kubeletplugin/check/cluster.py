@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the API server: versions, feature gates, permissions of this identity, and the releases of kubelet and
-runtime.
+"""Checks of the API server: versions, feature gates, permissions of this identity, and the releases of kubelet and the
+container runtime.
 
 Nothing is stored in the API server: dry runs find out the feature gates, and access reviews the permissions. The
-questions are independent, so a refused one does not prevent the others.
+requests are independent, so a refused one does not prevent the others.
 
 The container runtime must accept CDI devices in the CRI's own field, which containerd does from 1.7 on. Releases of
-CRI-O have the numbers of the Kubernetes releases that they belong to.
+CRI-O have the same numbers as Kubernetes releases.
 """
 
 import contextlib
@@ -37,29 +37,31 @@ KUBELET, RUNTIME = "kubelet version", "container runtime version"
 
 OLDEST_MINOR, NEWEST_MINOR = 32, 37
 ON_BY_DEFAULT = 34
-"""The minor release from which DRA is on unless it is switched off."""
+"""The minor release from which DRA is enabled by default."""
 
 _OLDEST_RUNTIMES = {"containerd": ((1, 7), failed), "cri-o": ((1, OLDEST_MINOR), warned)}
-_UNTOLD = "with --kubeconfig and --node-name the Node tells"
+_UNTOLD = "with --kubeconfig and --node-name, check reads it from the Node"
 
 
 def minor_of(version: str) -> int | None:
-    """36 of `v1.36.2-gke.100`; None when it is not told."""
+    """36 for `v1.36.2-gke.100`. None for a text without a version."""
     found = re.match(r"v?1\.(\d+)", version)
     return int(found[1]) if found else None
 
 
 def version_of(reported: str) -> tuple[int, ...]:
-    """(2, 1, 4) of `containerd://v2.1.4-k3s1`; () when it is not told."""
+    """(2, 1, 4) for `containerd://v2.1.4-k3s1`. Empty for a text without a version."""
     found = re.match(r"v?(\d+(?:\.\d+)*)", reported.partition("://")[2])
     return tuple(map(int, found[1].split("."))) if found else ()
 
 
 def release_finding(check: str, name: str, version: str, where: str = "") -> CheckResult:
-    """Whether a part of Kubernetes (`name`) is of a release that is supported; `where` it is, for the passing line."""
+    """Whether the release of a part of Kubernetes (`name`) is supported. `where` is added to the text of a passed
+    check.
+    """
     minor = minor_of(version)
     if minor is None:
-        return warned(check, f"{name} does not tell its version ({version!r})", "see docs/install.md")
+        return warned(check, f"{name} does not report its version ({version!r})", "see docs/install.md")
     if minor < OLDEST_MINOR:
         return failed(
             check, f"{name} {version} is older than 1.{OLDEST_MINOR}", f"upgrade to 1.{ON_BY_DEFAULT} or newer"
@@ -74,7 +76,7 @@ def release_finding(check: str, name: str, version: str, where: str = "") -> Che
 
 
 def version_findings(kubelet: str, runtime: str) -> Iterator[CheckResult]:
-    """`v1.36.2` and `containerd://2.1.4`, as a Node reports them; empty when nobody told."""
+    """`v1.36.2` and `containerd://2.1.4`, as a Node reports them. Empty if unknown."""
     if kubelet:
         yield release_finding(KUBELET, "kubelet", kubelet)
     else:
@@ -90,7 +92,7 @@ def _runtime(reported: str) -> CheckResult:
         return warned(
             RUNTIME,
             f"{reported} was not tested with this driver",
-            "use containerd or CRI-O, or see in its documentation that it takes CDI devices from kubelet",
+            "use containerd or CRI-O, or read in its documentation whether it accepts CDI devices from kubelet",
         )
     oldest, finding = _OLDEST_RUNTIMES[name]
     wanted = ".".join(map(str, oldest))
@@ -104,7 +106,7 @@ SERVER, API, GATES, PERMISSIONS, NODE = "api server", "resource.k8s.io", "featur
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Verbs on a resource (`resourceclaims/status` is a subresource), or on the object `name` only."""
+    """Verbs for a resource (`resourceclaims/status` is a subresource), or only for the object `name`."""
 
     group: str
     resource: str
@@ -124,20 +126,20 @@ WANTED = (
     Permission(GROUP, "resourceclaims/status", ("patch",)),
     Permission(GROUP, "resourceclaims/driver", ("associated-node:patch",), DRIVER_NAME),
 )
-"""Those without which only less is told, and which the chart gives where they are configured."""
+"""Permissions without which only status or Events are missing. The chart grants them if they are configured."""
 
 GATE_LOSSES: Mapping[str, str] = {
-    "DRAPartitionableDevices": "MIG devices cannot be made on demand",
-    "DRADeviceTaints": "GPUs that fail cannot be taken out of scheduling",
+    "DRAPartitionableDevices": "MIG devices cannot be created on demand",
+    "DRADeviceTaints": "GPUs that fail cannot be tainted",
     "DRAConsumableCapacity": "GPUs cannot be shared by their memory",
 }
-"""The gates that this driver can use, and what is lost without each."""
+"""The gates that this driver can use, and the loss without each."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the Node object says. `kubelet` and `runtime` as `v1.36.2` and `containerd://2.1.4`; `arguments` are those
-    of the distributions that tell them, by its name: k3s or rke2.
+    """The content of the Node object. `kubelet` and `runtime` are like `v1.36.2` and `containerd://2.1.4`. `arguments`
+    are those of k3s or rke2, by the name of the distribution, if the Node has them.
     """
 
     kubelet: str = ""
@@ -149,12 +151,12 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """Each fact, or in `untold` (by the name of the check) why it could not be had.
+    """Facts about the cluster. `untold` has, by the name of the check, why a fact is unknown.
 
-    `error` says why nothing could be asked, `configured` whether there is a cluster to ask, `has_credentials` whether
-    the way to it was understood. `served` are versions of
-    resource.k8s.io, `gates` whether a gate is on, `denied` what this identity may not do (`create resourceslices`),
-    `reduced` the same for what is wanted only.
+    `error` is the reason if no request was possible. `configured` tells whether there is a cluster to ask, and
+    `has_credentials` whether its configuration could be read. `served` are versions of resource.k8s.io, and `gates`
+    tells whether each gate is enabled. `denied` are missing permissions (`create resourceslices`), and `reduced` those
+    of WANTED.
     """
 
     server: str = ""
@@ -171,18 +173,18 @@ class ClusterFacts:
 
 
 def cluster_findings(facts: ClusterFacts, node_name: str) -> Iterator[CheckResult]:
-    """The server, the API, its feature gates, permissions and the Node."""
+    """The findings about the server, the API, its feature gates, permissions and the Node."""
     if facts.error:
         if facts.configured and not facts.has_credentials:
             yield failed(
                 SERVER,
                 facts.error,
-                "name a kubeconfig with --kubeconfig; in a pod, automountServiceAccountToken must be on",
+                "set --kubeconfig; in a pod, automountServiceAccountToken must be true",
             )
         elif facts.configured:
-            yield failed(SERVER, facts.error, "see that this node reaches the API server, and that the token is valid")
+            yield failed(SERVER, facts.error, "check that this node can reach it, and that the token is valid")
         else:
-            yield warned(SERVER, f"not asked: {facts.error}", "give --kubeconfig to have the cluster checked too")
+            yield warned(SERVER, f"not checked: {facts.error}", "set --kubeconfig to check the cluster too")
         return
     yield release_finding(SERVER, "Kubernetes", facts.version, f" at {facts.server}")
     yield _api(facts)
@@ -193,7 +195,7 @@ def cluster_findings(facts: ClusterFacts, node_name: str) -> Iterator[CheckResul
 
 def _api(facts: ClusterFacts) -> CheckResult:
     if API in facts.untold:
-        return warned(API, facts.untold[API], "see that this identity may read /apis")
+        return warned(API, facts.untold[API], "allow this identity to read /apis")
     usable = [dialect.version for dialect in DIALECTS if dialect.version in facts.served]
     if usable:
         return passed(API, f"{', '.join(facts.served)} served, {usable[0]} used")
@@ -201,9 +203,9 @@ def _api(facts: ClusterFacts) -> CheckResult:
     return failed(
         API,
         served,
-        f"v1 is on by default from Kubernetes 1.{ON_BY_DEFAULT}; before, start kube-apiserver with"
-        f" --feature-gates=DynamicResourceAllocation=true --runtime-config={GROUP}/v1beta1=true, and give the gate to"
-        " kube-scheduler, kube-controller-manager and kubelet too",
+        f"v1 is enabled by default from Kubernetes 1.{ON_BY_DEFAULT}; for older versions, start kube-apiserver with"
+        f" --feature-gates=DynamicResourceAllocation=true --runtime-config={GROUP}/v1beta1=true, and enable the gate"
+        " also for kube-scheduler, kube-controller-manager and kubelet",
     )
 
 
@@ -215,18 +217,18 @@ def _gates(facts: ClusterFacts) -> Iterator[CheckResult]:
         if not is_on:
             yield warned(
                 GATES,
-                f"{gate} is off: {GATE_LOSSES[gate]}",
-                f"on by default from Kubernetes 1.36; before, --feature-gates={gate}=true for kube-apiserver,"
-                " kube-scheduler and kube-controller-manager",
+                f"{gate} is disabled: {GATE_LOSSES[gate]}",
+                f"enabled by default from Kubernetes 1.36; for older versions, --feature-gates={gate}=true for"
+                " kube-apiserver, kube-scheduler and kube-controller-manager",
             )
     on = [gate for gate, is_on in facts.gates.items() if is_on]
     if on:
-        yield passed(GATES, f"{', '.join(on)} on")
+        yield passed(GATES, f"{', '.join(on)} enabled")
 
 
 def _permissions(facts: ClusterFacts) -> Iterator[CheckResult]:
     if PERMISSIONS in facts.untold:
-        yield warned(PERMISSIONS, facts.untold[PERMISSIONS], "see that the API server answers access reviews")
+        yield warned(PERMISSIONS, facts.untold[PERMISSIONS], "check that the API server answers access reviews")
     elif facts.denied:
         yield failed(
             PERMISSIONS,
@@ -234,7 +236,7 @@ def _permissions(facts: ClusterFacts) -> Iterator[CheckResult]:
             "bind the chart's ClusterRole to it (`helm upgrade` restores it if it was changed)",
         )
     else:
-        yield passed(PERMISSIONS, "this identity may do what the node's pod does")
+        yield passed(PERMISSIONS, "this identity has all permissions of the node's pod")
     if facts.reduced:
         yield warned(
             PERMISSIONS,
@@ -245,10 +247,10 @@ def _permissions(facts: ClusterFacts) -> Iterator[CheckResult]:
 
 def _node(facts: ClusterFacts, node_name: str) -> Iterator[CheckResult]:
     if NODE in facts.untold:
-        yield warned(NODE, facts.untold[NODE], "give the name of this Node with --node-name")
+        yield warned(NODE, facts.untold[NODE], "set --node-name to the name of this Node")
     if facts.node is None:
         return
-    yield passed(NODE, f"{node_name}: " + (", ".join(filter(None, (facts.node.kernel, facts.node.image))) or "there"))
+    yield passed(NODE, f"{node_name}: " + (", ".join(filter(None, (facts.node.kernel, facts.node.image))) or "exists"))
 
 
 _REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
@@ -256,7 +258,7 @@ _SECONDS = 10.0
 
 
 def ask_cluster(kubeconfig: str | None, node_name: str, in_pod: bool) -> ClusterFacts:
-    """Everything that `cluster_findings` wants to know."""
+    """Collect all facts for `cluster_findings`."""
     try:
         connection = Connection(load_credentials(kubeconfig), f"dra-check/{__version__}", read_seconds=_SECONDS)
     except (ApiError, ConfigError) as error:
@@ -293,7 +295,7 @@ def _ask(client: ApiClient, server: str, version: str, node_name: str) -> Cluste
     except ApiError as error:
         untold[PERMISSIONS] = str(error)
     if not node_name:
-        untold[NODE] = "no Node was named"
+        untold[NODE] = "the name of the Node is unknown"
     else:
         try:
             node = _node_of(client.get(NODES, node_name))
@@ -313,7 +315,7 @@ def _served(client: ApiClient) -> tuple[str, ...]:
 
 
 def _denied(client: ApiClient, permissions: Iterable[Permission]) -> tuple[str, ...]:
-    """`verb resource` of each that an access review of this identity does not allow."""
+    """`verb resource` of each permission that an access review denies to this identity."""
     denied = []
     for one in permissions:
         resource, _, subresource = one.resource.partition("/")
@@ -344,9 +346,9 @@ def _node_of(value: Mapping[str, Any]) -> NodeFacts:
 
 
 def _arguments(annotations: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What k3s and rke2 were started with, as they write it to the Node: a list as JSON."""
+    """The arguments of k3s and rke2, which they write to an annotation of the Node as a JSON list."""
     for distribution in ("k3s", "rke2"):
-        with contextlib.suppress(ValueError):  # somebody else's annotation
+        with contextlib.suppress(ValueError):  # an annotation of somebody else
             found = json.loads(annotations.get(f"{distribution}.io/node-args", ""))
             if isinstance(found, list):
                 yield distribution, tuple(map(str, found))

@@ -3,21 +3,158 @@
 
 import functools
 import os
+import platform
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
+from dra_driver import __version__
+from dra_driver.cdi import DriverRoot, Root
 from dra_driver.command import UserError, kubeconfig_option, logging_options, output_option, version_option
+from dra_driver.containment import contained
 
-from ..kubelet.instance import socket_paths
+from ..kubelet.instance import SocketPaths, socket_paths
 from ..options import Node, hook_option, node_options
-from .dropin import FixError, write
-from .finding import any_failed, document, line, text, warned
-from .host import Host
-from .look import Look, Place, look, look_at_hardware, wait_for_hardware
+from .cluster import NodeFacts, ask_cluster, cluster_findings, version_findings
+from .driver import NamedHook, driver_findings, gpu_findings, read_driver, read_gpus
+from .finding import CheckResult, any_failed, document, line, passed, text, warned
+from .folders import folder_findings, foreign_findings, read_folders, read_foreign
+from .host import DropIn, FixError, Host, write
+from .kubelet import kubelet_findings, read_kubelet
+from .runtime import drop_in, read_runtime, runtime_findings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The flags: the plugin's view of the node, and how this process sees the rest of it.
+
+    `host_is_visible` is false in a container without the host's /.
+    """
+
+    node_name: str
+    node: Node
+    sockets: SocketPaths
+    host: Host
+    hook: str | None = None
+    kubeconfig: str | None = None
+    runtime_config: str | None = None
+    host_is_visible: bool = True
+    in_pod: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The findings, and the file that --fix would write."""
+
+    findings: tuple[CheckResult, ...]
+    drop_in: DropIn | None
+
+
+class _Checks:
+    """Runs checks one after the other, and collects their findings. If a check fails unexpectedly, that becomes a
+    finding, and the other checks run.
+    """
+
+    def __init__(self) -> None:
+        self.findings: list[CheckResult] = []
+
+    def read(self, check: str, facts: Callable[[], T]) -> T | None:
+        """The result of `facts`, or None and a finding if it fails unexpectedly."""
+
+        def failed(error: Exception) -> None:
+            text = f"this check failed unexpectedly, so its result is unknown: {error!r}"
+            self.findings.append(warned(check, text, "report it with the text on standard error"))
+
+        with contained("check", check, lambda _: None, failed):
+            return facts()
+        return None
+
+    def add(self, check: str, findings: Callable[[], Iterable[CheckResult]]) -> None:
+        """Run a check."""
+        self.findings += self.read(check, lambda: tuple(findings())) or ()
+
+
+def look_at_hardware(place: Place) -> tuple[CheckResult, ...]:
+    """Check the driver and the GPUs only."""
+    hardware, checks = place.node.hardware, _Checks()
+    checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
+    checks.add("GPUs", lambda: gpu_findings(read_gpus(hardware, _device_root(place))))
+    return tuple(checks.findings)
+
+
+def look(place: Place) -> Look:
+    """Run all checks."""
+    node, host, name = place.node, place.host, place.node_name
+    checks = _Checks()
+    checks.findings += look_at_hardware(place)
+    cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
+    reported = (cluster.node if cluster is not None else None) or NodeFacts()
+    runtime = checks.read(
+        "container runtime",
+        lambda: read_runtime(
+            host, reported.runtime, str(node.cdi_root), visible=place.host_is_visible, config=place.runtime_config
+        ),
+    )
+    config = str(node.folder.parent.parent / "config.yaml")
+    kubelet = checks.read(
+        "kubelet", lambda: read_kubelet(host, config, name, reported.arguments, visible=place.host_is_visible)
+    )
+    sockets = (place.sockets.registration, place.sockets.service)
+    root = kubelet.root if kubelet is not None else ""
+    checks.add(
+        "folders", lambda: folder_findings(read_folders(host, node.registry, node.folder, node.cdi_root, sockets, root))
+    )
+    checks.add("other drivers", lambda: foreign_findings(read_foreign(host, node.cdi_root)))
+    if runtime is not None:
+        checks.add("container runtime", lambda: runtime_findings(runtime))
+    if kubelet is not None:
+        checks.add("kubelet", lambda: kubelet_findings(kubelet, reported.kubelet, name))
+    if cluster is not None:
+        checks.add("cluster", lambda: cluster_findings(cluster, name))
+    checks.add("versions", lambda: version_findings(reported.kubelet, reported.runtime))
+    mend = None if runtime is None else checks.read("container runtime", lambda: drop_in(runtime))
+    checks.findings.append(passed("this program", f"dra-driver-gpu {__version__}, Python {platform.python_version()}"))
+    return Look(tuple(checks.findings), mend)
+
+
+def wait_for_hardware(
+    look_again: Callable[[], Sequence[CheckResult]], say: Callable[[CheckResult], None], pause: Callable[[], None]
+) -> None:
+    """Repeat the checks until driver and GPUs have no failure. Report new findings each time."""
+    said: set[CheckResult] = set()
+    while True:
+        findings = look_again()
+        for finding in findings:
+            if finding not in said:
+                say(finding)
+        said = set(findings)
+        if not any_failed(findings):
+            return
+        pause()
+
+
+def _named_hook(place: Place) -> NamedHook | None:
+    if place.hook is None:
+        return None
+    return NamedHook(place.hook, place.host.exists(place.hook) if place.host_is_visible else None)
+
+
+def _device_root(place: Place) -> DriverRoot:
+    """The place of device nodes: the driver's own folder if it has them, else the host."""
+    hardware = place.node.hardware
+    if (hardware.driver_root / "dev/nvidiactl").exists():
+        dev = hardware.driver_root  # a driver container has created them there, maybe after this process started
+    else:
+        dev = hardware.dev_root if place.host.is_own else place.host.here("/")
+    return DriverRoot(Root(hardware.driver_root), Root(dev), hardware.proc_root, hardware.sys_root)
+
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _HOST_ROOT = "/host-root"
@@ -110,7 +247,7 @@ def check(
         in_pod="KUBERNETES_SERVICE_HOST" in os.environ,
     )
     if wait:
-        # Process 1 of a container has no default action for it, and a pod that is deleted would wait for its kill.
+        # Process 1 of a container ignores this signal by default, and the deletion of its pod would wait for SIGKILL.
         signal.signal(signal.SIGTERM, lambda *_: context.exit(128 + signal.SIGTERM))
         wait_for_hardware(
             functools.partial(look_at_hardware, place),
@@ -124,19 +261,19 @@ def check(
 
 
 def mend(place: Place, found: Look) -> Look:
-    """Write what would mend the runtime's configuration, and look again. Raises UserError."""
+    """Write the file that corrects the runtime's configuration, and check again. Raises UserError."""
     if found.drop_in is None:
         return found
     try:
         if not write(place.host, found.drop_in):
-            return found  # a file that is read after it says otherwise, and the finding names that one
+            return found  # the file exists, but a later file overrides it, which a finding tells
     except FixError as error:
         raise UserError(f"--fix: {error}") from None
     again = look(place)
-    written = warned("fix", f"{found.drop_in.path} is written, but is not in use yet", found.drop_in.next_step)
+    written = warned("fix", f"{found.drop_in.path} was written, but is not in use yet", found.drop_in.next_step)
     return Look((*again.findings, written), again.drop_in)
 
 
 def in_container(environment: Mapping[str, str]) -> bool:
-    """Whether / is a container's own rather than the host's."""
+    """Whether / is the root of a container instead of the host."""
     return "KUBERNETES_SERVICE_HOST" in environment or any(Path(mark).exists() for mark in _CONTAINER_MARKS)

@@ -1,30 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """CDI in containerd's configuration.
 
-What the releases do, from their cmd/containerd/server/config and internal/cri/config (1.7: services/server/config,
-pkg/cri/config):
+The behaviour of the releases, from their cmd/containerd/server/config and internal/cri/config (1.7:
+services/server/config, pkg/cri/config):
 
-- 1.7 injects CDI devices only with `enable_cdi = true` in [plugins."io.containerd.grpc.v1.cri"]. 2.x does unless it is
-  false, in [plugins."io.containerd.cri.v1.runtime"] from config version 3 on, and moves it there from the older table.
-- Files named by `imports` are read after the file that names them. Of one plugin's table in two files, 1.7 keeps the
-  later one *whole*, while 2.x merges them key by key. So for 1.7 a drop-in cannot add a key to a table that exists:
-  it would take away everything else in it.
+- 1.7 injects CDI devices only with `enable_cdi = true` in [plugins."io.containerd.grpc.v1.cri"]. 2.x does so unless it
+  is false, in [plugins."io.containerd.cri.v1.runtime"] from config version 3 on, and converts the older table.
+- Files named by `imports` are read after the file that names them. If two files have the table of the same plugin, 1.7
+  uses *only* the later table, while 2.x merges them key by key. So for 1.7, a drop-in cannot add a key to an existing
+  table: it would remove all other keys of it.
 - A drop-in must not have a higher config version than the main file.
 
-k3s, rke2 and MicroK8s make the main file anew from a template at each start. With containerd 2, k3s and rke2 import
-config-v3.toml.d beside it, where a drop-in does what it does elsewhere. To a template one cannot append a table that it
-has already.
+k3s, rke2 and MicroK8s generate the main file from a template at each start. With containerd 2, k3s and rke2 import
+config-v3.toml.d beside it, where a drop-in works as elsewhere. A table that a template already has cannot be appended
+to it.
 """
 
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .dropin import DropIn
 from .finding import CheckResult, failed, passed, warned
-from .host import Host, Unreadable
-from .toml_file import TomlFile, array, read_toml, strings
+from .host import DropIn, Host, TomlFile, Unreadable, array, read_toml, strings
 
 CHECK = "cdi in containerd"
 CONFIGS = (
@@ -33,7 +31,7 @@ CONFIGS = (
     "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
     "/var/snap/microk8s/current/args/containerd.toml",
 )
-"""Where distributions keep the main file, the usual place first."""
+"""The places of the main file in distributions, the usual one first."""
 DEFAULT_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 _OLD, _NEW, _OLDEST = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "cri"
@@ -45,8 +43,8 @@ _MOST_FILES = 200
 
 @dataclass(frozen=True, slots=True)
 class _Distribution:
-    """One that makes main files in `folder` anew from `template`, where {} is -v3 from config version 3 on. `units` are
-    restarted; `may_copy` tells whether what was made can take the template's place.
+    """A distribution that generates main files in `folder` from `template`, where {} is -v3 from config version 3 on.
+    `units` must be restarted. `may_copy` tells whether the generated file can be used as the template.
     """
 
     folder: str
@@ -58,16 +56,16 @@ class _Distribution:
 _DISTRIBUTIONS = (
     _Distribution("/var/lib/rancher/k3s/", "config{}.toml.tmpl", "'k3s*'", may_copy=True),
     _Distribution("/var/lib/rancher/rke2/", "config{}.toml.tmpl", "'rke2*'", may_copy=True),
-    # What is made names the folders of one revision of the snap.
+    # The generated file has the folders of one revision of the snap.
     _Distribution("/var/snap/microk8s/", "containerd-template.toml", "snap.microk8s.daemon-containerd", may_copy=False),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerdFacts:
-    """The files in the order they are read, the main one first (none: `main` does not exist), what could not be read,
-    and containerd's version, () when unknown. `wanted` is the folder that specs are written to, and `same` gives the
-    path without links of each folder in question.
+    """The files in the order in which containerd reads them, the main one first (none: `main` does not exist), those
+    that cannot be read, and containerd's version, () if unknown. `wanted` is the folder to which specs are written, and
+    `same` the path without links of each folder.
     """
 
     main: str
@@ -84,7 +82,7 @@ class ContainerdFacts:
 
     @property
     def config_version(self) -> int:
-        """`version` of the main file; 2 when there is no file, since that is what every release reads."""
+        """`version` of the main file. 2 if there is no file, because every release reads that."""
         if not self.files:
             return 2
         version = self.files[0].value.get("version", 1)
@@ -92,25 +90,25 @@ class ContainerdFacts:
 
     @property
     def distribution(self) -> _Distribution | None:
-        """Whose work the main file is; None where it is a person's."""
+        """The distribution that generates the main file, or None."""
         return next((one for one in _DISTRIBUTIONS if self.main.startswith(one.folder)), None)
 
     @property
     def service(self) -> str:
-        """What systemctl is to restart."""
+        """The systemd unit to restart."""
         return self.distribution.units if self.distribution else "containerd"
 
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """A key's value, and the file that sets it, None for the default."""
+    """The value of a key, and the file that sets it (None: the default)."""
 
     value: Any
     file: TomlFile | None = None
     table: str = ""
 
     def place(self, key: str) -> str:
-        """`/etc/containerd/config.toml, line 12`, or the file alone."""
+        """`/etc/containerd/config.toml, line 12`, or only the file."""
         if self.file is None:
             return "the default"
         line = self.file.line(("plugins", self.table), key)
@@ -118,7 +116,7 @@ class _Setting:
 
 
 def read_containerd(host: Host, main: str, version: tuple[int, ...], wanted: str) -> ContainerdFacts:
-    """The main file and all that it imports, each once."""
+    """Read the main file and all imported files, each once."""
     files: list[TomlFile] = []
     problems: list[Unreadable] = []
     pending, seen = [main], set[str]()
@@ -134,7 +132,7 @@ def read_containerd(host: Host, main: str, version: tuple[int, ...], wanted: str
         elif isinstance(file, Unreadable):
             problems.append(file)
         elif path != main:
-            problems.append(Unreadable(path, "it is missing, and is imported"))
+            problems.append(Unreadable(path, "it does not exist, but is imported"))
     facts = ContainerdFacts(main, tuple(files), tuple(problems), version, wanted)
     folders = {wanted, *DEFAULT_FOLDERS, *(_settings(facts)[1].value or ())}
     return ContainerdFacts(
@@ -143,7 +141,7 @@ def read_containerd(host: Host, main: str, version: tuple[int, ...], wanted: str
 
 
 def containerd_findings(facts: ContainerdFacts) -> Iterator[CheckResult]:
-    """Whether CDI is on and reads our folder; what to write where if not."""
+    """Whether CDI is enabled and containerd reads our folder, and what to write if not."""
     if facts.problems:
         for problem in facts.problems:
             yield warned(CHECK, str(problem), "correct or create the file; containerd itself may not start without it")
@@ -181,7 +179,9 @@ def containerd_findings(facts: ContainerdFacts) -> Iterator[CheckResult]:
 
 
 def containerd_drop_in(facts: ContainerdFacts) -> DropIn | None:
-    """The file that mends what is wrong; None when nothing is, or when only a change of an existing file would."""
+    """The file that corrects the configuration. None if nothing is wrong, or if only a change of an existing file
+    helps.
+    """
     enabled, folders = _settings(facts)
     if facts.problems or folders.value is None or (enabled.value is True and _reads(facts, folders.value)):
         return None
@@ -195,7 +195,7 @@ def containerd_drop_in(facts: ContainerdFacts) -> DropIn | None:
 
 
 def _settings(facts: ContainerdFacts) -> tuple[_Setting, _Setting]:
-    """enable_cdi (None: nobody says, and the release is unknown or has it off) and cdi_spec_dirs."""
+    """enable_cdi (None: not set, and the release is unknown or has CDI disabled by default) and cdi_spec_dirs."""
     default = True if facts.version[:1] >= (2,) or facts.config_version >= 3 else None
     enabled, folders = _Setting(default), _Setting(DEFAULT_FOLDERS)
     for file in facts.files:
@@ -213,7 +213,7 @@ def _settings(facts: ContainerdFacts) -> tuple[_Setting, _Setting]:
 
 
 def _table(file: TomlFile) -> tuple[str, Mapping[str, Any]] | None:
-    """The CRI plugin's table in one file, with its name."""
+    """The name and content of the CRI plugin's table in one file."""
     for name in (_NEW, _OLD, _OLDEST):
         table = file.table("plugins", name)
         if table is not None:
@@ -221,7 +221,7 @@ def _table(file: TomlFile) -> tuple[str, Mapping[str, Any]] | None:
     return None
 
 
-def _reads(facts: ContainerdFacts, folders: Sequence[str]) -> bool:
+def _reads(facts: ContainerdFacts, folders: Iterable[str]) -> bool:
     return facts.same.get(facts.wanted, facts.wanted) in {facts.same.get(one, one) for one in folders}
 
 
@@ -237,40 +237,40 @@ def _lines(facts: ContainerdFacts, folders: Sequence[str]) -> list[str]:
 
 
 def _name(facts: ContainerdFacts) -> str:
-    """The plugin's name in a file of the main file's version."""
+    """The plugin's name in a file with the config version of the main file."""
     version = facts.config_version
     return _NEW if version >= 3 else _OLD if version == 2 else _OLDEST
 
 
 def _others(facts: ContainerdFacts) -> list[TomlFile]:
-    """The files without the one that --fix wrote earlier."""
+    """The files without the one that --fix has written."""
     return [file for file in facts.files if posixpath.basename(file.path) != _DROP_IN]
 
 
 def _disabled(facts: ContainerdFacts) -> CheckResult | None:
-    """What docker's packages install has kubelet's part of containerd switched off."""
+    """A failure if the CRI plugin is disabled, as in the packages of Docker."""
     for file in facts.files:
         names = [name for name in strings(file.value.get("disabled_plugins")) or () if name in _CRI_PLUGINS]
         if names:
             text = f"kubelet cannot use this containerd: disabled_plugins in {file.path} has {', '.join(names)}"
-            return failed(CHECK, text, f"take {', '.join(names)} out of it and restart containerd")
+            return failed(CHECK, text, f"remove {', '.join(names)} from it and restart containerd")
     return None
 
 
 def _hidden(facts: ContainerdFacts) -> CheckResult | None:
-    """Our own drop-in must not take the place of a table that was written since."""
+    """A failure if our drop-in hides a table that was written later."""
     ours = [file for file in facts.files if file not in _others(facts)]
     theirs = [file for file in _others(facts) if _table(file) is not None]
     if facts.merges or not ours or not theirs or not facts.version:
         return None
-    text = f"{_version(facts)} reads {ours[0].path} in place of the whole table of its plugin in {theirs[-1].path}"
+    text = f"{_version(facts)} reads {ours[0].path} instead of the whole table of its plugin in {theirs[-1].path}"
     return failed(
         CHECK, text, f"set `enable_cdi = true` in {theirs[-1].path}, remove {ours[0].path}, and restart containerd"
     )
 
 
 def _imported_folder(facts: ContainerdFacts) -> str | None:
-    """A folder whose every .toml file is imported by the main file."""
+    """A folder of which the main file imports every .toml file."""
     patterns = strings(facts.files[0].value.get("imports")) or ()
     for pattern in patterns:
         folder, name = posixpath.split(posixpath.join(posixpath.dirname(facts.main), pattern))
@@ -302,9 +302,9 @@ def _remedy(facts: ContainerdFacts, switch: bool) -> str:
     else:
         where = f'append to {edited} [plugins."{_name(facts)}"] with'
     if edited != path:
-        why = f"{facts.main} is made anew from that at each start"
+        why = f"{facts.main} is generated from that at each start"
     elif not facts.merges and present:
-        why = "containerd 1.7 would take a drop-in's table in place of yours"
+        why = "containerd 1.7 would use a drop-in's table instead of yours"
     else:
         why = f"{facts.main} imports no folder (imports = [{_IMPORT!r}])"
     text = f"{copy}{where} {' and '.join(f'`{key}`' for key in keys)}, and {restart}"
@@ -312,7 +312,7 @@ def _remedy(facts: ContainerdFacts, switch: bool) -> str:
 
 
 def _template(facts: ContainerdFacts) -> tuple[str, str]:
-    """What to do first, and the file to change in place of the main one."""
+    """What to do first, and the file to change instead of the main one."""
     distribution = facts.distribution
     if distribution is None:
         return "", facts.main
@@ -326,7 +326,7 @@ def _version(facts: ContainerdFacts) -> str:
 
 
 def _imports(host: Host, file: TomlFile, problems: list[Unreadable]) -> Iterator[str]:
-    """The paths that a file imports; relative ones are beside it."""
+    """The paths that a file imports. Relative ones are beside the file."""
     value = file.value.get("imports", [])
     patterns = strings(value)
     if patterns is None:
@@ -338,7 +338,7 @@ def _imports(host: Host, file: TomlFile, problems: list[Unreadable]) -> Iterator
             yield path
             continue
         if "*" in posixpath.dirname(path):
-            problems.append(Unreadable(file.path, f"imports {pattern}: folders with * are not followed here"))
+            problems.append(Unreadable(file.path, f"imports {pattern}: this command does not follow folders with *"))
             continue
         matches = host.matches(path)
         if isinstance(matches, Unreadable):

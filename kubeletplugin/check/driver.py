@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NVIDIA driver as it is installed: the loaded kernel module, the library, and whether they belong together.
+"""Checks of the NVIDIA driver (the loaded kernel module, the library, and whether their versions agree) and the GPUs.
 
-/proc/driver/nvidia/version has two forms, of the closed module (`NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu …`)
-and of the open one (`NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build …`).
+/proc/driver/nvidia/version has two forms: that of the closed module (`NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu
+…`) and that of the open one (`NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build …`).
 """
 
+import contextlib
 import posixpath
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dra_driver.cdi import Root, find_hook_tool
+from dra_driver.cdi import DriverRoot, Root, character_majors, find_hook_tool, find_node
+from dra_driver.cdi.edits import CONTROL_NODES, GPU_DRIVERS
+from dra_driver.gpu.inventory import Gpu, Inventory
+from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.nvml_library import LIBRARY, LIBRARY_DIRECTORIES
 from dra_driver.gpu.options import Hardware
 
@@ -26,7 +31,9 @@ _LIBRARY_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 
 @dataclass(frozen=True, slots=True)
 class NamedHook:
-    """The program that --nvidia-cdi-hook-path names on the host. `exists` is None when the host is not to be seen."""
+    """The program of --nvidia-cdi-hook-path on the host. `exists` is None if this process does not see the host's
+    files.
+    """
 
     path: str
     exists: bool | None
@@ -34,8 +41,9 @@ class NamedHook:
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """`module` is the text of `module_path`. `library` is the file that libnvidia-ml.so.1 leads to below
-    `driver_root`, `hook` the program that finishes containers, both None when missing; a hook may be named as well.
+    """`module` is the text of `module_path`. `library` is the file to which libnvidia-ml.so.1 leads below
+    `driver_root`, and `hook` the path of the hook program. Both are None if they do not exist. `named_hook` is the
+    program of the flag.
     """
 
     module: str | Unreadable | None
@@ -47,19 +55,19 @@ class DriverFacts:
 
     @property
     def module_version(self) -> str:
-        """`570.86.15`, empty when unknown."""
+        """`570.86.15`, or empty if unknown."""
         found = _MODULE_VERSION.search(self.module) if isinstance(self.module, str) else None
         return found[1] if found else ""
 
     @property
     def library_version(self) -> str:
-        """`570.86.15`, empty when the name of the file does not tell."""
+        """`570.86.15`, or empty if the file's name has no version."""
         found = _LIBRARY_VERSION.search(self.library or "")
         return found[1] if found else ""
 
 
 def read_driver(hardware: Hardware, named_hook: NamedHook | None = None) -> DriverFacts:
-    """Look below the driver root and in /proc."""
+    """Read the driver root and /proc."""
     files = Root(hardware.driver_root, str(hardware.host_driver_root))
     module_path = hardware.proc_root / "driver/nvidia/version"
     libraries = (files.resolve(posixpath.join("/", folder, LIBRARY)) for folder in LIBRARY_DIRECTORIES)
@@ -75,7 +83,7 @@ def read_driver(hardware: Hardware, named_hook: NamedHook | None = None) -> Driv
 
 
 def driver_findings(facts: DriverFacts) -> Iterator[CheckResult]:
-    """Whether module and library are there, new enough, and of one version."""
+    """Whether module and library exist, are new enough, and have the same version."""
     yield _module(facts)
     yield _library(facts)
     module, library = facts.module_version, facts.library_version
@@ -100,7 +108,7 @@ def _hook(facts: DriverFacts) -> CheckResult:
                 f"{path} does not exist on the host, so containers that need it do not start",
                 "install it there, or remove --nvidia-cdi-hook-path (chart: nvidiaCDIHookPath), so that it is searched",
             )
-        return passed(HOOK, path if exists else f"{path} (not seen from here)")
+        return passed(HOOK, path if exists else f"{path} (not visible from here)")
     if facts.hook is None:
         return warned(
             HOOK,
@@ -114,7 +122,7 @@ def _hook(facts: DriverFacts) -> CheckResult:
 
 def _module(facts: DriverFacts) -> CheckResult:
     if isinstance(facts.module, Unreadable):
-        return failed(MODULE, str(facts.module), "run as root, and in a container with the host's /proc")
+        return failed(MODULE, str(facts.module), "run as root; in a container, with the host's /proc")
     if facts.module is None:
         return failed(
             MODULE,
@@ -124,7 +132,7 @@ def _module(facts: DriverFacts) -> CheckResult:
     version = facts.module_version
     if not version:
         line = facts.module.partition("\n")[0].strip()
-        return warned(MODULE, f"{facts.module_path} names no version: {line!r}", "report this with that line")
+        return warned(MODULE, f"{facts.module_path} has no version: {line!r}", "report this with that line")
     if tuple(int(part) for part in version.split(".")[:1]) < _OLDEST:
         return warned(
             MODULE,
@@ -140,7 +148,145 @@ def _library(facts: DriverFacts) -> CheckResult:
         return failed(
             LIBRARY_CHECK,
             f"no {LIBRARY} below {facts.driver_root} (in {folders})",
-            "set --nvidia-driver-root (chart: nvidiaDriverRoot) to where the driver is: / for packages,"
+            "set --nvidia-driver-root (chart: nvidiaDriverRoot) to the folder of the driver: / for packages,"
             " /run/nvidia/driver for a driver container, /home/kubernetes/bin/nvidia on GKE",
         )
     return passed(LIBRARY_CHECK, posixpath.join(facts.driver_root, facts.library.lstrip("/")))
+
+
+NVML, GPUS, MIG, NODES, CAPABILITIES = "nvml", "gpus", "mig", "device nodes", "mig capabilities"
+
+_REMEDIES: Mapping[Return, str] = {
+    Return.LIBRARY_NOT_FOUND: "set --nvidia-driver-root (chart: nvidiaDriverRoot) to the folder of the driver",
+    Return.DRIVER_NOT_LOADED: "`modprobe nvidia`; if that does not help, read `dmesg | grep -i nvrm`",
+    Return.LIB_RM_VERSION_MISMATCH: "reload the nvidia modules, or restart the node: library and module differ",
+    Return.NO_PERMISSION: "run as root with the GPUs' device nodes; in a container, as privileged",
+    Return.GPU_IS_LOST: "a GPU fell off the bus: read `dmesg | grep -i xid` and restart the node",
+}
+_LOSSES = {path: loss for path, _, _, loss in CONTROL_NODES if loss}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """The GPUs that NVML reports, or the error.
+
+    `missing` are device nodes that neither exist nor can be created from /proc/devices. `odd` are messages about files
+    that should be device nodes. `capabilities` tells whether the driver offers MIG capabilities.
+    """
+
+    inventory: Inventory | None
+    error: NvmlError | None = None
+    missing: tuple[str, ...] = ()
+    odd: tuple[str, ...] = ()
+    capabilities: bool = True
+
+
+def read_gpus(hardware: Hardware, root: DriverRoot) -> GpuFacts:
+    """Read the GPUs through NVML, and find their device nodes below `root`. A call that hangs counts as a failure."""
+    try:
+        with contextlib.closing(hardware.session()) as session:
+            inventory = session.inventory()
+    except NvmlError as error:
+        return GpuFacts(None, error)
+    majors = character_majors(root.proc)
+    wanted = {path: (names, minor) for path, names, minor, loss in CONTROL_NODES if loss}
+    wanted |= {f"/dev/nvidia{gpu.minor}": (GPU_DRIVERS, gpu.minor) for gpu in inventory.gpus}
+    found = {path: find_node(root, path, majors, names, minor) for path, (names, minor) in wanted.items()}
+    return GpuFacts(
+        inventory,
+        missing=tuple(path for path, (node, _) in found.items() if node is None),
+        odd=tuple(warning for _, warning in found.values() if warning),
+        capabilities="nvidia-caps" in majors and (root.proc / "driver/nvidia/capabilities/mig/config").exists(),
+    )
+
+
+def gpu_findings(facts: GpuFacts) -> Iterator[CheckResult]:
+    """The findings about NVML, the GPUs, MIG and device nodes."""
+    if facts.inventory is None:
+        remedy = _REMEDIES.get(facts.error.code) if facts.error else None
+        yield failed(NVML, f"does not answer: {facts.error}", remedy or "see that `nvidia-smi` works on the host first")
+        return
+    inventory = facts.inventory
+    cuda = inventory.cuda_driver_version
+    yield passed(
+        NVML, f"driver {inventory.driver_version}" + (f", CUDA {cuda // 1000}.{cuda % 1000 // 10}" if cuda else "")
+    )
+    yield from _gpus(inventory)
+    yield from _nodes(facts)
+    capable = [gpu for gpu in inventory.gpus if gpu.mig_mode is not None]
+    yield from _mig(capable, len(inventory.gpus))
+    if capable:
+        yield _capabilities(facts.capabilities, any(gpu.in_mig_mode for gpu in capable))
+
+
+def _gpus(inventory: Inventory) -> Iterator[CheckResult]:
+    for failure in inventory.failures:
+        yield warned(
+            GPUS,
+            f"GPU {failure.index} is left out: {failure.reason}",
+            "read `nvidia-smi` and `dmesg | grep -i xid` on the host; reset or replace the GPU",
+        )
+    for gpu in inventory.gpus:
+        for problem in gpu.problems:
+            yield warned(
+                GPUS, f"GPU {gpu.index} ({gpu.uuid}): {problem}", "attributes will be missing; upgrade NVIDIA's driver"
+            )
+    if not inventory.gpus:
+        yield warned(
+            GPUS,
+            "no GPU works" if inventory.failures else "there is none",
+            "there is nothing to publish here; run the DaemonSet only on GPU nodes (chart: kubeletPlugin.affinity)",
+        )
+        return
+    counts = Counter(gpu.product_name or "unnamed" for gpu in inventory.gpus)
+    yield passed(GPUS, ", ".join(f"{count} x {name}" for name, count in counts.items()))
+
+
+def _nodes(facts: GpuFacts) -> Iterator[CheckResult]:
+    for path in facts.missing:
+        if path == "/dev/nvidia-uvm":
+            yield warned(
+                NODES, f"{path} is missing and its module not loaded: {_LOSSES[path]}", "`modprobe nvidia-uvm`"
+            )
+        else:
+            loss = _LOSSES.get(path, "the GPU cannot be given to a pod")
+            yield failed(
+                NODES,
+                f"{path} is missing: {loss}",
+                "run `nvidia-smi` once on the host, which creates the device nodes; a container must be privileged",
+            )
+    if facts.odd:
+        more = f" (and {len(facts.odd) - 1} more)" if len(facts.odd) > 1 else ""
+        yield warned(
+            NODES,
+            facts.odd[0] + more,
+            "on a real node, remove that file and run `nvidia-smi`, which creates the device nodes",
+        )
+    if not facts.missing and not facts.odd:
+        yield passed(NODES, "all exist, or the runtime can create them")
+
+
+def _mig(capable: Sequence[Gpu], total: int) -> Iterator[CheckResult]:
+    for gpu in capable:
+        mode = gpu.mig_mode
+        if mode is not None and mode.current != mode.pending:
+            states = ("off", "on")
+            yield warned(
+                MIG,
+                f"GPU {gpu.index} ({gpu.uuid}) waits for a reset that switches MIG mode {states[mode.pending]}; it is"
+                f" still {states[mode.current]}",
+                "stop what uses the GPU and reset it (`nvidia-smi --gpu-reset -i INDEX`), or restart the node",
+            )
+    if not capable:
+        yield passed(MIG, "no GPU supports MIG" if total else "no GPUs")
+        return
+    on = sum(gpu.in_mig_mode for gpu in capable)
+    yield passed(MIG, f"{len(capable)} of {total} GPUs support MIG, {on} in MIG mode")
+
+
+def _capabilities(offered: bool, in_use: bool) -> CheckResult:
+    if offered:
+        return passed(CAPABILITIES, "the driver offers them")
+    text = "the driver offers no MIG capabilities (nvidia-caps in /proc/devices, /proc/driver/nvidia/capabilities)"
+    remedy = "load the nvidia module of a driver that supports MIG, and give this process the host's /proc"
+    return failed(CAPABILITIES, text, remedy) if in_use else warned(CAPABILITIES, text, remedy)

@@ -11,16 +11,16 @@ from dra_driver import __version__
 
 
 class Level(enum.StrEnum):
-    """How a thing is. FAIL: pods will not get GPUs; WARN: something will be missing, or could not be seen."""
+    """The level of a finding. FAIL: pods cannot get GPUs. WARN: something will be missing, or could not be checked."""
 
-    PASS = "pass"  # noqa: S105 - no password
+    PASS = "pass"  # noqa: S105 - not a password
     WARN = "warn"
     FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """`check` names what was looked at, `text` is what was seen, `remedy` what to do unless all is well."""
+    """`check` is the name of the check, `text` what was found, and `remedy` what to do about it, if anything."""
 
     check: str
     level: Level
@@ -29,40 +29,42 @@ class CheckResult:
 
 
 def passed(check: str, text: str) -> CheckResult:
-    """All is well."""
+    """Everything is as it should be."""
     return CheckResult(check, Level.PASS, text)
 
 
 def warned(check: str, text: str, remedy: str) -> CheckResult:
-    """It works, but not everything does, or nobody could tell."""
+    """Something will be missing, or could not be checked."""
     return CheckResult(check, Level.WARN, text, remedy)
 
 
 def failed(check: str, text: str, remedy: str) -> CheckResult:
-    """Pods will not get GPUs before this is mended."""
+    """Pods cannot get GPUs until this is corrected."""
     return CheckResult(check, Level.FAIL, text, remedy)
 
 
 def any_failed(findings: Iterable[CheckResult]) -> bool:
-    """Whether one of them is a failure."""
+    """Whether there is a failure."""
     return any(finding.level is Level.FAIL for finding in findings)
 
 
 def line(finding: CheckResult) -> str:
-    """`FAIL  nvml: does not answer …`, and what to do on a line of its own."""
+    """`FAIL  nvml: does not answer …`, and the remedy on another line."""
     first = f"{finding.level.upper()}  {finding.check}: {finding.text}"
     return f"{first}\n      to do: {finding.remedy}" if finding.remedy else first
 
 
 def text(findings: Sequence[CheckResult]) -> str:
-    """A line each, and how many of which level."""
+    """The lines of all findings, and the number of findings of each level."""
     counts = Counter(finding.level for finding in findings)
     summary = ", ".join(f"{counts[level]} {level}" for level in Level)
     return "\n".join([*map(line, findings), summary])
 
 
 def document(findings: Sequence[CheckResult], node: str) -> str:
-    """`{"node", "version", "ok", "findings": [{"check", "level", "text", "remedy"}]}`; ok: nothing failed."""
+    """`{"node", "version", "ok", "findings": [{"check", "level", "text", "remedy"}]}`. `ok` is true without
+    failures.
+    """
     value = {
         "node": node,
         "version": __version__,

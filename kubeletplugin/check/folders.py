@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the folders that this plugin shares with kubelet and the container runtime, and of the CDI specs in them.
 
-kubelet watches plugins_registry below its --root-dir. A plugin's own socket may be anywhere. It belongs into a folder
-of its own below plugins, because a container may see nothing else of plugins.
+kubelet watches plugins_registry below its --root-dir. A plugin's own socket may be anywhere. It should be in the
+plugin's own folder below plugins, because that may be all that a container sees of plugins.
 
 NVIDIA's own DRA driver may have left CDI specs. Both drivers use the same CDI names for a claim's devices, and a
 runtime that finds a device in two specs uses neither.
@@ -24,14 +24,14 @@ from .host import Folder, Host
 REGISTRY, PLUGINS, SOCKETS, CDI = "kubelet plugin registry", "kubelet plugins", "socket paths", "cdi folder"
 REGISTRAR_VALUE = "kubeletPlugin.kubeletRegistrarDirectoryPath"
 PLUGINS_VALUE = "kubeletPlugin.kubeletPluginsDirectoryPath"
-"""The chart's values for both."""
+"""The chart's values for both folders."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """The three folders, and the paths that sockets will have. `plugins` is the driver's own folder there once it is
-    made, `root` kubelet's folder, empty when unknown, and `elsewhere` are those that are not where they belong below
-    it, by the name of their check.
+    """The three folders, and the paths that the sockets will have. `plugins` is the driver's own folder if it exists.
+    `root` is kubelet's root folder, or empty if unknown. `elsewhere` are the names of the checks whose folder is not at
+    its place below the root folder.
     """
 
     registry: Folder
@@ -43,7 +43,7 @@ class FolderFacts:
 
 
 def read_folders(host: Host, registry: Path, own: Path, cdi: Path, sockets: Iterable[Path], root: str) -> FolderFacts:
-    """Look at each, and compare where they are with kubelet's `root`. `own` is the driver's folder in plugins."""
+    """Read the folders, and compare their paths with kubelet's `root`. `own` is the driver's folder in plugins."""
     plugins = own.parent
     belongs = {
         REGISTRY: (registry, posixpath.join(root, "plugins_registry")),
@@ -61,17 +61,17 @@ def read_folders(host: Host, registry: Path, own: Path, cdi: Path, sockets: Iter
 
 
 def folder_findings(facts: FolderFacts) -> Iterator[CheckResult]:
-    """Whether each is there and can be written to, and whether sockets fit."""
+    """Whether each folder exists and is writable, and whether the paths of sockets are short enough."""
     if REGISTRY in facts.elsewhere:
         text = (
-            f"kubelet looks for plugins in {facts.root}/plugins_registry, and this driver registers in"
+            f"kubelet searches plugins in {facts.root}/plugins_registry, and this driver registers in"
             f" {facts.registry.path}"
         )
         yield failed(REGISTRY, text, _move(facts.root))
     else:
         yield _folder(REGISTRY, facts.registry, _look_for("--kubelet-registrar-directory-path", REGISTRAR_VALUE))
     if PLUGINS in facts.elsewhere:
-        text = f"plugins belong to {facts.root}/plugins, and this driver keeps its files in {facts.plugins.path}"
+        text = f"plugins belong into {facts.root}/plugins, and this driver has its files in {facts.plugins.path}"
         yield warned(PLUGINS, text, _move(facts.root))
     else:
         yield _folder(PLUGINS, facts.plugins, _look_for("--kubelet-plugins-directory-path", PLUGINS_VALUE))
@@ -79,7 +79,7 @@ def folder_findings(facts: FolderFacts) -> Iterator[CheckResult]:
         yield _folder(
             CDI,
             facts.cdi,
-            "name the folder that the container runtime reads with --cdi-root (chart: kubeletPlugin.cdiRoot)",
+            "set --cdi-root (chart: kubeletPlugin.cdiRoot) to a folder that the container runtime reads",
         )
     else:
         yield passed(CDI, f"{facts.cdi.path} does not exist yet; the plugin creates it")
@@ -96,8 +96,8 @@ def _move(root: str) -> str:
 
 def _look_for(flag: str, value: str) -> str:
     return (
-        "start kubelet; in a container, mount the host's folder at the same path; where kubelet's --root-dir is another"
-        f" one, name its folder with {flag} (chart: {value})"
+        "start kubelet; in a container, mount the host's folder at the same path; if kubelet has another --root-dir,"
+        f" set {flag} to its folder (chart: {value})"
     )
 
 
@@ -105,7 +105,7 @@ def _folder(check: str, folder: Folder, remedy: str) -> CheckResult:
     if not folder.exists:
         return failed(check, f"{folder.path}: {folder.problem or 'missing'}", remedy)
     if folder.problem is None:
-        return passed(check, f"{folder.path} (seen read-only from here)")
+        return passed(check, f"{folder.path} (read-only for this process)")
     if folder.problem:
         return failed(check, f"{folder.path}: {folder.problem}", "run as root; mount the folder read-write")
     return passed(check, folder.path)
@@ -117,27 +117,27 @@ def _sockets(paths: Sequence[str]) -> CheckResult:
     if length > LONGEST_PATH:
         return failed(
             SOCKETS,
-            f"{longest} has {length} bytes, and the path of a socket may have {LONGEST_PATH}",
+            f"{longest} has {length} bytes, and the path of a socket may have at most {LONGEST_PATH}",
             "choose a shorter kubelet root folder",
         )
     return passed(SOCKETS, f"the longest has {length} of {LONGEST_PATH} bytes")
 
 
 CHECK = "cdi specs"
-_NAMED = 3  # one by one; the command for all of them is in the remedy
+_NAMED = 3  # how many paths are in the text; all are in the command of the remedy
 
 
 def read_foreign(host: Host, cdi_root: Path) -> tuple[str, ...]:
-    """The paths of those specs on the host, sorted."""
+    """The sorted paths of these specs on the host."""
     try:
         found = SpecDirectory(host.here(str(cdi_root)), CLAIM_KIND).foreign_files()
-    except OSError:  # which the finding about the folder tells
+    except OSError:  # reported by the finding about the folder
         return ()
     return tuple(str(cdi_root / path.name) for path in found)
 
 
 def foreign_findings(paths: Sequence[str]) -> Iterator[CheckResult]:
-    """A warning when there are any."""
+    """A warning if there are any."""
     if not paths:
         return
     named = [Path(path).name for path in paths[:_NAMED]]

@@ -1,24 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node's files, which this process may see below another folder (`--host-root`).
+"""The files of the node: reading them, reading TOML, and writing the file of --fix.
 
-All paths are paths on the host. Links are followed as on the host: below /host, /var/run must lead to /host/run and
-not to the container's own /run.
+The host's root may be below another folder for this process (`--host-root`). All paths are paths on the host. Links are
+followed as on the host: below /host, /var/run must lead to /host/run and not to the container's own /run.
+
+--fix never changes existing files of others. It writes one new file, as a whole or not at all. The file names its
+author and how to undo it. The next run writes the same file again, or nothing.
 """
 
+import contextlib
 import fnmatch
 import os
 import posixpath
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dra_driver.cdi import Root
+from dra_driver.errors import DriverError
 
 _LARGEST = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A file or folder that is there and cannot be read."""
+    """A file or folder that exists and cannot be read."""
 
     path: str
     reason: str
@@ -29,8 +38,8 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of the host. `problem` says why a file cannot be made in it, empty when one can; None: not to be seen
-    from here, because this process has the host's tree read-only.
+    """A folder of the host. `problem` tells why no file can be created in it, and is empty if that is possible. It is
+    None if this process cannot find out, because it sees the host's files read-only.
     """
 
     path: str
@@ -39,23 +48,23 @@ class Folder:
 
 
 class Host:
-    """The host's tree, seen at `root`."""
+    """The files of the host, which this process sees at `root`."""
 
     def __init__(self, root: Path) -> None:
         self._root = Root(root.absolute())
         self.is_own = root.absolute() == Path("/")
 
     def here(self, path: str) -> Path:
-        """`path` of the host as this process opens it, links followed; where it would be when it is missing."""
+        """The path with which this process opens `path` of the host, with links followed. The file need not exist."""
         return self._root.here(self.canonical(path))
 
     def canonical(self, path: str) -> str:
-        """`path` without links on the way to whatever part of it exists: /run/cdi for /var/run/cdi."""
+        """`path` without links, as far as it exists: /run/cdi for /var/run/cdi."""
         head, missing = "/" + posixpath.normpath(path).lstrip("/"), ""
         while head != "/":
             try:
                 resolved = self._root.resolve(head)
-            except OSError:  # a folder that may not be looked into
+            except OSError:  # no permission to read a folder
                 resolved = None
             if resolved is not None:
                 return posixpath.normpath(posixpath.join(resolved, missing))
@@ -64,7 +73,7 @@ class Host:
         return f"/{missing}"
 
     def read(self, path: str) -> str | Unreadable | None:
-        """The text of a file, None when there is none."""
+        """The text of a file, or None if it does not exist."""
         try:
             with self.here(path).open("rb") as stream:
                 data = stream.read(_LARGEST + 1)
@@ -80,7 +89,7 @@ class Host:
             return Unreadable(path, f"not UTF-8 at byte {error.start}")
 
     def matches(self, pattern: str) -> list[str] | Unreadable:
-        """The paths that a pattern with `*` in its last part stands for, sorted."""
+        """The sorted paths that match a pattern with `*` in its last part."""
         folder, name = posixpath.split(pattern)
         entries = self.entries(folder)
         if isinstance(entries, Unreadable):
@@ -88,7 +97,7 @@ class Host:
         return [path for path in entries if fnmatch.fnmatchcase(posixpath.basename(path), name)]
 
     def entries(self, folder: str) -> list[str] | Unreadable:
-        """The paths of what is directly in `folder`, sorted; empty when it is missing."""
+        """The sorted paths of the entries of `folder`. Empty if it does not exist."""
         try:
             return [posixpath.join(folder, name) for name in sorted(os.listdir(self.here(folder)))]  # noqa: PTH208
         except (FileNotFoundError, NotADirectoryError):
@@ -97,17 +106,17 @@ class Host:
             return Unreadable(folder, error.strerror or str(error))
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything at `path`."""
+        """Whether `path` exists."""
         return os.path.lexists(self.here(path))
 
     def is_folder(self, path: str) -> bool:
-        """Whether there is a folder at `path`, and no link to one."""
+        """Whether `path` is a folder, and not a link to one."""
         parent, name = posixpath.split(path)
         here = self.here(parent) / name
         return here.is_dir() and not here.is_symlink()
 
     def folder(self, path: str) -> Folder:
-        """What is known of a folder."""
+        """The state of a folder."""
         here = self.here(path)
         try:
             if not here.is_dir():
@@ -119,3 +128,145 @@ class Host:
         if not os.access(here, os.W_OK | os.X_OK):
             return Folder(path, exists=True, problem="not writable for this process")
         return Folder(path, exists=True)
+
+
+_HEADER = re.compile(r"^\s*\[(?!\[)(.+?)\]\s*(?:#.*)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class TomlFile:
+    """A TOML file at `path` of the host."""
+
+    path: str
+    text: str
+    value: Mapping[str, Any]
+
+    def table(self, *keys: str) -> Mapping[str, Any] | None:
+        """The table with these keys, or None."""
+        value: Any = self.value
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value if isinstance(value, Mapping) else None
+
+    def line(self, table: Iterable[str], key: str = "") -> int | None:
+        """The number of the line with the header of `table`, or with `key` in this table. None if it is written in
+        another way (an inline table, a dotted key).
+        """
+        wanted, inside = list(table), False
+        for number, line in enumerate(self.text.splitlines(), start=1):
+            if header := _HEADER.match(line):
+                inside = _keys(header[1]) == wanted
+                if inside and not key:
+                    return number
+            elif inside and key and re.match(rf"\s*{re.escape(key)}\s*=", line):
+                return number
+        return None
+
+
+def read_toml(host: Host, path: str) -> TomlFile | Unreadable | None:
+    """The file, or None if it does not exist. A file that is not TOML counts as unreadable."""
+    text = host.read(path)
+    if text is None or isinstance(text, Unreadable):
+        return text
+    try:
+        return TomlFile(path, text, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        return Unreadable(path, f"not TOML: {error}")
+
+
+def quoted(text: str) -> str:
+    """A text as a basic string of TOML."""
+    escaped = "".join(f"\\u{ord(char):04x}" if char in '"\\' or ord(char) < 0x20 else char for char in text)
+    return f'"{escaped}"'
+
+
+def array(texts: Iterable[str]) -> str:
+    """Texts as an array of TOML."""
+    return f"[{', '.join(map(quoted, texts))}]"
+
+
+def strings(value: object) -> tuple[str, ...] | None:
+    """The strings of an array, or None if it is not an array of strings."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return tuple(value)
+    return None
+
+
+def _keys(header: str) -> list[str]:
+    """The keys of a table's header. Empty if it is not a valid header."""
+    try:
+        value: Any = tomllib.loads(f"[{header}]")
+    except tomllib.TOMLDecodeError:
+        return []
+    keys = []
+    while value:
+        (key,) = value
+        keys.append(key)
+        value = value[key]
+    return keys
+
+
+_MARK = "# Written by `dra-kubeletplugin check --fix`."
+
+
+class FixError(DriverError):
+    """The file cannot be written. The text tells why."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropIn:
+    """A file at `path` of the host that corrects the configuration of `service` (its systemd unit)."""
+
+    path: str
+    body: str
+    service: str
+
+    @property
+    def text(self) -> str:
+        """The content of the file."""
+        undo = f"# To undo: rm {self.path} && systemctl restart {self.service}"
+        return f"{_MARK}\n{undo}\n{self.body}"
+
+    @property
+    def next_step(self) -> str:
+        """What the administrator must do afterwards."""
+        return (
+            f"`systemctl restart {self.service}` on the node, which does not stop running containers; to undo, `rm"
+            f" {self.path}` and restart it again"
+        )
+
+
+def write(host: Host, drop_in: DropIn) -> bool:
+    """Write the file. False if it exists already. Raises FixError."""
+    existing = host.read(drop_in.path)
+    if isinstance(existing, Unreadable):
+        raise FixError(str(existing))
+    if existing == drop_in.text:
+        return False
+    if existing is not None and not existing.startswith(_MARK):
+        raise FixError(f"{drop_in.path} exists and was not written by this command: remove or rename it")
+    target = host.here(drop_in.path)
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write_whole(temporary, target, drop_in.text)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        reason = f"{error.strerror or error} (a container needs the folder mounted read-write)"
+        raise FixError(f"{drop_in.path} cannot be written: {reason}") from None
+    return True
+
+
+def _write_whole(temporary: Path, target: Path, text: str) -> None:
+    with temporary.open("x", encoding="utf-8") as stream:
+        os.fchmod(stream.fileno(), 0o644)  # independent of the umask
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -24,7 +24,7 @@ _GATE, _ALL_BETA = "DynamicResourceAllocation", "AllBeta"
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A feature gate that is set, and the file, or which kubelet's flags, that say so."""
+    """A feature gate that is set, and its place: a file, or the flags of a kubelet."""
 
     is_on: bool
     place: str
@@ -33,7 +33,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class KubeletFacts:
-    """`files` were read in this order, `problems` say what could not be."""
+    """`files` were read in this order. `problems` tell which of them could not be read."""
 
     started: Started | Unseen
     files: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class KubeletFacts:
 
     @property
     def root(self) -> str:
-        """kubelet's root folder, empty when unknown."""
+        """kubelet's root folder, or empty if unknown."""
         started = self.started
         return posixpath.join(started.folder, started.flags.root_dir) if isinstance(started, Started) else ""
 
@@ -50,13 +50,11 @@ class KubeletFacts:
 def read_kubelet(
     host: Host, usual: str, node_name: str, arguments: Mapping[str, Sequence[str]], *, visible: bool
 ) -> KubeletFacts:
-    """Find kubelet and read its files; `usual` (`/var/lib/kubelet/config.yaml` by kubeadm) when it is not to be found,
-    `arguments` as find_kubelet takes them.
+    """Find kubelet and read its files. `usual` is read if kubelet is not found (kubeadm:
+    `/var/lib/kubelet/config.yaml`). For `arguments` see find_kubelet.
     """
     if not visible:
-        unseen = Unseen(
-            "not to be seen from this container", "mount the host's / read-only and name it with --host-root"
-        )
+        unseen = Unseen("not visible from this container", "mount the host's / read-only and name it with --host-root")
         return KubeletFacts(unseen)
     started = find_kubelet(host, node_name, arguments)
     gates: dict[str, Gate] = {}
@@ -66,7 +64,7 @@ def read_kubelet(
         text = host.read(path)
         if text is None:
             if must_be:
-                problems.append(f"{path}, which kubelet's --config names, is missing")
+                problems.append(f"{path}, which kubelet's --config names, does not exist")
         elif isinstance(text, Unreadable):
             problems.append(str(text))
         else:
@@ -80,7 +78,7 @@ def read_kubelet(
 
 
 def kubelet_findings(facts: KubeletFacts, kubelet_version: str, node_name: str) -> Iterator[CheckResult]:
-    """Whether kubelet of that release (`v1.33.1`, empty when unknown) has DRA on, and whether it is that Node's."""
+    """Whether kubelet of this release (`v1.33.1`, empty if unknown) has DRA enabled, and belongs to this Node."""
     path = f"/api/v1/nodes/{node_name or 'NODE'}/proxy/configz"
     ask = f"`kubectl get --raw {path}` shows what kubelet uses (featureGates)"
     yield from _configuration(facts, minor_of(kubelet_version), ask)
@@ -88,51 +86,51 @@ def kubelet_findings(facts: KubeletFacts, kubelet_version: str, node_name: str) 
     if named and node_name and named != node_name:
         yield failed(
             NAME,
-            f"kubelet is Node {named} (--hostname-override), and this is for Node {node_name}",
+            f"kubelet is Node {named} (--hostname-override), and --node-name is {node_name}",
             f"set --node-name (NODE_NAME) to {named}",
         )
 
 
 def _configuration(facts: KubeletFacts, minor: int | None, ask: str) -> Iterator[CheckResult]:
     for problem in facts.problems:
-        yield warned(CHECK, problem, f"check that this is kubelet's file, and correct it; {ask}")
+        yield warned(CHECK, problem, f"check that kubelet uses this file, and correct it; {ask}")
     gate = facts.gates.get(_GATE)
     if gate is None and minor is not None and minor < ON_BY_DEFAULT:
-        gate = facts.gates.get(_ALL_BETA)  # the gate is beta there
+        gate = facts.gates.get(_ALL_BETA)  # the gate is beta in these releases
     if gate is not None and not gate.is_on:
-        yield _off(facts.started, f"off ({gate.place})", "" if gate.is_flag else gate.place)
+        yield _off(facts.started, f"disabled ({gate.place})", "" if gate.is_flag else gate.place)
     elif facts.problems:
         return
     elif isinstance(facts.started, Unseen):
-        yield warned(CHECK, f"kubelet's flags are not known: {facts.started.reason}", f"{facts.started.remedy}; {ask}")
+        yield warned(CHECK, f"kubelet's flags are unknown: {facts.started.reason}", f"{facts.started.remedy}; {ask}")
     elif gate is not None:
-        yield passed(CHECK, f"{_GATE} is on ({gate.place})")
+        yield passed(CHECK, f"{_GATE} is enabled ({gate.place})")
     elif minor is None:
         yield warned(
             CHECK,
-            f"{_GATE} is not set: on by default from 1.{ON_BY_DEFAULT}, and kubelet's version is not known",
+            f"{_GATE} is not set: enabled by default from 1.{ON_BY_DEFAULT}, and kubelet's version is unknown",
             f"with --kubeconfig and --node-name, check reads it from the Node; {ask}",
         )
     elif minor < ON_BY_DEFAULT:
         config = facts.started.flags.config
-        yield _off(facts.started, f"not set, and off by default before 1.{ON_BY_DEFAULT}", config)
+        yield _off(facts.started, f"not set, and disabled by default before 1.{ON_BY_DEFAULT}", config)
     else:
-        yield passed(CHECK, f"{_GATE} is on (the default; {', '.join(('flags', *facts.files))} leave it so)")
+        yield passed(CHECK, f"{_GATE} is enabled (by default; {', '.join(('flags', *facts.files))} do not change it)")
 
 
 def _off(started: Started | Unseen, why: str, file: str) -> CheckResult:
-    """`file` is the one to change, empty when it must be a flag."""
+    """`file` is the file to change, or empty if it must be a flag."""
     if file:
         remedy = f"set `featureGates: {{{_GATE}: true}}` in {file}"
     else:
-        assert isinstance(started, Started)  # nobody else has flags
+        assert isinstance(started, Started)  # because only these have flags
         remedy = f"give kubelet `--feature-gates={_GATE}=true` {started.change}"
     restart = started.restart if isinstance(started, Started) else "restart kubelet"
     return failed(CHECK, f"feature gate {_GATE} is {why}", f"{remedy}, and {restart}")
 
 
 def _paths(host: Host, started: Started | Unseen, usual: str, problems: list[str]) -> Iterator[tuple[str, bool]]:
-    """kubelet's files in the order of reading, and whether one must be there."""
+    """kubelet's files in the order in which it reads them, and whether each must exist."""
     if isinstance(started, Unseen):
         yield usual, False
         return
@@ -146,7 +144,7 @@ def _paths(host: Host, started: Started | Unseen, usual: str, problems: list[str
 
 
 def _below(host: Host, folder: str, problems: list[str]) -> Iterator[str]:
-    """The files in `folder` and in folders in it."""
+    """The files in `folder` and its subfolders."""
     entries = host.entries(folder)
     if isinstance(entries, Unreadable):
         problems.append(str(entries))
@@ -159,20 +157,20 @@ def _below(host: Host, folder: str, problems: list[str]) -> Iterator[str]:
 
 
 def _merge(gates: dict[str, Gate], path: str, text: str) -> Iterator[str]:
-    """Put the gates of one file over those before it; gives what is wrong with the file."""
+    """Add the gates of one file, which override earlier ones. Yields the problems of the file."""
     try:
         value: Any = yaml.safe_load(text)
     except yaml.YAMLError as error:
         yield f"{path} is not YAML: {' '.join(str(error).split())}"
         return
     if not isinstance(value, Mapping):
-        yield f"{path} is no KubeletConfiguration"
+        yield f"{path} is not a KubeletConfiguration"
         return
     patch = value.get("featureGates", {})
-    if patch is None:  # removes all, in a merge patch
+    if patch is None:  # in a merge patch, this removes all gates
         gates.clear()
     elif not isinstance(patch, Mapping):
-        yield f"{path} has no mapping of feature gates in featureGates"
+        yield f"featureGates in {path} is not a mapping"
     else:
         for name, is_on in patch.items():
             gates.pop(name, None)

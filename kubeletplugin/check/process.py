@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How this node's kubelet and container runtime were started: their command lines in the host's /proc, as far as these
-decide where this driver belongs.
+"""How this node's kubelet and container runtime were started: their command lines in the host's /proc.
 
-kubelet is a process of its own but for two distributions, which run it inside of another:
+kubelet is a process of its own, except in two distributions, which run it inside of another process:
 
-- k3s overwrites its command line, which may hold secrets, and writes what it was given to the annotation
-  k3s.io/node-args of its Node (pkg/nodeconfig). rke2 does the same with its own name, and has a process kubelet.
+- k3s overwrites its command line, which may have secrets, and writes its arguments to the annotation k3s.io/node-args
+  of its Node (pkg/nodeconfig). rke2 does the same with its own name, and has a process kubelet.
 - MicroK8s' kubelite reads kubelet's flags from a file.
 
-Flags are read as spf13/pflag does: the last one counts, but feature gates add up; `_` is `-` in a name.
+Flags are read like spf13/pflag does: the last one counts, but feature gates add up, and `_` is `-` in a name.
 """
 
 import itertools
@@ -26,13 +25,13 @@ _GATES = "feature-gates"
 _TEXTS = ("config", "config-dir", "root-dir", "hostname-override")
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _DATA_FOLDERS = ("--data-dir", "-d")
-_CONFIG_FILE = ("--config", "-config", "-c")  # of containerd and CRI-O alike
+_CONFIG_FILE = ("--config", "-config", "-c")  # for containerd and CRI-O
 _NAMESPACES = re.compile(r"^NSpid:\s+\d+$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What kubelet was told; paths are empty when they were not given."""
+    """kubelet's flags. Paths are empty if they were not given."""
 
     config: str = ""
     config_dir: str = ""
@@ -43,8 +42,8 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A kubelet that was started. `by` names where that was seen, `change` says where a flag is to be given and
-    `restart` how it takes effect; `folder` is what relative paths start from.
+    """A running kubelet. `by` names the source of its flags, `change` where to set a flag, and `restart` how a change
+    takes effect. Relative paths start from `folder`.
     """
 
     by: str
@@ -56,7 +55,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Why it is not known how kubelet was started, and what would tell."""
+    """Why kubelet's flags are unknown, and how to find them out."""
 
     reason: str
     remedy: str
@@ -70,7 +69,7 @@ class _Process:
 
 
 def find_kubelet(host: Host, node_name: str, arguments: Mapping[str, Sequence[str]]) -> Started | Unseen:
-    """This node's kubelet. `arguments` are what its Node says of k3s or rke2, by the name of the distribution."""
+    """This node's kubelet. `arguments` are those of k3s or rke2 in its Node, by the name of the distribution."""
     found = list(_processes(host, (_KUBELET, _KUBELITE, *_K3S)))
     kubelets = [(one, parse_flags(one.arguments)) for one in found if one.name == _KUBELET]
     named = [one for one in kubelets if node_name and one[1].hostname_override == node_name]
@@ -78,7 +77,7 @@ def find_kubelet(host: Host, node_name: str, arguments: Mapping[str, Sequence[st
         pids = ", ".join(one.pid for one, _ in kubelets)
         return Unseen(
             f"there are {len(kubelets)} processes kubelet ({pids})",
-            "with --node-name, the one is taken whose --hostname-override it is",
+            "with --node-name, check uses the process that has this --hostname-override",
         )
     distribution, of_node = next(iter(arguments.items()), ("", ()))
     if kubelets:
@@ -92,18 +91,18 @@ def find_kubelet(host: Host, node_name: str, arguments: Mapping[str, Sequence[st
     for process in found:
         if process.name in _K3S:
             return Unseen(
-                "k3s hides its command line", "with --kubeconfig and --node-name the Node's annotation tells them"
+                "k3s hides its command line", "with --kubeconfig and --node-name, check reads it from the Node"
             )
         if process.name == _KUBELITE and (started := _kubelite(host, process)):
             return started
     return Unseen(
         "no process kubelet was found",
-        "start kubelet; a container must have the host's / mounted with its /proc in it (`-v /:/host-root` does so)",
+        "start kubelet; in a container, mount the host's / with its /proc (`-v /:/host-root` does so)",
     )
 
 
 def parse_flags(arguments: Iterable[str]) -> Flags:
-    """The flags that are of interest, each `--name=value` or `--name value`."""
+    """The relevant flags, each given as `--name=value` or `--name value`."""
     texts: dict[str, str] = {}
     gates: dict[str, bool] = {}
     rest = iter(arguments)
@@ -130,7 +129,7 @@ def parse_flags(arguments: Iterable[str]) -> Flags:
 
 
 def rancher_arguments(distribution: str, arguments: Sequence[str]) -> list[str]:
-    """kubelet's flags as k3s or rke2 makes them of its own arguments."""
+    """kubelet's flags, as k3s or rke2 derives them from its own arguments."""
     data, given = f"/var/lib/rancher/{distribution}", []
     for name, value in itertools.pairwise(arguments):
         if name == "--kubelet-arg":
@@ -153,7 +152,7 @@ def _rancher_place(distribution: str) -> tuple[str, str]:
 
 
 def _kubelite(host: Host, process: _Process) -> Started | None:
-    """MicroK8s: one flag a line, with the snap's folders as variables."""
+    """MicroK8s' kubelite: a file with one flag on each line, in which variables stand for the snap's folders."""
     path = next((one.partition("=")[2] for one in process.arguments if one.startswith("--kubelet-args-file=")), "")
     text = host.read(path) if path else None
     if not isinstance(text, str):
@@ -169,8 +168,8 @@ def _kubelite(host: Host, process: _Process) -> Started | None:
 
 
 def runtime_config(host: Host, program: str) -> str:
-    """The main file that the node's container runtime was started with; empty when it was not told, or is not the only
-    process of its name, as beside Docker's own containerd.
+    """The main file on the command line of the node's container runtime. Empty if there is none, or if there are
+    several processes of this name, for example Docker's own containerd.
     """
     found = [one.arguments for one in _processes(host, (program,))]
     if len(found) != 1:
@@ -184,7 +183,7 @@ def runtime_config(host: Host, program: str) -> str:
 
 
 def _processes(host: Host, names: Collection[str]) -> Iterator[_Process]:
-    """Those of these names in the host's own PID namespace: a kubelet further in is another node's, as kind's are."""
+    """The processes with these names in the host's own PID namespace. Others belong to other nodes, such as kind's."""
     entries = host.entries("/proc")
     for path in entries if isinstance(entries, list) else ():
         pid = posixpath.basename(path)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-kubeletplugin cleanup`: removes everything that the driver made on this node, for an uninstall.
+"""`dra-kubeletplugin cleanup`: removes everything that the driver created on this node, for an uninstall.
 
-Claims are undone as the plugin itself does it, so that MIG instances and modes go back to how they were found; then the
-files go. What it did not make stays. It can be repeated, and what it could not do it says.
+Claims are undone in the same way as by the plugin, so that MIG instances and modes are as they were before. Then the
+files are removed. Files of others stay. The command can be repeated, and reports what it could not do.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def cleanup(node: Node, dry_run: bool, force: bool) -> None:
             else:
                 remove(node, found, force)
             for path in found.foreign:
-                click.echo(f"left {path}, which is of NVIDIA's own DRA driver")
+                click.echo(f"left {path}, which belongs to NVIDIA's own DRA driver")
     except AnotherInstanceError as error:
         raise UserError(f"{error}: delete its DaemonSet first") from None
     except OSError as error:
@@ -78,8 +78,8 @@ def cleanup(node: Node, dry_run: bool, force: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is there: `claims` with a record, the names of those that pods may use, record files that cannot be read,
-    what was made on GPUs in words, files; and `foreign` ones, which are not this driver's and stay.
+    """The objects of the driver on the node: `claims` with a record, the names of those that pods may use, record files
+    that cannot be read, changes of GPUs as texts, and files. `foreign` files belong to another driver and stay.
     """
 
     claims: tuple[ClaimRef, ...]
@@ -90,7 +90,7 @@ class Found:
     foreign: tuple[Path, ...]
 
     def lines(self) -> Iterator[str]:
-        """Each thing in words."""
+        """A text for each object."""
         yield from (f"claim {claim} (UID {claim.uid}) from this node" for claim in self.claims)
         yield from (f"record {name}, which cannot be read" for name in self.unreadable)
         yield from self.made
@@ -98,7 +98,7 @@ class Found:
 
 
 def find(node: Node) -> Found:
-    """What the driver has on the node. Raises OSError."""
+    """Find the objects of the driver on the node. Raises OSError."""
     records, unreadable = read_records(node.records)
     marks = Marks(node.folder)
     base, claims = cdi.SpecDirectory(node.cdi_root, cdi.BASE_KIND), cdi.SpecDirectory(node.cdi_root, cdi.CLAIM_KIND)
@@ -121,9 +121,9 @@ def find(node: Node) -> Found:
 
 
 def remove(node: Node, found: Found, force: bool) -> None:
-    """Undo every claim and remove all files; says on standard output what goes.
+    """Undo every claim and remove all files. Prints what is removed.
 
-    Raises UserError, and leaves the records, when something on the GPUs cannot be undone, unless with `force`; OSError.
+    Raises UserError, and keeps the records, if a change of a GPU cannot be undone, except with `force`. Raises OSError.
     """
     if force:
         for name in found.unreadable:
@@ -136,7 +136,7 @@ def remove(node: Node, found: Found, force: bool) -> None:
     for claim in found.claims:
         click.echo(f"unprepared claim {claim}")
     for problem in problems:
-        click.echo(f"left as it is: {problem}")
+        click.echo(f"left unchanged: {problem}")
     for path in left.files:
         if path == node.folder:
             click.echo(_remove_folder(path))
@@ -146,7 +146,7 @@ def remove(node: Node, found: Found, force: bool) -> None:
 
 
 def _remove_folder(folder: Path) -> str:
-    """Remove all that is in it, and the folder itself where it can be; says what was done."""
+    """Remove the content of the folder, and the folder itself if possible. Returns a text about it."""
     for path in folder.iterdir():
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     try:
@@ -154,12 +154,12 @@ def _remove_folder(folder: Path) -> str:
     except OSError as error:
         if error.errno not in (errno.EBUSY, errno.EROFS):
             raise
-        return f"emptied {folder}, and left the folder, which is a mount point here ({error.strerror})"
+        return f"emptied {folder}, and kept the folder, because it is a mount point here ({error.strerror})"
     return f"removed {folder}"
 
 
 def _undo(node: Node, found: Found) -> list[str]:
-    """Give the GPUs back; what did not work, in words."""
+    """Undo claims and changes of GPUs. Returns the problems as texts."""
     if not (found.claims or found.made):
         return []
     there = threading.Event()
@@ -174,7 +174,7 @@ def _undo(node: Node, found: Found) -> list[str]:
         time_slices=node.time_slices,
     )
     access.start()
-    there.wait(_DRIVER_SECONDS)  # without a driver, or with one that hangs, there is less to undo
+    there.wait(_DRIVER_SECONDS)  # if no driver is found or it hangs, the GPUs stay as they are
     problems = []
     for claim in found.claims:
         try:
@@ -182,7 +182,7 @@ def _undo(node: Node, found: Found) -> list[str]:
         except EXPECTED_ERRORS as error:
             problems.append(f"claim {claim}: {error}")
     try:
-        lifecycle.recover(access.current())  # what is left on GPUs without a record
+        lifecycle.recover(access.current())  # undoes changes of GPUs without a record
     except (NoDriverError, NvmlError) as error:
         problems += [str(error)] if found.made else []
     access.stop()
@@ -190,11 +190,11 @@ def _undo(node: Node, found: Found) -> list[str]:
 
 
 def _unasked(ref: ClaimRef) -> ResourceClaim:
-    raise UnreachableError(f"the API server is not asked about claim {ref}")
+    raise UnreachableError(f"the API server was not asked about claim {ref}")
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Be the only process that works with `folder`, if there is one."""
+    """Be the only process that uses `folder`, if it exists."""
     with nobody_running(folder) if folder.is_dir() else contextlib.nullcontext():
         yield

@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-kubeletplugin status`: the prepared claims of this node, their steps and devices, and a picture of each GPU."""
+"""`dra-kubeletplugin status`: the prepared claims of this node, their steps and devices, and a picture of each GPU.
+
+The records have the prepared claims and their steps. NVML is asked, for a limited time, whether this is still so.
+Nothing is changed, whether the plugin runs or not.
+"""
 
 import json
+import logging
 import string
 import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -12,14 +21,163 @@ from rich.table import Table
 
 from dra_driver.boot import boot_id
 from dra_driver.command import UserError, logging_options, output_option, version_option
+from dra_driver.gpu.calls import Limits
+from dra_driver.gpu.inventory import Gpu
+from dra_driver.gpu.nvml import NvmlError, Placement
+from dra_driver.resource.meta import empty
 
+from ..hardware.gpus import Gpus
+from ..hardware.marks import Marks
+from ..hardware.targets import MigSlot
+from ..kubelet.instance import sockets_of_all
+from ..kubelet.sockets import is_served
 from ..options import Node, node_options
+from ..records.store import Record, read_records
 from ..reports.devicestatus import device_data
-from .nodestate import ClaimState, GpuState, NodeState, StepState, read_node
+from ..steps import Tools
+
+log = logging.getLogger(__name__)
+
+MEMORY_SLICES: Final = 8
+"""The number of memory slices of a GPU whose profiles are unknown. All but the smallest boards have 8."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """A step of a claim. `done` is None if the hardware could not be read."""
+
+    text: str
+    gpu_uuid: str
+    done: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimState:
+    """A claim with a record, its steps, and whether the record is from the current boot."""
+
+    record: Record
+    steps: tuple[StepState, ...]
+    this_boot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """A GPU and its users: `whole` and `slots` have claim UIDs, `others` are MIG instances without a claim."""
+
+    uuid: str
+    minor: int
+    slices: int
+    mig_mode: bool | None
+    whole: tuple[str, ...] = ()
+    slots: tuple[tuple[str, str, Placement], ...] = ()
+    others: tuple[Placement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """The state of the node. `unreadable` has the reason for each record file that cannot be read. `driver` is the
+    driver's version, or why it is unknown. `hangs` are calls to the driver that have not returned, as texts.
+    """
+
+    running: tuple[Path, ...]
+    claims: tuple[ClaimState, ...]
+    gpus: tuple[GpuState, ...]
+    unreadable: Mapping[str, str] = field(default_factory=empty)
+    driver: str = ""
+    driver_answers: bool = False
+    hangs: tuple[str, ...] = ()
+
+
+def read_node(node: Node, boot_id: str) -> NodeState:
+    """Read the state of the node. Raises OSError if the driver's folder cannot be read."""
+    records, unreadable = read_records(node.records)
+    hardware = _ask_nvml(node, records)
+    claims = tuple(
+        ClaimState(
+            record,
+            tuple(
+                StepState(str(step), step.gpu_uuid, hardware.done.get((record.plan.claim.uid, index)))
+                for index, step in enumerate(record.plan.steps)
+            ),
+            record.boot_id == boot_id,
+        )
+        for record in records
+    )
+    running = tuple(path for path in sockets_of_all(node.folder, node.registry) if is_served(path))
+    gpus = tuple(_gpus(records, hardware.gpus))
+    return NodeState(running, claims, gpus, unreadable, hardware.driver, hardware.answers, hardware.hangs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hardware:
+    """The GPUs in NVML, and by claim UID and step number whether the step is done; or why NVML does not answer."""
+
+    driver: str
+    answers: bool = False
+    gpus: tuple[Gpu, ...] = ()
+    done: Mapping[tuple[str, int], bool] = field(default_factory=dict)
+    hangs: tuple[str, ...] = ()
+
+
+def _ask_nvml(node: Node, records: Iterable[Record]) -> _Hardware:
+    session = node.hardware.session()
+    try:
+        gpus = Gpus(session)
+    except (NvmlError, OSError) as error:
+        return _Hardware(str(error), hangs=tuple(map(str, session.calls.hangs())))
+    tools = Tools(gpus.mig, gpus.compute_modes, node.time_slices, Marks(node.folder))
+    done: dict[tuple[str, int], bool] = {}
+    for record in records:
+        for index, step in enumerate(record.plan.steps):
+            answers = session.calls.gather({step.gpu_uuid: partial(step.is_done, tools)}, Limits().look)
+            answer = answers[step.gpu_uuid]
+            if isinstance(answer, bool):
+                done[record.plan.claim.uid, index] = answer
+            else:
+                log.debug("step %s cannot be checked: %s", step, answer)
+    hangs = tuple(map(str, session.calls.hangs()))
+    return _Hardware(gpus.inventory.driver_version, True, gpus.inventory.gpus, done, hangs)
+
+
+def _gpus(records: Iterable[Record], found: Iterable[Gpu]) -> Iterable[GpuState]:
+    """Every GPU that exists or has a claim, in the order of minor numbers."""
+    live = {gpu.uuid: gpu for gpu in found}
+    minors = {uuid: gpu.minor for uuid, gpu in live.items()}
+    whole: dict[str, list[str]] = {}
+    slots: dict[str, list[tuple[str, str, Placement]]] = {}
+    for record in records:
+        for device in record.plan.devices:
+            target, uid = device.target, record.plan.claim.uid
+            minors.setdefault(target.gpu_uuid, target.minor)
+            if isinstance(target, MigSlot):
+                slots.setdefault(target.gpu_uuid, []).append((uid, target.profile, target.placement))
+            else:
+                whole.setdefault(target.gpu_uuid, []).append(uid)
+    for uuid, minor in sorted(minors.items(), key=lambda one: (one[1], one[0])):
+        gpu = live.get(uuid)
+        taken = {placement for _, _, placement in slots.get(uuid, ())}
+        instances = () if gpu is None else tuple(one.placement for one in gpu.mig_instances)
+        yield GpuState(
+            uuid=uuid,
+            minor=minor,
+            slices=_slices(gpu, (*taken, *instances)),
+            mig_mode=None if gpu is None else gpu.in_mig_mode,
+            whole=tuple(whole.get(uuid, ())),
+            slots=tuple(slots.get(uuid, ())),
+            others=tuple(one for one in instances if one not in taken),
+        )
+
+
+def _slices(gpu: Gpu | None, placements: Iterable[Placement]) -> int:
+    profiles = () if gpu is None else gpu.mig_profiles
+    known = [one for profile in profiles for one in profile.placements]
+    ends = [one.start + one.size for one in (*known, *placements)]
+    return max(ends if known else [MEMORY_SLICES, *ends])
+
 
 _LETTERS: Final = string.ascii_uppercase + string.ascii_lowercase
 _FREE, _OTHER = "·", "#"
-_WIDTH: Final = 160  # of what is no terminal
+_WIDTH: Final = 160  # if the output is not a terminal
 _STEP_MARKS: Final = {True: "done", False: "not done", None: ""}
 
 
@@ -47,7 +205,7 @@ def status(node: Node, output: str) -> None:
 
 
 def document(state: NodeState) -> dict[str, Any]:
-    """Everything, for programs."""
+    """The state of the node as JSON values."""
     return {
         "running": [str(path) for path in state.running],
         "driver": {
@@ -102,7 +260,7 @@ def _gpu(state: GpuState) -> dict[str, Any]:
 
 
 def show(state: NodeState, console: Console) -> None:
-    """Everything, for people."""
+    """Print the state of the node as text."""
     letters = {claim.record.plan.claim.uid: letter for claim, letter in zip(state.claims, _names(), strict=False)}
     running = ", ".join(path.name for path in state.running) or "no"
     console.print(f"plugin running: {running}")
@@ -119,7 +277,7 @@ def show(state: NodeState, console: Console) -> None:
 
 
 def _names() -> "list[str]":
-    """What stands for a claim in the pictures: a letter, with a number when there are more claims than letters."""
+    """The names of claims in the pictures: a letter, followed by a number if there are more claims than letters."""
     return [*_LETTERS, *(f"{letter}{number}" for number in range(2, 12) for letter in _LETTERS)]
 
 
@@ -148,7 +306,9 @@ def _gpu_table(state: NodeState, letters: dict[str, str]) -> Table:
 
 
 def picture(gpu: GpuState, letters: dict[str, str]) -> str:
-    """A character for each memory slice: whose it is, `#` for a MIG instance without a claim, a dot for a free one."""
+    """A character for each memory slice: the letter of its claim, `#` for a MIG instance without a claim, a dot if it
+    is free.
+    """
     if gpu.whole:
         return letters[gpu.whole[0]][0] * gpu.slices
     cells = [_FREE] * gpu.slices

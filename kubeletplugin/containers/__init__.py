@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What containers get for a claim: CDI specs, and files with the attributes of its devices."""
+"""The files that give containers the devices of a claim: CDI specs, and metadata files."""

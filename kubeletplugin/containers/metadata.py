@@ -28,21 +28,21 @@ from ..records.store import Record
 log = logging.getLogger(__name__)
 
 VERSIONS: Final = ("v1beta1", "v1alpha1")
-"""Of metadata.resource.k8s.io, the newest first; a reader takes the first that it knows."""
+"""Versions of metadata.resource.k8s.io, the newest first. A reader uses the first one that it supports."""
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-"""The annotation of a claim made from a template: what the pod calls it."""
+"""The annotation of a claim that was created from a template, with the name that the pod uses for the claim."""
 
 _REMEMBERED: Final = 256
 _CONTAINER_ROOT: Final = PurePosixPath("/var/run/kubernetes.io/dra-device-attributes")
 _CONTAINER_FILE: Final = f"{DRIVER_NAME}-metadata.json"
-_SEPARATOR: Final = "_"  # in neither UIDs nor requests
+_SEPARATOR: Final = "_"  # is part of neither UIDs nor request names
 _SUFFIX: Final = ".json"
 _TEMPORARY: Final = ".new"
 _MOUNT_OPTIONS: Final = ("ro", "nosuid", "nodev", "bind")
 
 Attributes = Callable[[str], Mapping[str, AttributeValue]]
-"""The attributes of a device of this node, by name, as they are published."""
+"""Returns the published attributes of a device of this node, by name."""
 
 
 def documents(claim: ResourceClaim, attributes: Attributes, generation: int = 1) -> dict[str, bytes]:
@@ -61,22 +61,22 @@ def documents(claim: ResourceClaim, attributes: Attributes, generation: int = 1)
 
 
 def metadata_device(request: str) -> str:
-    """What the CDI device with the file of `request` is called in the claim's spec, besides those of GPUs."""
+    """The name of the CDI device with the file of `request` in the claim's spec."""
     return f"metadata-{request}"
 
 
 def metadata_names(uid: str, requests: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """By request, what a container asks its runtime for to get the request's file."""
+    """The qualified CDI names, by request, that a container needs to get the request's file."""
     return {request: (cdi.claim_device(uid, metadata_device(request)),) for request in requests}
 
 
 class MetadataFiles:
-    """The metadata files below `folder`, whose path must be the same on the host. Safe for different claims at a time.
+    """The metadata files below `folder`, whose path must be the same on the host. Thread-safe for different claims.
 
-    Each is written whole and renamed. A container that runs keeps the file that it began with; a claim's file says
-    something new only when its devices were made anew, and then the container has to be started again.
+    Each file is written as a whole and renamed. A running container keeps the file with which it was started. A file
+    changes only if the devices were created again, and then the container must be restarted anyway.
 
-    Nothing is synced: after a reboot no claim is prepared. Methods raise OSError.
+    There is no fsync, because after a reboot no claim is prepared. Methods raise OSError.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -87,38 +87,38 @@ class MetadataFiles:
         make_folder(self._folder, mode=0o755)
         for request, content in documents(claim, attributes).items():
             file = self._folder / f"{claim.metadata.uid}{_SEPARATOR}{request}{_SUFFIX}"
-            write_file(file, content, file.with_suffix(_TEMPORARY), mode=0o644)  # containers run as any user
+            write_file(file, content, file.with_suffix(_TEMPORARY), mode=0o644)  # containers may run as any user
 
     def requests(self, uid: str) -> list[str]:
         """The base requests of a claim that have a file."""
         return [request for request, _ in self._of(uid)]
 
     def edits(self, uid: str) -> dict[str, cdi.ContainerEdits]:
-        """For the claim's CDI spec: what each request's extra device mounts, by the device's name. A file that cannot
-        be read is removed: no container is to be given it.
+        """The mounts for the claim's CDI spec, by the name of the CDI device. A file that cannot be read is removed, so
+        that no container gets it.
         """
         found: dict[str, cdi.ContainerEdits] = {}
         for request, file in self._of(uid):
             try:
                 found[metadata_device(request)] = _edits(file, request)
-            except Exception as error:  # whatever is in the file, it is of this claim only
+            except Exception as error:  # an invalid file affects only this claim
                 log.warning("metadata file %s cannot be read and is removed: %r", file, error, extra={"claim_uid": uid})
                 remove_file(file)
         return found
 
     def remove(self, uid: str) -> bool:
-        """Remove a claim's files, half-written ones too; False when there are none."""
+        """Remove a claim's files, including incomplete ones. False if there are none."""
         names = [name for name in self._names(_SUFFIX, _TEMPORARY) if name.startswith(f"{uid}{_SEPARATOR}")]
         for name in names:
             remove_file(self._folder / name)
         return bool(names)
 
     def claims(self) -> list[str]:
-        """The UIDs of all claims that have files, half-written ones too."""
+        """The UIDs of all claims with files, including incomplete ones."""
         return sorted({name.partition(_SEPARATOR)[0] for name in self._names(_SUFFIX, _TEMPORARY)})
 
     def _of(self, uid: str) -> list[tuple[str, Path]]:
-        """The base requests of a claim, and the file of each."""
+        """(Base request, file) of a claim."""
         prefix = f"{uid}{_SEPARATOR}"
         names = sorted(name for name in self._names(_SUFFIX) if name.startswith(prefix))
         return [(name.removeprefix(prefix).removesuffix(_SUFFIX), self._folder / name) for name in names]
@@ -128,12 +128,13 @@ class MetadataFiles:
 
 
 class SpecMetadata:
-    """What claims' CDI specs have because of metadata files: `edits` when one is written, `remove` when it goes.
+    """The part of claims' CDI specs for metadata files. `edits` is called when a spec is written, `remove` when it is
+    removed.
 
-    The claims that are fetched from the API server pass by here (`remember`), since a record does not tell what a file
-    needs. Without the claim, a spec is written anew with the files that are there; when one is missing or cannot be
-    read, `fetch` reads the claim again. `attributes` are those published.
-    Unless `enabled` no files are written; those that are there are used and removed all the same.
+    Records do not have what the files need. So claims are kept when they are fetched from the API server (`remember`).
+    Without the claim, a spec is written with the existing files, and `fetch` reads the claim again only if a file is
+    missing or invalid. `attributes` returns the published attributes. If not `enabled`, no files are written, but
+    existing ones are used and removed.
     """
 
     def __init__(self, files: MetadataFiles, attributes: Attributes, fetch: FetchClaim, *, enabled: bool) -> None:
@@ -145,7 +146,7 @@ class SpecMetadata:
         self._claims: OrderedDict[str, ResourceClaim] = OrderedDict()
 
     def remember(self, claim: ResourceClaim) -> ResourceClaim:
-        """The same claim, which may be about to be prepared."""
+        """Keep a claim that may be about to be prepared, and return it."""
         if not self._enabled:
             return claim
         with self._lock:
@@ -155,7 +156,9 @@ class SpecMetadata:
         return claim
 
     def edits(self, record: Record) -> dict[str, cdi.ContainerEdits]:
-        """The further devices of the spec of `record`, their files written. Raises OSError, and what `fetch` raises."""
+        """The CDI devices for the metadata files of `record`. Writes the files if necessary. Raises OSError and errors
+        of `fetch`.
+        """
         ref = record.plan.claim
         claim = self._forget(ref.uid)
         if claim is None:
@@ -175,7 +178,7 @@ class SpecMetadata:
         self._files.remove(uid)
 
     def claims(self) -> list[str]:
-        """The UIDs of all claims that have files."""
+        """The UIDs of all claims with files."""
         return self._files.claims()
 
     def _forget(self, uid: str) -> ResourceClaim | None:
@@ -183,14 +186,16 @@ class SpecMetadata:
             return self._claims.pop(uid, None)
 
     def _with_uuid(self, device: str, record: Record) -> Mapping[str, AttributeValue]:
-        """A MIG device that was made for the claim is published without a UUID; now it has one."""
+        """The published attributes, with the UUID of a MIG device that was created for the claim and is published
+        without one.
+        """
         ids = record.instances.get(device)
         published = self._attributes(device)
         return published if ids is None else {"uuid": ids.uuid, **published}
 
 
 def container_path(document: Mapping[str, Any], request: str) -> PurePosixPath:
-    """Where a container finds the file of `request` that says this."""
+    """The path in a container of the file of `request` with this content."""
     pod_claim: str | None = document.get("podClaimName")
     name: str = document["metadata"]["name"]
     kind = ("resourceclaims", name) if pod_claim is None else ("resourceclaimtemplates", pod_claim)
@@ -198,17 +203,17 @@ def container_path(document: Mapping[str, Any], request: str) -> PurePosixPath:
 
 
 def _edits(file: Path, request: str) -> cdi.ContainerEdits:
-    """Raises ValueError, LookupError or TypeError when the file is not as it was written."""
+    """The mount of a file. Raises ValueError, LookupError or TypeError if the file is invalid."""
     data = read_file(file)
     if not data.endswith(b"\n"):
-        raise ValueError("it is cut short")
+        raise ValueError("it is incomplete")
     newest, *_ = [json.loads(line) for line in data.splitlines()]
     target = container_path(newest, request)
     return cdi.ContainerEdits(mounts=(cdi.Mount(str(file), str(target), _MOUNT_OPTIONS),))
 
 
 def _pod_claim(claim: ResourceClaim) -> str | None:
-    """What the pod calls a claim made from a template. Users can write the annotation too, also with `../` in it."""
+    """The pod's name of a claim from a template. Users can write this annotation too, even with `../` in it."""
     name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
     return name if is_label(name) else None
 
@@ -228,7 +233,7 @@ def _stream(claim: ResourceClaim, requests: list[dict[str, Any]], generation: in
 
 
 def _encoded(attributes: Mapping[str, AttributeValue]) -> dict[str, Any]:
-    """Attributes as a ResourceSlice has them: the one encoding that there is."""
+    """The attributes in the encoding of ResourceSlices."""
     device = Device("device", attributes=attributes)
     encoded = encode_slice(ResourceSlice(ObjectMeta(), DRIVER_NAME, ResourcePool("", 1, 1), devices=(device,)), V1)
     value: dict[str, Any] = encoded["spec"]["devices"][0]["attributes"]

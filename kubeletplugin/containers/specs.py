@@ -24,9 +24,9 @@ _LOOK_SECONDS = 5.0
 
 
 class CommonSpec:
-    """The spec in `directory`, for the driver at `root`. Methods may be called from several threads.
+    """The common spec in `directory`, for the driver at `root`. Methods may be called from several threads.
 
-    The hook program is `hook`, or else the first one below `hook_roots`, which may come later or go.
+    The hook program is `hook`, or else the first one below `hook_roots`, which may appear or disappear at any time.
     """
 
     def __init__(
@@ -49,16 +49,18 @@ class CommonSpec:
 
     @property
     def hook(self) -> cdi.HookTool | None:
-        """The hook program as of the last time that the spec was written."""
+        """The hook program when the spec was last written."""
         return self._hook
 
     def write(self, driver_version: str) -> None:
-        """Describe the node with this driver. Raises PrepareError without the driver's files, or OSError."""
+        """Write the spec for this driver version. Raises PrepareError if files of the driver are missing, or
+        OSError.
+        """
         with self._lock:
             self._write(driver_version)
 
     def restore(self) -> None:
-        """Write it again if somebody removed it. Raises as `write` does."""
+        """Write the spec again if it was removed. Raises the errors of `write`."""
         if self._driver_version and not self._is_there():
             with self._lock:
                 if not self._is_there():
@@ -66,7 +68,7 @@ class CommonSpec:
                     self._write(self._driver_version)
 
     def keep(self) -> float:
-        """Write it again if the node is not as it says; in how many seconds to look again. What is in the way is told
+        """Write the spec again if the node has changed. Returns the seconds until the next check. A failure is reported
         by `problem`, and tried again.
         """
         try:
@@ -84,11 +86,11 @@ class CommonSpec:
         return _LOOK_SECONDS
 
     def problem(self) -> str | None:
-        """Why containers may not start with what the spec says; None when it was right at the last look."""
+        """Why the spec is out of date, or None."""
         return self._problem
 
     def remove_half_written(self) -> None:
-        """Remove what somebody who was killed left half written. Nobody may be writing it meanwhile."""
+        """Remove an incomplete file of a process that was killed. No other process may be writing the spec."""
         self._specs.remove_leftovers()
 
     def _is_there(self) -> bool:
@@ -98,7 +100,7 @@ class CommonSpec:
         return cdi.fingerprint(self.root, driver_version, self._hook_roots)
 
     def _write(self, driver_version: str) -> None:
-        seen = self._fingerprint(driver_version)  # before the look, so that a change meanwhile is seen the next time
+        seen = self._fingerprint(driver_version)  # taken first, so that the next one shows changes in between
         hook = self._given_hook or cdi.find_hook_tool(*self._hook_roots)
         try:
             found = cdi.common_edits(self.root, driver_version, hook)
@@ -112,28 +114,28 @@ class CommonSpec:
 
 
 class ClaimSpecs:
-    """CDI specs beside the `common` one, describing the same driver."""
+    """The CDI specs of claims, for the same driver as the `common` spec."""
 
     def __init__(self, common: CommonSpec, metadata: SpecMetadata | None = None) -> None:
         self._common = common
         self._metadata = metadata
-        # A claim's spec needs no sync: it goes with a reboot, as everything it speaks of does.
+        # The spec of a claim needs no fsync, because neither the spec nor its devices are used after a reboot.
         self._claims = cdi.SpecDirectory(common.directory, cdi.CLAIM_KIND, sync=False)
 
     def remove_half_written(self) -> None:
-        """Remove what somebody who was killed left half written. Nobody may be writing specs meanwhile."""
+        """Remove incomplete files of a process that was killed. No other process may be writing specs."""
         self._claims.remove_leftovers()
         self._common.remove_half_written()
 
     def ensure(self, record: Record) -> None:
-        """Write what is missing of the claim's spec and the common one. Raises as `write` does."""
+        """Write the claim's spec and the common spec if they are missing. Raises the errors of `write`."""
         if self.exists(record.plan.claim.uid):
             self._common.restore()
         else:
             self.write(record)
 
     def write(self, record: Record) -> None:
-        """Describe the claim's devices. Raises PrepareError when one cannot be described, or OSError."""
+        """Write the spec of the claim's devices. Raises PrepareError if a device cannot be described, or OSError."""
         self._common.restore()
         uid = record.plan.claim.uid
         edits: dict[str, cdi.ContainerEdits] = {}
@@ -148,11 +150,11 @@ class ClaimSpecs:
             self._claims.write(cdi.claim_spec(uid, edits), uid)
 
     def exists(self, uid: str) -> bool:
-        """Whether there is a file for the claim's spec."""
+        """Whether the claim's spec exists."""
         return self._claims.file(uid).is_file()
 
     def devices(self, uid: str) -> set[str]:
-        """The names of the devices that the claim's spec describes; none when it is not there, or no valid spec."""
+        """The names of the devices in the claim's spec. Empty if it does not exist or is invalid."""
         try:
             spec = self._claims.read(uid)
         except cdi.SpecError as error:
@@ -161,14 +163,14 @@ class ClaimSpecs:
         return {one.name.removeprefix(f"{uid}-") for one in spec.devices} if spec is not None else set()
 
     def remove(self, uid: str) -> bool:
-        """Remove the claim's spec; False when there is none, whatever else is wrong with the directory."""
+        """Remove the claim's spec. False if there is none."""
         removed = self._claims.remove(uid)
         if self._metadata is not None:
             self._metadata.remove(uid)
         return removed
 
     def claims(self) -> list[str]:
-        """The UIDs of all claims that have a spec."""
+        """The UIDs of all claims with a spec."""
         files = self._metadata.claims() if self._metadata is not None else []
         return sorted({*self._claims.identifiers(), *files})
 
@@ -184,7 +186,7 @@ class ClaimSpecs:
 
 
 def cdi_names(uid: str, device: str) -> list[str]:
-    """What a container asks its runtime for to get `device` of the claim. Its own name comes first: kubelet reports the
-    health of a device under the first one, and takes devices with the same for one.
+    """The CDI names that a container needs to get `device` of the claim. The device's own name comes first, because
+    kubelet reports the health of a device under its first CDI name, and treats devices with the same first name as one.
     """
     return [cdi.claim_device(uid, device), cdi.BASE_DEVICE]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kubelet's side: the sockets, how kubelet finds this process, and the services that kubelet calls.
+"""The connection to kubelet: the sockets, the registration, and the services that kubelet calls.
 
 The messages are in `kubeletplugin.protocol`.
 """

@@ -1,39 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
 """The health service, from which kubelet gets the health of devices for the status of pods (KEP-4680).
 
-kubelet opens one stream for each instance, and considers what it hears valid for a limited time. So every stream gets
-the whole list at once, again after every change, and again before the last list expires.
+kubelet opens one stream for each instance, and considers each list valid for a limited time. So every stream gets the
+whole list at once, again after every change, and again before the last list expires.
+
+The health of a device follows from the findings behind its taints. A device is unhealthy if a finding keeps pods away
+from it, if its GPU vanished, or if the NVIDIA driver has been missing for long. It is unknown if its GPU cannot be
+watched, or cannot be read at the moment. A finding that is only informative (an error of an application) is sent as a
+message.
 """
 
 import contextlib
 import enum
 import logging
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Protocol
 
 import grpc
 
+from dra_driver import DRIVER_NAME
+from dra_driver.boot import boot_time
+from dra_driver.containment import Count, contained, nobody
+from dra_driver.gpu.devices import GpuDevices
+from dra_driver.gpu.health import Finding, HealthMonitor, concerns, worst_first
+from dra_driver.gpu.health.meanings import UNMONITORED
+from dra_driver.gpu.pci import read_driver
+from dra_driver.gpu.policy import NodePolicy
+from dra_driver.gpu.session import Session
+from dra_driver.gpu.view import NodeView, Published
+from dra_driver.kubeapi import ApiClient, ApiError, newest_dialect, slices_of
+from dra_driver.resource import AttributeValue, Device, DeviceTaint, DeviceToleration, TaintEffect
+from dra_driver.resource.claim import tolerates
+from dra_driver.resource.codec import DecodeError, decode_slice
+
+from ..hardware.marks import Marks
+from ..options import Options
 from ..protocol import health_v1_pb2, health_v1alpha1_pb2
 
 log = logging.getLogger(__name__)
 
 VERSIONS = ("v1", "v1alpha1")
-"""Served versions, the one to use first. kubelet calls them `<version>.DRAResourceHealth`."""
+"""Served versions, the preferred one first. kubelet calls them `<version>.DRAResourceHealth`."""
 
 STREAMS = 8
-"""How many streams are served at a time; each has a thread. kubelet needs one."""
+"""The maximum number of streams at a time. Each has a thread. kubelet needs one."""
 
 _REPEAT_SECONDS = 10.0
-_TIMEOUT_SECONDS = 30  # after which kubelet takes a device for unknown
+_TIMEOUT_SECONDS = 30  # after which kubelet treats a device as unknown
 
 _MESSAGES: dict[str, ModuleType] = {"v1": health_v1_pb2, "v1alpha1": health_v1alpha1_pb2}
 
 
 class HealthStatus(enum.IntEnum):
-    """How a device is, as the protocol numbers it."""
+    """The health of a device, as in the protocol."""
 
     UNKNOWN = 0
     HEALTHY = 1
@@ -42,7 +65,9 @@ class HealthStatus(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceHealth:
-    """How one device is. `since` is when that was found, in seconds of the epoch; `message` says why, for people."""
+    """The health of one device. `since` is the time of this finding, in seconds of the epoch. `message` tells users
+    why.
+    """
 
     pool: str
     device: str
@@ -52,7 +77,7 @@ class DeviceHealth:
 
 
 class HealthSource(Protocol):
-    """Who knows how the devices are. It tells HealthService.changed whenever it would answer differently."""
+    """Knows the health of devices. Calls HealthService.changed when `devices` would return something else."""
 
     def devices(self) -> Sequence[DeviceHealth]:
         """All devices of this node. Must not wait, and may be called from several threads."""
@@ -78,19 +103,19 @@ class HealthService:
             server.add_generic_rpc_handlers((self._handler(version, messages),))
 
     def changed(self) -> None:
-        """Something is different: every stream is told."""
+        """Send the list to every stream, because it has changed."""
         with self._condition:
             self._changes += 1
             self._condition.notify_all()
 
     def stop(self) -> None:
-        """End every stream; new ones end at once."""
+        """End every stream. New ones end at once."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
 
     def streams(self) -> int:
-        """How many streams are open."""
+        """The number of open streams."""
         with self._condition:
             return self._streams
 
@@ -112,7 +137,7 @@ class HealthService:
 
     @contextlib.contextmanager
     def _stream(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Count a stream; one too many is refused: whoever opens them without end must not use up all threads."""
+        """Count a stream, and refuse it if there are too many, because each of them uses a thread."""
         with self._condition:
             full = self._streams >= STREAMS
             self._streams += not full
@@ -128,9 +153,9 @@ class HealthService:
             log.debug("a health stream ended")
 
     def _next(self, seen: int, context: grpc.ServicerContext) -> int:
-        """Wait until there is something to send, and give how many changes there have been; -1 when it is over."""
+        """Wait until the list must be sent, and return the number of changes so far. -1 if the stream must end."""
         if seen < 0:
-            context.add_callback(self._wake)  # else a stream that was cancelled would wait on for its next message
+            context.add_callback(self._wake)  # otherwise a cancelled stream would wait until its next message is due
 
         def over() -> bool:
             return self._stopped or not context.is_active()
@@ -157,3 +182,188 @@ def _response(devices: Sequence[DeviceHealth], messages: Any) -> Any:
             for one in devices
         ]
     )
+
+
+_RETRY_SECONDS = 10.0
+_LONGEST_SILENCE = 60.0  # several times the interval at which the GPUs are read
+
+
+def device_healths(
+    pool: str, gpus: Iterable[GpuDevices], findings: Sequence[Finding], since: float
+) -> Iterator[DeviceHealth]:
+    """The health of every device. `since` is the time since when devices without findings are healthy."""
+    for gpu in gpus:
+        for device in gpu.devices:
+            found = _about(device.name, gpu, findings)
+            status = _status(found)
+            telling = [one for one in found if _status([one]) is status]
+            began = min((one.since for one in telling), default=since)
+            yield DeviceHealth(pool, device.name, status, began, "; ".join(_text(one) for one in found))
+
+
+def silence(seconds: float) -> str | None:
+    """A problem if the GPUs were not read for so many seconds, or None."""
+    if seconds < _LONGEST_SILENCE:
+        return None
+    return f"the GPUs could not be read for {seconds:.0f} s: the NVIDIA driver hangs or is missing"
+
+
+class NodeHealth:
+    """The health source of one node. Healthy devices become unknown while `problem` returns a reason."""
+
+    def __init__(self, pool: str, published: Callable[[], Published], problem: Callable[[], str | None]) -> None:
+        self._pool = pool
+        self._published = published
+        self._problem = problem
+        self._since = time.time()
+
+    def devices(self) -> list[DeviceHealth]:
+        """See HealthSource."""
+        (gpus, findings), problem, now = self._published(), self._problem(), time.time()
+        healths = device_healths(self._pool, gpus, findings, self._since)
+        return [one if problem is None else _doubted(one, problem, now) for one in healths]
+
+
+class HealthWatch:
+    """Watches the GPUs with the same monitor as the controller, which taints them, and serves the health of devices.
+
+    Like the controller, it begins with the published taints, because an earlier process may have found problems that
+    cannot be found now.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        client: ApiClient,
+        session: Session,
+        policy: Callable[[], NodePolicy],
+        count: Count = nobody,
+    ) -> None:
+        self._node_name = options.node_name
+        self._client = client
+        self._count = count
+        sys_root = options.node.hardware.sys_root
+        self._monitor = HealthMonitor(session, driver_load=lambda: read_driver(sys_root).module, booted_at=boot_time())
+        self._devices = NodeView(
+            session, marks=Marks(options.node.folder).instances, policy=policy, health=self._monitor
+        )
+        self.service = HealthService(NodeHealth(options.node_name, self._devices.published, self._doubt))
+        self._monitor.on_change = self._devices.on_change = self.service.changed
+        self._stopped = threading.Event()
+        self._restoring = threading.Thread(target=self._restore, name="health-restore", daemon=True)
+
+    def start(self) -> None:
+        """Start watching."""
+        self._devices.start()
+        self._monitor.start()
+        self._restoring.start()
+
+    def look_soon(self) -> None:
+        """Look at the GPUs now, because a driver was found."""
+        self._devices.look_soon()
+
+    def stop(self) -> None:
+        """Stop watching, and end all streams."""
+        self._stopped.set()
+        self.service.stop()
+        self._devices.stop()
+        self._monitor.stop(wait=False)
+
+    def problem(self) -> str | None:
+        """Why the state of the GPUs is out of date, or None."""
+        return silence(self._monitor.seconds_since_look)
+
+    def fitness(self, device: str, tolerations: Sequence[DeviceToleration]) -> str | None:
+        """Why a device should not be used by a claim with these tolerations, or None. Raises LookupError while no
+        driver is found or it hangs.
+        """
+        known, findings = self._look_up(device)
+        problem = self._doubt()
+        if problem is not None:
+            raise LookupError(problem)
+        if known is None:
+            return f"device {device} no longer exists on this node"
+        found = _about(device, known[0], findings)
+        return "; ".join(_text(one) for one in found if _keeps_away(one, tolerations)) or None
+
+    def attributes(self, device: str) -> Mapping[str, AttributeValue]:
+        """The attributes with which a device is published. Empty if it is not published."""
+        known = _find(self._devices.described, device)
+        if known is None:
+            try:
+                known, _ = self._look_up(device)
+            except LookupError as error:
+                log.warning("the attributes of device %s are unknown: %s", device, error)
+        return {} if known is None else known[1].attributes
+
+    def _look_up(self, device: str) -> tuple[tuple[GpuDevices, Device] | None, Sequence[Finding]]:
+        """A published device with its GPU, and all findings. For an unknown device, the hardware is read again, because
+        the controller may have published it just now. Raises LookupError if that is impossible at the moment.
+        """
+        gpus, findings = self._devices.published()
+        known = _find(gpus, device)
+        if known is None:
+            if not self._devices.look_now():
+                raise LookupError("the NVIDIA driver does not answer")
+            gpus, findings = self._devices.published()
+            known = _find(gpus, device)
+        return known, findings
+
+    def _doubt(self) -> str | None:
+        """Why devices that seem healthy may not be, or None."""
+        return self.problem() or self._devices.problem
+
+    def _restore(self) -> None:
+        """Read the published taints as soon as the API server answers."""
+        while not self._stopped.is_set():
+            with contained("read published taints", self._node_name, self._count):
+                try:
+                    self._adopt_published()
+                    return
+                except (ApiError, DecodeError) as error:
+                    log.info("the published health of the GPUs cannot be read yet: %s", error)
+            self._stopped.wait(_RETRY_SECONDS)
+
+    def _adopt_published(self) -> None:
+        dialect = newest_dialect(self._client)
+        selector = f"spec.driver={DRIVER_NAME},spec.nodeName={self._node_name}"
+        page = self._client.list(slices_of(dialect), field_selector=selector)
+        self._devices.adopt([decode_slice(one, dialect, strict=False) for one in page.items])
+
+
+def _about(device: str, gpu: GpuDevices, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings that affect a device. If several have the same taint, the worst one."""
+    found = [one for one in findings if concerns(one, gpu, device)]
+    worst: dict[tuple[str, str], Finding] = {}
+    for one in sorted(found, key=worst_first):
+        worst.setdefault((one.key, one.value), one)
+    return [one for one in dict.fromkeys(found) if worst[one.key, one.value] == one]
+
+
+def _doubted(health: DeviceHealth, problem: str, now: float) -> DeviceHealth:
+    """The health of a device while the GPUs are not read. Unhealthy devices stay unhealthy."""
+    if health.status is HealthStatus.UNHEALTHY:
+        return health
+    return replace(health, status=HealthStatus.UNKNOWN, since=now, message=problem)
+
+
+def _keeps_away(finding: Finding, tolerations: Iterable[DeviceToleration]) -> bool:
+    """Whether the taint of a finding keeps pods with these tolerations from the device."""
+    taint = DeviceTaint(finding.key, finding.effect, finding.value)
+    return finding.effect is not TaintEffect.NONE and not any(tolerates(one, taint) for one in tolerations)
+
+
+def _find(gpus: Iterable[GpuDevices], name: str) -> tuple[GpuDevices, Device] | None:
+    """A device and its GPU, or None."""
+    return next(((gpu, one) for gpu in gpus for one in gpu.devices if one.name == name), None)
+
+
+def _status(found: Sequence[Finding]) -> HealthStatus:
+    if any(one.effect is not TaintEffect.NONE for one in found):
+        return HealthStatus.UNHEALTHY
+    return HealthStatus.UNKNOWN if any(one.key == UNMONITORED for one in found) else HealthStatus.HEALTHY
+
+
+def _text(finding: Finding) -> str:
+    name = finding.key.rpartition("/")[2]
+    return f"{name} {finding.value}: {finding.message}" if finding.value else f"{name}: {finding.message}"

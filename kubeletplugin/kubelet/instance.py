@@ -2,9 +2,8 @@
 """The plugin processes of one node: the names of their sockets, and which may run at the same time.
 
 Without an instance UID only one process can run, with fixed socket names. A process with an instance UID (the UID of
-its pod) has sockets of its own, so that during a rolling update the new process registers before the old one stops.
-kubelet 1.33 and later then calls the newest. Claims are protected by locks of their own (see `claims.lifecycle`), not
-here.
+its pod) has its own sockets, so that during a rolling update the new process registers before the old one stops.
+kubelet 1.33 and later then calls the newest. Claims are protected by other locks (see `claims.lifecycle`).
 """
 
 import base64
@@ -29,12 +28,12 @@ _EVERYONE_LOCK = "instances.lock"
 
 
 class AnotherInstanceError(DriverError):
-    """There is a process that this one cannot run beside; the text says how that is known."""
+    """This process cannot run at the same time as another process. The text tells how that was found out."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketPaths:
-    """Where an instance listens."""
+    """The paths of the sockets of an instance."""
 
     registration: Path
     service: Path
@@ -46,9 +45,9 @@ def is_instance_uid(uid: str) -> bool:
 
 
 def socket_paths(folder: Path, registry: Path, uid: str = "") -> SocketPaths:
-    """The sockets of the instance `uid` (of the only one without), in the driver's folder and in kubelet's registry.
+    """The sockets of the instance `uid`, or of the only one, in the driver's folder and in kubelet's registry.
 
-    A UID that makes a path too long for a socket is replaced by a hash of it.
+    A UID that makes a path too long for a socket is replaced by its hash.
     """
     if not uid:
         return SocketPaths(registry / f"{DRIVER_NAME}-reg.sock", folder / "dra.sock")
@@ -68,9 +67,9 @@ def _fitting(folder: Path, name: str, uid: str) -> Path:
 
 @contextlib.contextmanager
 def running(folder: Path, uid: str = "") -> Iterator[None]:
-    """Run in this context as the instance `uid`, or as the only one; `folder` is made when missing.
+    """Run as the instance `uid`, or as the only one, during this context. Creates `folder` if it is missing.
 
-    The kernel ends it with the process, however that ends. Raises AnotherInstanceError or OSError.
+    The kernel releases the locks when the process ends. Raises AnotherInstanceError or OSError.
     """
     make_folder(folder)
     with contextlib.ExitStack() as locks:
@@ -85,19 +84,21 @@ def running(folder: Path, uid: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def nobody_running(folder: Path) -> Iterator[None]:
-    """Be sure that no instance runs in this context, nor starts. Raises AnotherInstanceError or OSError."""
+    """Ensure that no instance runs or starts during this context. Raises AnotherInstanceError or OSError."""
     problem = f"a dra-kubeletplugin runs on this node with {folder}"
     with _held(folder / _EVERYONE_LOCK, fcntl.LOCK_EX, problem):
         yield
 
 
 def sweep_sockets(folder: Path, registry: Path) -> list[Path]:
-    """Remove the sockets of instances that were killed, and return them. Living ones listen before they have a name."""
+    """Remove the sockets of processes that were killed, and return them. Living processes listen before the socket has
+    its name.
+    """
     return sweep(sockets_of_all(folder, registry))
 
 
 def sockets_of_all(folder: Path, registry: Path) -> list[Path]:
-    """The sockets of every instance, dead or alive, registration before service."""
+    """The sockets of all instances, running or not, registration before service."""
     return registrations_of_all(registry) + sorted([*folder.glob("dra.sock"), *folder.glob("dra-*.sock")])
 
 
@@ -107,13 +108,13 @@ def registrations_of_all(registry: Path) -> list[Path]:
 
 
 def another_serves(registry: Path, own: Path) -> bool:
-    """Whether kubelet can call another instance than the one with this registration socket."""
+    """Whether kubelet can call an instance other than the one with this registration socket."""
     return any(is_served(path) for path in registrations_of_all(registry) if path != own)
 
 
 @contextlib.contextmanager
 def _held(file: Path, how: int, problem: str) -> Iterator[None]:
-    """Hold the lock of `file`. Raises AnotherInstanceError with `problem` when that cannot be."""
+    """Hold the lock of `file`. Raises AnotherInstanceError with `problem` if another process holds it."""
     descriptor = open_lock(file)
     try:
         try:

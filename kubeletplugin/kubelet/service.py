@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The DRA service that kubelet calls. Each claim of a call gets its devices or an error of its own."""
+"""The services that kubelet calls: the registration, and DRA, where each claim of a call gets its devices or an error.
+
+The registration socket is in kubelet's registry folder. kubelet asks there for the plugin's identity and reports the
+result, again whenever it starts or finds the socket again.
+"""
 
 import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
 import grpc
+
+from dra_driver import DRIVER_NAME
 
 from ..claims.actions import EXPECTED_ERRORS
 from ..containers.metadata import MetadataFiles, metadata_names
@@ -16,32 +23,32 @@ from ..containers.specs import cdi_names
 from ..hardware.targets import ClaimRef, PrepareError
 from ..metrics import PREPARE, UNPREPARE, PluginMetrics
 from ..plans.plan import Plan
-from ..protocol import dra_v1_pb2, dra_v1beta1_pb2
+from ..protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2
 from ..reports.reporter import ClaimReports
-from .threads import CallThreads
+from .sockets import CallThreads
 
 log = logging.getLogger(__name__)
 
 VERSIONS = ("v1", "v1beta1")
-"""Served versions, the one to use first. kubelet calls them `<version>.DRAPlugin`."""
+"""Served versions, the preferred one first. kubelet calls them `<version>.DRAPlugin`."""
 
 _MESSAGES: dict[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
 
 
 class ClaimWork(Protocol):
-    """What is done for claims (see Lifecycle). Raises EXPECTED_ERRORS; no step is begun that nobody waits for."""
+    """The work for claims (see Lifecycle). Raises EXPECTED_ERRORS. Begins no step if no caller waits any more."""
 
     def prepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> Plan:
-        """Make the claim's devices ready."""
+        """Prepare the claim's devices."""
 
     def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> None:
-        """Undo all of it."""
+        """Undo everything."""
 
 
 class DraService:
-    """NodePrepareResources and NodeUnprepareResources in every served version. Claims of one call run side by side.
+    """NodePrepareResources and NodeUnprepareResources in every served version. Claims of one call run in parallel.
 
-    What becomes of each claim is counted in `metrics` and told to `reports`.
+    The result of each claim is counted in `metrics` and sent to `reports`.
     """
 
     def __init__(
@@ -65,8 +72,8 @@ class DraService:
             server.add_generic_rpc_handlers((self._handler(version, messages),))
 
     def drain(self, seconds: float) -> bool:
-        """Wait so long for running calls to end and their answers to be sent; gives whether they were. A gRPC server's
-        own grace period waits for idle connections too, which kubelet keeps open.
+        """Wait up to `seconds` until running calls have ended and their answers are sent. Returns whether they have.
+        The grace period of a gRPC server would also wait for idle connections, which kubelet keeps open.
         """
         with self._idle:
             return self._idle.wait_for(lambda: self._calls == 0, timeout=seconds)
@@ -104,12 +111,14 @@ class DraService:
 
     @contextlib.contextmanager
     def _counted(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Count the work, which may outlast the caller's patience, and the call, which ends when its answer is sent."""
+        """Count the work, which may last longer than the caller waits, and the call, which ends when its answer is
+        sent.
+        """
         self._count(1)
         try:
             self._count(1)
             if not context.add_callback(lambda: self._count(-1)):
-                self._count(-1)  # the caller has hung up
+                self._count(-1)  # the caller has already gone
             yield
         finally:
             self._count(-1)
@@ -159,10 +168,57 @@ class DraService:
 
 
 def _explain(what: str, ref: ClaimRef, error: Exception) -> str:
-    """Log why a claim could not be worked on, and give what kubelet is told."""
+    """Log why the work for a claim failed, and return the text for kubelet."""
     fields = {"claim": str(ref), "claim_uid": ref.uid}
     if isinstance(error, EXPECTED_ERRORS):
         log.warning("%s failed: %s", what, error, extra=fields)
         return str(error)
     log.error("%s failed unexpectedly", what, extra=fields, exc_info=error)
     return f"internal error: {error!r}"
+
+
+class RegistrationService:
+    """Answers kubelet's GetInfo with the service's socket and versions.
+
+    `notified(registered)` is called with each result that kubelet reports.
+    """
+
+    def __init__(self, endpoint: Path, versions: Sequence[str], notified: Callable[[bool], None]) -> None:
+        self._info = registration_pb2.PluginInfo(
+            type="DRAPlugin", name=DRIVER_NAME, endpoint=str(endpoint), supported_versions=list(versions)
+        )
+        self._tell = notified
+        self._lock = threading.Lock()
+        self._problem = "kubelet has not asked for the registration yet"
+
+    def problem(self) -> str | None:
+        """Why the plugin is not registered, or None."""
+        with self._lock:
+            return self._problem or None
+
+    def add_to(self, server: grpc.Server) -> None:
+        """Serve on `server`."""
+        methods = {
+            "GetInfo": grpc.unary_unary_rpc_method_handler(
+                lambda _request, _context: self._info,
+                request_deserializer=registration_pb2.InfoRequest.FromString,
+                response_serializer=registration_pb2.PluginInfo.SerializeToString,
+            ),
+            "NotifyRegistrationStatus": grpc.unary_unary_rpc_method_handler(
+                self._notified,
+                request_deserializer=registration_pb2.RegistrationStatus.FromString,
+                response_serializer=registration_pb2.RegistrationStatusResponse.SerializeToString,
+            ),
+        }
+        handler = grpc.method_handlers_generic_handler("pluginregistration.Registration", methods)
+        server.add_generic_rpc_handlers((handler,))
+
+    def _notified(self, status: Any, _context: grpc.ServicerContext) -> Any:
+        if status.plugin_registered:
+            log.info("registered with kubelet")
+        else:
+            log.error("kubelet refused the registration: %s; kubelet will try again", status.error)
+        with self._lock:
+            self._problem = "" if status.plugin_registered else f"kubelet refused it: {status.error}"
+        self._tell(bool(status.plugin_registered))
+        return registration_pb2.RegistrationStatusResponse()

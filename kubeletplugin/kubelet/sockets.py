@@ -1,54 +1,146 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gRPC servers on Unix sockets whose files appear and disappear as a whole.
+"""gRPC servers on Unix sockets whose files appear and disappear as a whole, with a thread for each call.
 
 A server binds to a name that kubelet ignores, and the socket is then renamed to its final path. So a stale file is
 replaced in one step. When a server ends, gRPC removes the file to which it was bound; because of the rename, it can
 never remove the socket of a later process.
+
+Calls for claims wait for the lock of their GPU, for the NVIDIA driver, or for the API server. They could use up a pool
+of threads of fixed size, and then calls that do not need this GPU would wait too, including the liveness check. So
+every running call has its own thread. kubelet bounds the number of threads: it has one call for each pod at a time, and
+gives up after 45 s. Idle threads serve the next call, and end after a while.
 """
 
 import contextlib
 import logging
 import os
+import queue
 import socket
 import stat
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 import grpc
 
 from dra_driver.errors import DriverError
 from dra_driver.files import put_file
 
-from .threads import CallThreads
-
 log = logging.getLogger(__name__)
 
-LONGEST_PATH = 107
-"""Bytes in sockaddr_un.sun_path, without its NUL."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
-_LOOK_SECONDS = 1.0  # as often as kubelet looks itself
-_RETIRE_SECONDS = 60.0  # longer than kubelet waits for any call
+_IDLE_SECONDS = 10.0
+
+
+class CallThreads(Executor):
+    """Runs each call at once, on a daemon thread called `name`, so that a call that hangs does not prevent the process
+    from ending. A thread waits `idle_seconds` for its next call.
+    """
+
+    def __init__(self, name: str, idle_seconds: float = _IDLE_SECONDS) -> None:
+        self._name = name
+        self._idle_seconds = idle_seconds
+        self._guard = threading.Lock()
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._waiting = 0  # calls without a thread
+        self._threads = 0
+        self._idle = 0
+        self._ended = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Start a call. Raises RuntimeError after `shutdown`."""
+        future: Future[T] = Future()
+        with self._guard:
+            if self._ended:
+                raise RuntimeError(f"the threads of {self._name} take no more calls")
+            if self._waiting >= self._idle:
+                self._add_thread()
+            self._waiting += 1
+        self._calls.put(lambda: _run(future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accept no more calls. Running calls continue, and nobody waits for them."""
+        with self._guard:
+            self._ended = True
+            threads = self._threads
+        for _ in range(threads):
+            self._calls.put(None)
+
+    def _add_thread(self) -> None:
+        try:
+            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+        except RuntimeError as error:  # no more threads are possible, so the next free thread runs the call
+            if not self._threads:
+                raise
+            log.warning("a call has to wait for a thread: %s", error)
+        else:
+            self._threads += 1
+            self._idle += 1
+
+    def _serve(self) -> None:
+        while (call := self._next()) is not None:
+            call()
+            del call  # otherwise its result would be kept until the next call
+            with self._guard:
+                self._idle += 1
+
+    def _next(self) -> Callable[[], None] | None:
+        while True:
+            try:
+                call = self._calls.get(timeout=self._idle_seconds)
+            except queue.Empty:
+                call = None
+            with self._guard:
+                if call is None and not self._ended and self._waiting >= self._idle:
+                    continue  # a call is about to arrive, and needs this thread
+                self._idle -= 1
+                if call is None:
+                    self._threads -= 1
+                else:
+                    self._waiting -= 1
+                return call
+
+
+def _run(future: Future[T], call: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+LONGEST_PATH = 107
+"""The length of sockaddr_un.sun_path in bytes, without its NUL."""
+
+_LOOK_SECONDS = 1.0  # kubelet looks as often
+_RETIRE_SECONDS = 60.0  # kubelet waits less for any call
 _CONNECT_SECONDS = 1.0
 
 
 class SocketError(DriverError):
-    """A socket cannot be served; the text names it."""
+    """A socket cannot be served. The text names it."""
 
 
 class Service(Protocol):
-    """Something that answers RPCs."""
+    """A service that answers RPCs."""
 
     def add_to(self, server: grpc.Server) -> None:
         """Register its methods with `server`."""
 
 
 class SocketServer:
-    """Serves services on the socket `path`, replacing what is there. The folder must exist or be made. Raises
-    SocketError for a path that no socket can have. Every call has a thread of its own.
+    """Serves services on the socket `path`, and replaces an existing file. Creates the folder if necessary. Raises
+    SocketError for a path that is too long. Every call has its own thread.
 
-    `start`, `restore` and `stop` are for one thread at a time.
+    `start`, `restore` and `stop` may be called by one thread at a time.
     """
 
     def __init__(self, path: Path, services: Sequence[Service]) -> None:
@@ -62,7 +154,7 @@ class SocketServer:
 
     def start(self) -> None:
         """Listen. Raises SocketError."""
-        temporary = self.path.with_name(f".{os.urandom(3).hex()}")  # no longer than any name it stands for
+        temporary = self.path.with_name(f".{os.urandom(3).hex()}")  # never longer than the final name
         server = grpc.server(self._threads)  # type: ignore[arg-type]  # gRPC only submits calls to it
         for service in self._services:
             service.add_to(server)
@@ -81,25 +173,25 @@ class SocketServer:
 
     @property
     def is_started(self) -> bool:
-        """Whether there is, or should be, a socket."""
+        """Whether the socket should exist."""
         return self._server is not None
 
     def is_there(self) -> bool:
-        """Whether the socket that was made still is at its path."""
+        """Whether our socket still exists at its path."""
         return self._identity is not None and _identity(self.path) == self._identity
 
     def restore(self) -> None:
-        """Listen again at a path that was removed. Calls that run are finished over the connection that they came by.
+        """Listen again after the socket was removed. Running calls end on their own connection.
 
         Raises SocketError.
         """
         old = self._server
         self.start()
         if old is not None:
-            old.stop(grace=_RETIRE_SECONDS)  # not waited for: idle connections last as long
+            old.stop(grace=_RETIRE_SECONDS)  # without waiting, because idle connections last as long
 
     def stop(self) -> None:
-        """Remove the socket, if it is ours, and end every connection, with whatever call is on it."""
+        """Remove the socket, if it is ours, and close all connections, even with running calls."""
         if self.is_there():
             self.path.unlink(missing_ok=True)
         if self._server is not None:
@@ -108,10 +200,10 @@ class SocketServer:
 
 
 class SocketKeeper:
-    """Looks every second whether sockets are still there, and restores those that were removed.
+    """Checks every second whether the sockets still exist, and restores those that were removed.
 
-    kubelet never removes them, but an administrator may, and a folder may be made anew under kubelet. A socket that
-    another process listens on is left alone.
+    kubelet never removes them, but an administrator may, or may create the folder again. A socket on which another
+    process listens is left alone.
     """
 
     def __init__(self, servers: Sequence[SocketServer]) -> None:
@@ -121,11 +213,11 @@ class SocketKeeper:
         self._thread = threading.Thread(target=self._run, name="sockets", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; nothing is restored after this returns."""
+        """Stop. Nothing is restored after this returns."""
         self._stopped.set()
         self._thread.join()
 
@@ -150,20 +242,20 @@ class SocketKeeper:
 
 
 def is_served(path: Path) -> bool:
-    """Whether some process listens on the socket `path`, as far as can be told."""
+    """Whether a process listens on the socket `path`, as far as this process can find out."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_CONNECT_SECONDS)
         try:
             probe.connect(os.fsencode(path))
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
             return False
-        except OSError as error:  # it is busy, or may not be connected to from here
+        except OSError as error:  # the socket is busy, or may not be used by this process
             log.debug("%s: %s", path, error)
     return True
 
 
 def sweep(candidates: Iterable[Path]) -> list[Path]:
-    """Remove those sockets that nobody listens on, and return them: their processes were killed."""
+    """Remove the sockets on which no process listens, because it was killed. Returns them."""
     removed = []
     for path in candidates:
         try:
@@ -178,7 +270,7 @@ def sweep(candidates: Iterable[Path]) -> list[Path]:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """What tells a file from another that has its name later; renaming does not change it."""
+    """A value that differs for another file with the same name later. Renaming the file does not change it."""
     try:
         found = path.lstat()
     except OSError:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of claims: written before anything is done for a claim, and deleted after everything is undone.
+"""The records of claims: written before any step of a claim, and deleted after all steps are undone.
 
-`format` is a record as bytes, `store` has the files, `ledger` has all records and the owner of each device, and
-`locks` decides who may work on a claim or a GPU.
+`format` is the format of a record, `store` has the files, `ledger` has all records and the claim of each device, and
+`locks` are the locks of claims and GPUs.
 """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A record as bytes. Version 2 lists the steps. Version 1, which had only MIG devices to create, can still be read.
-Version 3 has steps for settings. It is written only for claims with such steps, so that an older plugin reads the
-others.
+"""The format of a record. Version 2 has a list of steps. Version 1, which had only MIG devices to create, can still be
+read. Version 3 has steps for settings of GPUs. It is written only for claims with such steps, so that an older plugin
+can read the other records.
 
-Records are JSON, so that people can read them when something is wrong. They are decoded strictly. The claim comes
-first, because it is the most important part of a file that was truncated.
+Records are JSON, so that people can read them after an error. They are decoded strictly. The claim comes first, because
+it is the most important part of a file that was truncated.
 """
 
 import enum
@@ -27,14 +27,16 @@ from ..steps import ComputeModeStep, InstanceStep, LookStep, MigModeStep, Step, 
 
 VERSION = 3
 MARKED_SINCE = 2
-"""The version since which instances are marked: those of an unfinished older claim are known by their place only."""
+"""The first version whose MIG instances have marks. Instances of unfinished older claims are recognized only
+by place.
+"""
 
 
 _SETTINGS = (ComputeModeStep, TimeSliceStep)
 
 
 class State(enum.StrEnum):
-    """How far a claim is."""
+    """The progress of a claim."""
 
     PREPARING = "Preparing"
     PREPARED = "Prepared"
@@ -43,9 +45,8 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A claim's plan and how far it is. `instances` are those behind its MIG devices, by device name, known once it is
-    prepared; until then, and while it is unprepared, looking at the hardware tells which exist. `version` is the
-    file's.
+    """A claim's plan and its progress. `instances` are the MIG instances of its devices, by device name, and known only
+    while it is prepared. In other states, the hardware shows which of them exist. `version` is the version of the file.
     """
 
     state: State
@@ -56,11 +57,11 @@ class Record:
 
 
 class NewerVersionError(DriverError):
-    """The record's version is one that this plugin does not know."""
+    """The record has a version that this plugin does not support."""
 
 
 def encode(record: Record) -> bytes:
-    """The record in the oldest version that can hold it, 2 at least."""
+    """The record in the oldest version that can represent it, at least 2."""
     claim = record.plan.claim
     value: dict[str, Any] = {
         "version": VERSION if any(isinstance(step, _SETTINGS) for step in record.plan.steps) else 2,
@@ -79,11 +80,11 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes) -> Record:
-    """A record of any version so far. Raises NewerVersionError, or ValueError."""
+    """Decode a record of any supported version. Raises NewerVersionError or ValueError."""
     fields = Fields(json.loads(data))
     version = fields.required_integer("version")
     if version > VERSION:
-        raise NewerVersionError(f"it has version {version}, this plugin knows {VERSION}")
+        raise NewerVersionError(f"it has version {version}, and this plugin supports {VERSION}")
     claim = fields.required_object("claim")
     ref = ClaimRef(claim.text("namespace"), claim.text("name"), claim.required_text("uid"))
     instances = fields.raw_object("instances") or {}
@@ -107,14 +108,14 @@ def decode(data: bytes) -> Record:
 
 
 def guess_claim(data: bytes, uid: str) -> ClaimRef:
-    """Which claim a damaged record was for, as far as the text tells. `uid` is from the file's name."""
+    """The claim of a damaged record, as far as the text shows it. `uid` comes from the file's name."""
     text = data.decode(errors="replace")
     namespace, name = (_text_of(text, key) for key in ("namespace", "name"))
     return ClaimRef(namespace, name, uid) if namespace and name else ClaimRef("", "", uid)
 
 
 def _text_of(text: str, key: str) -> str:
-    """The first value of `key`, if it looks like the name of an object."""
+    """The first value of `key`, if it is a valid name of an object."""
     match = re.search(rf'"{key}":\s*"([^"]*)"', text)
     return match[1] if match and is_subdomain(match[1]) else ""
 
@@ -185,7 +186,7 @@ def _decode_ids(fields: Fields) -> MigInstanceIds:
     return ids
 
 
-# Steps: each kind has its word, and says no more than what the devices do not say already
+# Steps. Each kind has a name, and only those values that the devices do not have.
 
 
 def _encode_step(step: Step) -> dict[str, Any]:
@@ -242,7 +243,7 @@ def _look(fields: Fields, slots: Mapping[str, MigSlot]) -> Step:
 def _device_slot(fields: Fields, slots: Mapping[str, MigSlot]) -> tuple[str, MigSlot]:
     device = fields.required_text("device")
     if device not in slots:
-        raise DecodeError(fields.path("device"), f"{device!r} is no MIG device of this record")
+        raise DecodeError(fields.path("device"), f"{device!r} is not a MIG device of this record")
     return device, slots[device]
 
 

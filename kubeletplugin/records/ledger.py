@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records of all claims, in memory and on disk, and the claim of each device.
 
-Memory is only a copy: another plugin process may write to the same folder, so a record's stamp is checked before the
-copy is used. Callers hold the lock of the claim that they work on, and the locks of the GPUs whose devices they take.
+The memory is only a copy: another plugin process may write to the same folder, so a record's stamp is checked before
+the copy is used. Callers hold the lock of the claim that they work on, and the locks of the GPUs whose devices they
+take.
 """
 
 import logging
@@ -18,19 +19,19 @@ log = logging.getLogger(__name__)
 
 
 class Ledger:
-    """Keeps `records`. Safe between threads that work on different claims. `on_damage(claim, text)` hears of each
-    record that had to be set aside.
+    """All records. Thread-safe for different claims. `on_damage(claim, text)` is called for each record that was set
+    aside.
     """
 
     def __init__(self, records: Records, on_damage: Callable[[ClaimRef, str], None] = lambda *_: None) -> None:
         self._records = records
         self._on_damage = on_damage
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[Stamp, Record | str]] = {}  # text: why its claim must be left alone
+        self._known: dict[str, tuple[Stamp, Record | str]] = {}  # a text: why the claim must not be touched
         self._settled: set[str] = set()
 
     def get(self, uid: str) -> Record | None:
-        """The claim's record. Raises RecordError when the claim must be left alone."""
+        """The claim's record. Raises RecordError if the claim must not be touched."""
         self._records.check(uid)
         record = self._look(uid, self._records.stamp(uid))
         if isinstance(record, str):
@@ -47,29 +48,29 @@ class Ledger:
         return [record for record in records if isinstance(record, Record)]
 
     def unreadable(self) -> set[str]:
-        """The UIDs of claims of which this plugin cannot know what they have on the node."""
+        """The UIDs of claims whose devices are unknown to this plugin."""
         self.all()
         with self._lock:
             left_alone = {uid for uid, (_, record) in self._known.items() if isinstance(record, str)}
         return left_alone | self.damaged().keys()
 
     def damaged(self) -> dict[str, ClaimRef]:
-        """The claims whose record was set aside, by UID, and which nobody has put right since."""
+        """The claims whose record was set aside and not settled since, by UID."""
         found = self._records.damaged()
         with self._lock:
             self._settled &= found.keys()
             return {uid: claim for uid, claim in found.items() if uid not in self._settled and uid not in self._known}
 
     def settled_damaged(self) -> list[ClaimRef]:
-        """The claims that were put right since, and whose damaged record is still kept."""
+        """The claims that were settled, and whose damaged record is still kept."""
         found = self._records.damaged()
         with self._lock:
             return [claim for uid, claim in found.items() if uid in self._settled]
 
     def settle_damaged(self, uid: str, *, gone: bool = False) -> None:
-        """What a damaged record was about is known again, or, with the claim `gone`, of no interest. The file is kept
-        for whoever wants to see it for as long as its claim exists, unless it does not tell which claim that is: then
-        nobody could find out later that the claim is gone.
+        """Note that the content of a damaged record is known again, or irrelevant because its claim is `gone`. The file
+        is kept for administrators as long as the claim exists. It is removed at once if it does not name the claim,
+        because then nobody could find out later that the claim is gone.
         """
         if not self._records.is_damaged(uid):
             return
@@ -80,7 +81,7 @@ class Ledger:
             self._settled.add(uid)
 
     def open(self, record: Record) -> None:
-        """Record a new claim, unless a device that it wants to itself is another claim's: then PrepareError."""
+        """Record a new claim. Raises PrepareError if it needs a device exclusively that another claim has."""
         plan = record.plan
         require_no_overlap(plan)
         others = {one.plan.claim.uid: one for one in self.all() if one.plan.claim.uid != plan.claim.uid}
@@ -95,12 +96,12 @@ class Ledger:
         self._save(record)
 
     def update(self, record: Record) -> Record:
-        """Record how far a claim is now; returns the record."""
+        """Record the progress of a claim. Returns the record."""
         self._save(record)
         return record
 
     def remember(self, record: Record) -> Record:
-        """How far a claim is now, for as long as this process lives: it cannot be written. Returns the record."""
+        """Keep the progress of a claim in memory, because it cannot be written. Returns the record."""
         uid = record.plan.claim.uid
         stamp = self._records.stamp(uid)
         if stamp is not None:
@@ -109,13 +110,13 @@ class Ledger:
         return record
 
     def close(self, uid: str) -> None:
-        """Forget a claim: nothing of it is left on the node."""
+        """Delete the record of a claim that has nothing left on the node."""
         self._records.remove(uid)
         with self._lock:
             self._known.pop(uid, None)
 
     def needed_by_others(self, uid: str) -> frozenset[Step]:
-        """The steps that other claims need done."""
+        """The steps that other claims need."""
         return frozenset(
             step
             for record in self.all()
@@ -128,7 +129,7 @@ class Ledger:
         self.remember(record)
 
     def _look(self, uid: str, stamp: Stamp | None) -> Record | str | None:
-        """The record with this stamp, read anew if it is not the one that is known."""
+        """The record with this stamp. It is read again if the known one has another stamp."""
         with self._lock:
             known = self._known.get(uid)
             if known is not None and known[0] == stamp:
@@ -156,11 +157,11 @@ class Ledger:
         return record
 
     def _set_aside(self, uid: str, error: Exception) -> str | None:
-        """Put a damaged record out of the way; why its claim must be left alone when that cannot be done."""
+        """Set a damaged record aside. If that fails, returns why its claim must not be touched."""
         path = self._records.path(uid)
         try:
             claim = self._records.set_aside(uid)
-        except FileNotFoundError:  # another process did
+        except FileNotFoundError:  # another process set it aside
             return None
         except OSError as obstacle:
             log.error("record %s can neither be read nor set aside: %s; %s", path, error, obstacle)

@@ -22,38 +22,38 @@ from dra_driver.files import make_folder, open_lock
 
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05
-_LOOK_SECONDS = 0.1  # how soon somebody who waits notices that there is no point any more
-_PRESENCE = 0  # the byte that every process holds for as long as it lives
+_LOOK_SECONDS = 0.1  # the interval at which a waiting caller checks whether it should give up
+_PRESENCE = 0  # the byte that every process holds as long as it lives
 
 
 def wait_on() -> None:
-    """Nothing keeps the caller from waiting on."""
+    """A check that lets the caller wait on."""
 
 
 class FileRanges:
-    """Exclusive locks between processes on bytes of the file `path`, which is made when missing."""
+    """Exclusive locks between processes on bytes of the file `path`, which is created if it is missing."""
 
     def __init__(self, path: Path) -> None:
         make_folder(path.parent)
         self._file = os.fdopen(open_lock(path), "r+b", buffering=0)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all locks."""
         self._file.close()
 
     def try_lock(self, key: str) -> bool:
-        """Take the lock of `key`; False when another process has it."""
+        """Take the lock of `key`. False if another process has it."""
         return self._set(fcntl.F_WRLCK, _byte(key))
 
     def unlock(self, key: str) -> None:
-        """Give the lock of `key` back."""
+        """Release the lock of `key`."""
         self._set(fcntl.F_UNLCK, _byte(key))
 
     def join(self) -> bool:
-        """Be known to other processes from now on; gives whether there was none."""
+        """Be visible to other processes from now on. Returns whether there was no other process."""
         alone = self._set(fcntl.F_WRLCK, _PRESENCE)
         while not self._set(fcntl.F_RDLCK, _PRESENCE):
-            time.sleep(_SHORTEST_PAUSE)  # another one is asking just now
+            time.sleep(_SHORTEST_PAUSE)  # another process is calling this function
         return alone
 
     def _set(self, kind: int, start: int) -> bool:
@@ -67,36 +67,36 @@ class FileRanges:
 
 
 def _byte(key: str) -> int:
-    """A byte of the file for a key, beyond the one of `join`; the file stays empty all the same."""
+    """The byte of a key, which is never that of `join`. The file stays empty."""
     return 1 + int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest(), "big")
 
 
 class Held:
-    """Locks that are held. What is handed over stays locked until the function that is returned is called."""
+    """Locks that a caller holds. A lock that was handed over stays locked until the returned function is called."""
 
     def __init__(self, locks: "KeyedLocks") -> None:
         self._locks = locks
         self._keys: list[str] = []
 
     def take(self, key: str, check: Callable[[], None]) -> None:
-        """Wait for the lock of `key`; an exception of `check`, which is called now and then, ends the waiting."""
+        """Wait for the lock of `key`. `check` is called regularly, and an exception of it ends the waiting."""
         self._locks.acquire(key, check)
         self._keys.append(key)
 
     def hand_over(self, key: str) -> Callable[[], None]:
-        """Whoever calls the result, once, gives the lock back."""
+        """Keep the lock beyond `release`. The returned function releases it and must be called once."""
         self._keys.remove(key)
         return lambda: self._locks.release(key)
 
     def release(self) -> None:
-        """Give back what was not handed over."""
+        """Release the locks that were not handed over."""
         while self._keys:
             self._locks.release(self._keys.pop())
 
 
 class KeyedLocks:
-    """One lock a key, made when somebody wants it and dropped when nobody does. Not reentrant. With `files`, other
-    processes are excluded too; keys of two instances with the same file must differ in their `prefix`.
+    """One lock for each key. A lock exists only while somebody uses it. Not reentrant. With `files`, other processes
+    are excluded too. Two instances with the same file must have a different `prefix`.
     """
 
     def __init__(self, files: FileRanges | None = None, prefix: str = "") -> None:
@@ -107,7 +107,9 @@ class KeyedLocks:
 
     @contextlib.contextmanager
     def hold(self, *keys: str, check: Callable[[], None] = wait_on) -> Iterator[Held]:
-        """Hold the locks of all `keys`, in the order of their names so that two callers cannot block each other."""
+        """Hold the locks of all `keys`. They are taken in the order of their names, so that two callers cannot block
+        each other.
+        """
         held = Held(self)
         try:
             for key in sorted(set(keys)):
@@ -118,7 +120,7 @@ class KeyedLocks:
 
     @contextlib.contextmanager
     def try_hold(self, key: str) -> Iterator[bool]:
-        """Hold the lock of `key` if it is free; gives whether it was."""
+        """Hold the lock of `key` if it is free. Yields whether it was."""
         lock = self._enter(key)
         held = lock.acquire(blocking=False)
         if held and not self._lock_file(key):
@@ -148,7 +150,7 @@ class KeyedLocks:
             raise
 
     def release(self, key: str) -> None:
-        """Give the lock of `key` back; any thread may."""
+        """Release the lock of `key`, from any thread."""
         with self._guard:
             lock, _ = self._locks[key]
         if self._files is not None:

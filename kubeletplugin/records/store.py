@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record files: one small file for each claim, which survives the process.
 
-A record is written before anything in it is done, and deleted after all of it is undone. The work on one claim never
-touches the file of another. A file that cannot be read is set aside. A file that a newer plugin wrote stays, and this
+A record is written before any of its steps is done, and deleted after all of them are undone. The work on one claim
+never touches the file of another. A file that cannot be read is set aside. A file of a newer plugin stays, and this
 plugin does not touch its claim. An old plugin and its successor may use the same folder: a process that writes or
-deletes a file holds the lock of the claim (see `locks`), and `stamps` tells when the other process did.
+deletes a file holds the lock of the claim (see `locks`), and `stamps` shows changes by the other process.
 
-Nothing is synced. If a process is killed, the kernel keeps what it wrote. If power is lost, everything that the
-records describe is lost too, and records of another boot are deleted in whatever state they are.
+There is no fsync. If a process is killed, the kernel keeps what it wrote. If power is lost, everything that the records
+describe is lost too, and records of another boot are deleted in any case.
 """
 
 import contextlib
@@ -34,12 +34,12 @@ _TEMPORARY = ".new"
 
 
 class RecordError(DriverError):
-    """A claim cannot be recorded; the text says why."""
+    """A claim cannot be recorded. The text tells why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What changes whenever a record is written: every version of it is a new file."""
+    """A value that changes with every write of a record, because each version is a new file."""
 
     inode: int
     changed_ns: int
@@ -47,16 +47,16 @@ class Stamp:
 
 
 class Records:
-    """The records in `folder`. Methods for different claims may be called at the same time."""
+    """The records in `folder`. Thread-safe for different claims."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         make_folder(folder)
 
-    # All of them
+    # All records
 
     def stamps(self) -> dict[str, Stamp]:
-        """The stamp of every record, by claim UID."""
+        """The stamps of all records, by claim UID."""
         found: dict[str, Stamp] = {}
         with os.scandir(self.folder) as entries:
             for entry in entries:
@@ -75,40 +75,40 @@ class Records:
         return found
 
     def half_written(self) -> list[str]:
-        """The UIDs of claims whose record somebody writes, or was killed while writing it."""
+        """The UIDs of claims with an incomplete record, which is being written or whose writer was killed."""
         return [path.stem for path in self.folder.glob(f"*{_TEMPORARY}")]
 
     def drop_unreadable(self) -> None:
-        """Remove the records that nobody can read: after a boot, what a loss of power left of some."""
+        """Remove records that cannot be read. After a boot, these are results of a power loss."""
         for uid in self.stamps():
             try:
                 self.read(uid)
             except ValueError as error:
-                log.warning("removing what the last boot left of record %s: %s", self.path(uid), error)
+                log.warning("removing record %s, which is damaged since the last boot: %s", self.path(uid), error)
                 self.remove(uid)
             except (OSError, NewerVersionError) as error:
                 log.debug("record %s: %s", self.path(uid), error)
 
-    # One
+    # One record
 
     def stamp(self, uid: str) -> Stamp | None:
-        """The stamp of a claim's record; None when there is none."""
+        """The stamp of a claim's record, or None."""
         try:
             return _stamp(self.path(uid).lstat())
         except FileNotFoundError:
             return None
 
     def read(self, uid: str) -> Record:
-        """A claim's record. Raises FileNotFoundError, NewerVersionError, or ValueError for a damaged one."""
+        """A claim's record. Raises FileNotFoundError, NewerVersionError, or ValueError for a damaged record."""
         data = read_file(self.path(uid))
         try:
             record = decode(data)
         except (NewerVersionError, ValueError):
             raise
-        except Exception as error:  # such as a RecursionError: whatever is in the file, it is of this claim only
-            raise ValueError(f"it is no record: {error!r}") from error
+        except Exception as error:  # such as a RecursionError; an invalid file affects only this claim
+            raise ValueError(f"it is not a record: {error!r}") from error
         if record.plan.claim.uid != uid:
-            raise ValueError(f"it is of claim {record.plan.claim.uid}")
+            raise ValueError(f"it belongs to claim {record.plan.claim.uid}")
         return record
 
     def save(self, record: Record) -> None:
@@ -122,11 +122,11 @@ class Records:
             raise OSError(error.errno, error.strerror, str(path)) from None
 
     def remove(self, uid: str) -> None:
-        """Forget a claim."""
+        """Remove a claim's record."""
         remove_file(self.path(uid))
 
     def set_aside(self, uid: str) -> ClaimRef:
-        """Move a damaged record out of the way; gives the claim that it seems to be of."""
+        """Rename a damaged record. Returns the claim in it, as far as it can be read."""
         path = self.path(uid)
         aside = path.with_suffix(_DAMAGED)
         put_file(path, aside)
@@ -137,7 +137,7 @@ class Records:
         return os.path.lexists(self.path(uid).with_suffix(_DAMAGED))
 
     def damaged_claim(self, uid: str) -> ClaimRef:
-        """The claim that a record that was set aside seems to be of; without a name when it does not tell."""
+        """The claim in a record that was set aside. Without a name if it cannot be read."""
         return _guess(self.path(uid).with_suffix(_DAMAGED), uid)
 
     def forget_damaged(self, uid: str) -> None:
@@ -145,28 +145,28 @@ class Records:
         remove_file(self.path(uid).with_suffix(_DAMAGED))
 
     def discard_half_written(self, uid: str) -> None:
-        """Remove what somebody who was killed left of a record."""
+        """Remove the incomplete record of a process that was killed."""
         self._discard(self.folder / f"{uid}{_TEMPORARY}")
 
     def check(self, uid: str) -> None:
-        """Raises RecordError when nothing may be recorded under `uid`."""
+        """Raises RecordError if `uid` is not valid as a file name."""
         if not _UID.fullmatch(uid):
             raise RecordError(f"{uid!r} is not the UID of an object")
 
     def path(self, uid: str) -> Path:
-        """Where the record of a claim is. Raises RecordError."""
+        """The path of a claim's record. Raises RecordError."""
         self.check(uid)
         return self.folder / f"{uid}{_SUFFIX}"
 
     def _discard(self, temporary: Path) -> None:
         try:
             remove_file(temporary)
-        except OSError as error:  # the caller has a better reason to complain
+        except OSError as error:  # the caller raises a more important error
             log.debug("%s stays: %s", temporary, error)
 
 
 def read_records(folder: Path) -> tuple[list[Record], dict[str, str]]:
-    """The records that can be read, by claim, and why others cannot. Nothing is made, moved or removed."""
+    """The readable records, sorted by claim, and why others cannot be read. Changes nothing."""
     if not folder.is_dir():
         return [], {}
     records = Records(folder)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugin writes to claims in the API server: device status, Events, binding conditions."""
+"""The plugin's reports about claims in the API server: device status, Events, binding conditions."""

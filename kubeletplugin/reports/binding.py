@@ -30,24 +30,25 @@ from .devicestatus import JSON, ClaimStatusApi, condition, entries, entry, resul
 log = logging.getLogger(__name__)
 
 MANAGER: Final = "dra-kubeletplugin-binding"
-"""Not that of device statuses: each manager's entries are replaced as a whole."""
+"""Different from the manager of device statuses, because all entries of a manager are replaced together."""
 
 _RETRY_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 300.0
 _POLICY_SECONDS: Final = 5.0
 
 Fitness = Callable[[str, Sequence[DeviceToleration]], str | None]
-"""Why a device cannot be used by a claim with these tolerations, None when it can. Raises LookupError when that cannot
-be told now."""
+"""Why a device cannot be used by a claim with these tolerations, or None. Raises LookupError if that is currently
+unknown.
+"""
 
 
 def binding_entries(claim: Mapping[str, Any], pool: str, fitness: Fitness, now: str) -> list[JSON] | None:
-    """Entries of `status.devices` with the conditions that the scheduler waits for; None when it waits for none of
-    them, or was told already. Raises LookupError as `fitness` does.
+    """Entries of `status.devices` with the conditions that the scheduler waits for. None if it waits for none, or they
+    are already set. Raises LookupError like `fitness`.
     """
     told = {each.get("type") for one in entries(claim, pool) for each in one.get("conditions") or ()}
     if not told.isdisjoint((AVAILABLE, UNAVAILABLE)):
-        return None  # everything about a claim is told at once
+        return None  # the conditions of a claim are set all at once
     wanted: list[JSON] = []
     for result in results(claim, pool):
         if _waits(result):
@@ -63,7 +64,7 @@ def _waits(result: Mapping[str, Any]) -> bool:
 def _verdict(problem: str | None, now: str) -> JSON:
     if problem is not None:
         return condition(UNAVAILABLE, True, "DeviceUnavailable", problem, now)
-    return condition(AVAILABLE, True, "DeviceAvailable", "the device is there and nothing is held against it", now)
+    return condition(AVAILABLE, True, "DeviceAvailable", "the device exists and has no problems", now)
 
 
 def _tolerations(result: Mapping[str, Any]) -> list[DeviceToleration]:
@@ -81,7 +82,7 @@ def _ref(claim: JSON) -> ClaimRef:
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """A claim that waits for its conditions. It is not looked at before `due` (monotonic seconds)."""
+    """A claim that waits for its conditions. It is checked again after `due` (monotonic seconds)."""
 
     claim: JSON
     due: float = 0.0
@@ -89,8 +90,8 @@ class _Waiting:
 
 
 class BindingWatch:
-    """While they are `wanted`, watches claims and sets the conditions of those with devices in `pool`. `boundary` is
-    that of the work for one claim.
+    """Watches claims and sets the conditions of those with devices in `pool`, while binding conditions are `wanted`.
+    `boundary` is that of the work for one claim.
     """
 
     def __init__(
@@ -115,11 +116,11 @@ class BindingWatch:
         self._thread = threading.Thread(target=self._run, name="binding", daemon=True)
 
     def start(self) -> None:
-        """Begin, as soon as the API server answers."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more; the threads are daemons and need not be waited for."""
+        """Stop watching. The threads are daemons, so callers need not wait for them."""
         self._stopped.set()
         watcher = self._watcher
         if watcher is not None:
@@ -130,7 +131,7 @@ class BindingWatch:
     # The watcher's thread
 
     def _kept(self, claim: JSON) -> JSON:
-        """What is kept of a claim: all, or of one that is no concern of this node only which it was."""
+        """The part of a claim that is kept: everything, or only the UID of a claim that does not concern this node."""
         with self._boundary.around("bind claim", _ref(claim)):
             if any(map(_waits, results(claim, self._pool))):
                 return claim
@@ -152,7 +153,7 @@ class BindingWatch:
             else:
                 self._waiting.pop(uid, None)
 
-    # Its own
+    # This object's thread
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -174,7 +175,7 @@ class BindingWatch:
                 self._changed.wait_for(lambda: self._fresh or self._stopped.is_set(), pause)
 
     def _watch(self) -> None:
-        """Begin to watch or end it, as is wanted. Raises ApiError."""
+        """Start or stop watching, as wanted. Raises ApiError."""
         wanted = self._wanted()
         if self._watcher is not None and (not wanted or self._watcher.missing.is_set()):
             self._watcher.stop()
@@ -194,7 +195,9 @@ class BindingWatch:
             self._watcher.start()
 
     def _is_said(self, one: _Waiting) -> bool:
-        """See `_say`; what fails unexpectedly is tried again after pauses that grow."""
+        """Set the conditions. True if nothing is left to do. After an unexpected error, tries again after growing
+        pauses.
+        """
 
         def failed(_: Exception) -> None:
             one.due = time.monotonic() + one.backoff.pause()
@@ -204,7 +207,7 @@ class BindingWatch:
         return False
 
     def _say(self, claim: JSON) -> bool:
-        """Set what is to be set; gives whether that is done, or pointless."""
+        """Set the conditions. True if that is done or pointless."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         fields = {"claim_uid": claim["metadata"]["uid"]}
         try:

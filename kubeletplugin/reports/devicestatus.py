@@ -33,17 +33,17 @@ READY: Final = "Ready"
 PREPARED: Final = "Prepared"
 PREPARE_FAILED: Final = "PrepareFailed"
 
-_LONGEST_MESSAGE: Final = 1024  # characters; the API takes more, readers do not
+_LONGEST_MESSAGE: Final = 1024  # characters; the API allows more, but users do not read more
 
 DeviceKey = tuple[str, str]
-"""(device, share ID, empty when the device is not shared)"""
+"""(Device, share ID or empty)."""
 
 _NO_DATA: Final[Mapping[DeviceKey, JSON]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a claim's devices: all of them are ready, or none. `data` is for each of them."""
+    """The result of preparing a claim: either all its devices are ready, or none. `data` has details of each device."""
 
     ready: bool
     message: str
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def condition(type_: str, holds: bool, reason: str, message: str, now: str) -> JSON:
-    """A metav1.Condition that changed `now` (RFC 3339)."""
+    """A metav1.Condition with a change at `now` (RFC 3339)."""
     return {
         "type": type_,
         "status": "True" if holds else "False",
@@ -62,7 +62,7 @@ def condition(type_: str, holds: bool, reason: str, message: str, now: str) -> J
 
 
 def results(claim: Mapping[str, Any], pool: str) -> Iterator[JSON]:
-    """The claim's allocated devices that are this driver's, in `pool`."""
+    """The claim's allocated devices of this driver in `pool`."""
     allocation = (claim.get("status") or {}).get("allocation") or {}
     for result in (allocation.get("devices") or {}).get("results") or ():
         if result.get("driver") == DRIVER_NAME and result.get("pool") == pool:
@@ -76,9 +76,9 @@ def entry(result: Mapping[str, Any], conditions: Sequence[JSON], data: JSON | No
 
 
 def wanted_entries(claim: Mapping[str, Any], pool: str, outcome: Outcome | None, now: str) -> list[JSON] | None:
-    """Our entries as they are to be; None when the claim has them already.
+    """Our entries as they should be. None if the claim already has them.
 
-    Without an outcome there are to be none. A condition that held before keeps its time.
+    Without an outcome there should be no entries. A condition that has not changed keeps its time.
     """
     found = {key_of(one): one for one in entries(claim, pool)}
     wanted: dict[DeviceKey, JSON] = {}
@@ -94,31 +94,31 @@ def wanted_entries(claim: Mapping[str, Any], pool: str, outcome: Outcome | None,
 
 
 def entries(claim: Mapping[str, Any], pool: str) -> list[JSON]:
-    """The entries of `status.devices` for this driver's devices in `pool`, whoever wrote them."""
+    """The entries of `status.devices` for this driver's devices in `pool`, including those of other writers."""
     found = (claim.get("status") or {}).get("devices") or ()
     return [one for one in found if one.get("driver") == DRIVER_NAME and one.get("pool") == pool]
 
 
 def key_of(item: Mapping[str, Any]) -> DeviceKey:
-    """What an allocated device and its entry have in common."""
+    """The key of an allocated device and of its entry."""
     return item.get("device", ""), item.get("shareID") or ""
 
 
 def _ours(found: Mapping[str, Any]) -> JSON | None:
-    """The part of an entry that is written here: other writers may have added conditions."""
+    """The part of an entry that this plugin writes, because other writers may have added conditions."""
     ready = [one for one in found.get("conditions") or () if one.get("type") == READY]
     return entry(found, ready, found.get("data")) if ready else None
 
 
 def _transition(found: Mapping[str, Any] | None, ready: JSON) -> str | None:
-    """Since when the device has been as it is now."""
+    """The time since when the device has had this condition."""
     conditions = (found or {}).get("conditions") or ()
     same = (one for one in conditions if one.get("type") == READY and one.get("status") == ready["status"])
     return next((one.get("lastTransitionTime") for one in same), None)
 
 
 def device_data(record: Record) -> dict[DeviceKey, JSON]:
-    """What users are told of each device of a prepared claim."""
+    """The details of each device of a prepared claim, for users."""
     return {(one.name, one.share_id or ""): _data(one, record) for one in record.plan.devices}
 
 
@@ -137,11 +137,11 @@ def _data(device: PlannedDevice, record: Record) -> JSON:
 
 
 class StatusIgnoredError(ApiError):
-    """The server took the request and dropped `status.devices` from it."""
+    """The server accepted the request but dropped `status.devices`."""
 
 
 class ClaimStatusApi:
-    """Reads claims and applies their device statuses, in the newest version of the API that the server has."""
+    """Reads claims and applies their device statuses, in the newest API version of the server."""
 
     def __init__(self, client: ApiClient, connection: Connection) -> None:
         self._client = client
@@ -149,16 +149,16 @@ class ClaimStatusApi:
         self._dialect: Dialect | None = None
 
     def get(self, ref: ClaimRef) -> JSON:
-        """The claim as JSON. Raises ApiError, among them NotFoundError."""
+        """The claim as JSON. Raises ApiError, for example NotFoundError."""
         dialect = self._dialect = self._dialect or newest_dialect(self._client)
         try:
             return self._client.get(claims_of(dialect), ref.name, ref.namespace)
         except NotFoundError:
-            self._dialect = None  # perhaps the version is gone: ask next time
+            self._dialect = None  # the API version may be gone, so the next call finds it out again
             raise
 
     def apply(self, claim: JSON, entries: Sequence[JSON], manager: str) -> None:
-        """Make `entries` all that `manager` says about this driver's devices. Raises ApiError."""
+        """Replace all entries of `manager` for this driver's devices by `entries`. Raises ApiError."""
         meta = claim["metadata"]
         kind = claims_of(self._dialect or newest_dialect(self._client))
         body: JSON = {
@@ -179,4 +179,4 @@ class ClaimStatusApi:
             raise status_error(f"PATCH {path}", response.status, response.data)
         stored = (json.loads(response.data).get("status") or {}).get("devices") or ()
         if entries and not any(one.get("driver") == DRIVER_NAME for one in stored):
-            raise StatusIgnoredError("the API server drops it: its feature gate DRAResourceClaimDeviceStatus is off")
+            raise StatusIgnoredError("the API server drops it: feature gate DRAResourceClaimDeviceStatus is disabled")

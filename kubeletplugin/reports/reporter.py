@@ -28,7 +28,7 @@ from .devicestatus import JSON, PREPARE_FAILED, ClaimStatusApi, DeviceKey, Outco
 log = logging.getLogger(__name__)
 
 MANAGER: Final = "dra-kubeletplugin"
-"""The field manager of what is written here."""
+"""The field manager of device statuses."""
 
 _DELAY: Final = 0.25
 _FIRST_PAUSE: Final = 1.0
@@ -38,7 +38,7 @@ _LIMIT: Final = 1024
 _OFF_SECONDS: Final = 600.0
 
 DeviceData = Callable[[str], Mapping[DeviceKey, JSON]]
-"""What is to be told of each device of a claim, by the claim's UID; nothing when it is not prepared any more."""
+"""Returns the details of each device of a claim, by the claim's UID. Empty if the claim is no longer prepared."""
 
 
 class _News(enum.Enum):
@@ -49,7 +49,7 @@ class _News(enum.Enum):
 
 @dataclass(slots=True)
 class _Task:
-    """What is to be told of a claim. `known`: an earlier process may have told the server of it."""
+    """A report about a claim. `known` tells that an earlier process may have reported the claim."""
 
     ref: ClaimRef
     news: _News
@@ -61,10 +61,11 @@ class _Task:
 
 
 class ClaimReports:
-    """The queue and its thread, with one task a claim: newer news replaces older. `pool` is this node's.
+    """The queue of reports and its thread. There is one report for each claim, and a newer one replaces it. `pool` is
+    this node's.
 
-    With `status` off only Events are sent, without `events` none of those. `wrote` hears what became of each status:
-    `written`, `unchanged`, `failed` or `dropped`. `delay` is in seconds.
+    Without `status`, only Events are sent; without `events`, only statuses. `wrote` is called with the result of each
+    status: `written`, `unchanged`, `failed` or `dropped`. `delay` is in seconds.
     """
 
     def __init__(
@@ -91,40 +92,40 @@ class ClaimReports:
         self._limit = limit
         self._changed = threading.Condition()
         self._tasks: dict[str, _Task] = {}
-        self._told: OrderedDict[str, None] = OrderedDict()  # UIDs of claims that the server was told of, newest last
+        self._told: OrderedDict[str, None] = OrderedDict()  # UIDs of reported claims, newest last
         self._off_until = 0.0
         self._off_reason = ""
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="claim-reports", daemon=True)
 
-    # What happened. These return at once.
+    # Reports. These methods return at once.
 
     def prepared(self, ref: ClaimRef, *, known: bool = False) -> None:
-        """The claim's devices are ready; `known`: they were before this process started."""
+        """The claim's devices are ready. `known` tells that they already were before this process started."""
         if self._status:
             self._put(_Task(ref, _News.PREPARED, self._soon(), known))
 
     def failed(self, ref: ClaimRef, error: str, *, tell_users: bool) -> None:
-        """The claim could not be prepared; with `tell_users` it is for them to mend."""
+        """The claim could not be prepared. `tell_users` tells that users can correct the problem."""
         if self._status or (tell_users and self._events is not None):
             self._put(_Task(ref, _News.FAILED, self._soon(), False, error, tell_users))
 
     def unprepared(self, ref: ClaimRef) -> None:
-        """Nothing of the claim is on the node any more."""
+        """The claim has nothing left on the node."""
         if self._status:
             self._put(_Task(ref, _News.UNPREPARED, self._soon(), True))
 
     def waiting(self) -> int:
-        """How many claims there is something to tell of."""
+        """The number of claims with a waiting report."""
         with self._changed:
             return len(self._tasks)
 
     def start(self) -> None:
-        """Begin to tell."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """Tell what is left, each once and for at most so long, and end."""
+        """Send the remaining reports, each once and within `seconds`, and end."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -142,7 +143,7 @@ class ClaimReports:
             if older is not None and uid not in self._told:
                 task.known = older.known
                 if task.news is _News.UNPREPARED and not task.known:
-                    return  # the server never heard of it, and need not now
+                    return  # the server never got a report about the claim, and needs none now
             if len(self._tasks) >= self._limit:
                 dropped = self._tasks.pop(next(iter(self._tasks)))
                 self._give_up(dropped, "too many claims are waiting", "dropped")
@@ -159,13 +160,13 @@ class ClaimReports:
             self._ended(task)
 
     def _ended(self, task: _Task) -> None:
-        """Forget a claim that was unprepared, whatever came of telling that, unless it is tried again."""
+        """Forget an unprepared claim, whatever the result of its report, unless it is tried again."""
         with self._changed:
             if task.news is _News.UNPREPARED and self._tasks.get(task.ref.uid) is not task:
                 self._told.pop(task.ref.uid, None)
 
     def _take(self) -> _Task | None:
-        """The next task when it is due; None when there is none and the end has come."""
+        """Wait for the next report that is due. None if there are none and `stop` was called."""
         with self._changed:
             while True:
                 task = min(self._tasks.values(), key=lambda one: one.due, default=None)
@@ -178,7 +179,7 @@ class ClaimReports:
 
     def _failed(self, task: _Task, error: Exception) -> None:
         if isinstance(error, NotFoundError):
-            self._forget(task.ref.uid)  # the claim is gone, and its status with it
+            self._forget(task.ref.uid)  # the claim was deleted with its status
             return
         if isinstance(error, StatusIgnoredError) or (isinstance(error, StatusError) and error.status == 403):
             self._turn_off(str(error))
@@ -190,7 +191,7 @@ class ClaimReports:
         log.debug("the status of a claim could not be written: %s", error, extra=_fields(task.ref))
         task.due = time.monotonic() + min(_FIRST_PAUSE * 2 ** (task.failures - 1), _LONGEST_PAUSE)
         with self._changed:
-            self._tasks.setdefault(task.ref.uid, task)  # unless there is newer news
+            self._tasks.setdefault(task.ref.uid, task)  # unless there is a newer report
 
     def _give_up(self, task: _Task, why: str, result: str) -> None:
         log.warning("the status of a claim is not written: %s", why, extra=_fields(task.ref))
@@ -203,7 +204,7 @@ class ClaimReports:
         self._off_until = time.monotonic() + _OFF_SECONDS
         self._wrote("failed")
 
-    # The telling
+    # Sending
 
     def _tell(self, task: _Task) -> None:
         wanted = self._status and time.monotonic() >= self._off_until
@@ -215,7 +216,7 @@ class ClaimReports:
             return
         if task.tell_users:
             self._warn_users(claim, task.ref, task.error)
-            task.tell_users = False  # whatever else has to be tried again
+            task.tell_users = False  # even if the status must be tried again
         if wanted:
             self._write(claim, task)
 
@@ -232,7 +233,7 @@ class ClaimReports:
         log.debug("device status is written", extra={**_fields(task.ref), "entries": len(found)})
 
     def _remember(self, uid: str) -> None:
-        """The server is told of the claim now. Of claims that were never unprepared, only so many are remembered."""
+        """Note that the claim was reported. The number of claims that are never unprepared is limited."""
         with self._changed:
             self._told[uid] = None
             self._told.move_to_end(uid)
@@ -252,7 +253,7 @@ class ClaimReports:
         return None
 
     def _warn_users(self, claim: JSON, ref: ClaimRef, error: str) -> None:
-        """An Event on the claim, and one on each pod that waits for it."""
+        """Write an Event for the claim, and one for each pod that waits for the claim."""
         if self._events is None:
             return
         message = f"ResourceClaim {ref.name} cannot be prepared on node {self._pool}: {error}"
@@ -268,7 +269,9 @@ class ClaimReports:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether trying again may help: the server is away or busy, the claim changed meanwhile, or nobody knows."""
+    """Whether another attempt may succeed: the server is unavailable or busy, the claim has changed, or the error is
+    unknown.
+    """
     if not isinstance(error, StatusError):
         return True
     return isinstance(error, ConflictError) or error.status == 429 or error.status >= 500

@@ -9,20 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_driver.cdi import (
-    ContainerEdits,
-    Device,
-    DeviceNode,
-    Hook,
-    Mount,
-    Spec,
-    SpecError,
-    decode,
-    dumps,
-    encode,
-    loads,
-    validate,
-)
+from dra_driver.cdi import ContainerEdits, Mount, SpecError
+from dra_driver.cdi.codec import decode, dumps, encode, loads
+from dra_driver.cdi.spec import Device, DeviceNode, Hook, Spec, validate
 
 from .specs import EVERYTHING, EVERYTHING_JSON, MINIMAL
 

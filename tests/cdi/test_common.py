@@ -9,7 +9,6 @@ from dra_driver.cdi import (
     BASE_DEVICE,
     BASE_KIND,
     ContainerEdits,
-    DeviceNode,
     DriverFilesError,
     DriverRoot,
     HookTool,
@@ -19,8 +18,8 @@ from dra_driver.cdi import (
     base_spec,
     common_edits,
     find_hook_tool,
-    validate,
 )
+from dra_driver.cdi.spec import DeviceNode, validate
 
 from .trees import MAJORS, SONAMES, VERSION, Terminal, file, kernel, libraries, link, program
 
@@ -214,7 +213,7 @@ def test_nodes_without_which_nothing_works_are_missed_aloud(tmp_path: Path) -> N
     found = common_edits(DriverRoot.of_node(tmp_path), VERSION, HOOK)
     assert found.edits.device_nodes == ()
     assert found.warnings == (
-        "/dev/nvidiactl is missing and its kernel module not loaded: no program can use the GPU",
+        "/dev/nvidiactl is missing and its kernel module not loaded: no program can use a GPU",
         "/dev/nvidia-uvm is missing and its kernel module not loaded: CUDA programs cannot start",
     )
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import Spec, SpecDirectory, SpecError, dumps, loads
+from dra_driver.cdi import SpecDirectory, SpecError
+from dra_driver.cdi.codec import dumps, loads
+from dra_driver.cdi.spec import Spec
 
 from .specs import CLAIM_KIND, MINIMAL, large
 

@@ -7,18 +7,17 @@ import pytest
 
 from dra_driver.cdi import (
     CLAIM_KIND,
-    DeviceNode,
     DriverFilesError,
     DriverRoot,
     HookTool,
-    additional_gids,
     claim_device,
     claim_spec,
-    encode,
     gpu_edits,
     mig_edits,
-    validate,
 )
+from dra_driver.cdi.codec import encode
+from dra_driver.cdi.files import additional_gids
+from dra_driver.cdi.spec import DeviceNode, validate
 
 from .trees import MAJORS, Terminal, file, kernel, link
 
@@ -176,8 +175,8 @@ def test_an_instance_that_is_not_there_is_an_error(root: DriverRoot, gpu_instanc
             "Character devices:\n195 nvidia\n\nBlock devices:\n  9 nvidia-caps\n",
             "no entry nvidia-caps",
         ),
-        ("/proc/driver/nvidia/capabilities/gpu3/mig/gi1/access", "", "does not tell the DeviceFileMinor"),
-        ("/proc/driver/nvidia/capabilities/gpu3/mig/gi1/access", "DeviceFileMinor: x\n", "does not tell the Dev"),
+        ("/proc/driver/nvidia/capabilities/gpu3/mig/gi1/access", "", "does not have the DeviceFileMinor"),
+        ("/proc/driver/nvidia/capabilities/gpu3/mig/gi1/access", "DeviceFileMinor: x\n", "does not have the Dev"),
     ],
 )
 def test_what_the_kernel_does_not_tell_is_an_error(root: DriverRoot, path: str, text: str, message: str) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import ContainerEdits, Device, SpecDirectory, SpecError, dumps
+from dra_driver.cdi import ContainerEdits, SpecDirectory, SpecError
+from dra_driver.cdi.codec import dumps
+from dra_driver.cdi.spec import Device
 
 from .specs import CLAIM_KIND, MINIMAL
 

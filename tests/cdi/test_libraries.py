@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import DriverFilesError, DriverLibraries, Root, find_libraries
+from dra_driver.cdi import DriverFilesError, Root
+from dra_driver.cdi.libraries import DriverLibraries, find_libraries
 
 from .trees import SONAMES, VERSION, file, libraries, link
 

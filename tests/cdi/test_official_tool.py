@@ -20,16 +20,15 @@ from dra_driver.cdi import (
     CLAIM_KIND,
     DriverRoot,
     HookTool,
-    Spec,
     SpecDirectory,
     base_spec,
     claim_device,
     claim_spec,
     common_edits,
-    dumps,
     gpu_edits,
-    validate,
 )
+from dra_driver.cdi.codec import dumps
+from dra_driver.cdi.spec import Spec, validate
 
 from .test_validation import BAD, BAD_EDITS, GOOD
 from .trees import MAJORS, VERSION, Terminal, kernel, libraries, link

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.cdi import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec, validate
+from dra_driver.cdi import ContainerEdits, Mount
+from dra_driver.cdi.spec import Device, DeviceNode, Hook, Spec, validate
 
 from .specs import EDITS, EVERYTHING, MINIMAL
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from dra_driver.cdi import ContainerEdits, Device, DeviceNode, Mount, Spec, encode, minimum_version, validate
+from dra_driver.cdi import ContainerEdits, Mount
+from dra_driver.cdi.codec import encode
+from dra_driver.cdi.spec import Device, DeviceNode, Spec, minimum_version, validate
 
 from .specs import EDITS, EVERYTHING, MINIMAL
 

@@ -341,7 +341,7 @@ def test_a_stored_slice_that_cannot_be_read_is_replaced(
             raise KeyError("a defect")
         return decode_slice(value, dialect, **options)
 
-    monkeypatch.setattr("controller.stored.decode_slice", fail_once)
+    monkeypatch.setattr("controller.writer.decode_slice", fail_once)
     with cluster.publishing(hardware):
         wait_for(
             lambda: versions(slices_of_node(cluster.client, cluster.node))[victim] != versions(before)[victim],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.stored import StoredSlices
+from controller.writer import StoredSlices
 from dra_driver.resource.codec import V1
 
 JSON = dict[str, Any]

@@ -7,11 +7,7 @@ import pytest
 
 from dra_driver.gpu.nvml import Placement, Return
 from dra_driver.gpu.simulation.board import COMPUTE_PROFILES, Board, ProfileModel, boards
-from dra_driver.gpu.simulation.state import (
-    BoardState,
-    GpuInstanceState,
-    ProcessState,
-)
+from dra_driver.gpu.simulation.state import BoardState, GpuInstanceState, ProcessState
 from tests.gpu.calls import refusal
 
 MODELS = list(boards())

@@ -37,7 +37,8 @@ MISTAKES = {
     VERSIONS + "gpus: [{}]": "gpus[0].model: is required",
     VERSIONS + "gpus: [{model: V100}]": "gpus[0].model: 'V100' is not simulated (there are A100-SXM4-40GB, ",
     VERSIONS + f"gpus: [{{{H100}, count: 0}}]": "gpus[0].count: must be from 1 to 240, not 0",
-    VERSIONS + f"gpus: [{{{H100}, numaNodes: [0, 1]}}]": "gpus[0].numaNodes: must have one entry a GPU (1), has 2",
+    VERSIONS
+    + f"gpus: [{{{H100}, numaNodes: [0, 1]}}]": "gpus[0].numaNodes: must have one entry for each GPU (1), has 2",
     VERSIONS + f"gpus: [{{{H100}, numaNodes: ['0']}}]": "gpus[0].numaNodes: must be a list of int",
     VERSIONS + f"gpus: [{{{H100}, pciAddresses: ['1b:00.0']}}]": "gpus[0].pciAddresses: '1b:00.0' is not of the form",
     VERSIONS + f"gpus: [{{{H100}, pciAddresses: ['0000:1b:00.0']}}, {{{H100}, pciAddresses: ['0000:1b:00.0']}}]": (
@@ -45,14 +46,14 @@ MISTAKES = {
     ),
     VERSIONS + f"gpus: [{{{H100}, minors: [1]}}, {{{H100}, minors: [1]}}]": "gpus: two GPUs have the minor 1",
     VERSIONS + f"gpus: [{{{H100}, minors: [254]}}]": "gpus[0].minors: must be from 0 to 253",
-    VERSIONS + "gpus: [{model: L40S-PCIE-48GB, mig: true}]": "gpus[0].mig: L40S-PCIE-48GB cannot be split",
+    VERSIONS + "gpus: [{model: L40S-PCIE-48GB, mig: true}]": "gpus[0].mig: L40S-PCIE-48GB has no MIG",
     VERSIONS + f"gpus: [{{{H100}, mig: 1}}]": "gpus[0].mig: must be true or false, not a number",
     VERSIONS + f"gpus: [{{{H100}, instances: [{{profile: 1g.10gb}}]}}]": "gpus[0].instances: need mig: true",
     VERSIONS + f"gpus: [{{{H100}, mig: true, instances: [{{profile: 1g.5gb}}]}}]": (
-        "gpus[0].instances[0].profile: '1g.5gb' is no profile of H100-SXM5-80GB (these are: 1g.10gb, 1g.10gb+me, "
+        "gpus[0].instances[0].profile: H100-SXM5-80GB has no profile '1g.5gb' (it has 1g.10gb, 1g.10gb+me, "
     ),
     VERSIONS + f"gpus: [{{{H100}, mig: true, instances: [{{profile: 3g.40gb, start: 2}}]}}]": (
-        "gpus[0].instances[0].start: 3g.40gb cannot start at memory slice 2 (it can at [0, 4])"
+        "gpus[0].instances[0].start: 3g.40gb cannot start at memory slice 2 (possible starts: [0, 4])"
     ),
     VERSIONS + f"gpus: [{{{H100}, mig: true, instances: [{{profile: 3g.40gb}}, {{profile: 1g.10gb, start: 3}}]}}]": (
         "gpus[0].instances[1]: does not fit beside the others: memory slices of 3:1 are taken"
@@ -63,7 +64,7 @@ MISTAKES = {
     ),
     VERSIONS + "fabric: {clique: 1}": "fabric.clusterUUID: is required",
     VERSIONS + "faults: [{code: IN_USE}]": "faults[0].call: is required",
-    VERSIONS + "faults: [{call: nvmlShutdown, code: BUSY}]": "faults[0].code: 'BUSY' is no NVML return code (they are ",
+    VERSIONS + "faults: [{call: nvmlShutdown, code: BUSY}]": "faults[0].code: 'BUSY' is not an NVML return code",
     VERSIONS + "faults: [{call: nvmlShutdown, seconds: -1}]": "faults[0].seconds: must be a number of seconds up to",
     VERSIONS + f"gpus: [{{{H100}, count: 200}}, {{{H100}, count: 41}}]": "gpus: a node has at most 240, not 241",
     VERSIONS + "faults: [{call: nvmlShutdown, times: -1}]": "faults[0].times: must not be negative: -1",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dra_driver.gpu.devices import mig_placements
-from dra_driver.gpu.devices.ordering import by_preference
+from dra_driver.gpu.devices.forms import by_preference
 from dra_driver.gpu.inventory import MigProfile
 from dra_driver.gpu.nvml import GpuInstanceProfile, Placement
 from dra_driver.gpu.simulation.board import BoardModel, boards

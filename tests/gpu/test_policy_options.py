@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from dra_driver.command import InputError
+from dra_driver.gpu.options import PolicyOptions, policy_options
 from dra_driver.gpu.policy import HealthPolicy, NodePolicy
-from dra_driver.gpu.policy.options import PolicyOptions, policy_options
 
 
 def run(*arguments: str | Path, **environment: str) -> PolicyOptions:

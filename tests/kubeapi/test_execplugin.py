@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dra_driver.kubeapi import ConfigError, Connection, Credentials, UnreachableError, load_credentials
-from dra_driver.kubeapi.execplugin import ExecPlugin
+from dra_driver.kubeapi.credentials import ExecPlugin
 from tests.support.scripted import Reply, scripted
 
 V1 = "client.authentication.k8s.io/v1"
@@ -130,10 +130,10 @@ def test_a_program_that_cannot_be_run_is_said(plugin: Plugin, spec: dict[str, An
         ("", "did not print an ExecCredential"),
         ("[]", "did not print an ExecCredential"),
         ("[" * 100_000, "did not print an ExecCredential: RecursionError"),
-        (credential(token="two\nlines"), "the token has blanks, line breaks or letters"),
-        (credential(token="x", expirationTimestamp="2020-01-01T00:00:00"), "is of no time zone"),
+        (credential(token="two\nlines"), "the token has blanks, line breaks or characters"),
+        (credential(token="x", expirationTimestamp="2020-01-01T00:00:00"), "has no time zone"),
         (json.dumps({"apiVersion": V1, "kind": "ExecCredential"}), "did not print an ExecCredential: KeyError"),
-        (json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": {}}), "gave neither a token nor a"),
+        (json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": {}}), "returned neither a token nor a"),
     ],
 )
 def test_an_answer_that_is_none_is_said(plugin: Plugin, answer: str, said: str) -> None:
@@ -143,13 +143,13 @@ def test_an_answer_that_is_none_is_said(plugin: Plugin, answer: str, said: str) 
 
 def test_one_that_never_ends_is_ended() -> None:
     spec = {"apiVersion": V1, "command": "sh", "args": ["-c", "sleep 1000; true"], "interactiveMode": "Never"}
-    with pytest.raises(ConfigError, match=r"me: sh gave no credential within 0\.2 s and was ended"):
+    with pytest.raises(ConfigError, match=r"me: sh returned no credential within 0\.2 s and was stopped"):
         ExecPlugin(spec, "me", Path(), {}, seconds=0.2).token()
 
 
 def test_what_a_failing_program_wrote_is_handed_on(plugin: Plugin) -> None:
     (plugin.folder / "failure").write_text("session\n has expired")
-    assert plugin.refusal().endswith("/login ended with code 1: session has expired")
+    assert plugin.refusal().endswith("/login failed with exit status 1: session has expired")
 
 
 def test_one_that_fails_later_fails_the_request(tmp_path: Path) -> None:

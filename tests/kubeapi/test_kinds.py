@@ -12,8 +12,8 @@ from tests.support.apiserver import connect
 from tests.support.scripted import Reply, scripted
 
 ADVICE = (
-    "this driver needs one of v1, v1beta2, v1beta1: v1 is on by default from Kubernetes 1.34; before, start"
-    " kube-apiserver with --feature-gates=DynamicResourceAllocation=true and"
+    "this driver needs one of v1, v1beta2, v1beta1: v1 is enabled by default from Kubernetes 1.34; for older versions,"
+    " start kube-apiserver with --feature-gates=DynamicResourceAllocation=true and"
     " --runtime-config=resource.k8s.io/v1beta1=true (1.33: also resource.k8s.io/v1beta2=true)"
 )
 

@@ -185,7 +185,7 @@ def test_it_says_why_a_collection_is_out_of_sight(tmp_path: Path) -> None:
     with embedded(tmp_path) as (server, client):
         refused = server.faults.add(RequestFault(verb="list", error=500))
         seen = Seen(client)
-        assert seen.watcher.problem == "configmaps: nothing is known yet"
+        assert seen.watcher.problem == "configmaps: not listed yet"
         seen.watcher.start()
         wait_for(lambda: "injected fault" in str(seen.watcher.problem), "the refusal")
         server.faults.remove(refused)

@@ -106,7 +106,7 @@ def test_a_process_sets_them_as_long_as_the_policy_wants_them(
         gone = stored_claim(client, "gpu-99", **WAITED_FOR)
         plain = stored_claim(client, "gpu-0")
         wait_for(lambda: conditions(client, after) and conditions(client, gone), "those of new ones")
-        assert conditions(client, gone) == {UNAVAILABLE: ("True", "there is no device gpu-99 on this node any more")}
+        assert conditions(client, gone) == {UNAVAILABLE: ("True", "device gpu-99 no longer exists on this node")}
         assert conditions(client, plain) == {}
         plugin.prepare(after)
         wait_for(lambda: "Ready" in conditions(client, after), "the device's status beside it")

@@ -15,9 +15,8 @@ import pytest
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.kubeapi import ApiClient
 from kubeletplugin.healthchecks import live_checks
-from kubeletplugin.kubelet.registration import RegistrationService
-from kubeletplugin.kubelet.sockets import SocketServer
-from kubeletplugin.kubelet.threads import CallThreads
+from kubeletplugin.kubelet.service import RegistrationService
+from kubeletplugin.kubelet.sockets import CallThreads, SocketServer
 from kubeletplugin.protocol import health_v1_pb2
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for

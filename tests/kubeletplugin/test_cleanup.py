@@ -139,7 +139,7 @@ def test_specs_of_another_driver_with_names_like_ours_are_named_and_stay(plugin:
     foreign.write_text("cdiVersion: 0.5.0\n")
     done = plugin.command("cleanup", *flags)
     assert done.returncode == 0
-    assert f"left {foreign}, which is of NVIDIA's own DRA driver" in done.stdout.splitlines()
+    assert f"left {foreign}, which belongs to NVIDIA's own DRA driver" in done.stdout.splitlines()
     assert foreign.exists()
 
 
@@ -159,7 +159,7 @@ def test_a_folder_that_is_a_mount_point_is_emptied_and_stays(
     for _ in range(2):
         done = plugin.command("cleanup", "--force", within=container)
         assert done.returncode == 0, done.stderr
-        emptied = f"emptied {plugin.state}, and left the folder, which is a mount point here ({why})"
+        emptied = f"emptied {plugin.state}, and kept the folder, because it is a mount point here ({why})"
         assert done.stdout.splitlines()[-1] == emptied
         assert everything(plugin) == CLEAN
     assert plugin.state.is_dir()
@@ -190,7 +190,7 @@ def test_forced_it_leaves_what_cannot_be_undone_and_says_so(plugin: Plugin, clai
     plugin.terminate()
     done = plugin.command("cleanup", "--force")
     assert done.returncode == 0
-    assert "left as it is: the MIG instance at 4:4 of GPU" in done.stdout
+    assert "left unchanged: the MIG instance at 4:4 of GPU" in done.stdout
     assert everything(plugin)["files"] == []
     assert "4/4:4" in plugin.instances()
 

@@ -289,7 +289,7 @@ class TestServers:
         ):
             told.reports.prepared(stored(client, "gpu-0"))
             told.wait_results("failed")
-        assert "its feature gate DRAResourceClaimDeviceStatus is off" in caplog.text
+        assert "feature gate DRAResourceClaimDeviceStatus is disabled" in caplog.text
 
     @pytest.mark.parametrize(
         "fault",

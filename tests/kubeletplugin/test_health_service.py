@@ -18,8 +18,16 @@ from dra_driver.gpu.health import Finding
 from dra_driver.gpu.nvml import Placement, RecoveryAction
 from dra_driver.resource import TaintEffect
 from dra_driver.sandbox.kubelet import Health, Kubelet, Options
-from kubeletplugin.kubelet.health import STREAMS, VERSIONS, DeviceHealth, HealthService, HealthStatus
-from kubeletplugin.kubelet.healthsource import NodeHealth, device_healths, silence
+from kubeletplugin.kubelet.health import (
+    STREAMS,
+    VERSIONS,
+    DeviceHealth,
+    HealthService,
+    HealthStatus,
+    NodeHealth,
+    device_healths,
+    silence,
+)
 from kubeletplugin.kubelet.sockets import SocketServer
 from kubeletplugin.protocol import health_v1_pb2, health_v1alpha1_pb2
 from tests.sandbox.kubelet.memory_cluster import MemoryCluster
@@ -230,7 +238,7 @@ class TestFindings:
 
     def test_only_a_long_silence_means_something(self) -> None:
         assert silence(15.0) is None
-        assert silence(75.4) == "the GPUs could not be looked at for 75 s: the NVIDIA driver hangs or is away"
+        assert silence(75.4) == "the GPUs could not be read for 75 s: the NVIDIA driver hangs or is missing"
 
     def test_while_nobody_looks_none_is_healthy(self, gpus: tuple[GpuDevices, ...]) -> None:
         sick = Finding(gpus[1].key, "gpu.nvidia.com/xid", "79", TaintEffect.NO_SCHEDULE, 5.0, "text")

@@ -19,8 +19,7 @@ from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.gpu.view import Looks, NodeView
 from kubeletplugin.hardware.marks import Marks
-from kubeletplugin.kubelet.health import DeviceHealth, HealthStatus
-from kubeletplugin.kubelet.healthsource import NodeHealth
+from kubeletplugin.kubelet.health import DeviceHealth, HealthStatus, NodeHealth
 from tests.support.waiting import wait_for
 
 from .inside import ApiServer, Plugin

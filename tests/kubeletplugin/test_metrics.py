@@ -118,7 +118,7 @@ class TestReadiness:
             plugin.start()
             status, body = get(plugin, "/readyz")
             assert status == 503
-            assert "kubelet has not asked for it yet" in body
+            assert "kubelet has not asked for the registration yet" in body
             plugin.notify(True)
             wait_for(lambda: get(plugin, "/readyz") == (200, "ok\n"), "the process to be ready")
 

@@ -185,7 +185,7 @@ def test_a_record_of_a_newer_version_is_left_for_it(plugin: Plugin, client: ApiC
     file.write_text(newer)
     plugin.start()
     assert (
-        f"record {file}: it has version 99, this plugin knows {VERSION}; the plugin does not touch its claim"
+        f"record {file}: it has version 99, and this plugin supports {VERSION}; the plugin does not touch its claim"
         in plugin.log
     )
     said = f"the record of claim {claim.uid} was written by a newer version of this plugin; start the newer version"

@@ -140,7 +140,7 @@ def test_asked_to_end_it_does_not_wait_for_a_call_that_hangs(plugin: Plugin, cli
     other = stored_claim(client, "gpu-0")
     assert plugin.prepare(other)[other.uid].error == ""  # another GPU is not held up
     assert plugin.terminate() == 0
-    assert "stopped while calls were running; the next start undoes what they left" in plugin.log
+    assert "stopped while calls were running; the next start undoes their incomplete steps" in plugin.log
     plugin.start()
     assert plugin.left()["records"] == [f"{other.uid}.json"]
     assert plugin.instances() == []

@@ -10,8 +10,7 @@ import pytest
 
 from dra_driver.gpu.nvml import Placement
 from dra_driver.kubeapi import ApiClient
-from kubeletplugin.commands.nodestate import GpuState
-from kubeletplugin.commands.status import picture
+from kubeletplugin.commands.status import GpuState, picture
 from tests.support.plugin import Plugin, plugin_on, stored_claim
 
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]

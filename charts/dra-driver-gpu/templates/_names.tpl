@@ -101,7 +101,7 @@ cluster (not even its Pods), the release does, which --kube-version gives. */ -}
 {{- end -}}
 {{- if and (not $served) (not (.Capabilities.APIVersions.Has "v1/Pod")) -}}{{- $served = $usual -}}{{- end -}}
 {{- $found := default (first $served) (default "" .Values.resourceApiVersion | trimPrefix "resource.k8s.io/") -}}
-{{- $found | required "the cluster serves no version of resource.k8s.io that this chart knows: v1 is on by default from Kubernetes 1.34; before, start kube-apiserver with --feature-gates=DynamicResourceAllocation=true and --runtime-config=resource.k8s.io/v1beta1=true" -}}
+{{- $found | required "the cluster serves no version of resource.k8s.io that this chart knows: v1 is enabled by default from Kubernetes 1.34; for older versions, start kube-apiserver with --feature-gates=DynamicResourceAllocation=true and --runtime-config=resource.k8s.io/v1beta1=true" -}}
 {{- end -}}
 
 {{- /* Where the driver is on the host. */ -}}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPUs as DRA devices: names, attributes, capacities, counters.
 
-They are those of NVIDIA's DRA driver, so that claims written for it work. In addition there is `model`, and `uuid`,
-`profile` and `parentUUID` are on every device that has one. `describe` turns an inventory into devices,
-`device_targets` tells which part of the hardware a device's name stands for, and `without_tainted` serves API servers
-without taints.
+They are those of NVIDIA's DRA driver, so that claims written for that driver work. In addition, devices have the
+attribute `model`, and every device that has a `uuid`, `profile` or `parentUUID` publishes it. `describe` turns an
+inventory into devices. `device_targets` maps the names of devices to hardware. `without_tainted` removes devices for
+API servers without taints.
 """
 
 from .attributes import GPU_TYPE, MIG_TYPE, VFIO_TYPE, model_name

@@ -28,15 +28,15 @@ _NO_CLUSTER = str(uuid.UUID(int=0))
 
 
 def model_name(product_name: str) -> str:
-    """`H100-80GB-HBM3` for `NVIDIA H100 80GB HBM3`: the product without its maker, in one word. Of a name in the PCI
-    database, `GH100 [H100 SXM5 80GB]`, what is in brackets.
+    """`H100-80GB-HBM3` for `NVIDIA H100 80GB HBM3`: the product name without the vendor, in one word. For a name from
+    the PCI database, such as `GH100 [H100 SXM5 80GB]`, the part in brackets.
     """
     brackets = _BRACKETS.search(product_name)
     return (brackets[1] if brackets else product_name).removeprefix(_NVIDIA).replace(" ", "-")
 
 
 def driver_attributes(inventory: Inventory) -> Attributes:
-    """What all devices of a node have in common that need the NVIDIA driver."""
+    """The attributes of all devices that use the NVIDIA driver."""
     cuda = inventory.cuda_driver_version
     return _known(
         {
@@ -47,7 +47,7 @@ def driver_attributes(inventory: Inventory) -> Attributes:
 
 
 def gpu_attributes(gpu: Gpu, numa_lists: bool) -> Attributes:
-    """What a GPU and its MIG devices have in common."""
+    """The common attributes of a GPU and its MIG devices."""
     capability = gpu.compute_capability
     return _known(
         {
@@ -63,7 +63,7 @@ def gpu_attributes(gpu: Gpu, numa_lists: bool) -> Attributes:
 
 
 def whole_attributes(gpu: Gpu) -> Attributes:
-    """What only a whole GPU has: MIG devices have no NVLink."""
+    """The attributes of whole GPUs. MIG devices have no NVLink."""
     return _known(
         {
             "type": GPU_TYPE,
@@ -76,15 +76,15 @@ def whole_attributes(gpu: Gpu) -> Attributes:
 
 
 def mig_attributes(gpu: Gpu, profile: str, device_uuid: str | None) -> Attributes:
-    """What only a MIG device has; its UUID once it exists."""
+    """The attributes of MIG devices. The UUID is known only if the MIG device exists."""
     return _known({"type": MIG_TYPE, "uuid": device_uuid, "parentUUID": gpu.uuid, "profile": profile})
 
 
 def vfio_attributes(pci: PciGpu, gpu: Gpu | None, iommufd: bool, numa_lists: bool) -> Attributes:
-    """A GPU for a virtual machine. `gpu` is the same as NVML sees it, None when it does not.
+    """The attributes of a GPU for virtual machines. `gpu` is the same GPU in NVML, or None if NVML does not see it.
 
-    The UUID is made from the address, and the model is what the PCI database says, so that both are the same whichever
-    driver the GPU is bound to.
+    The UUID is derived from the address, and the model comes from the PCI database, so that both stay the same when the
+    GPU is bound to another driver.
     """
     return _known(
         {
@@ -104,7 +104,7 @@ def vfio_attributes(pci: PciGpu, gpu: Gpu | None, iommufd: bool, numa_lists: boo
 def _place(
     address: str | None, root: str | None, numa_node: int | None, lists: bool
 ) -> Mapping[str, AttributeValue | None]:
-    """Where the device is, in the attributes that Kubernetes standardised."""
+    """The location of the device, in the attributes that Kubernetes has standardized."""
     numa = AttributeList("ints", (numa_node,)) if lists and numa_node is not None else numa_node
     return {
         "resource.kubernetes.io/pciBusID": address,
@@ -114,7 +114,7 @@ def _place(
 
 
 def _clique(fabric: Fabric | None) -> str | None:
-    """None before the GPU has joined, when it failed to, and where the fabric ends at the node."""
+    """The clique, or None if the GPU has not joined a fabric, failed to join, or the fabric does not leave the node."""
     if fabric is None or fabric.state is not FabricState.COMPLETED or fabric.status != 0:
         return None
     return f"{fabric.cluster_uuid}.{fabric.clique}" if fabric.cluster_uuid not in ("", _NO_CLUSTER) else None
@@ -125,7 +125,7 @@ def _known(attributes: Mapping[str, AttributeValue | None]) -> Attributes:
 
 
 def _fitting(text: str | None) -> str | None:
-    """The text cut to what an attribute may hold."""
+    """The text, cut to the maximum length of an attribute."""
     if text is None:
         return None
     return text.encode()[:ATTRIBUTE_VALUE_BYTES].decode(errors="ignore")

@@ -37,12 +37,12 @@ _NOTHING = RequestPolicy(default=Quantity.of(0))
 
 
 def bytes_of(amount: int) -> DeviceCapacity:
-    """An amount of memory."""
+    """A capacity of `amount` bytes."""
     return DeviceCapacity(Quantity.of(amount, Format.BINARY_SI))
 
 
 def engines(info: GpuInstanceProfile) -> dict[str, int]:
-    """What an instance of a profile has besides memory, by capacity name."""
+    """The engines of an instance, by capacity name."""
     return {
         "multiprocessors": info.multiprocessors,
         "copyEngines": info.copy_engines,
@@ -54,25 +54,27 @@ def engines(info: GpuInstanceProfile) -> dict[str, int]:
 
 
 def profile_capacity(info: GpuInstanceProfile) -> Capacities:
-    """What an instance of the profile has."""
+    """The capacities of an instance of the profile."""
     counts = {name: DeviceCapacity(Quantity.of(count)) for name, count in engines(info).items()}
     return {"memory": bytes_of(info.memory_mib * _MIB), **counts}
 
 
 def largest_capacity(profiles: Iterable[MigProfile]) -> Capacities:
-    """Of each capacity the most that any profile has: what a GPU that can be split is published with when whole."""
+    """The maximum of each capacity over all profiles. A GPU that can be split publishes these as the whole GPU."""
     each = [profile_capacity(profile.info) for profile in profiles]
     return {name: max((one[name] for one in each), key=lambda capacity: capacity.value) for name in each[0]}
 
 
 def slice_capacity(placement: Placement) -> Capacities:
-    """`memorySlice<i>` for the memory slices of an existing MIG device."""
+    """`memorySlice<i>` for each memory slice of an existing MIG device."""
     slices = range(placement.start, placement.start + placement.size)
     return {f"memorySlice{index}": DeviceCapacity(Quantity.of(1)) for index in slices}
 
 
 def shared(device: Device, shares: Shares | int) -> Device:
-    """The device as claims may share it. In MEMORY mode one whose memory is unknown stays exclusive."""
+    """The device with the policies under which claims may share it. In MEMORY mode, a device whose memory is unknown
+    stays exclusive.
+    """
     if shares is Shares.DISABLED or (shares is Shares.MEMORY and "memory" not in device.capacity):
         return device
     capacity = {name: replace(one, request_policy=_NOTHING) for name, one in device.capacity.items()}
@@ -84,7 +86,7 @@ def shared(device: Device, shares: Shares | int) -> Device:
 
 
 def _shared_memory(memory: DeviceCapacity, shares: Shares | int) -> DeviceCapacity:
-    """Memory to be asked for in whole MiB, of which the device then has a whole number too."""
+    """A memory capacity that claims consume in whole MiB. The capacity is rounded down to whole MiB too."""
     total = bytes_of(memory.value.value // _MIB * _MIB).value
     all_of_it = shares is Shares.MEMORY
     least = Quantity.of(_MIB if all_of_it else 0, Format.BINARY_SI)
@@ -95,14 +97,14 @@ def _shared_memory(memory: DeviceCapacity, shares: Shares | int) -> DeviceCapaci
 
 def _counted(shares: int) -> DeviceCapacity:
     one, most = Quantity.of(1), Quantity.of(shares)
-    step = one if shares > 1 else None  # the API wants room for one step
+    step = one if shares > 1 else None  # the API requires a range that is at least one step wide
     return DeviceCapacity(most, RequestPolicy(default=one, valid_range=RequestRange(one, most, step)))
 
 
 Counters = Mapping[str, Quantity]
 
 ONE_GPU: Counters = {"gpu": Quantity.of(1)}
-"""The pot of a GPU that is never split: one of its forms at a time."""
+"""The counters of a GPU that is never split. Only one form of the GPU can be allocated at a time."""
 
 
 def set_name(gpu: Gpu) -> str:
@@ -111,13 +113,13 @@ def set_name(gpu: Gpu) -> str:
 
 
 def drawn(profile: GpuInstanceProfile, placement: Placement) -> dict[str, Quantity]:
-    """What an instance draws. Counters of which it draws nothing are left out."""
+    """The counters that an instance consumes, without those of which it consumes nothing."""
     amounts = {name: amount for name, amount in _amounts(profile).items() if amount.nanos}
     return {**amounts, **{_slice_counter(index): Quantity.of(1) for index in _slices(placement)}}
 
 
 def totals(profiles: Iterable[MigProfile]) -> dict[str, Quantity]:
-    """The most that any profile draws of each counter. Counters that nobody draws on are left out."""
+    """The maximum that any profile consumes of each counter, without counters that no profile consumes."""
     found: dict[str, Quantity] = {}
     for profile in profiles:
         for placement in profile.placements:
@@ -127,7 +129,7 @@ def totals(profiles: Iterable[MigProfile]) -> dict[str, Quantity]:
 
 
 def less(pot: Counters, taken: Iterable[Counters]) -> dict[str, Quantity]:
-    """What is left of the pot; a counter that is used up is not in it any more."""
+    """The remaining counters, without those that are used up."""
     left = dict(pot)
     for counters in taken:
         for name, amount in counters.items():
@@ -137,17 +139,17 @@ def less(pot: Counters, taken: Iterable[Counters]) -> dict[str, Quantity]:
 
 
 def fits(wanted: Counters, pot: Counters) -> bool:
-    """Whether the pot holds that much."""
+    """Whether the available counters are sufficient."""
     return all(name in pot and amount <= pot[name] for name, amount in wanted.items())
 
 
 def consumption(counter_set: CounterSet, counters: Counters) -> tuple[CounterConsumption, ...]:
-    """As a device states it."""
+    """The counter consumption of a device."""
     return (CounterConsumption(counter_set.name, counters),)
 
 
 def _amounts(info: GpuInstanceProfile) -> dict[str, Quantity]:
-    """What an instance of the profile draws, memory slices aside."""
+    """The amounts that an instance consumes, except memory slices."""
     counts = {_counter_name(name): Quantity.of(count) for name, count in engines(info).items()}
     return {"memory": Quantity.of(info.memory_mib << 20, Format.BINARY_SI), **counts}
 

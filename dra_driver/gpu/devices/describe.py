@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From facts about GPUs to devices as DRA publishes them.
+"""The description of GPUs as DRA devices.
 
-`forms` decides which devices a GPU has, `attributes` and `capacity` describe them, and `ordering` sorts MIG
-placements. No function here reads hardware or the API server.
+`forms` decides which devices a GPU has and in which order, `attributes` and `capacity` describe them. No function here
+reads hardware or the API server.
 
-With binding conditions (KEP-5007), the scheduler waits after it allocated a device, before it binds the pod. The
-kubelet plugin sets one of the two conditions in the status of the claim. For an API server that does not store taints,
-devices with taints are withdrawn.
+With binding conditions (KEP-5007), the scheduler waits between the allocation of a device and the binding of the pod,
+until the kubelet plugin sets one of the two conditions in the status of the claim. If the API server does not store
+taints, devices with taints are withdrawn.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -32,18 +32,17 @@ from .attributes import (
     whole_attributes,
 )
 from .capacity import bytes_of, consumption, drawn, largest_capacity, profile_capacity, set_name, shared, slice_capacity
-from .forms import Complaint, Forms, LeftOut, Reason, forms, passthrough_problem
+from .forms import Complaint, Forms, LeftOut, Reason, by_preference, forms, passthrough_problem
 from .names import MigPlacement, gpu_name, mig_name, vfio_name
-from .ordering import by_preference
 
 AVAILABLE: Final = f"{DRIVER_NAME}/Available"
-"""True: the device is on the node and fit for use."""
+"""If true, the device is on the node and can be used."""
 UNAVAILABLE: Final = f"{DRIVER_NAME}/Unavailable"
-"""True: it is not, and the scheduler should look for another one."""
+"""If true, the device cannot be used, and the scheduler should choose another one."""
 
 
 def waiting_for_plugin(device: Device) -> Device:
-    """The device with both conditions."""
+    """The device with both binding conditions."""
     return replace(device, binding_conditions=(AVAILABLE,), binding_failure_conditions=(UNAVAILABLE,))
 
 
@@ -54,11 +53,11 @@ _UNWANTED: Complaint = (Reason.POLICY, "the GPU: the policy says publish: false"
 
 @dataclass(frozen=True, slots=True)
 class GpuDevices:
-    """What one GPU contributes to its node's pool.
+    """The devices of one GPU.
 
-    `key` is its UUID, or its PCI address where NVML does not see it (then `gpu` is None). `devices` are in the order in
-    which they are better taken. `counter_set` is None when none of them excludes another; `placements` tells where on
-    the memory slices each MIG device is.
+    `key` is the GPU's UUID, or its PCI address if NVML does not see the GPU (then `gpu` is None). `devices` are in the
+    order in which they should be allocated. `counter_set` is None if no two of them exclude each other. `placements`
+    has the memory slices of each MIG device, by device name.
     """
 
     key: str
@@ -70,7 +69,7 @@ class GpuDevices:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The devices of a node, GPU by GPU: those that NVML sees in its order, then the others as they are on the bus."""
+    """The devices of a node by GPU: those of NVML in its order, then the others in their order on the PCI bus."""
 
     gpus: tuple[GpuDevices, ...]
     left_out: tuple[LeftOut, ...] = ()
@@ -83,10 +82,10 @@ def describe(
     features: SliceFeatures = _EVERY_FEATURE,
     unexpected: Count = lambda _work: None,
 ) -> Description:
-    """What the node should publish, as the policy wants it and the API server can keep it.
+    """The devices that the node should publish under this policy, with the features that the API server stores.
 
-    `owned` are the places of MIG instances that were made for claims; all others are an administrator's. A GPU whose
-    description fails unexpectedly is left out, which `unexpected` counts.
+    `owned` are the places of MIG instances that were created for claims. All other instances belong to an
+    administrator. A GPU whose description fails unexpectedly is left out and counted with `unexpected`.
     """
     node = _Node(inventory, policy, owned, features, unexpected)
     seen = tuple(node.contained(gpu.uuid, partial(node.gpu, gpu)) for gpu in inventory.gpus)
@@ -100,7 +99,7 @@ def describe(
 
 
 class _Node:
-    """One node being described; collects what is left out on the way."""
+    """One node during its description. Collects what is left out, and why."""
 
     def __init__(
         self,
@@ -121,18 +120,20 @@ class _Node:
         self._common = driver_attributes(inventory)
         self._numa_lists = policy.list_type_attributes and features.list_attributes
         if policy.list_type_attributes and not features.list_attributes:
-            text = "lists of NUMA nodes: the API server keeps no list attributes, the nearest node is published alone"
+            text = "lists of NUMA nodes: the API server stores no list attributes; only the nearest node is published"
             self._leave_out("node", Reason.NO_LIST_ATTRIBUTES, text)
 
     def knows(self, pci: PciGpu) -> bool:
-        """Whether NVML counts this GPU: one that the driver has may be the one whose address NVML does not tell."""
+        """Whether NVML counts this GPU. A GPU bound to the NVIDIA driver may be the one whose address NVML does not
+        report.
+        """
         return pci.address in self._addresses or (pci.driver == NVIDIA_DRIVER and None in self._addresses)
 
     def contained(self, subject: str, describe_one: Callable[[], GpuDevices | None]) -> GpuDevices | None:
-        """One GPU, which is left out when describing it fails unexpectedly."""
+        """Describe one GPU. If that fails unexpectedly, the GPU is left out."""
 
         def leave_out(error: Exception) -> None:
-            text = f"the GPU: describing it failed unexpectedly ({type(error).__name__}: {error}), see the log"
+            text = f"the GPU: its description failed unexpectedly ({type(error).__name__}: {error}); see the log"
             self._leave_out(subject, Reason.UNREADABLE, text)
 
         with contained("describe GPU", subject, self._unexpected, leave_out, gpu=subject):
@@ -140,7 +141,7 @@ class _Node:
         return None
 
     def gpu(self, gpu: Gpu) -> GpuDevices | None:
-        """What NVML sees, in the forms it can be had in; None when there is no such form."""
+        """The devices of a GPU that NVML sees. None if there are none."""
         pci = None if gpu.pci_address is None else self._on_bus.get(gpu.pci_address)
         wanted = self._policy.for_gpu(gpu, pci)
         if not wanted.publish:
@@ -173,7 +174,7 @@ class _Node:
         )
 
     def unseen(self, pci: PciGpu) -> GpuDevices | None:
-        """What NVML does not see: at most a vfio device."""
+        """The devices of a GPU that NVML does not see: at most a vfio device."""
         wanted = self._policy.for_gpu(None, pci)
         problem = _unseen_problem(pci, wanted)
         if problem is not None:
@@ -182,7 +183,7 @@ class _Node:
         return GpuDevices(pci.address, None, self._bound(pci.address, wanted, (self._vfio(pci, None, None),)))
 
     def _whole(self, gpu: Gpu, found: Forms, counter_set: CounterSet | None) -> Device:
-        """Where it draws on counters of MIG devices, its capacities are the most that any of these has."""
+        """The whole GPU. If it consumes counters of MIG devices, its capacities are the maximum of theirs."""
         capacity = {} if gpu.memory is None else {"memory": bytes_of(gpu.memory)}
         return Device(
             gpu_name(gpu),
@@ -200,7 +201,7 @@ class _Node:
         )
 
     def _mig(self, mig: MigPlacement, uuid: str | None, counter_set: CounterSet | None) -> Device:
-        """A MIG device that exists (`uuid`), or that can be made."""
+        """A MIG device, which exists if it has a `uuid` and can be created otherwise."""
         gpu, info = mig.gpu, mig.profile.info
         common = {**gpu_attributes(gpu, self._numa_lists), **self._common}
         return Device(
@@ -212,15 +213,15 @@ class _Node:
 
     def _shares(self, gpu: Gpu, wanted: GpuPolicy) -> Shares | int:
         if wanted.shares is not Shares.DISABLED and not self._features.consumable_capacity:
-            text = "shares: the API server keeps no request policies, every device is exclusive"
+            text = "shares: the API server stores no request policies, so every device is exclusive"
             self._leave_out(gpu.uuid, Reason.NO_CONSUMABLE_CAPACITY, text)
             return Shares.DISABLED
         return wanted.shares
 
     def _bound(self, key: str, wanted: GpuPolicy, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """The devices, with binding conditions if these are wanted and kept."""
+        """The devices, with binding conditions if the policy wants them and the API server stores them."""
         if wanted.binding_conditions and not self._features.binding_conditions:
-            text = "binding conditions: the API server keeps none, pods are bound at once"
+            text = "binding conditions: the API server does not store them, so pods are bound at once"
             self._leave_out(key, Reason.NO_BINDING_CONDITIONS, text)
         elif wanted.binding_conditions:
             return tuple(map(waiting_for_plugin, devices))
@@ -235,7 +236,7 @@ def _name(mig: MigPlacement) -> str:
 
 
 def _unseen_problem(pci: PciGpu, wanted: GpuPolicy) -> Complaint | None:
-    """Why a GPU that NVML does not see cannot be given to virtual machines."""
+    """Why a GPU that NVML does not see cannot be given to virtual machines, or None."""
     if not wanted.publish:
         return _UNWANTED
     if pci.driver == NVIDIA_DRIVER:
@@ -243,7 +244,7 @@ def _unseen_problem(pci: PciGpu, wanted: GpuPolicy) -> Complaint | None:
     if pci.driver is not None and "vfio" not in pci.driver:
         return Reason.OTHER_DRIVER, f"the GPU: it is bound to the kernel driver {pci.driver}"
     if not wanted.passthrough:
-        return Reason.POLICY, f"the GPU: it is bound to {pci.driver or 'no driver'}, and no passthrough is wanted"
+        return Reason.POLICY, f"the GPU: it is bound to {pci.driver or 'no driver'}, and the policy has no passthrough"
     return passthrough_problem(pci)
 
 
@@ -255,10 +256,10 @@ _FORBIDDING = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
 
 
 def without_tainted(gpus: Iterable[GpuDevices]) -> Description:
-    """The same without the devices that should not be allocated, and without taints.
+    """The same GPUs without taints, and without the devices whose taints forbid scheduling.
 
-    A device that is in use is withdrawn with the others, and the scheduler then no longer counts what it draws. So with
-    a device that draws on counters go all that draw on the same.
+    The scheduler no longer counts the counters of a device that is withdrawn while it is in use. So a tainted device
+    that consumes counters is withdrawn together with all devices that consume the same counters.
     """
     kept: list[GpuDevices] = []
     left_out: list[LeftOut] = []
@@ -272,7 +273,7 @@ def without_tainted(gpus: Iterable[GpuDevices]) -> Description:
         )
         if tainted:
             keys = ", ".join(sorted({taint.key for device in tainted for taint in device.taints}))
-            text = f"{len(gpu.devices) - len(devices)} devices: the API server keeps no taints, these have {keys}"
+            text = f"{len(gpu.devices) - len(devices)} devices: the API server stores no taints, and they have {keys}"
             left_out.append(LeftOut(gpu.key, Reason.TAINTED, text))
         if devices:
             names = {device.name for device in devices}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of devices, as NVIDIA's DRA driver forms them, and the hardware that each name stands for.
+"""Names of devices, as NVIDIA's DRA driver forms them, and the hardware that each name refers to.
 
-A name contains everything that is needed to prepare the device, so it means the same whatever is published.
+A name contains everything that is needed to prepare the device. So its meaning does not depend on what is published.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from ..profiles import device_suffix
 
 @dataclass(frozen=True, slots=True)
 class MigPlacement:
-    """A MIG device that a name stands for: where it is or will be."""
+    """The place of an existing or possible MIG device."""
 
     gpu: Gpu
     profile: MigProfile
@@ -37,14 +37,14 @@ def vfio_name(gpu: PciGpu) -> str:
 
 
 def mig_placements(gpu: Gpu) -> Iterator[tuple[str, MigPlacement]]:
-    """Every MIG device that the GPU could have, by device name."""
+    """Every possible MIG device of the GPU, by device name."""
     for profile in gpu.mig_profiles:
         for placement in profile.placements:
             yield mig_name(gpu, profile, placement), MigPlacement(gpu, profile, placement)
 
 
 def device_targets(inventory: Inventory) -> Mapping[str, Gpu | MigPlacement | PciGpu]:
-    """What every device name of the node stands for, published at the moment or not."""
+    """The hardware of every device name of the node, published or not."""
     targets: dict[str, Gpu | MigPlacement | PciGpu] = {}
     for gpu in inventory.gpus:
         targets[gpu_name(gpu)] = gpu

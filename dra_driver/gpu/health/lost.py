@@ -20,15 +20,14 @@ from ..devices import GPU_TYPE, MIG_TYPE, GpuDevices
 from ..inventory import Inventory
 from ..nvml import Placement
 from ..policy import HealthPolicy, NodePolicy
+from .conditions import Condition, Reading
 from .meanings import GPU_LOST, HUNG, MEANINGS, UNMONITORED
-from .queries import Reading
 from .records import Finding, GpuRecord, aged, joined, judged, looked, noted, reset
-from .rules import Condition
 from .taints import published_findings
 
 
 class LostGpus:
-    """The GPUs that are missed. Told with every look at the hardware what is there."""
+    """The GPUs that have vanished. `update` is called with each new inventory."""
 
     def __init__(self) -> None:
         self._known: dict[str, GpuDevices] = {}
@@ -37,7 +36,7 @@ class LostGpus:
         self._heard: dict[str, tuple[Finding, ...]] = {}
 
     def adopt(self, slices: Iterable[ResourceSlice]) -> None:
-        """Miss the GPUs of these slices, too, which an earlier process published."""
+        """Add the GPUs in the slices of an earlier process, so that they are missed too."""
         self._known = {gpu.key: gpu for gpu in published_gpus(slices)} | self._known
 
     def update(
@@ -48,8 +47,8 @@ class LostGpus:
         now: float,
         withdraw_after: float,
     ) -> tuple[tuple[GpuDevices, ...], tuple[Finding, ...]]:
-        """The GPUs to publish although they are gone, and what to say about them beside the monitor's `findings`.
-        Times are in seconds.
+        """The vanished GPUs that stay published, and their findings in addition to those of the monitor. Times are in
+        seconds.
         """
         self._known |= {gpu.key: _untainted(gpu) for gpu in described}
         there = {gpu.uuid for gpu in inventory.gpus}
@@ -68,12 +67,12 @@ class LostGpus:
 
     @property
     def knows_any(self) -> bool:
-        """Whether there is any GPU to miss."""
+        """Whether any GPU was ever published."""
         return bool(self._known)
 
     @property
     def since(self) -> tuple[float, ...]:
-        """Since when each missed GPU is missed."""
+        """The times since when GPUs are missing."""
         return tuple(self._since.values())
 
     def _forget(self, key: str) -> None:
@@ -98,7 +97,7 @@ def _about(key: str, findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def published_gpus(slices: Iterable[ResourceSlice]) -> tuple[GpuDevices, ...]:
-    """What slices say of each GPU, without taints. Devices that name no GPU are passed over."""
+    """The GPUs in published slices, without taints. Devices without a GPU's UUID are ignored."""
     slices = list(slices)
     sets = {counters.name: counters for one in slices for counters in one.shared_counters}
     devices: dict[str, list[Device]] = {}
@@ -139,7 +138,9 @@ def _untainted(gpu: GpuDevices) -> GpuDevices:
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """A GPU's record, where it sits if that is known, and since when the inventory lacks it (seconds of the epoch)."""
+    """The findings of a GPU, its PCI address if that is known, and since when the inventory lacks the GPU (seconds of
+    the epoch).
+    """
 
     record: GpuRecord
     pci_address: str | None = None
@@ -147,7 +148,9 @@ class _Gpu:
 
 
 class HealthRecords:
-    """Not safe between threads by itself. `booted_at` (seconds of the epoch): what was found before is not restored."""
+    """The findings of all GPUs of a node. Not thread-safe. Findings from before `booted_at` (seconds of the epoch) are
+    not restored.
+    """
 
     def __init__(self, booted_at: float = 0.0) -> None:
         self._booted_at = booted_at
@@ -157,17 +160,17 @@ class HealthRecords:
         self._driver: Version | None = None
 
     def gpus(self) -> dict[str, bool]:
-        """The GPUs to watch, by UUID; whether a look should tell their MIG instances."""
+        """The UUIDs of the GPUs to watch. The value tells whether their MIG instances must be read."""
         return {uuid: gpu.record.confined for uuid, gpu in self._gpus.items()}
 
     def findings(self) -> tuple[Finding, ...]:
-        """Everything held against the GPUs, in their order."""
+        """All findings, by GPU."""
         return tuple(finding for gpu in self._gpus.values() for finding in gpu.record.findings)
 
     # What there is
 
     def watch(self, inventory: Inventory, policy: NodePolicy, now: float) -> None:
-        """These GPUs are there. One that is not any more stays, unless it went to another kernel driver."""
+        """Set the GPUs of the node. A GPU that has vanished stays, unless another kernel driver is now bound to it."""
         self._policy = policy.health
         there = {gpu.uuid for gpu in inventory.gpus}
         elsewhere = {pci.address for pci in inventory.pci_gpus if pci.driver != "nvidia"}
@@ -184,7 +187,9 @@ class HealthRecords:
         self.age(now)
 
     def restore(self, slices: Sequence[ResourceSlice], now: float) -> None:
-        """An earlier process published these. What it held against a GPU before another driver came counts no more."""
+        """Take over the findings in the slices of an earlier process. If the driver has changed since, findings that a
+        reset ends are left out.
+        """
         before = _published_driver(slices)
         if self._driver is None:
             self._driver = before
@@ -201,7 +206,7 @@ class HealthRecords:
             self._gpus[uuid] = replace(gpu, record=joined(gpu.record, earlier.findings, self._policy))
 
     def driver_runs(self, version: str, was_gone: bool, now: float) -> None:
-        """NVML is initialized, with this driver. `was_gone`: it is known to have been unloaded meanwhile."""
+        """NVML was initialized with this driver version. `was_gone` tells that the driver was unloaded meanwhile."""
         runs = from_dotted(version)
         if was_gone or (None not in (runs, self._driver) and runs != self._driver):
             self._change(lambda record: reset(record, now))
@@ -210,11 +215,11 @@ class HealthRecords:
     # What is found
 
     def noted(self, uuid: str, condition: Condition, now: float, placement: Placement | None) -> None:
-        """Something happened to a GPU; see `records.noted`. One that is not watched is passed over."""
+        """An event of a GPU, see `records.noted`. Ignored if the GPU is not watched."""
         self._change_one(uuid, lambda record: noted(record, condition, now, self._policy, placement))
 
     def looked(self, uuid: str, reading: Reading, now: float, *, watched: bool) -> None:
-        """A GPU was looked at; see `records.looked`."""
+        """A GPU was read, see `records.looked`."""
         self._change_one(uuid, lambda record: looked(record, reading, now, self._policy, watched=watched))
 
     def unmonitored(self, now: float) -> None:
@@ -222,7 +227,7 @@ class HealthRecords:
         self._change(lambda record: noted(record, Condition(UNMONITORED, ""), now, self._policy))
 
     def age(self, now: float) -> None:
-        """Time has passed."""
+        """End the findings and GPUs whose time is over."""
         for uuid, gpu in list(self._gpus.items()):
             if gpu.missing_since is not None and now - gpu.missing_since >= self._policy.withdraw_after:
                 del self._gpus[uuid]

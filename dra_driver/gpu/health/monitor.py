@@ -19,10 +19,9 @@ from ..inventory import Inventory
 from ..nvml import NO_INSTANCE, DeviceHandle, Event, Nvml, NvmlError, Placement, Return
 from ..policy import NodePolicy
 from ..session import Session
+from .conditions import DRIVER_GONE, Reading, event_condition, failed_reading, read_gpu
 from .lost import HealthRecords
-from .queries import DRIVER_GONE, Reading, failed_reading, read_gpu
 from .records import Finding
-from .rules import event_condition
 from .watching import EventWatch
 
 log = logging.getLogger(__name__)
@@ -30,9 +29,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MonitorTiming:
-    """In seconds: how long to `wait` for an event at a time, how often to `look` at the state of all GPUs, how long
-    after an event (`settle`: others may follow it). After a failure it is tried again from `first_retry` on, ever more
-    slowly, up to `look`; with a driver that fails for longer than `patience`, its GPUs count as unmonitored.
+    """Times in seconds. `wait`: how long one call waits for events. `look`: the interval at which all GPUs are read.
+    `settle`: the delay after an event before all GPUs are read, because more events may follow. `first_retry`: the
+    delay after a failure, which doubles each time up to `look`. `patience`: if the driver fails for longer than this,
+    its GPUs count as unmonitored.
     """
 
     wait: float = 2.0
@@ -46,11 +46,11 @@ _AGE_SECONDS = 5.0
 
 
 class HealthMonitor:
-    """What is wrong with the GPUs of a node, from `start` to `stop`.
+    """Watches the GPUs of a node between `start` and `stop`.
 
-    `on_change` is called, on the monitor's thread or that of a caller, whenever `findings` gives something else than
-    before; it should return soon. `driver_load` tells which load of the driver it is, by a value that is another after
-    every load. `booted_at` (seconds of the epoch): what was found before is not restored.
+    `on_change` is called whenever the result of `findings` has changed, on a thread of the monitor or of a caller. It
+    should return quickly. `driver_load` returns a value that changes with every load of the NVIDIA driver. Findings
+    from before `booted_at` (seconds of the epoch) are not restored.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class HealthMonitor:
         self._ledger = HealthRecords(booted_at)
         self._findings: tuple[Finding, ...] = ()
         self._stopped = threading.Event()
-        self._woken = threading.Event()  # something is to be looked at
-        self._rewatched = threading.Event()  # there are other events to wait for
+        self._woken = threading.Event()  # the state must be read
+        self._rewatched = threading.Event()  # the set of watched events has changed
         self._looking = threading.Thread(target=self._look_on, name="health", daemon=True)
         self._listening = threading.Thread(target=self._listen, name="health-events", daemon=True)
         self._driver = _Trouble("the health of the GPUs cannot be watched", self._timing)
@@ -89,13 +89,13 @@ class HealthMonitor:
     # For callers on other threads
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the threads."""
         self._looking.start()
         self._listening.start()
 
     def stop(self, *, wait: bool = True) -> None:
-        """Watch no more. With `wait`, until the threads have ended, but not for a call to NVML that hangs; a process
-        that ends anyway need not.
+        """Stop the threads. With `wait`, wait until they have ended, except for a call to NVML that hangs. A process
+        that ends anyway need not wait.
         """
         self._stopped.set()
         self._woken.set()
@@ -105,17 +105,19 @@ class HealthMonitor:
                 thread.join(2 * self._timing.wait)
 
     def findings(self) -> tuple[Finding, ...]:
-        """Everything that is wrong now, GPU by GPU. Never waits."""
+        """All current findings, by GPU. Never waits."""
         return self._findings
 
     @property
     def seconds_since_look(self) -> float:
-        """How long ago all GPUs were looked at: much more than MonitorTiming.look while the driver hangs or is away."""
+        """The time since all GPUs were read. It is much longer than MonitorTiming.look while the driver hangs or is
+        missing.
+        """
         return time.monotonic() - self._looked_at
 
     def watch(self, inventory: Inventory, policy: NodePolicy) -> None:
-        """From now on, these GPUs are the node's and this is what is wanted of them. A GPU that vanished is watched on
-        for as long as it stays published (HealthPolicy.withdraw_after).
+        """Set the GPUs of the node and their policy. A GPU that has vanished is watched as long as it stays published
+        (HealthPolicy.withdraw_after).
         """
         with self._lock:
             self._ledger.watch(inventory, policy, self._clock())
@@ -125,13 +127,13 @@ class HealthMonitor:
             self._look_in(0.0)
 
     def restore(self, slices: Iterable[ResourceSlice]) -> None:
-        """Remember what an earlier process found, from the taints it published."""
+        """Take over the findings of an earlier process from the taints that it published."""
         with self._lock:
             self._ledger.restore(tuple(slices), self._clock())
         self._tell()
 
     def _tell(self) -> None:
-        """Publish what the ledger says now, if it is something else."""
+        """Publish the findings if they have changed."""
         with self._lock:
             before, self._findings = self._findings, self._ledger.findings()
             after = self._findings
@@ -146,12 +148,12 @@ class HealthMonitor:
         self.on_change()
 
     def _look_in(self, seconds: float) -> None:
-        """Look so soon, if not sooner."""
+        """Read the state in so many seconds, or earlier if that was already planned."""
         with self._lock:
             self._next_look = min(self._next_look, time.monotonic() + seconds)
         self._woken.set()
 
-    # The thread that looks
+    # The thread that reads the state
 
     def _look_on(self) -> None:
         while not self._stopped.is_set():
@@ -171,10 +173,10 @@ class HealthMonitor:
         self._unwatch()
 
     def _look(self) -> None:
-        """Look at every GPU, each on its own thread."""
+        """Read every GPU, each on its own thread."""
         watched = self._watch is not None and self._session.is_current(self._watch.generation)
         if self._driver.since is not None or not watched:
-            self._session.pulse()  # finds out whether NVML answers, and which GPU has which index
+            self._session.pulse()  # finds out whether NVML answers, and the index of each GPU
         watch = self._current_watch()
         with self._lock:
             gpus = self._ledger.gpus()
@@ -194,9 +196,9 @@ class HealthMonitor:
         self._looked_at = time.monotonic()
 
     def _current_watch(self) -> EventWatch:
-        """The events of this initialization. Those of another one, or that failed, are left behind."""
+        """The watch for events of the current initialization. A watch of an older one, or that failed, is replaced."""
         generation = self._session.reach()
-        version = self._session.ask(LIBRARY, generation, lambda nvml: nvml.driver_version())  # fails when all would
+        version = self._session.ask(LIBRARY, generation, lambda nvml: nvml.driver_version())  # fails without a driver
         watch = self._watch
         if watch is None or watch.generation != generation:
             load = self._driver_load()
@@ -223,7 +225,7 @@ class HealthMonitor:
         self._problems = problems
 
     def _failed(self, error: NvmlError) -> None:
-        """The driver as a whole failed."""
+        """Handle a failure of the driver as a whole."""
         self._driver_gone |= error.code in DRIVER_GONE
         self._unwatch()
         self._look_in(self._driver.begins(error))
@@ -236,7 +238,7 @@ class HealthMonitor:
             self._watch.close()
         self._watch, self._covered = None, frozenset()
 
-    # The thread that listens
+    # The thread that waits for events
 
     def _listen(self) -> None:
         while not self._stopped.is_set():
@@ -258,9 +260,9 @@ class HealthMonitor:
                 self._tell()
 
     def _miss(self, watch: EventWatch, error: NvmlError) -> None:
-        """No events come."""
+        """Handle a failure to wait for events."""
         self._driver_gone |= error.code in DRIVER_GONE
-        if not isinstance(error, HungError):  # else all is well as soon as the call returns
+        if not isinstance(error, HungError):  # a hanging call breaks nothing: its watch works again when it returns
             self._broken = watch
         pause = self._events.begins(error)
         self._look_in(0.0)
@@ -282,8 +284,8 @@ class HealthMonitor:
             self._ledger.noted(uuid, condition, self._clock(), where)
 
     def _place(self, generation: int, uuid: str, event: Event) -> Placement | None:
-        """The memory slices of the GPU instance that an event is about; None for the whole GPU, also when the GPU does
-        not tell where the instance is. Raises NvmlError with NOT_FOUND when there is no such instance any more.
+        """The memory slices of the GPU instance that an event concerns. None for the whole GPU, or if the GPU does not
+        report where the instance is. Raises NvmlError with NOT_FOUND if the instance no longer exists.
         """
         if event.gpu_instance == NO_INSTANCE:
             return None
@@ -298,7 +300,7 @@ class HealthMonitor:
 
 
 class _Trouble:
-    """Something that fails again and again: since when, why, and how soon it is tried again."""
+    """A repeated failure: since when, why, and when to try again."""
 
     def __init__(self, what: str, timing: MonitorTiming) -> None:
         self._what = what
@@ -308,11 +310,11 @@ class _Trouble:
         self.since: float | None = None
 
     def begins(self, error: NvmlError) -> float:
-        """It failed. In how many seconds to try again."""
+        """Record a failure. Returns in how many seconds to try again."""
         if self.since is None:
             self.since = time.monotonic()
         news = str(error) != str(self._error)
-        logged = isinstance(error, HungError) or error.code is Return.UNINITIALIZED  # by who notices it first
+        logged = isinstance(error, HungError) or error.code is Return.UNINITIALIZED  # by the code that notices it first
         if news and not logged:
             log.warning("%s: %s", self._what, error)
         self._error = error
@@ -320,12 +322,14 @@ class _Trouble:
         return pause
 
     def over(self) -> None:
-        """It went well."""
+        """Record a success."""
         self.since, self._error, self._pause = None, None, self._timing.first_retry
 
     @property
     def problem(self) -> str | None:
-        """Why it has failed for too long: at once if a call hangs, since that took its time already."""
+        """The error, if it has lasted too long. A call that hangs counts at once, because its time limit has already
+        passed.
+        """
         if self.since is None or self._error is None:
             return None
         late = time.monotonic() - self.since >= self._timing.patience

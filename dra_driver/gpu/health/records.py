@@ -14,18 +14,17 @@ from dataclasses import dataclass, replace
 from ...resource import TaintEffect
 from ..nvml import Placement
 from ..policy import HealthPolicy
+from .conditions import Condition, Reading, reading_conditions
 from .meanings import NVLINK, UNMONITORED, Lasts, Meaning, expected_links, meaning
-from .queries import Reading
-from .rules import Condition, reading_conditions
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, as the taint that says so.
+    """One problem of a GPU, in the form of the taint that reports it.
 
-    `key` is the taint's (`gpu.nvidia.com/xid`), `value` what was seen (the XID), `since` in seconds of the epoch.
-    `placement` is the memory slices of the MIG instance concerned, None when it is the whole GPU. `message` is for
-    people: what it is and what to do.
+    `key` is the taint's key (`gpu.nvidia.com/xid`), and `value` the details (the XID). `since` is in seconds of the
+    epoch. `placement` has the memory slices of the affected MIG instance, and is None for the whole GPU. `message`
+    tells people what is wrong and what to do.
     """
 
     gpu_uuid: str
@@ -39,7 +38,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A finding, what it means, and when it was seen last (seconds of the epoch)."""
+    """A finding with its meaning, and when it was last reported (seconds of the epoch)."""
 
     finding: Finding
     meaning: Meaning
@@ -48,8 +47,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class GpuRecord:
-    """Everything held against one GPU. `links` is how many NVLinks were up at best, `looked_at` when it was last
-    looked at.
+    """All findings of one GPU. `links` is the largest number of NVLinks that were up. `looked_at` is the time when the
+    GPU was last read.
     """
 
     uuid: str
@@ -59,20 +58,20 @@ class GpuRecord:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """In the order of keys and values, wherever they came from."""
+        """The findings, sorted by key and value."""
         return tuple(sorted((entry.finding for entry in self.entries), key=_order))
 
     @property
     def confined(self) -> bool:
-        """Whether anything is held against a MIG instance only."""
+        """Whether a finding concerns only a MIG instance."""
         return any(entry.finding.placement for entry in self.entries)
 
 
 def noted(
     record: GpuRecord, condition: Condition, now: float, policy: HealthPolicy, placement: Placement | None = None
 ) -> GpuRecord:
-    """The record after `condition` was seen, on the memory slices of `placement` or the whole GPU. What is known
-    already keeps the time it began.
+    """The record after `condition` was reported for the memory slices of `placement`, or for the whole GPU if that is
+    None. The time of a known finding stays the same.
     """
     known = {_identity(entry.finding): entry for entry in record.entries}
     fresh = Finding(record.uuid, condition.key, condition.value, TaintEffect.NONE, now, "", placement)
@@ -83,7 +82,7 @@ def noted(
 
 
 def looked(record: GpuRecord, reading: Reading, now: float, policy: HealthPolicy, *, watched: bool = True) -> GpuRecord:
-    """The record after a look at the GPU. `watched`: its events come through."""
+    """The record after the GPU was read. `watched` tells whether its events are received."""
     links = max(record.links, reading.links_up or 0)
     conditions = reading_conditions(reading, links)
     found, known = set(conditions.found), {*conditions.known, UNMONITORED}
@@ -109,12 +108,12 @@ def looked(record: GpuRecord, reading: Reading, now: float, policy: HealthPolicy
 
 
 def reset(record: GpuRecord, until: float) -> GpuRecord:
-    """The record after a reset of the GPU or a reload of the driver: events seen up to `until` don't count any more."""
+    """The record after a reset of the GPU or a reload of the driver, which ends findings from events up to `until`."""
     return _without(record, lambda entry: entry.meaning.lasts is not Lasts.STATE and entry.last_seen <= until)
 
 
 def aged(record: GpuRecord, now: float, policy: HealthPolicy) -> GpuRecord:
-    """The record without what has been quiet for long enough."""
+    """The record without findings that have not been reported for long enough."""
     patience = {Lasts.QUIET: policy.quiet_after, Lasts.RESET: policy.clear_after}
 
     def old(entry: Entry) -> bool:
@@ -125,12 +124,12 @@ def aged(record: GpuRecord, now: float, policy: HealthPolicy) -> GpuRecord:
 
 
 def judged(record: GpuRecord, policy: HealthPolicy) -> GpuRecord:
-    """The record under another policy: what is held stays, what it means may change."""
+    """The record under another policy. The findings stay, but their effects may change."""
     return replace(record, entries=tuple(_entry(one.finding, one.last_seen, policy) for one in record.entries))
 
 
 def joined(record: GpuRecord, findings: Iterable[Finding], policy: HealthPolicy) -> GpuRecord:
-    """The record together with what an earlier process found; what both know began when the earlier one says."""
+    """The record together with findings of an earlier process. A finding in both keeps the earlier process's time."""
     entries = {_identity(entry.finding): entry for entry in record.entries}
     links = record.links
     for finding in findings:
@@ -152,7 +151,9 @@ def _entry(finding: Finding, last_seen: float, policy: HealthPolicy) -> Entry:
 
 
 def _without(record: GpuRecord, gone: Callable[[Entry], bool]) -> GpuRecord:
-    """The same record when nothing is gone: time passes for every GPU once a second."""
+    """Without the entries that are gone. Returns the same object if there are none, because this runs every few
+    seconds.
+    """
     entries = tuple(entry for entry in record.entries if not gone(entry))
     return record if len(entries) == len(record.entries) else replace(record, entries=entries)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From findings to taints on devices, and back. The published taints survive a restart of the process.
+"""Conversion of findings to device taints, and back. The published taints survive a restart of the process.
 
 A finding of a MIG instance taints the whole GPU and the devices whose memory slices overlap those of the instance. A
-finding of a GPU taints all its devices. The API stores a taint's time as it is sent, so an unchanged taint is sent
-with the time with which it was published.
+finding of a GPU taints all its devices. The API stores a taint's time as it is sent. So an unchanged taint is sent with
+the time with which it was published.
 """
 
 import re
@@ -27,7 +27,7 @@ _MEMORY_SLICE = re.compile(r"memory-slice-(\d+)|memorySlice(\d+)")
 
 
 def concerns(finding: Finding, gpu: GpuDevices, device: str) -> bool:
-    """Whether a finding is about this device of this GPU."""
+    """Whether a finding affects this device of this GPU."""
     if finding.gpu_uuid != gpu.key:
         return False
     place = gpu.placements.get(device)
@@ -37,11 +37,11 @@ def concerns(finding: Finding, gpu: GpuDevices, device: str) -> bool:
 def taint(
     gpus: Sequence[GpuDevices], findings: Iterable[Finding], features: SliceFeatures = _EVERY_FEATURE
 ) -> tuple[GpuDevices, ...]:
-    """The same devices with the taints that say what is wrong with them, in the order of keys.
+    """The devices with their taints, in the order of keys.
 
-    Of several findings with one key the worst counts, and of equally bad ones the oldest. A server that takes few
-    taints gets the worst of them. For one that keeps none the devices are tainted all the same, so that the caller can
-    tell which to withdraw.
+    If several findings have the same key, the worst one counts, and among equally bad ones the oldest. An API server
+    that limits the number of taints gets the worst of them. Devices are tainted even if the API server stores no
+    taints, so that the caller can tell which of them to withdraw.
     """
     most = features.taints_per_device or TAINTS_PER_DEVICE
     ordered = sorted(findings, key=worst_first)
@@ -60,7 +60,7 @@ def taint(
 
 
 def keep_times(desired: Sequence[ResourceSlice], stored: Iterable[ResourceSlice]) -> tuple[ResourceSlice, ...]:
-    """The desired slices, taints that are published already as they are, with the times that were published."""
+    """The desired slices, with the published times for taints that are already published."""
     published = {
         (one.pool.name, device.name, *_content(each)): each.time_added
         for one in stored
@@ -82,8 +82,8 @@ def keep_times(desired: Sequence[ResourceSlice], stored: Iterable[ResourceSlice]
 
 
 def published_findings(slices: Iterable[ResourceSlice], policy: HealthPolicy, not_before: float) -> tuple[Finding, ...]:
-    """What published taints say, GPU by GPU. Taints that are not ours are passed over, and so are those from
-    before `not_before` (seconds of the epoch: when the node booted).
+    """The findings in published taints, by GPU. Ignores taints of somebody else, and taints from before `not_before`
+    (seconds of the epoch: when the node booted).
     """
     gpus: dict[str, list[Device]] = {}
     for one in slices:
@@ -113,7 +113,7 @@ def _gpu_findings(uuid: str, devices: Sequence[Device], policy: HealthPolicy) ->
         if (means := meaning(key, value, policy)) is not None
     ]
     for key in sorted({finding.key for finding in general}):
-        # In this order they hide each other: a device shows the first of those that concern it.
+        # A device shows only the first of the findings that affect it, in this order.
         shown_first = sorted((finding for finding in general if finding.key == key), key=worst_first)
         values = [finding.value for finding in shown_first]
         for rank, finding in enumerate(shown_first):
@@ -122,8 +122,8 @@ def _gpu_findings(uuid: str, devices: Sequence[Device], policy: HealthPolicy) ->
 
 
 def _places(devices: Sequence[Device], key: str, value: str, hiding: Sequence[str]) -> list[Placement | None]:
-    """Where on the GPU a finding was: on the memory slices of devices that have its taint, less those of devices that
-    would have it if they were concerned. These have no taint of that key, or one that could not hide it.
+    """The places of a finding on the GPU: the memory slices of devices with its taint, without those of devices that it
+    does not affect. A device is not affected if it has no taint with this key, or one that would not hide the finding.
     """
     shown = [(device, next((one.value for one in device.taints if one.key == key), None)) for device in devices]
     tainted = [device for device, other in shown if other == value]
@@ -145,7 +145,7 @@ def _runs(slices: frozenset[int]) -> Iterable[Placement]:
 
 
 def _device_slices(device: Device) -> frozenset[int]:
-    """The memory slices of a published MIG device: by the counters it draws on, or its capacities."""
+    """The memory slices of a published MIG device, from its counters or capacities."""
     if device.attributes.get("type") != MIG_TYPE:
         return frozenset()
     names = [*device.capacity, *(name for drawn in device.consumes_counters for name in drawn.counters)]
@@ -154,14 +154,14 @@ def _device_slices(device: Device) -> frozenset[int]:
 
 
 def _gpu_of(device: Device) -> str | None:
-    """The UUID of a published device's GPU; None for a device that speaks for no GPU that NVML sees."""
+    """The UUID of a published device's GPU, or None for a device that has no GPU in NVML."""
     attribute = {GPU_TYPE: "uuid", MIG_TYPE: "parentUUID"}.get(str(device.attributes.get("type")))
     uuid = None if attribute is None else device.attributes.get(attribute)
     return uuid if isinstance(uuid, str) else None
 
 
 def worst_first(finding: Finding) -> tuple[int, float, str, str]:
-    """The order in which findings are bad: the strongest effect first, of equal ones the oldest."""
+    """A sort key: the strongest effect first, and among equal ones the oldest."""
     return -_STRENGTH[finding.effect], finding.since, finding.key, finding.value
 
 

@@ -8,14 +8,15 @@ from collections.abc import Iterable, Set
 from ..calls import EVENTS, HungError
 from ..nvml import NO_DRIVER, DeviceHandle, Event, EventSetHandle, EventType, Nvml, NvmlError
 from ..session import Session
-from .queries import DRIVER_GONE
-from .rules import WATCHED
+from .conditions import DRIVER_GONE, WATCHED
 
 log = logging.getLogger(__name__)
 
 
 class EventWatch:
-    """The events of GPUs during one initialization of NVML. One thread says which, another one waits for them."""
+    """The events of GPUs during one initialization of NVML. One thread sets the GPUs, and another waits for their
+    events.
+    """
 
     def __init__(self, session: Session, generation: int) -> None:
         self.generation = generation
@@ -26,8 +27,8 @@ class EventWatch:
         self._seen: queue.SimpleQueue[tuple[str, Event]] = queue.SimpleQueue()
 
     def cover(self, uuids: Iterable[str], hung: Iterable[str]) -> Set[str]:
-        """Watch exactly these GPUs. Those that failed before are tried again; those that hang stay as they are. Returns
-        those that turned out to hang. Raises NvmlError: then `close` it.
+        """Watch exactly these GPUs. Failed ones are tried again, and those that hang are not changed. Returns the GPUs
+        whose registration hangs. Raises NvmlError; then call `close`.
         """
         wanted = frozenset(uuids)
         if self._registered - wanted - frozenset(hung):
@@ -50,17 +51,17 @@ class EventWatch:
         return frozenset(uuid for uuid, answer in answers.items() if isinstance(answer, HungError))
 
     def problem(self, uuid: str) -> str | None:
-        """Why the events of a GPU are not watched, None when they are."""
+        """Why the events of a GPU are not watched, or None."""
         return None if uuid in self._registered else self._problems.get(uuid, "not registered yet")
 
     @property
     def covers(self) -> bool:
-        """Whether there is any GPU to wait for."""
+        """Whether any GPU is registered."""
         return bool(self._registered)
 
     def wait(self, seconds: float) -> list[tuple[str, Event]]:
-        """The events that have come, each with its GPU's UUID; none when there are none within the time. Raises
-        NvmlError. An event that comes after a wait was given up is not lost: the next wait gives it.
+        """Wait for events, and return them with the UUIDs of their GPUs. Empty if no event came in time. Raises
+        NvmlError. An event after a wait was given up is not lost: the next wait returns it.
         """
         events = self._events
 
@@ -71,14 +72,14 @@ class EventWatch:
             try:
                 self._seen.put((self._session.uuid(nvml, event.device), event))
             except NvmlError as error:
-                # The look that follows finds the GPU that cannot even tell its name.
+                # The GPU is read after each event, which shows that its UUID cannot be read.
                 log.warning("an event of type %r is of an unknown GPU: %s", event.type, error)
 
         self._session.ask(EVENTS, self.generation, wait, idle=seconds)
         return [self._seen.get() for _ in range(self._seen.qsize())]
 
     def close(self) -> None:
-        """Watch nothing. Never raises, and waits for nothing."""
+        """Stop watching. Never raises an error and never waits."""
         events, self._events, self._registered = self._events, None, frozenset()
 
         def free(nvml: Nvml) -> None:

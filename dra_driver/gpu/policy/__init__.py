@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an administrator wants of each GPU: published or not, how MIG is used, passthrough, health checks, shares.
+"""The administrator's policy for each GPU: whether it is published, how MIG is used, passthrough, health, shares.
 
-`rules` has the policy as values, `parse` reads its YAML form, and `options` has the flags and the file that is read
-again when it changes. The official driver has one set of feature gates for all nodes, some of which exclude each
-other; here each GPU may differ.
+`rules` has the policy as values, and `parse` reads its file. The official driver has one set of feature gates for all
+nodes, some of which exclude each other. Here each GPU may have a different policy.
 """
 
-from .options import PolicyFile
-from .parse import PolicyError, load_policy
+from .parse import PolicyError, PolicyFile, load_policy
 from .rules import GpuPolicy, GpuRule, HealthPolicy, MigPolicy, NodePolicy, Shares
 
 __all__ = [

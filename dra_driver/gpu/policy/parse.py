@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The YAML form of a policy, strictly read.
+"""The policy file: its YAML form, which is strictly read, and reading the file again when it changes.
 
 gpus:
-- match:                        # all that is given must match; models and nodes are globs; without `match`: every GPU
+- match:                        # all given fields must match; models and nodes are globs; without `match`: every GPU
     models: ["NVIDIA A100*"]
     indexes: [0, 1]             # as nvidia-smi counts; they shift when a GPU is given to a virtual machine
     uuids: [GPU-8f6f2a54-…]
@@ -13,18 +13,20 @@ gpus:
   passthrough: true
   health: true
   shares: disabled              # disabled, unlimited, memory, or the number of claims that may share a device
-  bindingConditions: false      # true: pods that get it are bound only when the kubelet plugin has agreed
+  bindingConditions: false      # true: the pod of a claim is bound only after the kubelet plugin has agreed
 health:
   applicationXIDs: [137]
   effect: NoSchedule            # NoSchedule, NoExecute, None
   withdrawAfterSeconds: 300
-  clearAfterSeconds: 3600       # without it: not before a reset
+  clearAfterSeconds: 3600       # default: findings that need a reset are kept until a reset
   quietAfterSeconds: 600
 listTypeAttributes: false
 """
 
 import enum
+import logging
 import re
+import threading
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -33,6 +35,8 @@ from ...parsing import ParseError, decode_text, load
 from ...resource import TaintEffect
 from ...resource.codec import DecodeError, Fields
 from .rules import GpuRule, HealthPolicy, MigPolicy, NodePolicy, Shares
+
+log = logging.getLogger(__name__)
 
 E = TypeVar("E", bound=enum.StrEnum)
 
@@ -43,11 +47,11 @@ _MOST_SECONDS: Final = 366 * 24 * 3600  # a year
 
 
 class PolicyError(DriverError, ValueError):
-    """The policy cannot be used; the text says which file and field, and what would be right."""
+    """The policy cannot be used. The text names the file and the field, and what is allowed."""
 
 
 def load_policy(path: Path) -> NodePolicy:
-    """The policy in a file, for all nodes. An empty file wants nothing special. Raises PolicyError."""
+    """Read the policy of all nodes from a file. An empty file is the default policy. Raises PolicyError."""
     source = f"policy file {path}"
     try:
         return parse_policy(decode_text(path.read_bytes()), source)
@@ -58,7 +62,7 @@ def load_policy(path: Path) -> NodePolicy:
 
 
 def parse_policy(text: str, source: str = "policy") -> NodePolicy:
-    """The policy in a text; `source` names it in errors. Raises PolicyError."""
+    """Read a policy from a text. `source` names the text in errors. Raises PolicyError."""
     try:
         value = load(text)
         return _policy(Fields({} if value is None else value))
@@ -157,8 +161,67 @@ def _seconds(fields: Fields, field: str, usual: float | None) -> float | None:
 
 
 def _address(fields: Fields, text: str, index: int) -> str:
-    """The address as sysfs writes it: lower case, a domain of four digits unless it needs more."""
+    """The address as in sysfs: lower case, with a domain of four digits unless it needs more."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise fields.error(f"pciBusIDs[{index}]", f"{text!r} is not a PCI address such as 0000:3b:00.0")
     return f"{int(match['domain'], 16):04x}:{match['rest'].lower()}"
+
+
+_Version = tuple[int, int, int, int]
+
+
+class PolicyFile:
+    """The policy of one node, from a file. May be used by several threads.
+
+    `current` notices each change of the file: written in place, replaced, or switched behind a symbolic link, as
+    kubelet does with ConfigMaps.
+    """
+
+    def __init__(self, path: Path, node_name: str) -> None:
+        self._path = path
+        self._node_name = node_name
+        self._lock = threading.Lock()
+        self._version: _Version | None = None
+        self._policy: NodePolicy | None = None
+        self._problem: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the file cannot be used at the moment, or None."""
+        return self._problem
+
+    def current(self) -> NodePolicy:
+        """The policy of the file, or its last valid policy. Raises PolicyError if the file was never valid."""
+        with self._lock:
+            version = self._look()
+            if version is None or version != self._version or self._policy is None:
+                self._read(version)
+            if self._policy is None:
+                raise PolicyError(self._problem or f"policy file {self._path} was never read")
+            return self._policy
+
+    def _look(self) -> _Version | None:
+        """A value that changes with the file's content. None if there is no file."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _read(self, version: _Version | None) -> None:
+        first = self._policy is None
+        try:
+            policy = load_policy(self._path).on_node(self._node_name)
+        except PolicyError as error:
+            self._report(str(error))
+        else:
+            if not first and (self._problem is not None or policy != self._policy):
+                log.info("the policy changed", extra={"file": str(self._path)})
+            self._policy, self._problem = policy, None
+        self._version = version
+
+    def _report(self, problem: str) -> None:
+        if problem != self._problem and self._policy is not None:
+            log.error("%s; the last valid policy stays in effect", problem)
+        self._problem = problem

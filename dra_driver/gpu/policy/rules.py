@@ -14,11 +14,12 @@ _BRACKETS = re.compile(r"\[(.+)\]")
 
 
 class MigPolicy(enum.StrEnum):
-    """How a GPU that can be split is offered.
+    """How a GPU with MIG is published.
 
-    AUTO: whole while its MIG mode is off, else as MIG devices that are made for claims. STATIC: whole, or as exactly
-    the MIG devices that an administrator made. DYNAMIC: whole and as MIG devices at once, whichever is claimed first,
-    where the mode can be switched without a reset (Hopper and later); elsewhere like AUTO.
+    AUTO: as a whole GPU while its MIG mode is disabled, else as MIG devices that are created for claims. STATIC: as a
+    whole GPU, or as the MIG devices that an administrator created. DYNAMIC: as a whole GPU and as MIG devices at once,
+    of which the first claim selects one, if the mode can be switched without a reset (Hopper and later); else like
+    AUTO.
     """
 
     AUTO = "auto"
@@ -27,10 +28,10 @@ class MigPolicy(enum.StrEnum):
 
 
 class Shares(enum.StrEnum):
-    """How a device may be allocated to several claims at once: the modes of the official --consumable-shares.
+    """How many claims may share a device: the modes of the official --consumable-shares.
 
-    UNLIMITED: as often as wanted; memory may be asked for. MEMORY: as long as memory lasts; who asks for no amount gets
-    all of it. A number instead of a mode: to so many claims.
+    UNLIMITED: any number; claims may request memory. MEMORY: as long as memory remains; a claim that requests no amount
+    gets all memory. A number instead of a mode: at most this number of claims.
     """
 
     DISABLED = "disabled"
@@ -40,7 +41,7 @@ class Shares(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
-    """What is wanted of one GPU. `binding_conditions`: pods that get it are bound only when the plugin has agreed."""
+    """The policy for one GPU. With `binding_conditions`, pods are bound only after the plugin has agreed."""
 
     publish: bool = True
     mig: MigPolicy = MigPolicy.AUTO
@@ -52,7 +53,8 @@ class GpuPolicy:
 
 @dataclass(frozen=True, slots=True)
 class GpuRule:
-    """What is wanted (None: nothing said) of the GPUs that match everything given; an empty tuple matches all.
+    """The policy for the GPUs that match all given fields. An empty tuple matches all GPUs. None means that the rule
+    does not set the field.
 
     `models` and `nodes` are globs. A model is compared in lower case, with `-` for spaces.
     """
@@ -70,11 +72,11 @@ class GpuRule:
     binding_conditions: bool | None = None
 
     def matches_node(self, name: str) -> bool:
-        """Whether the rule is for GPUs of this node."""
+        """Whether the rule applies to this node."""
         return not self.nodes or any(fnmatchcase(name, glob) for glob in self.nodes)
 
     def matches(self, gpu: Gpu | None, pci: PciGpu | None) -> bool:
-        """Whether the rule is for this GPU, nodes aside. What is not known of a GPU does not match."""
+        """Whether the rule applies to this GPU, without regard to nodes. Unknown values of a GPU do not match."""
         address = pci.address if pci is not None else gpu.pci_address if gpu is not None else None
         return (
             (
@@ -92,12 +94,12 @@ _WANTED = tuple(one.name for one in fields(GpuPolicy))
 
 @dataclass(frozen=True, slots=True)
 class HealthPolicy:
-    """What is made of bad news. Times are in seconds.
+    """How errors of GPUs are treated. Times are in seconds.
 
-    `application_xids` are taken for errors of the application, beside those known as such; `effect` is that of the
-    taints for all others. A GPU that is gone is withdrawn when it has been tainted for `withdraw_after`. A fatal XID is
-    forgiven after `clear_after`, None for not before a reset; an application's error after `quiet_after` without
-    another one.
+    `application_xids` are treated as errors of applications, in addition to the built-in ones. `effect` is the effect
+    of taints for all other errors. A GPU that has vanished is withdrawn after it was tainted for `withdraw_after`. A
+    fatal XID is cleared after `clear_after`, or only by a reset if that is None. An application's error is cleared if
+    it does not occur again for `quiet_after`.
     """
 
     application_xids: frozenset[int] = frozenset()
@@ -109,8 +111,8 @@ class HealthPolicy:
 
 @dataclass(frozen=True, slots=True)
 class NodePolicy:
-    """All of it. `list_type_attributes`: publish lists where a standard attribute may be one and the API server takes
-    it (gate DRAListTypeAttributes).
+    """The policy of a node. `list_type_attributes` publishes standard attributes as lists where Kubernetes allows it
+    and the API server stores lists (feature gate DRAListTypeAttributes).
     """
 
     rules: tuple[GpuRule, ...] = ()
@@ -119,22 +121,22 @@ class NodePolicy:
 
     @property
     def binding_conditions(self) -> bool:
-        """Whether any GPU may have binding conditions. Rules for certain nodes count from `on_node` on."""
+        """Whether a GPU may have binding conditions. Rules for named nodes count only after `on_node`."""
         return any(rule.binding_conditions and not rule.nodes for rule in self.rules)
 
     @property
     def optional_features(self) -> frozenset[str]:
-        """The flags of SliceFeatures that not every policy needs, and this one does."""
+        """The optional flags of SliceFeatures that this policy needs."""
         wanted = {"list_attributes": self.list_type_attributes, "binding_conditions": self.binding_conditions}
         return frozenset(flag for flag, is_wanted in wanted.items() if is_wanted)
 
     def on_node(self, name: str) -> "NodePolicy":
-        """The same for one node: rules for other nodes are gone."""
+        """The policy of one node, without the rules for other nodes."""
         return replace(self, rules=tuple(replace(rule, nodes=()) for rule in self.rules if rule.matches_node(name)))
 
     def for_gpu(self, gpu: Gpu | None, pci: PciGpu | None = None) -> GpuPolicy:
-        """What is wanted of a GPU, given as NVML sees it, the PCI bus, or both. Rules for certain nodes don't count
-        before `on_node`.
+        """The policy for a GPU, which is given as NVML or the PCI bus sees it, or both. Rules for named nodes count
+        only after `on_node`.
         """
         policy = GpuPolicy()
         for rule in self.rules:
@@ -145,8 +147,8 @@ class NodePolicy:
 
 
 def _models(gpu: Gpu | None, pci: PciGpu | None) -> Iterator[str]:
-    """NVML's product name, or what the PCI database calls the product, so that a rule still matches when the GPU is
-    bound to another driver: `GH100 [H100 SXM5 80GB]` counts as `NVIDIA H100 SXM5 80GB`.
+    """NVML's product name, or the name in the PCI database. So a rule still matches when the GPU is bound to another
+    driver: `GH100 [H100 SXM5 80GB]` counts as `NVIDIA H100 SXM5 80GB`.
     """
     if gpu is not None and gpu.product_name is not None:
         yield _plain(gpu.product_name)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node without GPUs that behaves as if it had some.
 
-A short YAML describes the node (`description`). A folder holds what hardware would hold (`store`), so that it outlives
-every process. `nvml` implements the NVML interface on it, as strictly as a real GPU does (`board`). `files` creates
-what the driver would have installed (device nodes, /proc entries, libraries) and what the kernel shows in /sys. `node`
-combines these; tests use it to occupy, break, reset and unplug GPUs, and to load and unload drivers.
+A short YAML file describes the node (`description`). A folder has the state that real hardware would have (`store`), so
+that it survives every process. `nvml` implements the NVML interface on this state, with the rules of real GPUs
+(`board`). `files` creates the files of an installed driver (device nodes, /proc entries, libraries) and the kernel's
+files in /sys. `node` combines these. Tests use it to occupy, break, reset and unplug GPUs, and to load and unload
+drivers.
 """
 
 from .description import DescriptionError, NodeDescription, load_description, shipped_nodes

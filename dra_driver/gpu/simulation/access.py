@@ -25,7 +25,9 @@ from .store import Store, SystemState, parse_board, parse_system
 
 @dataclass(frozen=True, slots=True)
 class _Initialization:
-    """What was there then: `probes` by position of the GPUs in the description, in the order of NVML's indexes."""
+    """The state at the initialization. `probes` is by position of the GPUs in the description, in the order of NVML's
+    indexes.
+    """
 
     description: NodeDescription
     identity: str
@@ -44,7 +46,7 @@ class Access:
         self._initialized: _Initialization | None = None
         self._system = SystemState()
         self._system_text = b""
-        self._states: dict[int, tuple[bytes, BoardState]] = {}  # as they were read last, and from what
+        self._states: dict[int, tuple[bytes, BoardState]] = {}  # the last state of each board, and its text
 
     def initialize(self) -> None:
         """nvmlInitWithFlags."""
@@ -63,7 +65,7 @@ class Access:
         self._initialized = _Initialization(description, system.identity, system.driver_loads, probes)
 
     def shutdown(self) -> None:
-        """nvmlShutdown: from now on every call is answered with UNINITIALIZED, whatever this one is answered with."""
+        """nvmlShutdown. From then on every call raises UNINITIALIZED, also if this call raises an error."""
         try:
             self.enter("nvmlShutdown")
         finally:
@@ -71,26 +73,26 @@ class Access:
 
     @property
     def description(self) -> NodeDescription:
-        """What the node was made from."""
+        """The description of the node."""
         return self._require("description").description
 
     @property
     def enumerated(self) -> tuple[int, ...]:
-        """The GPUs that this initialization found, in the order of their NVML indexes; none before it."""
+        """The positions of the GPUs that this initialization found, in the order of their NVML indexes."""
         return () if self._initialized is None else tuple(self._initialized.probes)
 
     @property
     def identity(self) -> str:
-        """What the UUIDs of this node are made from."""
+        """The text from which the UUIDs of this node are derived."""
         return self._require("identity").identity
 
     @property
     def driver_version(self) -> str:
-        """The version of the driver that is loaded."""
+        """The version of the loaded driver."""
         return self._refresh_system().driver_version or self.description.driver_version
 
     def enter(self, call: str, position: int | None = None) -> None:
-        """What every call begins with: the driver must be there, and an injected fault may strike."""
+        """The beginning of every call: raises NvmlError without a driver, or because of an injected fault."""
         initialized = self._require(call)
         system = self._refresh_system()
         if system.absent is not None:
@@ -100,19 +102,19 @@ class Access:
         self._strike(call, position)
 
     def board(self, call: str, position: int) -> Board:
-        """A board, for reading only: the state of one that did not change is the same object."""
+        """A board, for reading only. The state of a board that has not changed is the same object."""
         self.enter(call, position)
         return self._board(call, position, self._read(position))
 
     def pass_by(self, call: str, position: int) -> None:
-        """What a call does with a GPU that it is not about: it may hang there, and hears of no error."""
+        """Let a call that searches all GPUs pass one of them. A fault of that GPU may let it hang, but not fail."""
         fault = next((one for one in self._system.faults if one.hits(call, position) and one.code is None), None)
         if fault is not None and fault.gpu == position and not fault.times:
             self._linger(fault)
 
     @contextlib.contextmanager
     def changing(self, call: str, position: int) -> Iterator[Board]:
-        """A board, for changing; what an error leaves half done is not stored."""
+        """A board, for changing. If an error is raised, no change is stored."""
         self.enter(call, position)
         with self._store.lock(f"gpu-{position}"):
             board = self._board(call, position, self._store.read_board(position))
@@ -151,7 +153,7 @@ class Access:
             raise NvmlError(fault.code, call, "injected fault")
 
     def _linger(self, fault: Fault) -> None:
-        """Take as long as the fault says. A call that hangs returns when its fault is cleared."""
+        """Wait as long as the fault requires. A call that hangs returns when its fault is cleared."""
         end = time.monotonic() + fault.seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _CLEARED_SECONDS))
@@ -159,7 +161,7 @@ class Access:
                 break
 
     def _use_up(self, call: str, position: int | None) -> Fault | None:
-        """Count down the fault that hits; None when another process has used it up meanwhile."""
+        """Count down the fault of this call. None if another process has used the fault up meanwhile."""
         with self._store.lock("system"):
             system = self._store.read_system()
             for index, fault in enumerate(system.faults):
@@ -183,9 +185,9 @@ _POLL_SECONDS = 0.1
 
 
 class FileWatch:
-    """Tells that a file was appended to or touched since the last time. Used by one thread.
+    """Waits until a file was written to or touched since the last time. Used by one thread.
 
-    A user may have so many watches only; one who can have none looks often instead.
+    The number of inotify watches of a user is limited. Without a watch, the file is polled.
     """
 
     def __init__(self, path: str) -> None:
@@ -200,7 +202,7 @@ class FileWatch:
         self._descriptor = -1
 
     def wait(self, seconds: float) -> None:
-        """Return when something was done to the file, and after `seconds` in any case."""
+        """Return when the file was changed, or after `seconds`."""
         if self._descriptor < 0:
             time.sleep(min(seconds, _POLL_SECONDS))
         elif self._poll.poll(seconds * 1000):

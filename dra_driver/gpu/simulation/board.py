@@ -31,7 +31,7 @@ from .state import BoardState, ComputeInstanceState, GpuInstanceState
 
 @dataclass(frozen=True, slots=True)
 class ProfileModel:
-    """A MIG profile: what NVML says of it and where it can go."""
+    """A MIG profile: NVML's description, and its placements."""
 
     info: GpuInstanceProfile
     placements: tuple[Placement, ...]
@@ -39,8 +39,8 @@ class ProfileModel:
 
 @dataclass(frozen=True, slots=True)
 class BoardModel:
-    """One kind of GPU. `pci_name` is how pci.ids calls it, `bar1_mib` the size of the window on its memory. Boards that
-    cannot be split have neither memory slices nor profiles.
+    """One kind of GPU. `pci_name` is its name in pci.ids, and `bar1_mib` the size of the window to its memory. Boards
+    without MIG have neither memory slices nor profiles.
     """
 
     model: str
@@ -57,17 +57,17 @@ class BoardModel:
     profiles: tuple[ProfileModel, ...]
 
     def profile_by_id(self, profile_id: int) -> ProfileModel | None:
-        """The profile with the driver's id."""
+        """The profile with this id in the driver."""
         return next((profile for profile in self.profiles if profile.info.id == profile_id), None)
 
     def profile_by_name(self, name: str) -> ProfileModel | None:
-        """The profile called `1g.10gb` or the like."""
+        """The profile with this name, such as `1g.10gb`."""
         return next((profile for profile in self.profiles if profile.info.name == name), None)
 
 
 @functools.cache
 def boards() -> dict[str, BoardModel]:
-    """Every board, by model."""
+    """All boards, by model."""
     text = resources.files(__package__).joinpath("boards.yaml").read_bytes()
     return {board.model: board for board in map(_board, yaml.load(text, yaml.CSafeLoader)["boards"])}
 
@@ -110,15 +110,15 @@ def _profile(name: str, row: dict[str, Any]) -> ProfileModel:
 
 
 COMPUTE_PROFILES = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
-"""Slices of a compute instance -> its profile's id, which is its NVML constant too."""
+"""The id of the compute instance profile by its number of slices. The NVML constant has the same value."""
 
 _CURED_BY_RESET = (RecoveryAction.GPU_RESET, RecoveryAction.DRAIN_P2P, RecoveryAction.DRAIN_AND_RESET)
 
 
 class Board:
-    """The rules, applied to a state that the caller loads and stores. Methods are named after NVML's calls.
+    """The rules, applied to a state that the caller loads and stores. Methods have the names of NVML's calls.
 
-    A `vgpu` is seen from the virtual machine that has it: GPU instances and the MIG mode are its host's to change.
+    A `vgpu` is a board as a virtual machine sees it. Its GPU instances and MIG mode can be changed only by the host.
     """
 
     def __init__(self, model: BoardModel, state: BoardState, *, vgpu: bool = False) -> None:
@@ -134,7 +134,7 @@ class Board:
         return MigMode(self.state.mig_current, self.state.mig_pending)
 
     def set_mig_mode(self, enabled: bool) -> Return | None:
-        """Ask for a mode. It stays pending while a process uses the GPU."""
+        """Set the mode. It stays pending while a process uses the GPU."""
         self._require_profiles("nvmlDeviceSetMigMode")
         self._require_host("nvmlDeviceSetMigMode")
         if not enabled and self.state.gpu_instances:
@@ -146,19 +146,19 @@ class Board:
         return None
 
     def set_compute_mode(self, mode: int) -> None:
-        """Who may use the GPU from now on. In MIG mode there is nothing to choose."""
+        """Set the compute mode. Not possible in MIG mode."""
         call = "nvmlDeviceSetComputeMode"
         self._require_host(call)
         if self.state.mig_current:
-            raise NvmlError(Return.NOT_SUPPORTED, call, "MIG mode is on")
+            raise NvmlError(Return.NOT_SUPPORTED, call, "MIG mode is enabled")
         if mode not in tuple(ComputeMode):
             raise NvmlError(Return.INVALID_ARGUMENT, call, f"no compute mode {mode}")
         self.state.compute_mode = mode
 
     def reset(self) -> None:
-        """A GPU reset: instances go, a pending mode becomes the current one, pending repairs are made.
+        """Reset the GPU: instances are removed, a pending mode becomes the current one, and pending repairs are made.
 
-        Rows that were remapped stay so, a failed remapping stays failed, and a reboot that is asked for is still due.
+        Remapped rows stay remapped, a failed remapping stays failed, and a requested reboot is still required.
         """
         if self.state.processes:
             raise NvmlError(Return.IN_USE, "GPU reset", "processes run")
@@ -173,7 +173,7 @@ class Board:
             health.recovery_action = RecoveryAction.NONE
 
     def probe(self) -> None:
-        """The NVIDIA driver takes the GPU over, as after it was plugged in or bound: nothing of before is left."""
+        """The NVIDIA driver initializes the GPU, as after it was plugged in or bound. No earlier state is left."""
         self.reset()
         self.state.slot.driver = NVIDIA_DRIVER
         self.state.compute_mode = ComputeMode.DEFAULT
@@ -182,7 +182,7 @@ class Board:
     # NVLink, fabric and memory
 
     def reaches_peers(self) -> bool:
-        """Whether other GPUs can be reached over NVLink. Split GPUs reach none."""
+        """Whether other GPUs can be reached over NVLink. GPUs in MIG mode reach none."""
         return bool(self.model.nvlinks) and self.state.health.nvlinks_up and not self.state.mig_current
 
     def nvlinks(self) -> tuple[bool, ...]:
@@ -190,7 +190,7 @@ class Board:
         return (self.state.health.nvlinks_up,) * self.model.nvlinks
 
     def fabric(self, described: Fabric) -> Fabric:
-        """How registration with the fabric stands; `described` is where it ends when all goes well."""
+        """The state of the registration with the fabric. `described` is the state after a successful registration."""
         health = self.state.health
         state = described.state if health.fabric_state is None else FabricState(health.fabric_state)
         if state is not FabricState.COMPLETED:
@@ -198,7 +198,7 @@ class Board:
         return Fabric(state, described.cluster_uuid, described.clique, health.fabric_status, health.fabric_health)
 
     def remapped_rows(self) -> RemappedRows:
-        """Rows of memory that were replaced."""
+        """The rows of memory that were replaced."""
         if self.model.architecture < Architecture.AMPERE:
             raise NvmlError(Return.NOT_SUPPORTED, "nvmlDeviceGetRemappedRows")
         health = self.state.health
@@ -214,7 +214,7 @@ class Board:
     # GPU instances
 
     def placements(self, profile_id: int) -> tuple[Placement, ...]:
-        """Where instances of a profile can be. From Hopper on this is known also while MIG mode is off."""
+        """The placements of a profile. From Hopper on, they are known also while MIG mode is disabled."""
         call = "nvmlDeviceGetGpuInstancePossiblePlacements"
         if self.model.architecture < Architecture.HOPPER:
             self.require_mig(call)
@@ -228,7 +228,7 @@ class Board:
         return profile
 
     def create_gpu_instance(self, profile_id: int, placement: Placement) -> GpuInstanceState:
-        """A new GPU instance at exactly this placement."""
+        """Create a GPU instance at exactly this placement."""
         call = "nvmlDeviceCreateGpuInstanceWithPlacement"
         self.require_mig(call)
         self._require_host(call)
@@ -253,7 +253,7 @@ class Board:
         raise NvmlError(Return.NOT_FOUND, call, f"no GPU instance {instance_id}")
 
     def destroy_gpu_instance(self, instance_id: int) -> None:
-        """Remove a GPU instance that nothing uses."""
+        """Remove a GPU instance that is not in use."""
         call = "nvmlGpuInstanceDestroy"
         self._require_host(call)
         instance = self.gpu_instance(instance_id, call)
@@ -264,7 +264,7 @@ class Board:
     # Compute instances
 
     def create_compute_instance(self, instance_id: int, profile_id: int) -> ComputeInstanceState:
-        """A new compute instance in a GPU instance."""
+        """Create a compute instance in a GPU instance."""
         call = "nvmlGpuInstanceCreateComputeInstance"
         instance = self.gpu_instance(instance_id, call)
         slices_of = {profile: slices for slices, profile in COMPUTE_PROFILES.items()}
@@ -272,7 +272,7 @@ class Board:
             raise NvmlError(Return.INVALID_ARGUMENT, call, f"no compute instance profile {profile_id}")
         used = sum(slices_of[one.profile_id] for one in instance.compute_instances)
         if used + slices_of[profile_id] > self.profile(instance.profile_id, call).info.slice_count:
-            raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, "no slices are left in the GPU instance")
+            raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, "the GPU instance has no slices left")
         ids = {one.id for one in instance.compute_instances}
         created = ComputeInstanceState(next(i for i in range(8) if i not in ids), profile_id)
         instance.compute_instances.append(created)
@@ -290,26 +290,26 @@ class Board:
         call = "nvmlComputeInstanceDestroy"
         compute = self.compute_instance(instance_id, compute_id, call)
         if any((one.gpu_instance, one.compute_instance) == (instance_id, compute_id) for one in self.state.processes):
-            raise NvmlError(Return.IN_USE, call, "a process uses it")
+            raise NvmlError(Return.IN_USE, call, "a process uses the compute instance")
         self.gpu_instance(instance_id, call).compute_instances.remove(compute)
 
     def require_mig(self, call: str) -> None:
-        """Refuse what makes sense in MIG mode only."""
+        """Refuse a call that is possible in MIG mode only."""
         if not self.state.mig_current:
-            raise NvmlError(Return.NOT_SUPPORTED, call, "MIG mode is off")
+            raise NvmlError(Return.NOT_SUPPORTED, call, "MIG mode is disabled")
 
     def _require_profiles(self, call: str) -> None:
-        """Refuse what makes sense only on a GPU that can be split."""
+        """Refuse a call that is possible only with MIG."""
         if not self.model.profiles:
             raise NvmlError(Return.NOT_SUPPORTED, call, "this GPU has no MIG")
 
     def _require_host(self, call: str) -> None:
-        """Refuse what a virtual machine may not do to its vGPU."""
+        """Refuse a call that a virtual machine may not make for its vGPU."""
         if self.vgpu:
             raise NvmlError(Return.NOT_SUPPORTED, call, "this is a vGPU")
 
     def _require_engines(self, wanted: ProfileModel, call: str) -> None:
-        """Refuse a profile when a kind of engine, or the number of its instances, would run out."""
+        """Refuse a profile if engines of a kind, or the number of its instances, would be exceeded."""
         existing = [self.profile(one.profile_id, call).info for one in self.state.gpu_instances]
         if sum(info.id == wanted.info.id for info in existing) >= wanted.info.instance_count:
             raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, f"no more instances of {wanted.info.name}")
@@ -320,8 +320,8 @@ class Board:
                 raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, f"{needed} {engine} of {there_are}")
 
     def _next_id(self, profile: ProfileModel) -> int:
-        """The lowest free id of the profile's level: a board numbers its partitions like the nodes of a binary
-        tree, 0 for the whole, 1-2 for the halves, 3-6 for the quarters, 7-14 for the eighths.
+        """The lowest free id for a profile. A board numbers its partitions like the nodes of a binary tree: 0 for the
+        whole board, 1-2 for the halves, 3-6 for the quarters, 7-14 for the eighths.
         """
         width = 1 << (profile.info.slice_count - 1).bit_length()
         parts = max(self.model.memory_slices // width, 1)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulated node has: a short YAML, strictly read.
+"""The description of a simulated node: a short YAML file, strictly read.
 
 driverVersion: 570.158.01
 cudaVersion: "12.8"
 gpus:
-- model: H100-SXM5-80GB     # one of boards.yaml
+- model: H100-SXM5-80GB     # a board of boards.yaml
   count: 2
-  mig: true                 # MIG mode is on
-  instances:                # made in each of these GPUs beforehand
+  mig: true                 # MIG mode is enabled
+  instances:                # exist in each of these GPUs from the start
   - {profile: 3g.40gb, start: 4}
   numaNodes: [0, 1]
   pciAddresses: ["0000:1b:00.0", "0000:43:00.0"]
@@ -40,18 +40,18 @@ _VERSION = re.compile(r"[0-9]+(\.[0-9]+)+")
 
 
 class DescriptionError(DriverError, ValueError):
-    """The description of a simulated node cannot be used; the text says where and why."""
+    """The description of a simulated node cannot be used. The text has the place and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceDescription:
-    """A MIG instance that exists from the start: a GPU instance and one compute instance filling it."""
+    """A MIG instance that exists from the start: a GPU instance with one compute instance of the same size."""
 
     profile: str
     start: int
 
     def on(self, board: BoardModel) -> tuple[ProfileModel, Placement]:
-        """Its profile and placement on a board that has them."""
+        """The profile and placement of the instance on a board that has them."""
         profile = next(one for one in board.profiles if one.info.name == self.profile)
         return profile, next(one for one in profile.placements if one.start == self.start)
 
@@ -80,7 +80,7 @@ class FabricDescription:
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """A simulated node. Its GPUs are in the order of their PCI addresses, which is NVML's."""
+    """A simulated node. Its GPUs are in the order of their PCI addresses, like NVML's."""
 
     driver_version: str
     cuda_version: str
@@ -89,7 +89,7 @@ class NodeDescription:
     faults: tuple[Fault, ...] = ()
 
     def with_mig(self, indexes: range) -> "NodeDescription":
-        """The same node with MIG mode on for those GPUs in `indexes` that can be split."""
+        """The same node with MIG mode enabled for those GPUs in `indexes` that have MIG."""
         gpus = (
             replace(gpu, mig=gpu.mig or (index in indexes and bool(gpu.board.profiles)))
             for index, gpu in enumerate(self.gpus)
@@ -98,16 +98,16 @@ class NodeDescription:
 
 
 def shipped_nodes() -> list[str]:
-    """The names of the nodes that come with the package. Each may be followed by `-mig` or `-mixed`."""
+    """The names of the built-in example nodes. `-mig` or `-mixed` may be added to each."""
     folder = resources.files(__package__).joinpath("nodes")
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir())
 
 
 def load_description(name_or_path: str) -> NodeDescription:
-    """The node that ships under this name, or else the one that this YAML file describes.
+    """The built-in example node with this name, or the node that this YAML file describes.
 
-    `NAME-mig` is the shipped node with MIG mode on everywhere, `NAME-mixed` with it on in the second
-    half of the GPUs; on GPUs that cannot be split it stays off. Raises DescriptionError.
+    `NAME-mig` is the example node with MIG mode enabled on all GPUs, and `NAME-mixed` with MIG mode enabled on the
+    second half of its GPUs. On GPUs without MIG it stays disabled. Raises DescriptionError.
     """
     shipped = shipped_nodes()
     base, _, mode = name_or_path.rpartition("-")
@@ -134,7 +134,7 @@ def load_description(name_or_path: str) -> NodeDescription:
 
 
 def parse_description(text: str, source: str) -> NodeDescription:
-    """The node that YAML `text` describes; `source` names it in errors. Raises DescriptionError."""
+    """The node that a YAML text describes. `source` names the text in errors. Raises DescriptionError."""
     try:
         value = load(text)
         return decode_description({} if value is None else value)
@@ -145,12 +145,12 @@ def parse_description(text: str, source: str) -> NodeDescription:
 
 
 def decode_description(value: object) -> NodeDescription:
-    """The node of a parsed YAML. Raises DecodeError."""
+    """The node of a parsed YAML text. Raises DecodeError."""
     return _node(Fields(value))
 
 
 def encode_description(node: NodeDescription) -> dict[str, Any]:
-    """The form that `decode_description` reads back."""
+    """The form that `decode_description` reads."""
     encoded: dict[str, Any] = {
         "driverVersion": node.driver_version,
         "cudaVersion": node.cuda_version,
@@ -226,7 +226,7 @@ def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:
     if instances and not mig:
         raise fields.error("instances", "need mig: true")
     if mig and not board.profiles:
-        raise fields.error("mig", f"{model} cannot be split")
+        raise fields.error("mig", f"{model} has no MIG")
     _check_fit(fields, board, instances)
     numa_nodes = _per_gpu(fields, "numaNodes", count, int)
     addresses = _per_gpu(fields, "pciAddresses", count, str)
@@ -258,7 +258,7 @@ def _per_gpu(fields: Fields, name: str, count: int, kind: type) -> list[Any]:
     if any(type(value) is not kind for value in values):
         raise fields.error(name, f"must be a list of {kind.__name__}")
     if values and len(values) != count:
-        raise fields.error(name, f"must have one entry a GPU ({count}), has {len(values)}")
+        raise fields.error(name, f"must have one entry for each GPU ({count}), has {len(values)}")
     return values
 
 
@@ -267,17 +267,17 @@ def _instance(fields: Fields, board: BoardModel) -> InstanceDescription:
     profile = board.profile_by_name(name)
     if profile is None:
         known = ", ".join(profile.info.name for profile in board.profiles)
-        raise fields.error("profile", f"{name!r} is no profile of {board.model} (these are: {known})")
+        raise fields.error("profile", f"{board.model} has no profile {name!r} (it has {known})")
     start = fields.integer("start") or 0
     starts = [placement.start for placement in profile.placements]
     if start not in starts:
-        raise fields.error("start", f"{name} cannot start at memory slice {start} (it can at {starts})")
+        raise fields.error("start", f"{name} cannot start at memory slice {start} (possible starts: {starts})")
     fields.finish()
     return InstanceDescription(name, start)
 
 
 def _check_fit(fields: Fields, board: BoardModel, instances: tuple[InstanceDescription, ...]) -> None:
-    """Refuse instances that the board would not hold together."""
+    """Refuse instances that the board cannot have together."""
     trial = Board(board, BoardState(mig_current=True))
     for index, instance in enumerate(instances):
         profile, placement = instance.on(board)
@@ -288,7 +288,7 @@ def _check_fit(fields: Fields, board: BoardModel, instances: tuple[InstanceDescr
 
 
 def _with_addresses(gpus: tuple[GpuDescription, ...]) -> list[GpuDescription]:
-    """The GPUs in the order of their PCI addresses, those without one on the next free bus from 0000:10 on."""
+    """The GPUs in the order of their PCI addresses. GPUs without an address get the next free bus, from 0000:10 on."""
     taken = {gpu.pci_address for gpu in gpus}
     free = (address for bus in range(0x10, 0x100) if (address := f"0000:{bus:02x}:00.0") not in taken)
     placed = []
@@ -300,7 +300,7 @@ def _with_addresses(gpus: tuple[GpuDescription, ...]) -> list[GpuDescription]:
 
 
 def _with_minors(gpus: list[GpuDescription]) -> tuple[GpuDescription, ...]:
-    """The GPUs, those without a minor with the lowest free one."""
+    """The GPUs. Those without a minor number get the lowest free one."""
     taken = {gpu.minor for gpu in gpus}
     free = (minor for minor in range(_LAST_MINOR + 1) if minor not in taken)
     return tuple(replace(gpu, minor=next(free)) if gpu.minor < 0 else gpu for gpu in gpus)

@@ -2,10 +2,10 @@
 """Injected faults: an NVML call that fails, takes long or never returns.
 
 call: nvmlGpuInstanceDestroy   # the NVML function
-gpu: 3                         # counted by PCI address, from 0; every GPU when left out
-code: IN_USE                   # the return code; none for a call that is only slow
-seconds: 0.5                   # how long it takes before that
-times: 2                       # how often; for ever when left out
+gpu: 3                         # position in the order of PCI addresses, from 0; default: every GPU
+code: IN_USE                   # the return code; default: the call succeeds after the delay
+seconds: 0.5                   # the delay
+times: 2                       # how many calls are affected; default: all
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from ...resource.codec import Fields
 from ..nvml import Return
 
-_LONGEST = 10**6  # stands for never, and still is something that can be slept
+_LONGEST = 10**6  # as good as never, but still a valid argument of sleep
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong. `times` 0 means for ever."""
+    """One fault. `times` 0 means all calls."""
 
     call: str
     gpu: int | None = None
@@ -27,7 +27,7 @@ class Fault:
     times: int = 0
 
     def hits(self, call: str, gpu: int | None) -> bool:
-        """Whether this call to this GPU (None: to the system) is affected."""
+        """Whether the fault affects this call for this GPU (None: for no single GPU)."""
         return self.call == call and (self.gpu is None or self.gpu == gpu)
 
 
@@ -35,7 +35,7 @@ def decode_fault(fields: Fields) -> Fault:
     """A fault from its YAML or JSON form."""
     name = fields.optional_text("code")
     if name is not None and name not in Return.__members__:
-        raise fields.error("code", f"{name!r} is no NVML return code (they are {', '.join(Return.__members__)})")
+        raise fields.error("code", f"{name!r} is not an NVML return code (these are {', '.join(Return.__members__)})")
     seconds = fields.take("seconds")
     if seconds is not None and (type(seconds) not in (int, float) or not 0 <= seconds <= _LONGEST):
         raise fields.error("seconds", f"must be a number of seconds up to {_LONGEST}")

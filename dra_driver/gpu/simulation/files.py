@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a simulated node: what its driver has installed, and what its kernel shows in /sys.
+"""The files of a simulated node: those of an installed driver, and those of the kernel in /sys.
 
 The driver's files (device nodes, /proc entries, libraries) are below one folder with the layout of a host's root.
-Device nodes are real character devices if the process may create them, and empty files otherwise; nothing opens them.
-In /sys are the devices on the PCI bus, and the kernel drivers to which they are bound.
+Device nodes are real character devices if the process may create them, and empty files otherwise. Nothing opens them.
+/sys has the devices on the PCI bus, and the kernel drivers to which they are bound.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from .description import GpuDescription, NodeDescription
 from .smi import nvidia_smi_script
 
 MAJORS = {"nvidia": 195, "nvidiactl": 195, "nvidia-uvm": 510, "nvidia-caps": 235}
-"""As /proc/devices of the simulated node lists them."""
+"""The major numbers in /proc/devices of the simulated node."""
 
 _CTL_MINOR, _MODESET_MINOR = 255, 254
-_IOMMU = (10, 126)  # a miscellaneous device of the kernel's own
+_IOMMU = (10, 126)  # a miscellaneous device of the kernel
 _LIBRARIES = {
     "libcuda.so": "libcuda.so.1",
     "libnvidia-ml.so": "libnvidia-ml.so.1",
@@ -43,7 +43,7 @@ _COMPUTES_PER_INSTANCE = 8
 
 
 def capability_minor(minor: int, instance: int, compute: int | None = None) -> int:
-    """The minor of a MIG capability of the GPU with this minor, as /proc/driver/nvidia-caps/mig-minors numbers them."""
+    """The minor number of a MIG capability, as in /proc/driver/nvidia-caps/mig-minors."""
     per_instance = 1 + _COMPUTES_PER_INSTANCE
     base = 3 + (minor * _INSTANCES_PER_GPU + instance) * per_instance
     return base if compute is None else base + 1 + compute
@@ -58,7 +58,7 @@ class DriverFiles:
         self._capabilities = root / "proc/driver/nvidia/capabilities"
 
     def create(self, node: NodeDescription) -> None:
-        """Make everything that does not depend on MIG instances."""
+        """Create all files that do not depend on MIG instances."""
         for gpu in node.gpus:
             _device_node(self._dev / f"nvidia{gpu.minor}", MAJORS["nvidia"], gpu.minor)
         _device_node(self._dev / "nvidiactl", MAJORS["nvidiactl"], _CTL_MINOR)
@@ -76,7 +76,7 @@ class DriverFiles:
         self.install(node.driver_version)
 
     def install(self, version: str) -> None:
-        """Install this version of the driver in place of any other."""
+        """Install this version of the driver, and remove any other version."""
         libraries = self.root / "usr/lib/x86_64-linux-gnu"
         for name, soname in _LIBRARIES.items():
             for old in libraries.glob(f"{name}*"):
@@ -93,20 +93,20 @@ class DriverFiles:
         _text(self.root / "proc/driver/nvidia/version", f"NVRM version: simulated Kernel Module {version}\n")
 
     def add_gpu_instance(self, minor: int, instance: int) -> None:
-        """The access file and device node of a new GPU instance."""
+        """Create the access file and device node of a GPU instance."""
         self._add_capability(Path(f"gpu{minor}/mig/gi{instance}/access"), capability_minor(minor, instance))
 
     def remove_gpu_instance(self, minor: int, instance: int) -> None:
-        """Those of a destroyed one."""
+        """Remove the access file and device node of a GPU instance."""
         self._remove_capability(f"gpu{minor}/mig/gi{instance}", capability_minor(minor, instance))
 
     def add_compute_instance(self, minor: int, instance: int, compute: int) -> None:
-        """The access file and device node of a new compute instance."""
+        """Create the access file and device node of a compute instance."""
         path = Path(f"gpu{minor}/mig/gi{instance}/ci{compute}/access")
         self._add_capability(path, capability_minor(minor, instance, compute))
 
     def remove_compute_instance(self, minor: int, instance: int, compute: int) -> None:
-        """Those of a destroyed one."""
+        """Remove the access file and device node of a compute instance."""
         self._remove_capability(f"gpu{minor}/mig/gi{instance}/ci{compute}", capability_minor(minor, instance, compute))
 
     def _add_capability(self, path: Path, minor: int) -> None:
@@ -149,17 +149,19 @@ _MEMORY_32, _MEMORY_64 = 0x40200, 0x14220C  # flags: plain memory; prefetchable 
 _WINDOWS = 0x2000_0000_0000  # where the BARs of the first GPU are mapped
 _MIB = 1 << 20
 _UNLOADED = "module/.unloaded"
-"""Where a module's folder stays until the next one is there, so that the two never have the same inode, as in sysfs."""
+"""The place of an unloaded module's folder until the module is loaded again. So the two folders never have the same
+inode, as in sysfs.
+"""
 
 
 class SysFiles:
-    """The files below `root`, which stands for the host's root."""
+    """The files of /sys. `root` represents the root folder of the host."""
 
     def __init__(self, root: Path) -> None:
         self._sys = root / "sys"
 
     def plug(self, position: int, gpu: GpuDescription) -> None:
-        """A GPU is on the bus, bound to no driver yet."""
+        """Add a GPU to the bus, bound to no driver."""
         address, board = gpu.pci_address, gpu.board
         device = self._sys / "devices" / gpu.pcie_root / address
         group = self._sys / "kernel/iommu_groups" / str(_FIRST_IOMMU_GROUP + position)
@@ -181,7 +183,7 @@ class SysFiles:
         self._link(device / "iommu_group", group)
 
     def unplug(self, gpu: GpuDescription) -> None:
-        """A GPU is gone from the bus."""
+        """Remove a GPU from the bus."""
         address = gpu.pci_address
         self.bind(gpu, None)
         group = (self._sys / "bus/pci/devices" / address / "iommu_group").resolve()
@@ -190,7 +192,7 @@ class SysFiles:
         shutil.rmtree(self._sys / "devices" / gpu.pcie_root / address)
 
     def bind(self, gpu: GpuDescription, driver: str | None) -> None:
-        """A GPU belongs to this driver and no other."""
+        """Bind a GPU to this driver only."""
         address = gpu.pci_address
         device = self._sys / "devices" / gpu.pcie_root / address
         for name in _DRIVERS:
@@ -203,7 +205,7 @@ class SysFiles:
             self._link(device / "driver", folder)
 
     def load_module(self, version: str) -> None:
-        """The NVIDIA module is loaded."""
+        """Load the NVIDIA module."""
         module = self._sys / "module/nvidia"
         module.mkdir(parents=True, exist_ok=True)
         (module / "version").write_text(f"{version}\n", encoding="ascii")
@@ -211,13 +213,13 @@ class SysFiles:
         shutil.rmtree(self._sys / _UNLOADED, ignore_errors=True)
 
     def unload_module(self) -> None:
-        """It is not loaded; no GPU may be bound to it."""
+        """Unload the NVIDIA module. No GPU may be bound to it."""
         shutil.rmtree(self._sys / "bus/pci/drivers/nvidia", ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             (self._sys / "module/nvidia").rename(self._sys / _UNLOADED)
 
     def _link(self, link: Path, target: Path) -> None:
-        """A relative link, so that the folder can be mounted elsewhere."""
+        """Create a relative link, so that the folder can be mounted elsewhere."""
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         up = len(link.parent.relative_to(self._sys).parts)
@@ -225,9 +227,10 @@ class SysFiles:
 
 
 def _resource(position: int, board: BoardModel) -> list[str]:
-    """The lines of a GPU's `resource`: start, end and flags of its registers, the window on its memory, and another.
+    """The lines of a GPU's file `resource`, with start, end and flags: its registers, the window to its memory, and one
+    more.
 
-    A BAR with 64-bit addresses takes two lines, the second one empty. From Hopper on all three have them.
+    A BAR with 64-bit addresses takes two lines, and the second one is empty. From Hopper on, all three BARs are such.
     """
     wide = board.architecture >= Architecture.HOPPER
     at = _WINDOWS + position * (1 << 40)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated node, with methods to create, occupy, break and repair its GPUs.
 
-GPUs are counted in the order of their PCI addresses, including unplugged ones and those of another kernel driver.
-While the NVIDIA driver has all of them, this number is their NVML index.
+GPUs are counted in the order of their PCI addresses, including unplugged ones and those of another kernel driver. While
+all GPUs are bound to the NVIDIA driver, this number is their NVML index.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from .store import Store, SystemState
 
 
 class SimulatedNode:
-    """The node kept in `root`: `state` there is its hardware, `driver` what its driver installed."""
+    """The node in the folder `root`: `state` is its hardware, `driver` its installed driver."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -33,9 +33,9 @@ class SimulatedNode:
 
     @classmethod
     def create(cls, root: Path, description: NodeDescription, identity: str) -> "SimulatedNode":
-        """Make the node in `root`, or take the one that is there if it has this description.
+        """Create the node in `root`, or use the existing one if it has the same description.
 
-        `identity` (a node name) goes into the UUIDs. Raises DescriptionError when `root` holds another node.
+        The UUIDs are derived from `identity` (a node name). Raises DescriptionError if `root` has another node.
         """
         node = cls(root)
         node._store.folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ class SimulatedNode:
         return node
 
     def _check(self) -> None:
-        """Refuse a node that another version of the driver made."""
+        """Refuse a node of another version of this driver."""
         try:
             self._store.read_system()
             for index in range(len(self._description().gpus)):
@@ -63,41 +63,43 @@ class SimulatedNode:
 
     @property
     def driver_root(self) -> Path:
-        """The folder that stands for the host's root as far as the driver is concerned."""
+        """The folder that represents the root folder of the host for the driver."""
         return self._files.root
 
     def nvml(self) -> SimulatedNvml:
-        """An NVML interface to this node, not initialized."""
+        """An NVML interface to this node, which is not initialized."""
         return SimulatedNvml(self.root)
 
-    # Things that happen to hardware
+    # Processes and faults
 
     def occupy(self, uuid: str, pid: int) -> None:
-        """Let process `pid` use a GPU or MIG device for as long as it lives, or until `vacate`."""
+        """Let process `pid` use a GPU or MIG device until it ends, or until `vacate`."""
         index, instance, compute = self._find(uuid)
         with self._changing(index) as board:
             board.state.processes.append(ProcessState(pid, instance, compute))
 
     def vacate(self, pid: int) -> None:
-        """Process `pid` uses no GPU any more."""
+        """Let process `pid` use no GPU any more."""
         for index in range(len(self._description().gpus)):
             with self._changing(index) as board:
                 board.state.processes = [one for one in board.state.processes if one.pid != pid]
 
     def inject(self, fault: Fault) -> None:
-        """From now on, a call fails or is slow."""
+        """Let a call fail or be slow from now on."""
         with self._changing_system() as system:
             system.faults.append(fault)
 
     def clear_faults(self) -> None:
-        """No call fails or is slow any more."""
+        """Remove all faults."""
         with self._changing_system() as system:
             system.faults.clear()
 
     # The driver
 
     def unload_driver(self, code: Return = Return.DRIVER_NOT_LOADED) -> None:
-        """Take the driver away: every call fails with `code`, no GPU is bound to it, and what ran on them is gone."""
+        """Unload the driver: every call fails with `code`, no GPU is bound to it, and MIG instances and processes are
+        gone.
+        """
         with self._changing_system() as system:
             system.absent = code
         for index in range(len(self._description().gpus)):
@@ -106,9 +108,9 @@ class SimulatedNode:
         self._sysfs.unload_module()
 
     def load_driver(self, version: str | None = None) -> None:
-        """Bring the driver back, or put one of another `version` in its place. It takes every GPU that has none.
+        """Load the driver again, or replace it by another `version`. All GPUs without a driver are bound to it.
 
-        Whoever initialized NVML before has to do it again.
+        NVML must then be initialized again.
         """
         before = self._store.read_system()
         if before.absent is None:
@@ -126,9 +128,10 @@ class SimulatedNode:
             system.driver_version = now
 
     def bind_driver(self, index: int, driver: str | None) -> None:
-        """Give a GPU to another kernel driver (`nvidia`, `vfio-pci`), or to none.
+        """Bind a GPU to another kernel driver (`nvidia`, `vfio-pci`), or to none.
 
-        Raises NvmlError with IN_USE, and changes nothing, while processes use it: the kernel would wait for these.
+        Raises NvmlError with IN_USE, and changes nothing, while processes use the GPU, because the kernel would wait
+        for them.
         """
         state = self._store.read_board(index)
         if not state.slot.plugged:
@@ -138,14 +141,14 @@ class SimulatedNode:
         self._rebind(index, driver)
 
     def unplug(self, index: int) -> None:
-        """A GPU is taken out, whatever uses it."""
+        """Unplug a GPU, also if it is in use."""
         self._rebind(index, None)
         with self._changing(index) as board:
             board.state.slot.plugged = False
         self._sysfs.unplug(self._gpu(index))
 
     def plug(self, index: int) -> None:
-        """It is put in again; the NVIDIA driver takes it if it is loaded."""
+        """Plug a GPU in again. It is bound to the NVIDIA driver if that is loaded."""
         with self._changing(index) as board:
             board.state.slot.plugged = True
         self._sysfs.plug(index, self._gpu(index))
@@ -155,40 +158,43 @@ class SimulatedNode:
     # Health
 
     def set_nvlinks(self, index: int, up: bool) -> None:
-        """All NVLinks of a GPU go down, or come up again."""
+        """Set all NVLinks of a GPU up or down."""
         with self._changing(index) as board:
             board.state.health.nvlinks_up = up
 
     def set_fabric(
         self, index: int, state: FabricState | None = None, *, health_mask: int = 0, status: Return | None = None
     ) -> None:
-        """How a GPU's registration with the NVLink fabric stands; `state` None: as the description has it."""
+        """Set the state of a GPU's registration with the NVLink fabric. If `state` is None, it is as in the
+        description.
+        """
         with self._changing(index) as board:
             health = board.state.health
             health.fabric_state = None if state is None else int(state)
             health.fabric_health, health.fabric_status = health_mask, int(status or 0)
 
     def set_remapped_rows(self, index: int, rows: RemappedRows) -> None:
-        """Rows of a GPU's memory were replaced, are to be at its next reset, or could not be."""
+        """Set which rows of a GPU's memory were replaced, wait for the next reset, or could not be replaced."""
         with self._changing(index) as board:
             health = board.state.health
             health.correctable_rows, health.uncorrectable_rows = rows.correctable, rows.uncorrectable
             health.rows_pending, health.rows_failed = rows.pending, rows.failed
 
     def set_retired_pages_pending(self, index: int, pending: bool) -> None:
-        """Pages of a GPU's memory are to be retired at its next reset. GPUs since Ampere remap rows instead."""
+        """Set whether pages of a GPU's memory wait for a reset to be retired. GPUs since Ampere remap rows instead."""
         with self._changing(index) as board:
             board.state.health.pages_pending = pending
 
     def set_recovery_action(self, index: int, action: RecoveryAction) -> None:
-        """The driver asks for this to bring a GPU back to health."""
+        """Set the recovery action that the driver requests."""
         with self._changing(index) as board:
             board.state.health.recovery_action = int(action)
 
     def reset_gpu(self, index: int) -> None:
-        """Reset a GPU: its instances go, a pending MIG mode becomes the current one, pending repairs are made.
+        """Reset a GPU: its instances are removed, a pending MIG mode becomes the current one, and pending repairs are
+        made.
 
-        Raises NvmlError with IN_USE, and changes nothing, while processes use it.
+        Raises NvmlError with IN_USE, and changes nothing, while processes use the GPU.
         """
         with self._changing(index) as board:
             instances = list(board.state.gpu_instances)
@@ -196,12 +202,12 @@ class SimulatedNode:
             self._remove_files(index, instances)
 
     def lose_gpu(self, index: int) -> None:
-        """A GPU falls off the bus; `reset_gpu` brings it back."""
+        """Let a GPU fall off the bus. `reset_gpu` brings it back."""
         with self._changing(index) as board:
             board.state.lost = True
 
     def raise_event(self, uuid: str, kind: EventType, data: int) -> None:
-        """Report an event of a GPU or MIG device to every waiting event set; for XIDs, `data` is the XID."""
+        """Report an event of a GPU or MIG device to every event set. For an XID, `data` is its number."""
         index, instance, compute = self._find(uuid)
         self._store.append_event(
             {
@@ -213,7 +219,7 @@ class SimulatedNode:
             }
         )
 
-    # Making it
+    # Creating the node
 
     def _build(self, description: NodeDescription, identity: str) -> None:
         self._store.make_events()
@@ -237,7 +243,7 @@ class SimulatedNode:
             self._files.add_compute_instance(gpu.minor, instance.id, compute.id)
         return board.state
 
-    # Changing it
+    # Changing the node
 
     def _description(self) -> NodeDescription:
         description = self._store.read_description()
@@ -250,7 +256,7 @@ class SimulatedNode:
 
     @contextlib.contextmanager
     def _changing(self, index: int) -> Iterator[Board]:
-        """A board, for changing; an error leaves it as it was."""
+        """A board, for changing. After an error nothing has changed."""
         model = self._gpu(index).board
         with self._store.lock(f"gpu-{index}"):
             board = Board(model, self._store.read_board(index))
@@ -284,7 +290,7 @@ class SimulatedNode:
             self._files.remove_gpu_instance(minor, instance.id)
 
     def _find(self, uuid: str) -> tuple[int, int, int]:
-        """(GPU index, GPU instance, compute instance) of a UUID; -1 for the instances of a whole GPU."""
+        """(GPU index, GPU instance, compute instance) of a UUID. The instances are -1 for a whole GPU."""
         identity = self._store.read_system().identity
         for index in range(len(self._description().gpus)):
             gpu = gpu_uuid(identity, index)

@@ -45,7 +45,7 @@ from .files import DriverFiles
 from .store import Store
 
 _BRAND_NVIDIA = 14
-_NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # ours, for name-based UUIDs
+_NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # a random one, for name-based UUIDs
 _COMPUTE_SLICES = {constant: slices for slices, constant in COMPUTE_PROFILES.items()}
 _EVENTS = EventType.SINGLE_BIT_ECC | EventType.DOUBLE_BIT_ECC | EventType.XID
 _EVENTS_SINCE_HOPPER = ~EventType(0)
@@ -90,12 +90,12 @@ def gpu_uuid(identity: str, position: int) -> str:
 
 
 def mig_uuid(gpu: str, instance: int, compute: int) -> str:
-    """The UUID of a MIG device: the driver derives it from GPU, GPU instance and compute instance."""
+    """The UUID of a MIG device, derived from GPU, GPU instance and compute instance, as in the real driver."""
     return f"MIG-{uuid.uuid5(_NAMESPACE, f'{gpu}/{instance}/{compute}')}"
 
 
 class SimulatedNvml(Nvml):
-    """NVML of the simulated node in `root` (see SimulatedNode, which makes it)."""
+    """NVML of the simulated node in `root` (see SimulatedNode, which creates the node)."""
 
     def __init__(self, root: Path) -> None:
         self._store = Store(root / "state")
@@ -377,7 +377,7 @@ class SimulatedNvml(Nvml):
         self._access.enter("nvmlEventSetFree")
 
     def _reported(self) -> int:
-        """How much there is in the file of events, in bytes."""
+        """The size of the file of events in bytes."""
         return os.stat(self._store.events).st_size  # noqa: PTH116
 
     def _next_event(self, waiting: _EventSet) -> Event | None:
@@ -404,7 +404,7 @@ class SimulatedNvml(Nvml):
     # State
 
     def _board(self, call: str, device: DeviceHandle) -> Board:
-        """The board behind the handle of a GPU, for reading."""
+        """The board of a GPU's handle, for reading."""
         return self._access.board(call, _position(device, call))
 
     def _gpu_uuid(self, position: int) -> str:
@@ -414,7 +414,7 @@ class SimulatedNvml(Nvml):
         return self._access.description.gpus[position].minor
 
     def _find_on_gpu(self, uuid: str, position: int) -> _Gpu | _Mig | None:
-        """The GPU there, or the MIG device of it, with this UUID."""
+        """The GPU at this position, or a MIG device of it, if it has this UUID."""
         gpu = self._gpu_uuid(position)
         if gpu == uuid:
             return _Gpu(position)

@@ -28,7 +28,7 @@ class GpuInstanceState:
 
 @dataclass(slots=True)
 class ProcessState:
-    """A process that uses the GPU, or one MIG device of it (`gpu_instance` -1: the whole GPU)."""
+    """A process that uses the GPU, or one of its MIG devices (`gpu_instance` -1: the whole GPU)."""
 
     pid: int
     gpu_instance: int = -1
@@ -37,8 +37,8 @@ class ProcessState:
 
 @dataclass(slots=True)
 class SlotState:
-    """The GPU in its slot. `driver` is the kernel driver that it is bound to, None for none. `probes` counts how often
-    the NVIDIA driver found it: what was known of it before the last time is void.
+    """The slot of the GPU. `driver` is the kernel driver that the GPU is bound to, or None. `probes` counts how often
+    the NVIDIA driver has initialized the GPU, because that invalidates older handles.
     """
 
     plugged: bool = True
@@ -47,13 +47,13 @@ class SlotState:
 
     @property
     def is_nvidias(self) -> bool:
-        """Whether the NVIDIA driver has it."""
+        """Whether the GPU is bound to the NVIDIA driver."""
         return self.plugged and self.driver == NVIDIA_DRIVER
 
 
 @dataclass(slots=True)
 class HealthState:
-    """What health checks look at. `fabric_state` None: as the node's description has it."""
+    """The state that health checks read. If `fabric_state` is None, it is as in the node's description."""
 
     nvlinks_up: bool = True
     fabric_state: int | None = None
@@ -69,7 +69,7 @@ class HealthState:
 
 @dataclass(slots=True)
 class BoardState:
-    """All that a board remembers."""
+    """The complete state of a board."""
 
     mig_current: bool = False
     mig_pending: bool = False
@@ -116,5 +116,5 @@ class BoardState:
 
 
 def _row(state: Any) -> dict[str, Any]:
-    """The fields of one of these classes; dataclasses.asdict would copy everything below them, which takes its time."""
+    """The fields of one of these classes. dataclasses.asdict would copy everything below them, which takes longer."""
     return {name: getattr(state, name) for name in state.__slots__}

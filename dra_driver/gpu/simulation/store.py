@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a simulated node keeps what hardware would keep: one folder, shared by every process.
+"""The stored state of a simulated node: one folder, shared by all processes.
 
-description.json     what it was made from
+description.json     the description of the node
 gpu-<index>.json     the state of one board, replaced as a whole under gpu-<index>.lock
 system.json          whether the driver is loaded, and injected faults, under system.lock
 events.jsonl         NVML events, appended
@@ -25,9 +25,9 @@ from .state import BoardState
 
 @dataclass(slots=True)
 class SystemState:
-    """The driver as a whole. `absent` is the code that initialization fails with, None when it is loaded;
-    `driver_loads` counts how often it was loaded again, `driver_version` is empty for the described one; `identity`
-    keeps the UUIDs of two nodes with one description apart.
+    """The state of the driver as a whole. `absent` is the code with which initialization fails, or None if the driver
+    is loaded. `driver_loads` counts how often it was loaded again. `driver_version` is empty for the described version.
+    `identity` makes the UUIDs of two nodes with the same description different.
     """
 
     identity: str = ""
@@ -38,26 +38,26 @@ class SystemState:
 
 
 class Store:
-    """The folder. Reading takes no lock, since files are replaced whole; changing takes the file's own."""
+    """The folder. Reading needs no lock, because files are replaced as a whole. A change needs the lock of the file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._prefix = f"{folder}/"
 
     def read_description(self) -> NodeDescription | None:
-        """What the node was made from; None when there is no node yet."""
+        """The description, or None if the node was not created yet."""
         try:
             return decode_description(json.loads(_read(f"{self._prefix}description.json")))
         except FileNotFoundError:
             return None
 
     def write_description(self, description: NodeDescription) -> None:
-        """Say what the node is; from then on it exists."""
+        """Write the description. From then on the node exists."""
         _replace(f"{self._prefix}description.json", encode_description(description))
 
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Exclude other processes and threads while one part of the state changes."""
+        """Exclude other processes and threads during a change."""
         descriptor = os.open(f"{self._prefix}{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -66,7 +66,7 @@ class Store:
             os.close(descriptor)
 
     def read_board(self, index: int) -> BoardState:
-        """The state of GPU `index`, without processes that have ended since: a driver cleans up after these."""
+        """The state of GPU `index`, without processes that have ended, because a driver cleans up after them."""
         return parse_board(self.read_board_text(index))
 
     def read_board_text(self, index: int) -> bytes:
@@ -74,7 +74,7 @@ class Store:
         return _read(f"{self._prefix}gpu-{index}.json")
 
     def write_board(self, index: int, state: BoardState) -> None:
-        """Replace the state of GPU `index`; the caller holds its lock."""
+        """Replace the state of GPU `index`. The caller holds its lock."""
         _replace(f"{self._prefix}gpu-{index}.json", state.to_json())
 
     def read_system(self) -> SystemState:
@@ -82,11 +82,11 @@ class Store:
         return parse_system(self.read_system_text())
 
     def read_system_text(self) -> bytes:
-        """The same as it is stored, for telling cheaply whether it has changed."""
+        """The stored text, to find out cheaply whether it has changed."""
         return _read(f"{self._prefix}system.json")
 
     def write_system(self, state: SystemState) -> None:
-        """Replace the state of the driver, and wake those who wait for events; the caller holds its lock."""
+        """Replace the state of the driver, and wake the waiting event sets. The caller holds its lock."""
         value = {
             "identity": state.identity,
             "absent": None if state.absent is None else state.absent.name,
@@ -99,21 +99,21 @@ class Store:
 
     @property
     def events(self) -> str:
-        """The file that events are appended to, one JSON object a line."""
+        """The file to which events are appended, one JSON object on each line."""
         return f"{self._prefix}events.jsonl"
 
     def make_events(self) -> None:
-        """Begin the file."""
+        """Create the file."""
         Path(self.events).touch()
 
     def append_event(self, event: dict[str, object]) -> None:
-        """Report an event to everybody who waits."""
+        """Report an event to all waiting event sets."""
         with open(self.events, "a", encoding="utf-8") as file:  # noqa: PTH123
             file.write(json.dumps(event) + "\n")
 
 
 def parse_system(text: bytes) -> SystemState:
-    """The state of the driver as `Store.read_system_text` gives it."""
+    """The state of the driver, from the text of `Store.read_system_text`."""
     value: dict[str, Any] = json.loads(text)
     absent = value["absent"]
     faults = [decode_fault(Fields(row)) for row in value["faults"]]
@@ -127,7 +127,7 @@ def parse_system(text: bytes) -> SystemState:
 
 
 def parse_board(text: bytes) -> BoardState:
-    """The state of a GPU as `Store.read_board_text` gives it."""
+    """The state of a GPU, from the text of `Store.read_board_text`."""
     state = BoardState.from_json(json.loads(text))
     state.processes = [one for one in state.processes if _runs(one.pid)]
     return state
@@ -140,7 +140,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-# Every call of NVML comes through here several times, and pathlib would take most of its time.
+# Every NVML call uses these functions several times. They avoid pathlib, which would take most of the time.
 
 _CHUNK = 1 << 13
 

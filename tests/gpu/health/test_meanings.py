@@ -3,7 +3,10 @@
 
 import pytest
 
+from dra_driver.gpu.health.conditions import WATCHED, event_condition
 from dra_driver.gpu.health.meanings import (
+    APPLICATION_XIDS,
+    CATALOG,
     ECC,
     FABRIC,
     GPU_LOST,
@@ -13,15 +16,15 @@ from dra_driver.gpu.health.meanings import (
     ROW_REMAP,
     UNMONITORED,
     XID,
+    Advice,
     Gravity,
     Lasts,
+    describe_xid,
     documented,
     expected_links,
     links_value,
     meaning,
 )
-from dra_driver.gpu.health.rules import WATCHED, event_condition
-from dra_driver.gpu.health.xids import APPLICATION_XIDS, CATALOG, Advice, describe_xid
 from dra_driver.gpu.nvml import DeviceHandle, Event, EventType
 from dra_driver.gpu.policy import HealthPolicy
 from dra_driver.resource import Device, DeviceTaint, ObjectMeta, ResourcePool, ResourceSlice, TaintEffect

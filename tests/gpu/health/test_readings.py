@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.health.queries import Reading, failed_reading, read_gpu
+from dra_driver.gpu.health.conditions import Reading, failed_reading, read_gpu
 from dra_driver.gpu.nvml import (
     Fabric,
     FabricState,

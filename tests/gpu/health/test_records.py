@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from dra_driver.gpu.health.conditions import Condition, Reading
 from dra_driver.gpu.health.meanings import ECC, NVLINK, PAGE_RETIREMENT, XID
-from dra_driver.gpu.health.queries import Reading
 from dra_driver.gpu.health.records import GpuRecord, aged, joined, judged, looked, noted, reset
-from dra_driver.gpu.health.rules import Condition
 from dra_driver.gpu.nvml import Fabric, FabricState, Placement, RecoveryAction, RemappedRows
 from dra_driver.gpu.policy import HealthPolicy
 from dra_driver.resource import TaintEffect

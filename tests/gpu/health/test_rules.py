@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from dra_driver.gpu.health.conditions import Condition, Reading, event_condition, reading_conditions
 from dra_driver.gpu.health.meanings import (
     ECC,
     FABRIC,
@@ -16,8 +17,6 @@ from dra_driver.gpu.health.meanings import (
     ROW_REMAP,
     XID,
 )
-from dra_driver.gpu.health.queries import Reading
-from dra_driver.gpu.health.rules import Condition, event_condition, reading_conditions
 from dra_driver.gpu.nvml import DeviceHandle, Event, EventType, Fabric, FabricState, RecoveryAction, RemappedRows
 
 FINE = Reading(

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from dra_driver.gpu.nvml import Return
+from kubeletplugin.check.command import wait_for_hardware
 from kubeletplugin.check.containerd import CONFIGS
 from kubeletplugin.check.finding import CheckResult, document, failed, line, passed, text
-from kubeletplugin.check.look import wait_for_hardware
 from tests.support.nodes import make_node
 from tests.support.preloaded import run, start
 
@@ -82,7 +82,7 @@ def test_kubelets_own_root_decides_where_the_driver_must_be(node: Node) -> None:
         file.write_text(content, encoding="utf-8")
     done = node.check()
     assert done.returncode == 1
-    assert "FAIL  kubelet plugin registry: kubelet looks for plugins in /data/kubelet/plugins_registry" in done.stdout
+    assert "FAIL  kubelet plugin registry: kubelet searches plugins in /data/kubelet/plugins_registry" in done.stdout
     folders = ["--kubelet-registrar-directory-path=/data/kubelet/plugins_registry"]
     folders += ["--kubelet-plugins-directory-path=/data/kubelet/plugins"]
     assert " ".join(folders) in done.stdout
@@ -138,7 +138,7 @@ def test_fix_enables_cdi_by_a_new_file_and_says_what_is_left_to_do(tmp_path: Pat
     done = node.check("--fix")
     assert done.returncode == 0
     assert (node.host / CONFIGS[0].lstrip("/")).read_text(encoding="utf-8") == OFF
-    assert f"WARN  fix: /{DROP_IN} is written, but is not in use yet\n" in done.stdout
+    assert f"WARN  fix: /{DROP_IN} was written, but is not in use yet\n" in done.stdout
     assert "systemctl restart containerd" in done.stdout
     first = (node.host / DROP_IN).read_bytes()
     again = node.check("--fix")

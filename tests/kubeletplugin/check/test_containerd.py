@@ -15,8 +15,8 @@ from kubeletplugin.check.containerd import (
     containerd_findings,
     read_containerd,
 )
-from kubeletplugin.check.dropin import write
 from kubeletplugin.check.finding import Level
+from kubeletplugin.check.host import write
 
 from .support import make_host, only
 
@@ -110,9 +110,9 @@ def facts_of(
             {MAIN: NEW + 'imports = ["gone.toml"]\n'},
             TWO,
             "warn",
-            "/etc/containerd/gone.toml cannot be read: it is missing",
+            "/etc/containerd/gone.toml cannot be read: it does not exist",
         ),
-        ({MAIN: NEW + 'imports = ["/a/*/b.toml"]\n'}, TWO, "warn", "folders with * are not followed"),
+        ({MAIN: NEW + 'imports = ["/a/*/b.toml"]\n'}, TWO, "warn", "does not follow folders with *"),
         ({MAIN: NEW + "imports = 3\n"}, TWO, "warn", "imports is not a list of paths"),
         ({MAIN: "version = \n"}, TWO, "warn", "/etc/containerd/config.toml cannot be read: not TOML: Invalid value"),
     ],
@@ -178,7 +178,7 @@ def test_fix_writes_a_file_that_containerd_reads_last(
             {MAIN: OLD + IMPORTS + OLD_TABLE + "  sandbox_image = 'x'\n"},
             SEVEN,
             'in /etc/containerd/config.toml, in table [plugins."io.containerd.grpc.v1.cri"] (line 3), set'
-            " `enable_cdi = true`, and restart containerd; --fix leaves this to you, because containerd 1.7 would take",
+            " `enable_cdi = true`, and restart containerd; --fix leaves this to you, because containerd 1.7 would use",
         ),
         (
             {MAIN: NEW + NEW_TABLE + OFF},
@@ -251,7 +251,7 @@ def test_a_drop_in_of_ours_that_hides_a_later_table_is_a_failure(tmp_path: Path)
     files = {MAIN: OLD + IMPORTS + OLD_TABLE + "  sandbox_image = 'x'\n", ours: OLD + OLD_TABLE + ON}
     found = only(containerd_findings(facts_of(tmp_path, files, SEVEN)))
     assert found.level is Level.FAIL
-    assert f"reads {ours} in place of the whole table" in found.text
+    assert f"reads {ours} instead of the whole table" in found.text
 
 
 @pytest.mark.skipif(shutil.which("containerd") is None, reason="containerd is not installed")

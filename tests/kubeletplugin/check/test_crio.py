@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.check.crio import CONFIG, CrioFacts, crio_drop_in, crio_findings, read_crio
-from kubeletplugin.check.dropin import write
 from kubeletplugin.check.finding import Level
+from kubeletplugin.check.host import write
+from kubeletplugin.check.runtime import CONFIG, CrioFacts, crio_drop_in, crio_findings, read_crio
 
 from .support import make_host, only
 
@@ -21,7 +21,7 @@ def facts_of(root: Path, files: dict[str, str]) -> CrioFacts:
 @pytest.mark.parametrize(
     ("files", "level", "says"),
     [
-        ({}, "pass", "always on, reads /var/run/cdi (the default)"),
+        ({}, "pass", "always enabled, reads /var/run/cdi (the default)"),
         ({CONFIG: TABLE + 'cdi_spec_dirs = [\n  "/run/cdi",\n]\n'}, "pass", "/etc/crio/crio.conf, line 2"),
         (
             {CONFIG: TABLE + 'cdi_spec_dirs = ["/etc/cdi"]\n'},

@@ -66,7 +66,7 @@ def test_what_is_wrong_is_named_with_what_to_do(
 
 
 @pytest.mark.parametrize(
-    ("exists", "text"), [(True, "/opt/nvidia-ctk"), (None, "/opt/nvidia-ctk (not seen from here)")]
+    ("exists", "text"), [(True, "/opt/nvidia-ctk"), (None, "/opt/nvidia-ctk (not visible from here)")]
 )
 def test_a_hook_that_is_named_need_not_be_found(exists: bool | None, text: str) -> None:
     found = finding(replace(GOOD, hook=None, named_hook=NamedHook("/opt/nvidia-ctk", exists)), "cdi hook")

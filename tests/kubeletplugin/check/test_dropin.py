@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.check.dropin import DropIn, FixError, write
+from kubeletplugin.check.host import DropIn, FixError, write
 
 from .support import make_host
 

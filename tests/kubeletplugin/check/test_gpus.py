@@ -11,8 +11,8 @@ from dra_driver.gpu.inventory import Failure
 from dra_driver.gpu.nvml import MigMode, NvmlError, Return
 from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.simulation import SimulatedNode
+from kubeletplugin.check.driver import GpuFacts, gpu_findings, read_gpus
 from kubeletplugin.check.finding import CheckResult, Level
-from kubeletplugin.check.gpus import GpuFacts, gpu_findings, read_gpus
 from tests.support.nodes import make_node
 
 from .support import levels, of_level
@@ -94,7 +94,7 @@ def test_a_mig_mode_that_waits_for_a_reset_is_a_warning(facts: GpuFacts) -> None
     assert facts.inventory
     gpu = replace(facts.inventory.gpus[0], mig_mode=MigMode(current=False, pending=True))
     first, second = named(replace(facts, inventory=replace(facts.inventory, gpus=(gpu,))), "mig")
-    assert "is to switch MIG mode on and still has it off" in first.text
+    assert "waits for a reset that switches MIG mode on; it is still off" in first.text
     assert "--gpu-reset" in first.remedy
     assert second.text == "1 of 1 GPUs support MIG, 0 in MIG mode"
 

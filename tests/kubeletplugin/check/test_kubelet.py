@@ -29,26 +29,33 @@ def findings(
 @pytest.mark.parametrize(
     ("config", "drop_ins", "gates", "version", "level", "says"),
     [
-        (EMPTY, {}, "", "v1.36.0", "pass", "the default; flags, /etc/kubelet.yaml leave it so"),
-        (EMPTY, {}, "", "v1.33.1", "fail", "not set, and off by default before 1.34"),
-        (EMPTY, {}, "", "", "warn", "kubelet's version is not known"),
-        ("featureGates:\n", {}, "", "v1.36.0", "pass", "the default"),
-        (ON, {}, "", "v1.33.1", "pass", f"on ({CONFIG})"),
-        (ON, {}, "", "", "pass", f"on ({CONFIG})"),
-        (OFF, {}, "", "v1.36.0", "fail", f"off ({CONFIG})"),
-        ("featureGates: {AllBeta: true}\n", {}, "", "v1.33.1", "pass", f"on ({CONFIG})"),
-        ("featureGates: {AllBeta: true}\n", {}, "DynamicResourceAllocation=false", "v1.33.1", "fail", "off (--feature"),
-        ("featureGates: {AllBeta: false}\n", {}, "", "v1.36.0", "pass", "the default"),
-        (OFF, {}, "DynamicResourceAllocation=true", "v1.33.1", "pass", "on (--feature-gates, process 812)"),
-        (ON, {}, "Other=true", "v1.33.1", "pass", f"on ({CONFIG})"),
-        (OFF, {"10.conf": ON}, "", "v1.33.1", "pass", f"on ({FOLDER}/10.conf)"),
-        (ON, {"10.conf": ON, "20.conf": OFF}, "", "v1.33.1", "fail", f"off ({FOLDER}/20.conf)"),
-        (ON, {"10.conf": OFF, "20.conf": ON, "a/30.conf": EMPTY}, "", "v1.33.1", "pass", f"on ({FOLDER}/20.conf)"),
-        (ON, {"10/b.conf": OFF}, "", "v1.33.1", "fail", f"off ({FOLDER}/10/b.conf)"),
-        (ON, {"10.yaml": OFF}, "", "v1.33.1", "pass", f"on ({CONFIG})"),
+        (EMPTY, {}, "", "v1.36.0", "pass", "by default; flags, /etc/kubelet.yaml do not change it"),
+        (EMPTY, {}, "", "v1.33.1", "fail", "not set, and disabled by default before 1.34"),
+        (EMPTY, {}, "", "", "warn", "kubelet's version is unknown"),
+        ("featureGates:\n", {}, "", "v1.36.0", "pass", "by default"),
+        (ON, {}, "", "v1.33.1", "pass", f"enabled ({CONFIG})"),
+        (ON, {}, "", "", "pass", f"enabled ({CONFIG})"),
+        (OFF, {}, "", "v1.36.0", "fail", f"disabled ({CONFIG})"),
+        ("featureGates: {AllBeta: true}\n", {}, "", "v1.33.1", "pass", f"enabled ({CONFIG})"),
+        (
+            "featureGates: {AllBeta: true}\n",
+            {},
+            "DynamicResourceAllocation=false",
+            "v1.33.1",
+            "fail",
+            "disabled (--feature",
+        ),
+        ("featureGates: {AllBeta: false}\n", {}, "", "v1.36.0", "pass", "by default"),
+        (OFF, {}, "DynamicResourceAllocation=true", "v1.33.1", "pass", "enabled (--feature-gates, process 812)"),
+        (ON, {}, "Other=true", "v1.33.1", "pass", f"enabled ({CONFIG})"),
+        (OFF, {"10.conf": ON}, "", "v1.33.1", "pass", f"enabled ({FOLDER}/10.conf)"),
+        (ON, {"10.conf": ON, "20.conf": OFF}, "", "v1.33.1", "fail", f"disabled ({FOLDER}/20.conf)"),
+        (ON, {"10.conf": OFF, "20.conf": ON, "a/30.conf": EMPTY}, "", "v1.33.1", "pass", f"enabled ({FOLDER}/20.conf)"),
+        (ON, {"10/b.conf": OFF}, "", "v1.33.1", "fail", f"disabled ({FOLDER}/10/b.conf)"),
+        (ON, {"10.yaml": OFF}, "", "v1.33.1", "pass", f"enabled ({CONFIG})"),
         (ON, {"10.conf": "featureGates: null\n"}, "", "v1.33.1", "fail", "not set"),
         (ON, {"10.conf": "featureGates: {DynamicResourceAllocation: null}\n"}, "", "v1.33.1", "fail", "not set"),
-        (ON, {"10.conf": OFF}, "DynamicResourceAllocation=true", "v1.33.1", "pass", "on (--feature-gates"),
+        (ON, {"10.conf": OFF}, "DynamicResourceAllocation=true", "v1.33.1", "pass", "enabled (--feature-gates"),
     ],
 )
 def test_flags_are_over_drop_ins_and_drop_ins_over_the_file(
@@ -91,10 +98,10 @@ def test_k3s_is_given_the_flag_in_its_own_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, f"{CONFIG}, which kubelet's --config names, is missing"),
+        (None, f"{CONFIG}, which kubelet's --config names, does not exist"),
         ("a: [\n", f"{CONFIG} is not YAML"),
-        ("- a\n", f"{CONFIG} is no KubeletConfiguration"),
-        ("featureGates: [a]\n", "no mapping of feature gates"),
+        ("- a\n", f"{CONFIG} is not a KubeletConfiguration"),
+        ("featureGates: [a]\n", "is not a mapping"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_a_warning(tmp_path: Path, text: str | None, says: str) -> None:
@@ -109,8 +116,8 @@ def test_a_file_that_cannot_be_read_is_a_warning(tmp_path: Path, text: str | Non
     [
         ({}, True, "warn", "no process kubelet was found"),
         ({USUAL: ON}, True, "warn", "no process kubelet was found"),  # a flag may say otherwise
-        ({USUAL: OFF}, True, "fail", f"off ({USUAL})"),
-        ({USUAL: OFF}, False, "warn", "not to be seen from this container"),
+        ({USUAL: OFF}, True, "fail", f"disabled ({USUAL})"),
+        ({USUAL: OFF}, False, "warn", "not visible from this container"),
     ],
 )
 def test_without_a_kubelet_only_the_usual_file_is_known(

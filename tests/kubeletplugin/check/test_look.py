@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kubeletplugin.check import look
+from kubeletplugin.check import command
 from kubeletplugin.check.command import check
 
 from .test_command import Node
@@ -34,7 +34,7 @@ def test_the_other_checks_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         raise ZeroDivisionError("nobody thought of it")
 
     node = Node(tmp_path)
-    monkeypatch.setattr(look, name, broken)
+    monkeypatch.setattr(command, name, broken)
     arguments = ["--host-root", str(node.host), "--node-name", "node-a", "-o", "json"]
     done = CliRunner().invoke(check, arguments, env=node.environment)
     found = json.loads(done.stdout)["findings"]

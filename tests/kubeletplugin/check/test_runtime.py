@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.check.containerd import CONFIGS, ContainerdFacts
-from kubeletplugin.check.crio import CONFIG, CrioFacts
 from kubeletplugin.check.finding import Level
-from kubeletplugin.check.runtime import RuntimeFacts, drop_in, read_runtime, runtime_findings
+from kubeletplugin.check.runtime import CONFIG, CrioFacts, RuntimeFacts, drop_in, read_runtime, runtime_findings
 
 from .support import make_host, only, process
 
