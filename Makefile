@@ -79,7 +79,7 @@ proto: $(READY)
 
 # The tables of CEL's parser, after an upgrade of celpy or lark.
 grammar: $(READY)
-	$(BIN)/python -m dra_driver.cel.syntax
+	$(BIN)/python -m tests.cel.tables
 
 clean:
 	rm -rf $(VENV) build dist .sandbox

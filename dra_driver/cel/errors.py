@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors in expressions, and how they are shown to users.
+"""Errors in expressions, and how users see them.
 
-`CompileError` and `EvaluationError` are what callers see: a kind (the coarse classes of
-tests/golden/cel/README.md), a message, and the place in the expression. `ErrorValue` and `Abort` live
-inside an evaluation: a fault is CEL's error value, which `||` or `&&` may absorb; an abort ends the
-evaluation at once, whatever stands around it.
+Callers of this package see `CompileError` and `EvaluationError`. Each has a kind (the classes of errors of
+tests/golden/cel/README.md), a message, and the place in the expression.
+
+`ErrorValue` and `Abort` exist only during an evaluation. `ErrorValue` is CEL's error value: `||` and `&&` may ignore
+it. `Abort` ends the evaluation immediately, also inside of `||` and `&&`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import DriverError
 
 
+@dataclass(eq=False)
 class CelError(DriverError):
-    """An expression that cannot be used, or cannot be answered for a device.
+    """An expression is invalid, or cannot be evaluated for a device.
 
-    `kind` is the class of error, `offset` the place in code points (None: the whole expression).
+    `offset` is the place of the error in code points. None stands for the whole expression.
     """
 
-    def __init__(self, kind: str, message: str, expression: str, offset: int | None = None) -> None:
-        super().__init__(kind, message, expression, offset)
-        self.kind = kind
-        self.message = message
-        self.expression = expression
-        self.offset = offset
+    kind: str
+    message: str
+    expression: str
+    offset: int | None = None
 
     def __str__(self) -> str:
         if self.offset is None:
@@ -35,73 +35,58 @@ class CelError(DriverError):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One finding of the parser or the type checker."""
+    """One error that the parser or the type checker found."""
 
     kind: str
     message: str
     offset: int
 
 
+@dataclass(eq=False)
 class CompileError(CelError):
     """The expression is refused.
 
-    `internal` tells a failure while the program is planned, which the API server reports as its own
-    error, from an invalid expression. `issues` has every finding, the first one first.
+    `internal` marks errors of the last step, when the tree becomes a program. The API server reports them as internal
+    errors and not as invalid expressions. `issues` lists all errors, the first one first.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        message: str,
-        expression: str,
-        offset: int | None = None,
-        *,
-        internal: bool = False,
-        issues: tuple[Issue, ...] = (),
-    ) -> None:
-        super().__init__(kind, message, expression, offset)
-        self.internal = internal
-        self.issues = issues
+    internal: bool = field(default=False, kw_only=True)
+    issues: tuple[Issue, ...] = field(default=(), kw_only=True)
 
 
+@dataclass(eq=False)
 class EvaluationError(CelError):
-    """The expression has no answer for one device.
+    """The evaluation of the expression failed for one device.
 
-    `cost` is what the evaluation had cost so far, None when it did not begin.
+    `cost` is the cost of the evaluation up to the error. It is None if the evaluation did not start.
     """
 
-    def __init__(
-        self, kind: str, message: str, expression: str, offset: int | None = None, *, cost: int | None = None
-    ) -> None:
-        super().__init__(kind, message, expression, offset)
-        self.cost = cost
+    cost: int | None = field(default=None, kw_only=True)
 
 
+@dataclass(eq=False)
 class ErrorValue(Exception):  # noqa: N818 - CEL's error value, not an error of this program
-    """An error as a value of an evaluation. Functions raise it, operators pass it on or absorb it."""
+    """An error as a value of an evaluation. Functions raise it. Operators return it or ignore it."""
 
-    def __init__(self, kind: str, message: str, offset: int | None = None) -> None:
-        super().__init__(kind, message)
-        self.kind = kind
-        self.message = message
-        self.offset = offset
+    kind: str
+    message: str
+    offset: int | None = None
 
 
+@dataclass(eq=False)
 class Abort(Exception):  # noqa: N818 - ends an evaluation, on purpose
-    """The evaluation ends here: the cost limit, or what makes Kubernetes' own evaluator panic.
+    """The evaluation ends: it exceeded the cost limit, or Kubernetes' own evaluator would panic here.
 
-    `cost` is what the step that ended it would have cost.
+    `cost` is the cost of the step that ended the evaluation.
     """
 
-    def __init__(self, kind: str, message: str, *, cost: int = 0) -> None:
-        super().__init__(kind, message)
-        self.kind = kind
-        self.message = message
-        self.cost = cost
+    kind: str
+    message: str
+    cost: int = field(default=0, kw_only=True)
 
 
 def position(expression: str, offset: int) -> tuple[int, int]:
-    """Line and column of an offset, both from 1."""
+    """The line and the column of an offset. Both count from 1."""
     before = expression[:offset]
     return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
@@ -110,7 +95,7 @@ _WIDTH = 100
 
 
 def excerpt(expression: str, offset: int) -> str:
-    """The line of the expression that holds `offset`, and a caret under it. Long lines are cut around the place."""
+    """The line of the expression that contains `offset`, with a caret below the place. Long lines are shortened."""
     start = expression.rfind("\n", 0, offset) + 1
     end = expression.find("\n", offset)
     line = expression[start : end if end >= 0 else len(expression)].replace("\t", " ")

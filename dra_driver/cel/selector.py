@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device selector: compiled once, asked about each device.
+"""A device selector: an expression that is compiled once and then evaluated for each device.
 
-It knows the attributes and capacities that its expression reads, so callers evaluate each distinct combination of them
-once, and it knows the names in it that no device has, so users are told the nearest existing names.
+A selector knows which attributes and capacities its expression reads, so callers evaluate devices with the same values
+only once. It also finds names in the expression that no device has, so users get the most similar existing names.
 """
 
 import difflib
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..resource import Device
-from .check.checker import VARIABLE, check, validate
-from .check.environment import Environment
+from .check import VARIABLE, check, validate
+from .check.declarations import Environment
 from .check.estimate import estimate
 from .errors import Abort, CelError, CompileError, ErrorValue, EvaluationError, Issue
-from .evaluate.compiler import PlanError, Program, compile_tree
+from .evaluate import PlanError, Program, compile_tree
 from .evaluate.frame import Frame
 from .library import registry_of
 from .library.values import OptionalValue, refill, type_name
-from .syntax.parser import parse, refusal
+from .syntax import parse, refusal
 from .syntax.tree import Call, Ident, Literal, Node, Select, walk
 from .types import BOOL, Type, TypeTooLargeError
 
@@ -29,9 +29,9 @@ _INDEXING: Final = frozenset(("_[_]", "_[?_]", "_?._"))
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What an expression's value depends on, beside the driver's name and allowMultipleAllocations.
+    """What the value of an expression depends on, besides the name of the driver and allowMultipleAllocations.
 
-    Attributes and capacities are (domain, identifier); `everything` when they cannot be told.
+    Attributes and capacities are (domain, identifier). `everything` is set if they are not known.
     """
 
     attributes: frozenset[tuple[str, str]] = frozenset()
@@ -48,7 +48,7 @@ EVERYTHING: Final = Reads(everything=True)
 
 
 def reads_of(root: Node) -> Reads:
-    """The attributes and capacities that the tree reads: all where a part of the device is used as a value."""
+    """The attributes and capacities that the tree reads. These are all if a part of the device is used as a value."""
     found = Reads()
     pending = [root]
     while pending:
@@ -71,7 +71,7 @@ def reads_of(root: Node) -> Reads:
 
 
 def path_of(node: Node) -> tuple[object, ...] | None:
-    """The keys behind `device` (None: a computed one), or None where the node is no such path."""
+    """The keys after `device`, where None is a computed key. None if the node is not a path into the device."""
     keys: list[object] = []
     while True:
         if isinstance(node, Select) and node.constant is None:
@@ -88,6 +88,7 @@ def path_of(node: Node) -> tuple[object, ...] | None:
 
 
 def _computed_keys(node: Node) -> Iterator[Node]:
+    """The expressions in brackets of a path into the device."""
     while not isinstance(node, Ident):
         if isinstance(node, Call):
             yield node.arguments[1]
@@ -113,7 +114,7 @@ class PublishedNames:
 
     @staticmethod
     def of(devices: Iterable[tuple[str, Device]]) -> "PublishedNames":
-        """The names that devices, each with its driver, publish."""
+        """The names that these devices publish. Each device comes with its driver."""
         attributes: dict[str, set[str]] = {}
         capacity: dict[str, set[str]] = {}
         for driver, device in devices:
@@ -129,7 +130,7 @@ def _frozen(names: Mapping[str, set[str]]) -> Names:
 
 
 def unknown_names(root: Node, names: PublishedNames) -> list[Issue]:
-    """Where the expression reads what no device has, in source order. has() and optional reads count, too."""
+    """The places where the expression reads names that no device has, in source order, also in has() and `.?`."""
     found = [
         Issue("unknown_name", message, node.offset)
         for node in walk(root)
@@ -139,7 +140,7 @@ def unknown_names(root: Node, names: PublishedNames) -> list[Issue]:
 
 
 def suggestion(root: Node, offset: int, driver: str, device: Device) -> str:
-    """A hint for a key that the device lacks; empty if the key is not that of an attribute or capacity."""
+    """A hint for a name that the device does not have. Empty if the name is not that of an attribute or capacity."""
     names = PublishedNames.of([(driver, device)])
     messages = (
         message
@@ -180,11 +181,11 @@ def _nearest(wanted: str, existing: Iterable[str]) -> str:
 
 
 MAX_BYTES: Final = 10_240
-"""The longest expression, in bytes of UTF-8, that kube-apiserver accepts."""
+"""The largest expression that kube-apiserver accepts, in bytes of UTF-8."""
 
 
 class Selector:
-    """A compiled expression. Safe to share between threads."""
+    """A compiled expression. Threads may share it."""
 
     def __init__(self, expression: str, environment: Environment, tree: Node, program: Program) -> None:
         self.expression = expression
@@ -196,25 +197,25 @@ class Selector:
 
     @property
     def output_type(self) -> Type:
-        """Its static type: bool, or one that may turn out to be a bool."""
+        """The type of the expression: bool, or a type whose values may be bools."""
         return self._tree.type
 
     @functools.cached_property
     def reads(self) -> Reads:
-        """Which attributes and capacities its value depends on."""
+        """The attributes and capacities that its value depends on."""
         return reads_of(self._tree)
 
     @functools.cached_property
     def max_cost(self) -> int:
-        """The cost in the worst case. kube-apiserver refuses new expressions over COST_LIMIT."""
-        return estimate(self._tree, registry_of(self.environment))
+        """The cost in the worst case. kube-apiserver refuses new expressions that exceed COST_LIMIT."""
+        return estimate(self._tree, registry_of(self.environment).estimate_of)
 
     def matches(self, driver: str, device: Device) -> bool:
         """Whether the expression is true for a device of the driver. Raises EvaluationError."""
         return self._value(Frame(driver, device))
 
     def evaluate(self, driver: str, device: Device) -> tuple[bool, int]:
-        """Whether the expression is true, and what finding that out cost. Raises EvaluationError."""
+        """Whether the expression is true for a device, and the cost of the evaluation. Raises EvaluationError."""
         frame = Frame(driver, device)
         return self._value(frame), frame.cost
 
@@ -226,8 +227,8 @@ class Selector:
         refill()
         try:
             frame.check_attributes()
-        except ErrorValue as fault:
-            raise EvaluationError(fault.kind, fault.message, self.expression) from None
+        except ErrorValue as error:
+            raise EvaluationError(error.kind, error.message, self.expression) from None
         try:
             value = self._run(frame)
         except Abort as abort:
@@ -243,23 +244,23 @@ class Selector:
             raise EvaluationError(
                 value.kind, self._explained(value, frame), self.expression, value.offset, cost=frame.cost
             )
-        message = f"the expression evaluates to a {type_name(value)}; a selector has to evaluate to a bool"
+        message = f"the expression evaluates to a {type_name(value)}, but a selector must evaluate to a bool"
         raise EvaluationError("result_not_bool", message, self.expression, cost=frame.cost)
 
-    def _explained(self, fault: ErrorValue, frame: Frame) -> str:
-        if fault.kind != "no_such_key" or fault.offset is None:
-            return fault.message
-        hint = suggestion(self._tree, fault.offset, frame.driver, frame.device)
-        return f"{fault.message}: {hint}" if hint else fault.message
+    def _explained(self, error: ErrorValue, frame: Frame) -> str:
+        if error.kind != "no_such_key" or error.offset is None:
+            return error.message
+        hint = suggestion(self._tree, error.offset, frame.driver, frame.device)
+        return f"{error.message}: {hint}" if hint else error.message
 
     def unknown_names(self, names: PublishedNames) -> list[CelError]:
-        """The names that the expression reads and no device has, each with its place and the nearest existing names."""
+        """The names that the expression reads but no device has, each with its place and the most similar name."""
         found = unknown_names(self._tree, names)
         return [CelError(issue.kind, issue.message, self.expression, issue.offset) for issue in found]
 
 
 def compile_selector(expression: str, environment: Environment | None = None) -> Selector:
-    """Compile an expression, by default for the newest Kubernetes. Raises CompileError."""
+    """Compile an expression, by default for the newest Kubernetes release. Raises CompileError."""
     environment = environment or Environment()
     tree = _checked(expression, environment)
     if (tree.type != BOOL or tree.type.nullable) and tree.type not in environment.result_types:
@@ -278,7 +279,7 @@ def _checked(expression: str, environment: Environment) -> Node:
     try:
         issues = check(tree, registry, environment) or validate(tree, registry)
     except TypeTooLargeError:
-        raise CompileError("size_limit", "its types are nested too deeply", expression) from None
+        raise CompileError("size_limit", "the types in the expression are nested too deeply", expression) from None
     if issues:
         raise refusal(expression, issues)
     return tree

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CEL's types, as the type checker and `type()` know them, and unification: whether a value of one type can go where
-another is wanted, binding type parameters on the way.
+"""CEL's types, their names in expressions, and unification.
+
+The type checker and `type()` use these types. Unification decides whether a value of one type is allowed where another
+type is expected, and finds the types of type parameters on the way.
 """
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,13 +16,13 @@ UINT_MAX: Final = (1 << 64) - 1
 
 
 class Uint(int):
-    """An unsigned 64-bit integer. Arithmetic on it gives plain ints: wrap what is to stay one."""
+    """An unsigned 64-bit integer. Arithmetic gives plain ints, so each result has to be converted to Uint again."""
 
     __slots__ = ()
 
 
 class TypeKind(enum.Enum):
-    """The family a type belongs to."""
+    """The family of a type. For example, all lists have the kind LIST."""
 
     DYN = "dyn"
     ANY = "any"
@@ -43,18 +45,19 @@ class TypeKind(enum.Enum):
 
 
 _MAX_SIZE: Final = 1000
-"""Naming a map and using the name twice in the next one doubles the type; Kubernetes would never finish."""
+"""A limit of this project. A few nested maps can double the size of the type again and again, and the type checker of
+Kubernetes would not end."""
 
 
 class TypeTooLargeError(Exception):
-    """A type that consists of more than _MAX_SIZE types."""
+    """A type consists of more than _MAX_SIZE types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Type:
     """One type.
 
-    `nullable` marks protobuf's wrapper types, which also take null and otherwise count as what they wrap.
+    `nullable` marks protobuf's wrapper types. They accept null, and otherwise behave like the type that they wrap.
     """
 
     kind: TypeKind
@@ -62,7 +65,7 @@ class Type:
     parameters: tuple["Type", ...] = ()
     nullable: bool = field(default=False, compare=False)
     size: int = field(init=False, compare=False)
-    """The number of types in it, itself included."""
+    """The number of types that it consists of, including itself."""
 
     def __post_init__(self) -> None:
         size = 1 + sum([parameter.size for parameter in self.parameters])
@@ -71,7 +74,7 @@ class Type:
         object.__setattr__(self, "size", size)
 
     def __str__(self) -> str:
-        """The type as messages of the type checker name it."""
+        """The name of the type in messages of the type checker."""
         match self.kind:
             case TypeKind.ANY:
                 return "any"
@@ -79,29 +82,26 @@ class Type:
                 return "!error!"
             case TypeKind.NULL | TypeKind.DURATION | TypeKind.TIMESTAMP:
                 return str(self.kind.value)
-        if self.nullable:
-            return f"wrapper({self.name})"
-        if not self.parameters:
-            return self.name
-        return f"{self.name}({', '.join(map(str, self.parameters))})"
+        return self._written(str)
 
     @property
     def display(self) -> str:
-        """The type as results name it: `google.protobuf.Any` for an attribute of unknown type."""
+        """The name of the type in results, such as `google.protobuf.Any` for an attribute of unknown type."""
+        return self._written(lambda parameter: parameter.display)
+
+    def _written(self, write: Callable[["Type"], str]) -> str:
         if self.nullable:
             return f"wrapper({self.name})"
-        if not self.parameters:
-            return self.name
-        return f"{self.name}({', '.join(p.display for p in self.parameters)})"
+        return f"{self.name}({', '.join(map(write, self.parameters))})" if self.parameters else self.name
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether every value has this type, as far as the type checker can tell."""
+        """Whether the type checker accepts every value for this type."""
         return self.kind is TypeKind.DYN or self.kind is TypeKind.ANY
 
     @property
     def element(self) -> "Type":
-        """A list's element type, or an optional's."""
+        """The type of the elements of a list, or of the value of an optional."""
         return self.parameters[0]
 
 
@@ -152,7 +152,7 @@ def type_of(described: Type) -> Type:
 
 
 def parameter(name: str) -> Type:
-    """A type parameter, bound anew by each call."""
+    """A type parameter. Every call of a function gives it a type anew."""
     return Type(TypeKind.PARAMETER, name)
 
 
@@ -166,13 +166,85 @@ MAP = map_of(DYN, DYN)
 OPTIONAL = Type(TypeKind.OPAQUE, _OPTIONAL)
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A protobuf message that expressions can write, such as `google.protobuf.BoolValue{value: true}`.
+
+    `type` is its type for the type checker.
+    """
+
+    type: Type
+    fields: Mapping[str, Type]
+
+
+def _wrappers() -> Iterator[tuple[str, Message]]:
+    wrapped = {
+        BOOL: ("BoolValue",),
+        BYTES: ("BytesValue",),
+        DOUBLE: ("DoubleValue", "FloatValue"),
+        INT: ("Int32Value", "Int64Value"),
+        UINT: ("UInt32Value", "UInt64Value"),
+        STRING: ("StringValue",),
+    }
+    for inner, names in wrapped.items():
+        for name in names:
+            yield f"google.protobuf.{name}", Message(wrapper(inner), {"value": inner})
+
+
+MESSAGES: Final[Mapping[str, Message]] = {
+    **dict(_wrappers()),
+    "google.protobuf.Duration": Message(DURATION, {"seconds": INT, "nanos": INT}),
+    "google.protobuf.Timestamp": Message(TIMESTAMP, {"seconds": INT, "nanos": INT}),
+    "google.protobuf.Any": Message(ANY, {"type_url": STRING, "value": BYTES}),
+    "google.protobuf.Value": Message(
+        DYN,
+        {
+            "null_value": INT,
+            "number_value": DOUBLE,
+            "string_value": STRING,
+            "bool_value": BOOL,
+            "struct_value": map_of(STRING, DYN),
+            "list_value": list_of(DYN),
+        },
+    ),
+    "google.protobuf.Struct": Message(map_of(STRING, DYN), {"fields": map_of(STRING, DYN)}),
+    "google.protobuf.ListValue": Message(list_of(DYN), {"values": list_of(DYN)}),
+    "google.protobuf.Empty": Message(EMPTY, {}),
+}
+
+TYPE_VALUES: Final[Mapping[str, Type]] = {
+    known.name: known
+    for known in (
+        *(BOOL, BYTES, DOUBLE, DURATION, INT, LIST, MAP, NULL, STRING, TIMESTAMP, TYPE, UINT, OPTIONAL),
+        *(IP, CIDR, EMPTY),
+    )
+}
+"""Names of types that an expression can use as values."""
+
+UNUSABLE_TYPES: Final[Mapping[str, Type]] = {
+    **{name: message.type for name, message in MESSAGES.items() if name not in TYPE_VALUES},
+    "duration": DURATION,
+    "timestamp": TIMESTAMP,
+    DEVICE.name: DEVICE,
+}
+"""Names that the type checker accepts as types, but that fail when the tree becomes a program."""
+
+CONSTANTS: Final[Mapping[str, int]] = {"google.protobuf.NullValue.NULL_VALUE": 0}
+"""Values of protobuf enumerations."""
+
+
 def is_optional(candidate: Type) -> bool:
-    """Whether it is optional_type(…)."""
+    """Whether the type is optional_type(…)."""
     return candidate.kind is TypeKind.OPAQUE and candidate.name == _OPTIONAL
 
 
+def unwrap_optional(candidate: Type) -> tuple[Type, bool]:
+    """The type inside of an optional type, and True; another type itself, and False."""
+    return (candidate.parameters[0], True) if is_optional(candidate) else (candidate, False)
+
+
 def parameters_of(candidate: Type) -> Iterator[str]:
-    """The names of the type parameters inside a type."""
+    """The names of the type parameters inside of a type."""
     if candidate.kind is TypeKind.PARAMETER:
         yield candidate.name
     for inner in candidate.parameters:
@@ -180,7 +252,7 @@ def parameters_of(candidate: Type) -> Iterator[str]:
 
 
 Bindings = dict[str, Type]
-"""The types that type parameters stand for, so far."""
+"""The types of the type parameters that are known so far."""
 
 _NULLABLE = frozenset((TypeKind.OPAQUE, TypeKind.STRUCT, TypeKind.ANY, TypeKind.DURATION, TypeKind.TIMESTAMP))
 _SIMPLE = frozenset(
@@ -192,7 +264,7 @@ _SIMPLE = frozenset(
 
 
 def assignable(bindings: Bindings, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> Bindings | None:
-    """The bindings under which every given type fits the wanted one, None if there are none. Changes no input."""
+    """The bindings that make every given type fit the wanted one, or None. The arguments are not changed."""
     if len(given) != len(wanted):
         return None
     attempt = dict(bindings)
@@ -213,9 +285,9 @@ def _assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
     if given.is_dynamic or wanted.is_dynamic or TypeKind.ERROR in (given.kind, wanted.kind):
         return True
     if given.kind is TypeKind.NULL:
-        return _takes_null(wanted)
+        return _accepts_null(wanted)
     if wanted.kind is TypeKind.NULL:
-        return _takes_null(given)
+        return _accepts_null(given)
     if given.kind in _SIMPLE:
         return given == wanted
     if given.kind is TypeKind.TYPE:
@@ -228,12 +300,12 @@ def _assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
     )
 
 
-def _takes_null(candidate: Type) -> bool:
+def _accepts_null(candidate: Type) -> bool:
     return candidate.kind in _NULLABLE or candidate.kind is TypeKind.NULL or candidate.nullable
 
 
 def _substitutes(bindings: Bindings, given: Type, variable: Type) -> tuple[bool, bool]:
-    """(whether `given` can stand for the type parameter, whether that was bound already)"""
+    """Whether the type parameter can have the given type, and whether it already had a type."""
     if given == variable:
         return True, True
     bound = bindings.get(variable.name)
@@ -262,7 +334,7 @@ def _occurs(bindings: Bindings, variable: Type, within: Type) -> bool:
 
 
 def most_general(one: Type, other: Type) -> Type:
-    """The more general of two types that fit together."""
+    """The more general of two types, one of which is assignable to the other."""
     return one if _less_specific(one, other) else other
 
 
@@ -281,7 +353,7 @@ def _less_specific(one: Type, other: Type) -> bool:
 
 
 def substitute(bindings: Bindings, within: Type, *, final: bool = False) -> Type:
-    """The type with bound parameters replaced; with `final`, the others become dyn."""
+    """The type with its type parameters replaced by their types. With `final`, unknown parameters become dyn."""
     if within.kind is TypeKind.PARAMETER:
         bound = bindings.get(within.name)
         if bound is not None:
@@ -290,16 +362,4 @@ def substitute(bindings: Bindings, within: Type, *, final: bool = False) -> Type
     if not within.parameters:
         return within
     inner = tuple([substitute(bindings, parameter, final=final) for parameter in within.parameters])
-    if inner == within.parameters:
-        return within
-    match within.kind:
-        case TypeKind.LIST:
-            return list_of(inner[0])
-        case TypeKind.MAP:
-            return map_of(*inner)
-    return Type(within.kind, within.name, inner)
-
-
-def unwrap_optional(candidate: Type) -> tuple[Type, bool]:
-    """(the type inside, True) of an optional type; (the type itself, False) of others."""
-    return (candidate.parameters[0], True) if is_optional(candidate) else (candidate, False)
+    return within if inner == within.parameters else Type(within.kind, within.name, inner)

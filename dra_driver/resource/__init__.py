@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vocabulary of resource.k8s.io as immutable values, the same for every API version.
+"""The types of resource.k8s.io as immutable values, independent of the API version.
 
-`codec` turns JSON of the served versions into these types and back; `validation` knows what the
-API server would refuse. Field meanings follow the API reference of Kubernetes 1.36.
+`codec` converts JSON of the served versions to these types and back. `validation` finds what the API server would
+refuse. The fields have the meanings of the API reference of Kubernetes 1.36.
 """
 
 from .claim import (
@@ -38,6 +38,7 @@ from .device import (
     ResourcePool,
     ResourceSlice,
     TaintEffect,
+    Version,
     attribute_kind,
 )
 from .meta import (
@@ -50,7 +51,6 @@ from .meta import (
 )
 from .names import split_qualified_name
 from .quantity import Format, Quantity, QuantityError
-from .semver import Version
 
 __all__ = [
     "ALL",

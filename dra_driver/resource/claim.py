@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceClaims, and what they refer to: DeviceClasses, and tolerations of device taints.
+"""ResourceClaims and their templates, DeviceClasses, and allocations.
 
-Which taints a toleration covers follows k8s.io/dynamic-resource-allocation/resourceclaim.
+`tolerates` follows k8s.io/dynamic-resource-allocation/resourceclaim.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +14,7 @@ from .quantity import Quantity
 
 @dataclass(frozen=True, slots=True)
 class OpaqueConfiguration:
-    """Parameters for one driver, opaque to Kubernetes: a JSON object."""
+    """Parameters for one driver: a JSON object that Kubernetes does not read."""
 
     driver: str
     parameters: Mapping[str, object]
@@ -22,7 +22,7 @@ class OpaqueConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """Selectors that every device of the class meets (CEL), and configuration that goes with it."""
+    """A class of devices. All of its `selectors` (CEL) must match a device. `config` applies to all of its devices."""
 
     metadata: ObjectMeta
     selectors: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ ALL = "All"
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequirements:
-    """What a device must be, in an exact request and in each alternative of a prioritised one alike."""
+    """The requirements of an exact request, or of one alternative of a prioritized list."""
 
     device_class_name: str
     selectors: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class DeviceRequirements:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSubRequest:
-    """One alternative of a prioritised list. Elsewhere it is named `<request>/<name>`."""
+    """One alternative of a prioritized list. Other objects refer to it as `<request>/<name>`."""
 
     name: str
     requirements: DeviceRequirements
@@ -57,7 +57,7 @@ class DeviceSubRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """`exactly`, or else the first of `first_available` that can be had."""
+    """A request for `exactly` these devices, or for the first possible alternative of `first_available`."""
 
     name: str
     exactly: DeviceRequirements | None = None
@@ -66,7 +66,10 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeviceConstraint:
-    """Devices of the named requests (all, when none is named) must agree, or differ, in one attribute."""
+    """The devices of the named requests must have the same value, or different values, of one attribute.
+
+    Without names, the constraint applies to all requests.
+    """
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -75,7 +78,7 @@ class DeviceConstraint:
 
 @dataclass(frozen=True, slots=True)
 class ClaimConfiguration:
-    """Configuration for the devices of the named requests (all, when none is named)."""
+    """Configuration for the devices of the named requests, or of all requests if none is named."""
 
     requests: tuple[str, ...]
     opaque: OpaqueConfiguration
@@ -91,7 +94,7 @@ class DeviceClaim:
 
     @property
     def requirements(self) -> Iterator[tuple[str, DeviceRequirements]]:
-        """What every request asks for, by its name, and every alternative, by `<request>/<name>`."""
+        """The requirements of each request by its name, and of each alternative by `<request>/<name>`."""
         for request in self.requests:
             if request.exactly is not None:
                 yield request.name, request.exactly
@@ -99,7 +102,7 @@ class DeviceClaim:
                 yield f"{request.name}/{one.name}", one.requirements
 
     def with_requirements(self, change: Callable[[str, DeviceRequirements], DeviceRequirements]) -> "DeviceClaim":
-        """The same with `change` applied to each of `requirements`."""
+        """A copy of the claim in which `change` has replaced each of the `requirements`."""
         requests = tuple(
             replace(
                 request,
@@ -131,13 +134,13 @@ class AllocatedDevice:
 
     @property
     def base_request(self) -> str:
-        """The request's name without the alternative that was chosen."""
+        """The name of the request without the alternative."""
         return self.request.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatedConfiguration:
-    """Configuration as copied at allocation. `source` is FromClass or FromClaim; class entries come first."""
+    """Configuration that the scheduler copied. `source` is FromClass or FromClaim. Entries of classes come first."""
 
     source: str
     requests: tuple[str, ...]
@@ -146,7 +149,7 @@ class AllocatedConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class AllocationResult:
-    """What the scheduler allocated. `node_selector` None means usable on every node."""
+    """The allocation of a claim. Without a `node_selector`, the devices can be used on every node."""
 
     results: tuple[AllocatedDevice, ...] = ()
     config: tuple[AllocatedConfiguration, ...] = ()
@@ -155,7 +158,7 @@ class AllocationResult:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerReference:
-    """Who may use the claim now, normally a pod (`resource` is its plural, lower case)."""
+    """An object that may use the claim, normally a pod. `resource` is the lower case plural of its kind."""
 
     resource: str
     name: str
@@ -165,7 +168,7 @@ class ConsumerReference:
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """A claim. `allocation` is None while it is pending."""
+    """A claim. `allocation` is None until devices are allocated."""
 
     metadata: ObjectMeta
     spec: DeviceClaim
@@ -175,7 +178,7 @@ class ResourceClaim:
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaimTemplate:
-    """What each pod's own claim is made from."""
+    """A template from which each pod gets a claim of its own."""
 
     metadata: ObjectMeta
     spec: DeviceClaim
@@ -184,7 +187,7 @@ class ResourceClaimTemplate:
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Whether the toleration covers the taint. For how long does not matter to allocation."""
+    """Whether a claim with this toleration tolerates the taint. `toleration_seconds` does not matter for allocation."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

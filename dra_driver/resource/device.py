@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices, with their attributes, capacities, counters and taints, and the ResourceSlices that publish them.
+"""Devices with their attributes, capacities, counters and taints, and the ResourceSlices that publish them.
 
-An API server drops the fields of a ResourceSlice whose feature gate is disabled, without an error. `SliceFeatures`
-says which fields it keeps.
+If a feature gate is disabled, the API server removes the fields of this feature from a ResourceSlice without an error.
+`SliceFeatures` describes which fields it keeps.
 """
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,12 +14,51 @@ from typing import Final
 from .limits import TAINTS_PER_DEVICE
 from .meta import NodeSelector, ObjectMeta, empty
 from .quantity import Quantity
-from .semver import Version
+
+_STRICT = re.compile(
+    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
+    r"(?:-((?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*))?"
+    r"(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?",
+    re.ASCII,
+)
+_LENIENT = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The value of a `version` attribute: the text of a semantic version (https://semver.org, 2.0.0).
+
+    Two versions are equal if their texts are equal, because constraints compare them like this.
+    """
+
+    text: str
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the API server accepts the text: three numbers without leading zeros, then optional parts."""
+        return _STRICT.fullmatch(self.text) is not None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def from_dotted(text: str) -> Version | None:
+    """The version for numbers with dots. Missing numbers become 0, and leading zeros are removed.
+
+    For example, `570.158.01` becomes `570.158.1`, and `12.8` becomes `12.8.0`. None if `text` has another form.
+    """
+    match = _LENIENT.fullmatch(text.strip())
+    if match is None:
+        return None
+    return Version(".".join(str(int(part or "0")) for part in match.groups()))
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeList:
-    """A list-valued attribute (Kubernetes 1.36, gate DRAListTypeAttributes). `kind` is its field's name."""
+    """An attribute with a list (Kubernetes 1.36, feature gate DRAListTypeAttributes).
+
+    `kind` is the name of its field.
+    """
 
     kind: str  # ints, bools, strings or versions
     items: tuple[int | bool | str | Version, ...]
@@ -26,23 +66,23 @@ class AttributeList:
 
 @dataclass(frozen=True, slots=True)
 class MalformedAttribute:
-    """An attribute with no value or with several: the API refuses it, but a stored object may carry it.
+    """An attribute with no value or with several values. `fields` is its JSON form.
 
-    `fields` is its JSON form. Evaluating any selector on a device that has one is an error or follows
-    the scheduler's precedence; nothing here guesses.
+    The API refuses it, but a stored object may have it. A selector for such a device is an error, or reads the value
+    that the scheduler reads.
     """
 
     fields: Mapping[str, object]
 
 
 AttributeValue = str | bool | int | Version | AttributeList | MalformedAttribute
-"""string, bool, int and version attributes are str, bool, int and Version."""
+"""Attributes of the types string, bool, int and version are str, bool, int and Version."""
 
 
 def attribute_kind(value: AttributeValue) -> str:
-    """The name of the JSON field that holds `value`: string, int, bool, version, or a list's."""
+    """The name of the JSON field of an attribute: string, int, bool, version, or the field of a list."""
     match value:
-        case bool():  # before int: a bool is one
+        case bool():  # before int, because a bool is an int
             return "bool"
         case int():
             return "int"
@@ -58,7 +98,7 @@ def attribute_kind(value: AttributeValue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RequestRange:
-    """Amounts a share may take: `minimum`, and from there in steps up to `maximum`."""
+    """The amounts that a share may have: `minimum`, and then in steps up to `maximum`."""
 
     minimum: Quantity
     maximum: Quantity | None = None
@@ -67,7 +107,7 @@ class RequestRange:
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
-    """How a shared device's capacity may be split. At most one of values and range is set."""
+    """How the capacity of a shared device may be divided. At most one of `valid_values` and `valid_range` is set."""
 
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
@@ -76,7 +116,7 @@ class RequestPolicy:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCapacity:
-    """An amount of something that the device has."""
+    """An amount of a resource that the device has, such as memory."""
 
     value: Quantity
     request_policy: RequestPolicy | None = None
@@ -84,7 +124,7 @@ class DeviceCapacity:
 
 @dataclass(frozen=True, slots=True)
 class CounterSet:
-    """A pot that the partitions of one GPU draw from."""
+    """Counters that the devices of one GPU share. An allocated device consumes a part of them."""
 
     name: str
     counters: Mapping[str, Quantity]
@@ -92,14 +132,14 @@ class CounterSet:
 
 @dataclass(frozen=True, slots=True)
 class CounterConsumption:
-    """What a device draws from one counter set while it is allocated."""
+    """What a device consumes of one counter set while it is allocated."""
 
     counter_set: str
     counters: Mapping[str, Quantity]
 
 
 class TaintEffect(enum.StrEnum):
-    """What a taint does to claims that don't tolerate it. Unknown effects are kept as plain text."""
+    """The effect of a taint on claims that do not tolerate it. Unknown effects are kept as text."""
 
     NONE = "None"
     NO_SCHEDULE = "NoSchedule"
@@ -108,7 +148,7 @@ class TaintEffect(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceTaint:
-    """A reason not to use a device. `time_added` is RFC 3339 with seconds, empty while unset."""
+    """A reason not to use a device. `time_added` is RFC 3339 with seconds, or empty."""
 
     key: str
     effect: str
@@ -118,7 +158,7 @@ class DeviceTaint:
 
 @dataclass(frozen=True, slots=True)
 class DeviceToleration:
-    """A claim's consent to taints. `toleration_seconds` None means for ever."""
+    """A claim tolerates taints. Without `toleration_seconds` there is no time limit."""
 
     key: str = ""
     operator: str = "Equal"
@@ -131,7 +171,7 @@ class DeviceToleration:
 class Device:
     """One entry of a ResourceSlice.
 
-    Keys of `attributes` and `capacity` are as published: `profile`, or `resource.kubernetes.io/pcieRoot`.
+    The keys of `attributes` and `capacity` are those of the slice: `profile`, or `resource.kubernetes.io/pcieRoot`.
     """
 
     name: str
@@ -150,7 +190,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class ResourcePool:
-    """The pool a slice belongs to. A pool is complete when its newest generation has `resource_slice_count` slices."""
+    """The pool of a slice. A pool is complete if its newest generation has `resource_slice_count` slices."""
 
     name: str
     generation: int
@@ -159,9 +199,10 @@ class ResourcePool:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSlice:
-    """Part of a pool. Exactly one of `node_name`, `node_selector`, `all_nodes` and
-    `per_device_node_selection` says where its devices are; `devices` and `shared_counters`
-    exclude each other since Kubernetes 1.35.
+    """A part of a pool.
+
+    Exactly one of `node_name`, `node_selector`, `all_nodes` and `per_device_node_selection` is set. Since Kubernetes
+    1.35, a slice has either `devices` or `shared_counters`.
     """
 
     metadata: ObjectMeta
@@ -176,14 +217,16 @@ class ResourceSlice:
 
 
 COUNTERS_APART_SINCE: Final = 35
-"""The minor release of Kubernetes since which counter sets stand in slices of their own."""
+"""Since this minor release of Kubernetes, counter sets are in slices of their own."""
 _TAINTS_BEFORE_1_35 = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SliceFeatures:
-    """One flag a feature gate. `counters_beside_devices` says that counter sets must stand in the slice of the devices
-    that draw on them, as Kubernetes 1.33 and 1.34 want it; since 1.35 they must stand in slices of their own.
+    """The features of ResourceSlices that an API server has. Each of the first five fields is a feature gate.
+
+    With `counters_beside_devices`, counter sets must be in the same slice as the devices that consume them. Kubernetes
+    1.33 and 1.34 require this. Since 1.35, counter sets must be in slices of their own.
     """
 
     partitionable_devices: bool = True
@@ -195,12 +238,12 @@ class SliceFeatures:
 
     @property
     def taints_per_device(self) -> int:
-        """How many taints a device may have."""
+        """The largest number of taints of a device."""
         if not self.device_taints:
             return 0
         return _TAINTS_BEFORE_1_35 if self.counters_beside_devices else TAINTS_PER_DEVICE
 
     @property
     def taints_without_effect(self) -> bool:
-        """Whether a taint may have the effect None: since 1.35."""
+        """Whether a taint may have the effect None, which is allowed since 1.35."""
         return not self.counters_beside_devices

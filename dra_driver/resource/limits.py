@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes that the resource.k8s.io API sets (Kubernetes 1.36; see types.go and validation.go there)."""
+"""The limits of the resource.k8s.io API (Kubernetes 1.36, types.go and validation.go)."""
 
 from typing import Final
 
 DEVICES_PER_SLICE: Final = 128
 DEVICES_PER_SLICE_WITH_EXTRAS: Final = 64
-"""When any device of the slice has taints, consumes counters or has list attributes."""
+"""The limit if a device of the slice has taints, consumes counters, or has an attribute with a list."""
 COUNTER_SETS_PER_SLICE: Final = 8
 COUNTERS_PER_SET: Final = 32
 COUNTER_SETS_PER_DEVICE: Final = 2
 SHARED_COUNTERS_PER_SLICE_1_34: Final = 32
-"""Of all sets together, up to Kubernetes 1.34, where neither the sets nor the counters of one set have a limit."""
+"""The limit of all sets together in Kubernetes 1.34 and before. There, sets and counters of a set have no limit."""
 CONSUMED_COUNTERS_PER_DEVICE_1_34: Final = 32
 CONSUMED_COUNTERS_PER_SLICE_1_34: Final = 1024
 ATTRIBUTES_AND_CAPACITIES_PER_DEVICE: Final = 32
@@ -19,11 +19,11 @@ ATTRIBUTE_VALUE_BYTES: Final = 64
 TAINTS_PER_DEVICE: Final = 16
 BINDING_CONDITIONS: Final = 4
 RESULTS_PER_CLAIM: Final = 32
-"""Devices that one claim can be given."""
+"""The number of devices that a claim can get."""
 EXPRESSION_BYTES: Final = 10 * 1024
-"""Longest CEL selector."""
+"""The size of a CEL selector."""
 OPAQUE_PARAMETERS_BYTES: Final = 10 * 1024
-"""Largest opaque configuration."""
+"""The size of an opaque configuration."""
 REQUESTS_PER_CLAIM: Final = 32
 ALTERNATIVES_PER_REQUEST: Final = 8
 CONSTRAINTS_PER_CLAIM: Final = 32

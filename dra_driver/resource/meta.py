@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Object metadata and the node-selector vocabulary that resource.k8s.io borrows from core/v1."""
+"""Metadata of objects, and the types of core/v1 that resource.k8s.io uses: nodes and node selectors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,17 +7,17 @@ from types import MappingProxyType
 from typing import Any
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
-"""The map of a field that is absent."""
+"""The value of a map that is absent."""
 
 
 def empty() -> Mapping[str, Any]:
-    """EMPTY, for dataclass fields."""
+    """EMPTY, as a default of dataclass fields."""
     return EMPTY
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerReference:
-    """Who owns the object: it is garbage collected with its owner."""
+    """The owner of an object. The object is deleted with its owner."""
 
     api_version: str
     kind: str
@@ -47,7 +47,7 @@ class ObjectMeta:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorRequirement:
-    """`key operator values`, over labels or over the field metadata.name."""
+    """`key operator values`, for a label of the node or for the field metadata.name."""
 
     key: str
     operator: str
@@ -56,7 +56,7 @@ class NodeSelectorRequirement:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """All requirements must hold; a term with none matches nothing."""
+    """Matches if all requirements match. A term without requirements matches nothing."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
@@ -64,14 +64,14 @@ class NodeSelectorTerm:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelector:
-    """Any of the terms must match."""
+    """Matches if any of the terms matches."""
 
     terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What allocation needs to know of a core/v1 Node. `plugin_resources` are those that device plugins offer there."""
+    """The parts of a core/v1 Node that allocation uses. `plugin_resources` are the resources of its device plugins."""
 
     metadata: ObjectMeta
     plugin_resources: frozenset[str] = frozenset()

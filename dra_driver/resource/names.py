@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes' rules for names, as resource.k8s.io applies them."""
+"""Kubernetes' rules for names in resource.k8s.io."""
 
 import hashlib
 import re
@@ -15,17 +15,17 @@ _LABEL_TEXT = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 
 
 def is_label(text: str) -> bool:
-    """A DNS-1123 label: device, request, counter set and counter names."""
+    """Whether the text is a DNS-1123 label, such as the name of a device, request, counter set or counter."""
     return len(text) <= limits.LABEL_BYTES and _LABEL.fullmatch(text) is not None
 
 
 def is_subdomain(text: str, longest: int = limits.OBJECT_NAME_BYTES) -> bool:
-    """A DNS-1123 subdomain: object names, and driver names up to 63 characters."""
+    """Whether the text is a DNS-1123 subdomain, such as the name of an object or driver."""
     return len(text) <= longest and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def object_name(text: str) -> str:
-    """A subdomain as an object's name: one that is too long is cut and ends with a hash of all of it."""
+    """A subdomain as the name of an object. If it is too long, it is shortened and gets a hash at its end."""
     if len(text) <= limits.OBJECT_NAME_BYTES:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
@@ -33,38 +33,38 @@ def object_name(text: str) -> str:
 
 
 def is_driver_name(text: str) -> bool:
-    """A DRA driver name, which is also an attribute's domain. Upper case is taken, though warned about."""
+    """Whether the text is the name of a DRA driver, or the domain of an attribute. Upper case is allowed."""
     return is_subdomain(text.lower(), limits.DRIVER_NAME_BYTES)
 
 
 def is_pool_name(text: str) -> bool:
-    """One or more subdomains joined by slashes."""
+    """Whether the text is the name of a pool: subdomains separated by slashes."""
     return 0 < len(text) <= limits.POOL_NAME_BYTES and all(is_subdomain(part) for part in text.split("/"))
 
 
 def is_identifier(text: str) -> bool:
-    """A C identifier of at most 32 characters."""
+    """Whether the text is a C identifier of at most 32 characters."""
     return len(text) <= limits.IDENTIFIER_BYTES and _IDENTIFIER.fullmatch(text) is not None
 
 
 def is_qualified_name(text: str) -> bool:
-    """An attribute or capacity key: `identifier` or `domain/identifier`."""
+    """Whether the text is the key of an attribute or capacity: `identifier` or `domain/identifier`."""
     domain, slash, identifier = text.rpartition("/")
     return is_identifier(identifier) and (not slash or is_driver_name(domain))
 
 
 def is_label_key(text: str) -> bool:
-    """The key of an object's label, or of a taint: `name` or `domain/name`."""
+    """Whether the text is the key of a label or taint: `name` or `domain/name`."""
     domain, slash, name = text.rpartition("/")
     return is_label_value(name) and name != "" and (not slash or is_subdomain(domain))
 
 
 def is_label_value(text: str) -> bool:
-    """The value of a label or taint, which may be empty."""
+    """Whether the text is the value of a label or taint. It may be empty."""
     return text == "" or (len(text) <= limits.LABEL_BYTES and _LABEL_TEXT.fullmatch(text) is not None)
 
 
 def split_qualified_name(key: str, driver: str) -> tuple[str, str]:
-    """(domain, identifier) of an attribute or capacity key; without a domain, the driver's name is it."""
+    """The domain and the identifier of an attribute or capacity. The default domain is the name of the driver."""
     domain, slash, identifier = key.partition("/")
     return (domain, identifier) if slash else (driver, key)

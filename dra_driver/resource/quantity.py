@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes quantities: parsing, canonical text, exact arithmetic.
+"""Kubernetes quantities: parsing, canonical text and exact arithmetic.
 
-Follows the grammar and the rounding of k8s.io/apimachinery `resource.Quantity`: decimal SI,
-binary SI and decimal exponent suffixes, nothing finer than a billionth, values rounded away
-from zero to it. A quantity is immutable; what Go's type remembers beyond value and suffix
-style (its internal integer or decimal form) concerns CEL alone and lives there.
+Follows the grammar and the rounding of k8s.io/apimachinery `resource.Quantity`. Suffixes are decimal SI, binary SI or a
+decimal exponent. The finest amount is 10**-9, and values are rounded to it away from zero. A quantity is immutable.
+Go's type also stores an internal form (integer or decimal). Only CEL needs this form, see `cel/library/quantity.py`.
 """
 
 import enum
@@ -15,10 +14,10 @@ from dataclasses import dataclass
 from ..errors import DriverError
 
 NANO = 10**9
-"""Quantities are held in billionths: `Quantity.nanos == value * NANO`."""
+"""Amounts are stored in units of 10**-9: `Quantity.nanos == value * NANO`."""
 
-_MAX_BINARY = (1 << 63) - 1  # values with a binary suffix are capped here
-_MAX_EXPONENT = 1024  # the API takes larger ones, nothing countable needs them
+_MAX_BINARY = (1 << 63) - 1  # the largest value with a binary suffix
+_MAX_EXPONENT = 1024  # the API accepts larger exponents, but no real amount needs them
 
 _TEXT = re.compile(r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<suffix>.*)", re.ASCII | re.DOTALL)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
@@ -34,7 +33,7 @@ class QuantityError(DriverError, ValueError):
 
 
 class Format(enum.Enum):
-    """The style of suffix that a quantity was written with, and is written back with."""
+    """The style of the suffix in the text of a quantity. It is kept when the quantity is written."""
 
     DECIMAL_SI = "DecimalSI"
     BINARY_SI = "BinarySI"
@@ -43,14 +42,14 @@ class Format(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """An exact amount. Two quantities are equal when their values are, however written."""
+    """An exact amount. Two quantities are equal if their values are equal, whatever their styles are."""
 
     nanos: int
     format: Format = Format.DECIMAL_SI
 
     @staticmethod
     def parse(text: str) -> "Quantity":
-        """The quantity that `text` denotes (`40Gi`, `1500m`, `2e3`); QuantityError if it is none."""
+        """Parse a quantity such as `40Gi`, `1500m` or `2e3`. Raises QuantityError."""
         return _parse(text)
 
     @staticmethod
@@ -60,7 +59,7 @@ class Quantity:
 
     @property
     def value(self) -> int:
-        """The amount as a whole number, fractions rounded away from zero."""
+        """The amount as a whole number, rounded away from zero."""
         whole, rest = divmod(abs(self.nanos), NANO)
         whole += rest > 0
         return whole if self.nanos >= 0 else -whole
@@ -95,7 +94,7 @@ class Quantity:
         return self.nanos >= other.nanos
 
     def __str__(self) -> str:
-        """The canonical text, as the API server stores and returns it."""
+        """The canonical text, which the API server stores and returns."""
         return _canonical(self.nanos, self.format)
 
 
@@ -104,9 +103,9 @@ def _parse(text: str) -> Quantity:
     if not text:
         raise QuantityError("a quantity must not be empty")
     match = _TEXT.fullmatch(text)
-    assert match is not None  # every part of the pattern may be empty
+    assert match is not None  # because every part of the pattern may be empty
     whole, fraction, suffix = match["whole"], match["fraction"], match["suffix"]
-    digits = whole + (fraction or "")  # no digit at all is 0, as in Go: the API takes "Gi", "." and "-"
+    digits = whole + (fraction or "")  # without digits the amount is 0 as in Go: the API accepts "Gi", "." and "-"
     unscaled = int(digits) if digits else 0
     places = len(fraction or "")
 
@@ -117,10 +116,10 @@ def _parse(text: str) -> Quantity:
     elif scientific := _EXPONENT.fullmatch(suffix):
         style, numerator, exponent = Format.DECIMAL_EXPONENT, unscaled, int(scientific[1]) - places
         if abs(exponent) > _MAX_EXPONENT:
-            raise QuantityError(f"{text!r} has an exponent beyond ±{_MAX_EXPONENT}")
+            raise QuantityError(f"{text!r} has an exponent outside of ±{_MAX_EXPONENT}")
     else:
         units = ", ".join(unit for unit in (*_DECIMAL_SUFFIXES, *_BINARY_SUFFIXES) if unit)
-        raise QuantityError(f"{text!r} is not a quantity: {suffix!r} is no unit (use {units} or an exponent)")
+        raise QuantityError(f"{text!r} is not a quantity: {suffix!r} is not a unit (use {units} or an exponent)")
 
     nanos = _scale_up(numerator, exponent + 9)
     if style is Format.BINARY_SI:
@@ -131,7 +130,7 @@ def _parse(text: str) -> Quantity:
 
 
 def _scale_up(number: int, exponent: int) -> int:
-    """number * 10**exponent for a number >= 0, rounded up to a whole one."""
+    """number * 10**exponent for a number >= 0, rounded up to a whole number."""
     power: int = 10 ** abs(exponent)
     return number * power if exponent >= 0 else -(-number // power)
 

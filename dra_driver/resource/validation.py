@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server would refuse in a ResourceSlice, found before it is sent.
+"""Finds what the API server would refuse in a ResourceSlice, before the slice is sent.
 
-Returns problems instead of raising: a publisher reports all of them, and a reader of stored
-objects may go on. Follows pkg/apis/resource/validation of Kubernetes 1.36, for servers whose counter sets stand beside
-the devices that of 1.33 and 1.34, as far as this project publishes: metadata is checked for its name only, node
-selectors for the number of their terms, and request policies not for how their amounts fit together.
+Problems are returned and not raised, because a publisher reports all of them, and a reader of stored objects continues.
+
+Follows pkg/apis/resource/validation of Kubernetes 1.36. For servers with counter sets beside the devices it follows
+Kubernetes 1.33 and 1.34. It has the checks that matter for what this project publishes: it checks only the name of the
+metadata and the number of terms of node selectors, and it does not compare the amounts of a request policy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,9 +24,9 @@ from .device import (
     ResourceSlice,
     SliceFeatures,
     TaintEffect,
+    Version,
 )
 from .quantity import Quantity
-from .semver import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ _NEWEST = SliceFeatures()
 
 
 def slice_problems(resource_slice: ResourceSlice, features: SliceFeatures = _NEWEST) -> list[Problem]:
-    """What an API server with these features would hold against `resource_slice`; empty when it is valid."""
+    """The problems that an API server with these features has with a slice. The list is empty if the slice is valid."""
     return list(_slice(resource_slice, features))
 
 
@@ -84,7 +85,7 @@ def _slice(slice_: ResourceSlice, features: SliceFeatures) -> Iterator[Problem]:
 
 
 def _counters_beside_devices(slice_: ResourceSlice) -> Iterator[Problem]:
-    """The rules of Kubernetes 1.33 and 1.34: devices draw on the sets of their own slice, and limits are sums."""
+    """The rules of Kubernetes 1.33 and 1.34: devices consume counters of their own slice, and limits apply to sums."""
     shared = sum(len(one.counters) for one in slice_.shared_counters)
     if shared > limits.SHARED_COUNTERS_PER_SLICE_1_34:
         most = limits.SHARED_COUNTERS_PER_SLICE_1_34

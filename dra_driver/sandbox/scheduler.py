@@ -19,7 +19,7 @@ from ..kubeapi import NODES, ApiClient, NotFoundError
 from ..kubeapi.events import EventRecorder
 from ..resource import AllocationResult, Node, ObjectMeta, ResourceClaim
 from ..resource.codec import V1, Fields, decode, decode_claim, encode_allocation, encode_claim_spec, encode_meta
-from ..resource.codec.decode_parts import node_selector
+from ..resource.codec.fields import node_selector
 from ..scheduling.extended import ExtendedRequest, served
 from .extended import claim_status, is_special_claim, requests_of, sources, special_claim
 from .kubelet.podstatus import timestamp

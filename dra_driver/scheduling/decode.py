@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from ..resource import DeviceTaint, DeviceToleration, ObjectMeta
 from ..resource.codec import Fields, decode_node
-from ..resource.codec.decode_parts import node_selector, timestamp
+from ..resource.codec.fields import node_selector, timestamp
 from .extended import ExtendedRequest
 from .objects import (
     AffinityTerm,

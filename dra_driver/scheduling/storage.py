@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..resource import NodeSelector, Quantity
 from ..resource.codec import Fields
-from ..resource.codec.decode_parts import node_selector, timestamp
+from ..resource.codec.fields import node_selector, timestamp
 from ..resource.meta import empty
 from .objects import NOTHING, LabelSelector, decode_label_selector
 from .resources import resource_list

@@ -43,7 +43,7 @@ def test_gates_change_what_new_expressions_may_use() -> None:
 
 def test_attributes_that_may_be_lists_are_dynamic() -> None:
     expression = "device.attributes['d'].x.exists(i, i == 1)"
-    with pytest.raises(CompileError, match="cannot be looped over"):
+    with pytest.raises(CompileError, match="macros cannot loop over"):
         compile_selector(expression, Environment("1.36"))
     compile_selector(expression, Environment("1.36", list_type_attributes=True))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parser's tables are kept in a file, and are those of the grammar."""
+"""The stored tables of the parser are those of the grammar."""
 
 from pathlib import Path
 from typing import Any
@@ -7,39 +7,41 @@ from typing import Any
 import lark
 import pytest
 
-from dra_driver.cel.syntax import grammar
+from dra_driver.cel import syntax
 from dra_driver.cel.syntax.tree import Node, walk
 from tests import golden
 from tests.golden.cel.vectors import vectors
 
-RELEASE = grammar.release(lark.__version__)
-COMMAND = "python -m dra_driver.cel.syntax"
+from .tables import tables_of
+
+RELEASE = syntax.release(lark.__version__)
+COMMAND = "python -m tests.cel.tables"
 
 
 def test_the_file_has_the_tables_of_the_grammar() -> None:
-    made = grammar.tables_of(grammar.build_parser(), grammar.grammar_digest(), RELEASE)
-    kept = grammar.kept()
-    different = [field for field in made if field != "lark" and made[field] != kept[field]]
-    assert different == [], f"celpy, lark {lark.__version__} or selector.lark make other tables: type {COMMAND}"
-    if RELEASE not in kept["lark"]:
-        pytest.skip(f"lark {RELEASE} makes the same tables, but builds them every time: type {COMMAND}")
+    made = tables_of(syntax.build_parser(), syntax.grammar_digest(), RELEASE)
+    stored = syntax.stored_tables()
+    different = [field for field in made if field != "lark" and made[field] != stored[field]]
+    assert different == [], f"celpy, lark {lark.__version__} or selector.lark make other tables: run {COMMAND}"
+    if RELEASE not in stored["lark"]:
+        pytest.skip(f"lark {RELEASE} makes the same tables, but builds them every time: run {COMMAND}")
 
 
 def test_a_parser_with_these_tables_has_these_tables() -> None:
-    kept = grammar.kept()
-    parser = grammar.parser_of(kept, postlex=None, transformer=None)
-    assert grammar.tables_of(parser, kept["grammar"], "") == kept | {"lark": [""]}
+    stored = syntax.stored_tables()
+    parser = syntax.parser_of(stored, postlex=None, transformer=None)
+    assert tables_of(parser, stored["grammar"], "") == stored | {"lark": [""]}
 
 
 def test_tables_of_another_grammar_or_for_another_lark_are_not_used() -> None:
-    kept = grammar.kept()
-    assert grammar.fitting(kept["grammar"], kept["lark"][0]) == kept
-    assert grammar.fitting("of another grammar", kept["lark"][0]) is None
-    assert grammar.fitting(kept["grammar"], "0.12") is None
+    stored = syntax.stored_tables()
+    assert syntax.fitting(stored["grammar"], stored["lark"][0]) == stored
+    assert syntax.fitting("of another grammar", stored["lark"][0]) is None
+    assert syntax.fitting(stored["grammar"], "0.12") is None
 
 
 def test_a_parser_built_from_the_grammar_reads_expressions_the_same_way() -> None:
-    built, loaded = grammar.build_parser(), grammar.lark_parser()
+    built, loaded = syntax.build_parser(), syntax.lark_parser()
     every_tenth = list(vectors(Path(golden.__file__ or "").parent / "cel"))[::10]
     outcomes = [(outcome(built, vector.expression), outcome(loaded, vector.expression)) for vector in every_tenth]
     assert [theirs for theirs, _ in outcomes] == [ours for _, ours in outcomes]

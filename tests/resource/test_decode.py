@@ -160,8 +160,8 @@ MISTAKES: list[tuple[str, str, Any, str]] = [
         SLICE,
         "spec.devices.0.capacity.memory.value",
         "80GB",
-        "spec.devices[0].capacity[memory].value: '80GB' is not a quantity: 'GB' is no unit (use n, u, m, k, M, G, T, P,"
-        " E, Ki, Mi, Gi, Ti, Pi, Ei or an exponent)",
+        "spec.devices[0].capacity[memory].value: '80GB' is not a quantity: 'GB' is not a unit (use n, u, m, k, M, G, T,"
+        " P, E, Ki, Mi, Gi, Ti, Pi, Ei or an exponent)",
     ),
     (
         SLICE,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from dra_driver.resource import Version, names, split_qualified_name
-from dra_driver.resource.semver import from_dotted
+from dra_driver.resource.device import from_dotted
 
 NAMES: list[tuple[Callable[[str], bool], list[str], list[str]]] = [
     (

@@ -135,7 +135,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 
 def test_a_wrong_unit_is_named_with_those_there_are() -> None:
-    with pytest.raises(QuantityError, match=r"'40GB' is not a quantity: 'GB' is no unit \(use n, u, m, .*Gi"):
+    with pytest.raises(QuantityError, match=r"'40GB' is not a quantity: 'GB' is not a unit \(use n, u, m, .*Gi"):
         Quantity.parse("40GB")
 
 

@@ -1,243 +1,125 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declarations of a library: functions with their overloads, and macros.
+"""What an expression may use: the environment that Kubernetes gives it, and how a library declares its functions.
 
-An overload has an id (as in Kubernetes, the cost tables go by it), static types for the type checker, an
-implementation, and two costs: at run time, and the estimate from the sizes of its operands before anything is
-evaluated. Sizes are ranges with arithmetic that stops at 64 bits; how large a device can be is declared here, with
-the limits of the resource.k8s.io API.
+An overload is one signature of a function. It has the id that Kubernetes uses (cost tables refer to it), types for the
+type checker, an implementation, and two costs: the cost of a call that was evaluated, and the estimate for the largest
+operands, which is computed before anything is evaluated.
 
-Follows cel-go's `common/decls` and `checker/cost.go`, and the size estimator of
-k8s.io/dynamic-resource-allocation `cel/compile.go`."""
+kube-apiserver compiles new and changed expressions with the functions of the previous release, so that an upgrade can
+be undone. kube-scheduler compiles with all functions of the current release. kube-apiserver does so, too, for
+expressions that are already stored.
+
+Follows cel-go's `common/decls`, k8s.io/apiserver `pkg/cel/environment`, and k8s.io/dynamic-resource-allocation `cel`.
+"""
 
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ..errors import Issue
-from ..syntax.parser import Macro
-from ..syntax.tree import Call, Literal, Node
-from ..types import Type, TypeKind, parameters_of
+from ..syntax.tree import Call, Literal, Macro
+from ..types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of, parameters_of
+from .estimate import EstimateCall
 
-UNBOUNDED: Final = (1 << 64) - 1
-"""The largest cost or size there is; also the one that is not known."""
+RELEASES: Final = ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
+"""The supported Kubernetes releases, oldest first."""
+NEWEST: Final = RELEASES[-1]
 
-
-def add(*amounts: int) -> int:
-    """The sum, at most UNBOUNDED."""
-    return min(sum(amounts), UNBOUNDED)
-
-
-def times(one: int, other: int) -> int:
-    """The product, at most UNBOUNDED."""
-    return min(one * other, UNBOUNDED)
-
-
-def scaled(amount: int, factor: float) -> int:
-    """The product with a factor, computed in floating point and rounded up, at most UNBOUNDED."""
-    if amount > 0 and factor > 0 and float(amount) > float(UNBOUNDED) / factor:
-        return UNBOUNDED
-    return min(math.ceil(float(amount) * factor), UNBOUNDED)
+_MULTIPLE_ALLOCATIONS: Final = 34
+_LIST_ATTRIBUTES: Final = 36
+_LISTS_WITHOUT_GATE: Final = 37
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """The least and the greatest number of code points, bytes, elements or entries."""
+class Environment:
+    """A Kubernetes release with its feature gates DRAConsumableCapacity and DRAListTypeAttributes.
 
-    low: int
-    high: int
-
-    def plus(self, other: "Size") -> "Size":
-        """The size of both together."""
-        return Size(add(self.low, other.low), add(self.high, other.high))
-
-    def times(self, other: "Size") -> "Size":
-        """The size of so many of the other."""
-        return Size(times(self.low, other.low), times(self.high, other.high))
-
-    def union(self, other: "Size") -> "Size":
-        """The range that covers both."""
-        return Size(min(self.low, other.low), max(self.high, other.high))
-
-    def scaled(self, factor: float) -> int:
-        """The cost of so much for each unit, at worst."""
-        return scaled(self.high, factor)
-
-
-UNKNOWN: Final = Size(0, UNBOUNDED)
-
-
-def exactly(size: int) -> Size:
-    """A size that is known."""
-    return Size(size, size)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Names:
-    """How a value is reached from a variable: `device`, `attributes`, `@values`.
-
-    Appending works as with slices in Go, which Kubernetes uses for this: while there is room, two paths
-    that continue the same one share memory, and the later one changes the earlier. Estimates show it.
+    The defaults of the gates are those of 1.36. `stored` selects the environment of kube-scheduler; False selects the
+    environment in which kube-apiserver compiles new expressions.
     """
 
-    _array: list[str]
-    _length: int
+    kubernetes: str = NEWEST
+    consumable_capacity: bool = True
+    list_type_attributes: bool = False
+    stored: bool = True
 
-    @staticmethod
-    def of(*names: str) -> "Names":
-        """A path of its own."""
-        return Names(list(names), len(names))
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The path as it is now."""
-        return self._array[: self._length]
-
-    def followed_by(self, name: str) -> "Names":
-        """The path continued, in place if there is room."""
-        if self._length < len(self._array):
-            self._array[self._length] = name
-            return Names(self._array, self._length + 1)
-        room = max(1, 2 * self._length)
-        grown = [*self._array, name, *[""] * (room - self._length - 1)]
-        return Names(grown, self._length + 1)
-
-    def copied(self, name: str) -> "Names":
-        """The path continued, in memory of its own."""
-        return Names.of(*self.names, name)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Declared:
-    """How large something in a device can be, and what is in it."""
-
-    size: int
-    element: "_Declared | None" = None
-    key: "_Declared | None" = None
-    fields: Mapping[str, "_Declared"] = field(default_factory=dict)
-
-
-_DOMAIN: Final = _Declared(63)
-_IDENTIFIER: Final = _Declared(32)
-_ATTRIBUTE: Final = _Declared(64)
-_QUANTITY: Final = _Declared(0)
-_ENTRIES: Final = 32
-_DEVICE: Final = _Declared(
-    0,
-    fields={
-        "driver": _Declared(63),
-        "allowMultipleAllocations": _Declared(1),
-        "attributes": _Declared(_ENTRIES, _Declared(_ENTRIES, _ATTRIBUTE, _IDENTIFIER), _DOMAIN),
-        "capacity": _Declared(_ENTRIES, _Declared(_ENTRIES, _QUANTITY, _IDENTIFIER), _DOMAIN),
-    },
-)
-
-
-def of_path(path: Names | None) -> Size | None:
-    """The size of what is at a path, None if nothing is known about it."""
-    names = path.names if path else ()
-    if not names or names[0] != "device":
-        return None
-    current: _Declared | None = _DEVICE
-    for name in names[1:]:
-        assert current is not None
-        match name:
-            case "@items" | "@values":
-                current = current.element
-            case "@keys":
-                current = current.key
-            case _:
-                # every name in the attributes of a domain is as large as any other
-                current = current.fields.get(name) or (_ATTRIBUTE if current.element is _ATTRIBUTE else None)
-        if current is None:
-            return None
-    assert current is not None
-    return Size(0, current.size)
-
-
-TRAVERSAL: Final = 0.1
-"""Cost of looking at one code point, byte, element or entry."""
-PATTERN: Final = 0.25
-"""Cost of one code point of a regular expression, for each one it is matched against."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A target or argument of a call, as cost functions see it. `known` is its size, if anything tells it."""
-
-    node: Node | None
-    type: Type
-    path: Names | None
-    known: Size | None
+    def __post_init__(self) -> None:
+        if self.kubernetes not in RELEASES:
+            raise ValueError(f"Kubernetes {self.kubernetes!r} is not supported (use {', '.join(RELEASES)})")
 
     @property
-    def size(self) -> Size:
-        """Its size."""
-        return self.known or UNKNOWN
+    def release(self) -> int:
+        """The minor version."""
+        return int(self.kubernetes.partition(".")[2])
 
     @property
-    def element(self) -> "Operand | None":
-        """A list's element, None of other values."""
-        if not self.type.parameters:
-            return None
-        path = self.path.copied("@items") if self.path else None
-        return Operand(None, self.type.parameters[0], path, of_path(path))
+    def level(self) -> int:
+        """The minor version whose functions are available."""
+        return self.release if self.stored else self.release - 1
 
-    def integer(self, default: int) -> int:
-        """The value of an int literal (0 for negative ones), `default` for anything else."""
-        value = self.node.value if isinstance(self.node, Literal) else None
-        return max(0, value) if isinstance(value, int) and value.__class__ is int else default
+    @property
+    def has_multiple_allocations(self) -> bool:
+        """Whether the device has the field `allowMultipleAllocations`."""
+        return self.release >= _MULTIPLE_ALLOCATIONS and (self.stored or self.consumable_capacity)
 
+    @property
+    def has_includes(self) -> bool:
+        """Whether the function `includes()` is available."""
+        return self.release >= _LIST_ATTRIBUTES and (self.stored or self.list_type_attributes)
 
-@dataclass(frozen=True, slots=True)
-class CallEstimate:
-    """The cost of a call beside its arguments, and the size of its result if that is known."""
+    @property
+    def reads_lists(self) -> bool:
+        """Whether devices that have attributes with lists can be evaluated."""
+        return self._has_list_gate or self.release >= _LISTS_WITHOUT_GATE
 
-    cost: int
-    size: Size | None = None
+    @property
+    def attribute_type(self) -> Type:
+        """The type of an attribute: `dyn` if it may be a list, otherwise `any`."""
+        has_lists = self._has_list_gate or (self.release >= _LISTS_WITHOUT_GATE and self.stored)
+        return DYN if has_lists else ANY
 
+    @property
+    def _has_list_gate(self) -> bool:
+        return self.release >= _LIST_ATTRIBUTES and self.list_type_attributes
 
-def traversal(operand: Operand) -> int:
-    """The cost of reading all of the operand."""
-    return operand.size.scaled(TRAVERSAL)
+    @property
+    def result_types(self) -> tuple[Type, ...]:
+        """The types besides bool that an expression may have.
 
+        They include the type of an attribute, which can be a bool.
+        """
+        if self.release >= _LISTS_WITHOUT_GATE or self.attribute_type is ANY:
+            return (self.attribute_type,)
+        return (ANY, DYN)
 
-def matching(text: Operand, pattern: Operand) -> int:
-    """Matching a regular expression."""
-    return times(scaled(add(text.size.high, 1), TRAVERSAL), pattern.size.scaled(PATTERN))
-
-
-def searching(target: Operand, *arguments: Operand) -> CallEstimate:
-    """Visiting a list: one for each element, more for strings and bytes. Visiting a string: its size."""
-    element = target.element
-    if element is None:
-        return CallEstimate(traversal(target))
-    each = 1
-    if element.type.kind in (TypeKind.STRING, TypeKind.BYTES):
-        each = add(each, traversal(element))
-    return CallEstimate(times(target.size.high, each))
+    @property
+    def device_fields(self) -> Mapping[str, Type]:
+        """The fields of the variable `device`."""
+        fields = {
+            "driver": STRING,
+            "attributes": map_of(STRING, map_of(STRING, self.attribute_type)),
+            "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+        }
+        return fields | {"allowMultipleAllocations": BOOL} if self.has_multiple_allocations else fields
 
 
 RuntimeCost = Callable[[Sequence[object], object], int]
-"""Cost of a call from its arguments and its result, either of which may be a Fault. Raises Abort."""
-
-EstimateCall = Callable[..., CallEstimate]
-"""Cost of a call from its operands, the target first."""
+"""The cost of a call from its arguments and its result. Each of them may be an ErrorValue. Raises Abort."""
 
 Implementation = Callable[..., object]
 
 CheckConstants = Callable[[Call], Iterator[Issue]]
-"""Finds what is wrong with the literal arguments of a call whose types are right."""
+"""Finds errors in the literal arguments of a call whose types are right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One signature of a function. For a member function, the first parameter is the target.
+    """One signature of a function. The first parameter of a member function is the target.
 
-    `call` may raise Fault; it is None where the function's `dispatch` does the work of all overloads.
-    `guarded`: arguments are checked against the parameter types when it runs. `lazy`: arguments after
-    the first error are not evaluated. `since` is the release that brought it to new expressions.
+    `call` may raise ErrorValue. It is None if the `dispatch` of the function implements all overloads, or the compiler.
+    `guarded`: the types of the arguments are checked during the evaluation. `lazy`: arguments after the first error are
+    not evaluated. `since` is the release that made the overload available to new expressions.
     """
 
     id: str
@@ -253,16 +135,16 @@ class Overload:
 
     @property
     def type_parameters(self) -> frozenset[str]:
-        """The names of the type parameters it is declared with."""
+        """The names of its type parameters."""
         return frozenset(name for part in (*self.parameters, self.result) for name in parameters_of(part))
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A name with its overloads. Costs given here hold for every overload that has none of its own.
+    """A name with its overloads. `cost` and `estimate` apply to overloads that have none.
 
-    `dispatch` is one implementation for all overloads, which looks at its arguments itself. `constants` refuses calls
-    whose literal arguments cannot work.
+    `dispatch` is one implementation for all overloads, which checks its arguments itself. `constants` finds calls whose
+    literal arguments cannot work.
     """
 
     name: str
@@ -273,11 +155,11 @@ class Function:
     constants: CheckConstants | None = None
 
     def overload(self, identifier: str) -> Overload:
-        """The overload with an id."""
+        """The overload with this id."""
         return next(overload for overload in self.overloads if overload.id == identifier)
 
     def merged(self, other: "Function") -> "Function":
-        """The function with another library's overloads of the same name added."""
+        """The function with the overloads that another library has for the same name."""
         return replace(
             self,
             overloads=self.overloads + other.overloads,
@@ -287,26 +169,30 @@ class Function:
         )
 
 
+Row = tuple[str, tuple[Type, ...], Type] | tuple[str, tuple[Type, ...], Type, Implementation]
+"""The id, the parameters, the result and the implementation of an overload."""
+
+
 def function(
     name: str,
-    identifier: str,
-    parameters: tuple[Type, ...],
-    result: Type,
-    call: Implementation | None = None,
-    *,
+    *rows: Row | Overload,
+    cost: RuntimeCost | None = None,
+    estimate: EstimateCall | None = None,
+    dispatch: Implementation | None = None,
     constants: CheckConstants | None = None,
     **options: Any,
 ) -> Function:
-    """A function with one overload; `options` are fields of Overload."""
-    return Function(name, (Overload(identifier, parameters, result, call, **options),), constants=constants)
+    """A function with one overload for each row. `options` are further fields of these overloads."""
+    overloads = tuple(row if isinstance(row, Overload) else Overload(*row, **options) for row in rows)
+    return Function(name, overloads, cost, estimate, dispatch, constants)
 
 
 method = functools.partial(function, member=True)
-"""A member function with one overload, whose first parameter is the target."""
+"""A member function. The first parameter of each row is the target."""
 
 
 def literal_argument(is_usable: Callable[[object], bool]) -> CheckConstants:
-    """A check of the first argument that is not part of the target, where it is a literal."""
+    """A check of the first argument (not the target) where it is a literal."""
 
     def check(call: Call) -> Iterator[Issue]:
         argument = call.arguments[0]
@@ -318,9 +204,9 @@ def literal_argument(is_usable: Callable[[object], bool]) -> CheckConstants:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Functions and macros that come together.
+    """Functions and macros that belong together.
 
-    `since` as in Overload; `release` if the binaries of older releases lack them altogether.
+    `since` as in Overload. `release` is the first release whose binaries have the library.
     """
 
     functions: tuple[Function, ...] = ()
@@ -338,7 +224,7 @@ class Registry:
 
     @staticmethod
     def of(libraries: Sequence[Library], level: int, release: int) -> "Registry":
-        """The functions and macros that expressions can use at a level (a minor version) in a release."""
+        """What expressions can use at a level (a minor version) in a release."""
         functions: dict[str, Function] = {}
         macros: dict[tuple[str, int, bool], Macro] = {}
         for library in libraries:
@@ -350,6 +236,11 @@ class Registry:
             for macro in library.macros:
                 macros[macro.name, macro.arguments, macro.member] = macro
         return Registry(functions, macros)
+
+    def estimate_of(self, name: str, overload: str) -> EstimateCall | None:
+        """The estimate for an overload of the function `name`, None if each call costs one."""
+        function = self.functions[name]
+        return function.overload(overload).estimate or function.estimate
 
 
 def _available(functions: Sequence[Function], level: int) -> Iterator[Function]:

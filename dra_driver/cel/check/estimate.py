@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worst-case cost of an expression, found without a device. kube-apiserver refuses what is over the limit.
+"""The cost of an expression in the worst case, computed without a device.
 
-Follows cel-go's `checker/cost.go`. Costs here are upper bounds only: nothing depends on the lower ones.
+kube-apiserver refuses expressions whose cost exceeds the limit. The cost of a call depends on the sizes of its
+operands. A size is a range of numbers, and arithmetic on sizes stops at 64 bits. The sizes of what a device contains
+are the limits of the resource.k8s.io API. Costs are upper bounds only, because nothing depends on lower bounds.
+
+Follows cel-go's `checker/cost.go`, and the size estimator of k8s.io/dynamic-resource-allocation `cel/compile.go`.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,17 +25,199 @@ from ..syntax.tree import (
     Select,
     qualified_name,
 )
-from ..types import Type, TypeKind, Uint, is_optional
-from .declarations import UNBOUNDED, UNKNOWN, CallEstimate, Names, Operand, Registry, Size, add, exactly, of_path, times
+from ..types import Type, TypeKind, is_optional
+
+UNBOUNDED: Final = (1 << 64) - 1
+"""The largest cost or size. It also stands for an unknown one."""
+
+TRAVERSAL: Final = 0.1
+"""The cost of reading one code point, byte, element or entry."""
+PATTERN: Final = 0.25
+"""The cost of one code point of a regular expression, for each code point of the text."""
 
 _LIST: Final = 10
 _MAP: Final = 30
 _MESSAGE: Final = 40
 
 
+# Sizes
+
+
+def add(*amounts: int) -> int:
+    """The sum, at most UNBOUNDED."""
+    return min(sum(amounts), UNBOUNDED)
+
+
+def times(one: int, other: int) -> int:
+    """The product, at most UNBOUNDED."""
+    return min(one * other, UNBOUNDED)
+
+
+def scaled(amount: int, factor: float) -> int:
+    """The product with a factor, computed in floating point and rounded up, at most UNBOUNDED."""
+    if amount > 0 and factor > 0 and float(amount) > float(UNBOUNDED) / factor:
+        return UNBOUNDED
+    return min(math.ceil(float(amount) * factor), UNBOUNDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The smallest and the largest number of code points, bytes, elements or entries."""
+
+    low: int
+    high: int
+
+    def plus(self, other: "Size") -> "Size":
+        """The size of both together."""
+        return Size(add(self.low, other.low), add(self.high, other.high))
+
+    def times(self, other: "Size") -> "Size":
+        """The product of two sizes."""
+        return Size(times(self.low, other.low), times(self.high, other.high))
+
+    def union(self, other: "Size") -> "Size":
+        """The range that includes both."""
+        return Size(min(self.low, other.low), max(self.high, other.high))
+
+    def scaled(self, factor: float) -> int:
+        """The cost in the worst case if each unit costs `factor`."""
+        return scaled(self.high, factor)
+
+
+UNKNOWN: Final = Size(0, UNBOUNDED)
+
+
+def exactly(size: int) -> Size:
+    """A size that is known."""
+    return Size(size, size)
+
+
+# Operands
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValuePath:
+    """The path from a variable to a value, such as `device`, `attributes`, `@values`.
+
+    Appending works like `append` on slices in Go, which Kubernetes uses. While there is room, two paths that continue
+    the same path share memory, and the later one overwrites the earlier one. This affects estimates, so it is imitated
+    here.
+    """
+
+    _array: list[str]
+    _length: int
+
+    @staticmethod
+    def of(*names: str) -> "ValuePath":
+        """A path with memory of its own."""
+        return ValuePath(list(names), len(names))
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The current names of the path."""
+        return self._array[: self._length]
+
+    def followed_by(self, name: str) -> "ValuePath":
+        """The path continued by a name, in the same memory if there is room."""
+        if self._length < len(self._array):
+            self._array[self._length] = name
+            return ValuePath(self._array, self._length + 1)
+        room = max(1, 2 * self._length)
+        grown = [*self._array, name, *[""] * (room - self._length - 1)]
+        return ValuePath(grown, self._length + 1)
+
+    def copied(self, name: str) -> "ValuePath":
+        """The path continued by a name, in memory of its own."""
+        return ValuePath.of(*self.names, name)
+
+
+def _size_at(path: ValuePath | None) -> Size | None:
+    """The size of the value at a path into the device, by the limits of the API. None if it is unknown."""
+    match path.names if path else ():
+        case ["device"]:
+            return Size(0, 0)
+        case ["device", "allowMultipleAllocations"]:
+            return Size(0, 1)
+        case ["device", "driver"] | ["device", "attributes" | "capacity", "@keys"]:
+            return Size(0, 63)
+        case ["device", "attributes" | "capacity"] | ["device", "attributes" | "capacity", "@items" | "@values"]:
+            return Size(0, 32)
+        case ["device", "attributes" | "capacity", "@items" | "@values", "@keys"]:
+            return Size(0, 32)
+        case ["device", "attributes", "@items" | "@values", _]:
+            return Size(0, 64)
+        case ["device", "capacity", "@items" | "@values", "@items" | "@values"]:
+            return Size(0, 0)  # a quantity
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A target or argument of a call. `known` is its size if it is known."""
+
+    node: Node | None
+    type: Type
+    path: ValuePath | None
+    known: Size | None
+
+    @property
+    def size(self) -> Size:
+        """Its size, UNKNOWN if it is not known."""
+        return self.known or UNKNOWN
+
+    @property
+    def element(self) -> "Operand | None":
+        """The element of a list, None for other values."""
+        if not self.type.parameters:
+            return None
+        path = self.path.copied("@items") if self.path else None
+        return Operand(None, self.type.parameters[0], path, _size_at(path))
+
+    def integer(self, default: int) -> int:
+        """The value of an int literal (0 for negative ones), `default` for all other operands."""
+        value = self.node.value if isinstance(self.node, Literal) else None
+        return max(0, value) if isinstance(value, int) and value.__class__ is int else default
+
+
+@dataclass(frozen=True, slots=True)
+class CallEstimate:
+    """The cost of a call without its arguments, and the size of its result if it is known."""
+
+    cost: int
+    size: Size | None = None
+
+
+EstimateCall = Callable[..., CallEstimate]
+"""The cost of a call from its operands, the target first."""
+
+
+def traversal(operand: Operand) -> int:
+    """The cost of reading an operand completely."""
+    return operand.size.scaled(TRAVERSAL)
+
+
+def matching(text: Operand, pattern: Operand) -> int:
+    """The cost of matching a regular expression."""
+    return times(scaled(add(text.size.high, 1), TRAVERSAL), pattern.size.scaled(PATTERN))
+
+
+def searching(target: Operand, *arguments: Operand) -> CallEstimate:
+    """The estimate for visiting a string, or the elements of a list."""
+    element = target.element
+    if element is None:
+        return CallEstimate(traversal(target))
+    each = 1
+    if element.type.kind in (TypeKind.STRING, TypeKind.BYTES):
+        each = add(each, traversal(element))
+    return CallEstimate(times(target.size.high, each))
+
+
+# Expressions
+
+
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """The sizes of a list's or map's keys and values."""
+    """The sizes of the keys and values of a list or map."""
 
     kind: TypeKind
     key: Size
@@ -44,30 +231,35 @@ class _Entries:
 
 @dataclass(frozen=True, slots=True)
 class _Local:
-    path: Names | None
+    """What is known about a local variable."""
+
+    path: ValuePath | None
     size: Size | None
     entries: _Entries | None = None
 
 
-def estimate(root: Node, registry: Registry) -> int:
-    """The cost of a checked tree in the worst case, at most UNBOUNDED."""
-    return _Estimator(registry).cost(root)
+def estimate(root: Node, estimate_of: Callable[[str, str], EstimateCall | None]) -> int:
+    """The cost of a checked tree in the worst case, at most UNBOUNDED.
+
+    `estimate_of` returns the estimate for a function and the id of an overload, None if each call costs one.
+    """
+    return _Estimator(estimate_of).cost(root)
 
 
 class _Estimator:
-    def __init__(self, registry: Registry) -> None:
-        self._functions = registry.functions
-        self._paths: dict[Node, Names] = {}
+    def __init__(self, estimate_of: Callable[[str, str], EstimateCall | None]) -> None:
+        self._estimate_of = estimate_of
+        self._paths: dict[Node, ValuePath] = {}
         self._sizes: dict[Node, Size] = {}
         self._entries: dict[Node, _Entries] = {}
         self._locals: dict[str, list[_Local]] = {}
 
     def cost(self, node: Node) -> int:
-        """The node's cost; notes paths and sizes on the way."""
+        """The cost of a node. Stores paths and sizes that the costs of other nodes depend on."""
         match node:
             case Ident():
                 local = self._local(node)
-                path = local.path if local else Names.of(f".{node.name}" if node.shadowed else node.name)
+                path = local.path if local else ValuePath.of(f".{node.name}" if node.shadowed else node.name)
                 if path is not None:
                     self._paths[node] = path
                 return 1
@@ -87,17 +279,17 @@ class _Estimator:
 
     def _select(self, node: Select) -> int:
         if node.constant is not None:
-            self._paths[node] = Names.of(qualified_name(node) or "")
+            self._paths[node] = ValuePath.of(qualified_name(node) or "")
             return 1
         cost = self.cost(node.operand)
         if node.test:
             return cost
-        self._continue(node, node.operand, node.field)
+        self._paths[node] = self._path_below(node.operand, node.field)
         return add(cost, node.operand.type.kind in (TypeKind.MAP, TypeKind.STRUCT))
 
-    def _continue(self, node: Node, operand: Node, name: str) -> None:
-        path = self._path(operand)
-        self._paths[node] = path.followed_by(name) if path else Names.of(name)
+    def _path_below(self, node: Node, name: str) -> ValuePath:
+        path = self._path(node)
+        return path.followed_by(name) if path else ValuePath.of(name)
 
     # calls
 
@@ -123,7 +315,8 @@ class _Estimator:
             if overload in ("index_list", "index_map"):
                 entries = self._entries_of(node.arguments[0])
                 result = entries.value if entries else None
-                self._continue(node, node.arguments[0], "@items" if overload == "index_list" else "@values")
+                part = "@items" if overload == "index_list" else "@values"
+                self._paths[node] = self._path_below(node.arguments[0], part)
             if result is None:
                 result = self._size(node)
         if result is not None:
@@ -141,8 +334,7 @@ class _Estimator:
                 self._join_entries(node, node.arguments[0], node.arguments[1])
             case "select_optional_field":
                 return CallEstimate(add(spent, 1))
-        function = self._functions[node.function]
-        custom = function.overload(overload).estimate or function.estimate
+        custom = self._estimate_of(node.function, overload)
         if custom is None:
             return CallEstimate(add(spent, 1))
         estimated = custom(*operands)
@@ -168,9 +360,7 @@ class _Estimator:
         return cost
 
     def _map(self, node: MapNode) -> int:
-        cost = _MAP
-        for entry in node.entries:
-            cost = add(cost, self.cost(entry.key), self.cost(entry.value))
+        cost = add(_MAP, *[self.cost(part) for part in node.children()])
         keys, values = [entry.key for entry in node.entries], [entry.value for entry in node.entries]
         self._entries[node] = _Entries(TypeKind.MAP, self._range_of(keys), self._range_of(values))
         return cost
@@ -184,16 +374,14 @@ class _Estimator:
     # loops
 
     def _binding(self, node: Comprehension) -> int:
-        cost = add(self.cost(node.range), self.cost(node.initial))
-        self._push(node.accumulator, self._bound(node.initial))
+        cost = self._begin(node)
         cost = add(cost, self.cost(node.result))
         self._locals[node.accumulator].pop()
         self._copy_sizes(node, node.result)
         return cost
 
     def _loop(self, node: Comprehension) -> int:
-        cost = add(self.cost(node.range), self.cost(node.initial))
-        self._push(node.accumulator, self._bound(node.initial))
+        cost = self._begin(node)
         entries = self._entries_of(node.range)
         is_list = (entries.kind if entries else node.range.type.kind) is TypeKind.LIST
         key, value = (entries.key, entries.value) if entries else (None, None)
@@ -211,29 +399,25 @@ class _Estimator:
         cost = add(cost, self.cost(node.result))
         self._locals[node.accumulator].pop()
         count = self._size_or_unknown(node.range)
-        self._note_result(node, count)
-        return add(cost, times(count.high, each))
-
-    def _note_result(self, node: Comprehension, count: Size) -> None:
         if isinstance(node.initial, Literal):
             self._copy_size(node, node.initial)
         elif isinstance(node.initial, ListNode | MapNode):
             self._sizes[node] = count
-            entries = self._entries_of(node.step)
-            if entries is not None:
-                self._entries[node] = entries
+            self._copy_entries(node, node.step)
+        return add(cost, times(count.high, each))
+
+    def _begin(self, node: Comprehension) -> int:
+        """The cost of the range and of the initial accumulator, which becomes a local variable."""
+        cost = add(self.cost(node.range), self.cost(node.initial))
+        initial = node.initial
+        self._push(node.accumulator, _Local(self._path(initial), self._size(initial), self._entries_of(initial)))
+        return cost
 
     def _push(self, name: str, local: _Local) -> None:
         self._locals.setdefault(name, []).append(local)
 
-    def _bound(self, node: Node) -> _Local:
-        path = self._path(node)
-        entries = self._entries_of(node)
-        return _Local(path, self._size(node), entries)
-
     def _push_item(self, name: str, iterated: Node, part: str, size: Size | None) -> None:
-        path = self._path(iterated)
-        self._push(name, _Local(path.followed_by(part) if path else Names.of(part), size))
+        self._push(name, _Local(self._path_below(iterated, part), size))
 
     # sizes
 
@@ -243,25 +427,21 @@ class _Estimator:
         stack = self._locals.get(node.name)
         return stack[-1] if stack else None
 
-    def _path(self, node: Node) -> Names | None:
+    def _path(self, node: Node) -> ValuePath | None:
         local = self._local(node)
         return local.path if local else self._paths.get(node)
 
     def _operand(self, node: Node) -> Operand:
-        path = self._path(node)
-        return Operand(node, node.type, path, self._size(node))
+        return Operand(node, node.type, self._path(node), self._size(node))
 
     def _size_or_unknown(self, node: Node) -> Size:
         return self._size(node) or UNKNOWN
 
     def _size(self, node: Node) -> Size | None:
-        known = self._sizes.get(node)
+        known = self._sizes.get(node) or _written_size(node)
         if known is not None:
             return known
-        written = _written_size(node)
-        if written is not None:
-            return written
-        declared = of_path(self._path(node))
+        declared = _size_at(self._path(node))
         if declared is not None:
             self._sizes[node] = declared
             return declared
@@ -271,22 +451,22 @@ class _Estimator:
         return local.size if local else None
 
     def _entries_of(self, node: Node) -> _Entries | None:
-        known = self._entries.get(node)
-        if known is not None:
-            return known
         local = self._local(node)
-        return local.entries if local else None
+        return self._entries.get(node) or (local.entries if local else None)
 
     def _copy_size(self, node: Node, source: Node) -> None:
         size = self._size(source)
         if size is not None:
             self._sizes[node] = size
 
-    def _copy_sizes(self, node: Node, source: Node) -> None:
-        self._copy_size(node, source)
+    def _copy_entries(self, node: Node, source: Node) -> None:
         entries = self._entries_of(source)
         if entries is not None:
             self._entries[node] = entries
+
+    def _copy_sizes(self, node: Node, source: Node) -> None:
+        self._copy_size(node, source)
+        self._copy_entries(node, source)
 
 
 def _written_size(node: Node) -> Size | None:
@@ -294,7 +474,7 @@ def _written_size(node: Node) -> Size | None:
     match node:
         case Literal(value=str() | bytes() as text):
             return exactly(len(text))
-        case Literal(value=bool() | float() | int() | Uint() | None):
+        case Literal():
             return exactly(1)
         case ListNode():
             return exactly(len(node.elements))
@@ -303,14 +483,12 @@ def _written_size(node: Node) -> Size | None:
     return None
 
 
+_SCALARS: Final = frozenset(
+    (TypeKind.BOOL, TypeKind.DOUBLE, TypeKind.DURATION, TypeKind.INT, TypeKind.TIMESTAMP, TypeKind.UINT)
+)
+
+
 def _is_scalar(candidate: Type) -> bool:
     if is_optional(candidate):
         return bool(candidate.parameters) and _is_scalar(candidate.parameters[0])
-    return candidate.kind in (
-        TypeKind.BOOL,
-        TypeKind.DOUBLE,
-        TypeKind.DURATION,
-        TypeKind.INT,
-        TypeKind.TIMESTAMP,
-        TypeKind.UINT,
-    )
+    return candidate.kind in _SCALARS

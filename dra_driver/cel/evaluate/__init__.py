@@ -1,2 +1,438 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a checked tree to closures, and what they do with a device: paths, calls, loops, runtime cost."""
+"""The compiler: turns a checked tree into Python closures.
+
+Follows cel-go's `interpreter/planner.go` with the optimizations that Kubernetes enables. Conversions of constants,
+literals that consist of constants, `in` with constant lists, and constant regular expressions are evaluated by the
+compiler. If one of them fails, the expression cannot be used.
+
+Macros such as all(), map() and cel.bind() have become loops. Loops follow `evalFold` of `interpreter/interpretable.go`.
+The initial value of the accumulator is evaluated when it is first read. Therefore a binding that is not used costs
+nothing and cannot fail.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..check import VARIABLE
+from ..check.declarations import Environment, Registry
+from ..errors import Abort, ErrorValue
+from ..library import regex
+from ..library.conversions import MESSAGE_BUILDERS
+from ..library.values import LiteralMap, MapValue, MutableList, OptionalValue, hashable, type_name
+from ..syntax.tree import (
+    Call,
+    Comprehension,
+    Entry,
+    Ident,
+    ListNode,
+    Literal,
+    MapNode,
+    MessageNode,
+    Node,
+    Select,
+    qualified_name,
+)
+from ..types import INT_MAX, INT_MIN, TYPE_VALUES, UINT_MAX, UNUSABLE_TYPES, TypeKind, Uint
+from . import calls
+from .calls import located
+from .frame import Frame
+from .paths import Branches, Constant, DevicePath, Evaluable, Index, Key, Path, Run, is_key, relative
+
+_CONVERSIONS: Final = frozenset(
+    ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
+)
+_SEARCHES: Final = frozenset(("matches", "find", "findAll"))
+_LIST_COST: Final = 10
+_MAP_COST: Final = 30
+_MESSAGE_COST: Final = 40
+_IN_SET: Final = frozenset((bool, int, Uint, float, str))
+_UNSET: Final = object()
+
+
+@dataclass(eq=False)
+class PlanError(Exception):
+    """The tree cannot become a program. For Kubernetes this is an internal error, not an invalid expression."""
+
+    message: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled expression, and the number of its local variables."""
+
+    run: Run
+    slots: int
+
+
+def compile_tree(root: Node, registry: Registry, environment: Environment) -> Program:
+    """Compile a checked tree. Raises PlanError."""
+    compiler = _Compiler(registry, environment)
+    run = compiler.plan(root).run
+    return Program(run, compiler.slots)
+
+
+class _Compiler:
+    def __init__(self, registry: Registry, environment: Environment) -> None:
+        self._functions = registry.functions
+        self._device = DevicePath(multiple_allocations=environment.has_multiple_allocations)
+        self._scopes: list[dict[str, Run]] = []
+        self.slots = 0
+
+    def plan(self, node: Node) -> Evaluable:
+        """The closure of a node, as a path or constant if it is one."""
+        match node:
+            case Literal():
+                return Constant(node.value)
+            case Ident():
+                return self._ident(node)
+            case Select():
+                return self._select(node)
+            case Call():
+                return self._call(node)
+            case ListNode():
+                return self._list(node)
+            case MapNode():
+                return self._map(node)
+            case MessageNode():
+                return self._message(node)
+            case Comprehension():
+                return self._loop(node)
+        raise AssertionError(f"a checked tree has no {type(node).__name__}")
+
+    def _run(self, node: Node) -> Run:
+        return self.plan(node).run
+
+    def _ident(self, node: Ident) -> Evaluable:
+        if node.constant is not None:
+            return self._named_constant(node)
+        if node.type.kind is TypeKind.TYPE:  # Kubernetes assumes that such a name is the name of a type
+            if node.name not in TYPE_VALUES:
+                raise PlanError(f"reference to undefined type: {node.name}", node.offset)
+            return Constant(TYPE_VALUES[node.name])
+        for scope in reversed(self._scopes):
+            if node.name in scope and not node.absolute:
+                return Path(scope[node.name])
+        assert node.name == VARIABLE
+        return self._device
+
+    @staticmethod
+    def _named_constant(node: Ident | Select) -> Evaluable:
+        name = (qualified_name(node) or "").removeprefix(".")
+        if name in UNUSABLE_TYPES or (isinstance(node, Ident) and node.shadowed):
+            raise PlanError(f"the type {name} cannot be used as a value", node.offset)
+        return Constant(node.constant)
+
+    def _select(self, node: Select) -> Evaluable:
+        if node.constant is not None:
+            return self._named_constant(node)
+        path = relative(self.plan(node.operand))
+        return path.tested(node.field, node.offset) if node.test else path.extended(Key(node.field, node.offset))
+
+    def _call(self, node: Call) -> Evaluable:
+        plans = [self.plan(child) for child in node.children()]
+        match node.function:
+            case "_&&_":
+                return Evaluable(calls.all_of([plan.run for plan in plans], node.offset))
+            case "_||_":
+                return Evaluable(calls.any_of([plan.run for plan in plans], node.offset))
+            case "_?_:_":
+                condition, then, otherwise = plans
+                return Branches(condition.run, relative(then), relative(otherwise))
+            case "_[_]":
+                return self._index(node, plans, optional=False)
+            case "_[?_]" | "_?._":
+                return self._index(node, plans, optional=True)
+            case "or" | "orValue":
+                return Evaluable(calls.first_present(plans[0].run, plans[1].run, unwrap=node.function == "orValue"))
+            case "@not_strictly_false":
+                return Evaluable(calls.not_strictly_false(plans[0].run))
+            case "_==_" | "_!=_":
+                run = calls.comparison(plans, node.offset, negated=node.function == "_!=_")
+                if run is not None:
+                    return Evaluable(run)
+            case "@in" if node.overloads == ("in_list",) and isinstance(plans[1], Constant):
+                elements = plans[1].value
+                if not elements:
+                    return Constant(False)
+                membership = _membership(plans[0].run, elements) if isinstance(elements, list) else None
+                if membership is not None:
+                    return Evaluable(membership)
+        return self._function(node, plans)
+
+    def _function(self, node: Call, plans: Sequence[Evaluable]) -> Evaluable:
+        arguments = tuple([plan.run for plan in plans])
+        if node.function in _SEARCHES and isinstance(plans[1], Constant) and isinstance(plans[1].value, str):
+            try:
+                pattern = regex.compiled(plans[1].value)
+            except ErrorValue as error:
+                raise PlanError(error.message, node.offset) from None
+            if node.overloads == ("matches_string",):
+                return Evaluable(calls.matches(plans[0], plans[1].value, pattern, node.offset))
+            return Evaluable(
+                calls.call(self._functions[node.function], node.overloads, arguments, node.offset, lazy=True)
+            )
+        run = calls.call(self._functions[node.function], node.overloads, arguments, node.offset)
+        if node.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], Constant):
+            value = _evaluated(run, node.offset)
+            if isinstance(value, ErrorValue):
+                raise PlanError(value.message, node.offset)
+            return Constant(value)
+        return Evaluable(run)
+
+    def _index(self, node: Call, plans: Sequence[Evaluable], *, optional: bool) -> Evaluable:
+        operand, index = plans
+        path = relative(operand)
+        if isinstance(index, Constant):
+            if not is_key(index.value):
+                raise PlanError("only strings, numbers and bools can be keys or indices", node.offset)
+            return path.extended(Key(index.value, node.offset, optional=optional))
+        if isinstance(index, Path):
+            return path.extended(Index(index.resolve, node.offset, optional=optional))
+        return path.extended(Index(index.run, node.offset, optional=optional))
+
+    def _list(self, node: ListNode) -> Evaluable:
+        elements = [self.plan(element) for element in node.elements]
+        run = _list_of([plan.run for plan in elements], node.optional, node.offset)
+        return _folded(run, elements, _LIST_COST, node.offset)
+
+    def _map(self, node: MapNode) -> Evaluable:
+        entries = [(self.plan(entry.key), self.plan(entry.value)) for entry in node.entries]
+        run = _map_of([(key.run, value.run) for key, value in entries], node.entries, node.offset)
+        return _folded(run, [plan for entry in entries for plan in entry], _MAP_COST, node.offset)
+
+    def _message(self, node: MessageNode) -> Evaluable:
+        values = [self._run(entry.value) for entry in node.entries]
+        return Evaluable(_charged(_message_of(node.name, values, node.entries, node.offset), _MESSAGE_COST))
+
+    def _loop(self, node: Comprehension) -> Evaluable:
+        first = self.slots
+        self.slots += 3
+        accumulator, variable = _accumulator(first, self._run(node.initial)), _variable(first + 1)
+        iterated = self._run(node.range)
+        self._scopes.append({node.accumulator: accumulator})
+        names = {node.variable: variable}
+        if node.second:
+            names[node.second] = _variable(first + 2)
+        self._scopes.append(names)
+        condition, step = self._run(node.condition), self._run(node.step)
+        self._scopes.pop()
+        result = self._run(node.result)
+        self._scopes.pop()
+        second = first + 2 if node.second else None
+        loop = _Loop(node.offset, iterated, condition, step, result, first, first + 1, second)
+        return Evaluable(_loop_of(loop))
+
+
+def _evaluated(run: Run, offset: int) -> object:
+    """The value of a closure that reads no variables. Raises PlanError if the evaluation is aborted."""
+    try:
+        return run(Frame.without_device())
+    except Abort as abort:
+        raise PlanError(abort.message, offset) from None
+
+
+def _folded(run: Run, parts: Sequence[Evaluable], cost: int, offset: int) -> Evaluable:
+    """A list or map literal. It is a constant if all of its parts are constants."""
+    if all(isinstance(part, Constant) for part in parts):
+        return Constant(_evaluated(run, offset))
+    return Evaluable(_charged(run, cost))
+
+
+def _charged(run: Run, cost: int) -> Run:
+    def charged(frame: Frame) -> object:
+        value = run(frame)
+        frame.charge(cost)
+        return value
+
+    return charged
+
+
+# Literals
+
+
+def _part(run: Run, frame: Frame, offset: int, *, optional: bool) -> object:
+    """The value of an element or entry, which may be an ErrorValue. For an optional one, the value is an optional."""
+    value = run(frame)
+    if optional and not isinstance(value, OptionalValue | ErrorValue):
+        return ErrorValue("other", "an optional entry needs an optional value", offset)
+    return value
+
+
+def _list_of(elements: Sequence[Run], optional: frozenset[int], offset: int) -> Run:
+    """[a, ?b]"""
+
+    def run(frame: Frame) -> object:
+        values: list[object] = []
+        for index, element in enumerate(elements):
+            value = _part(element, frame, offset, optional=index in optional)
+            if value.__class__ is ErrorValue:
+                return value
+            if index not in optional or not isinstance(value, OptionalValue):
+                values.append(value)
+            elif value.present:
+                values.append(value.value)
+        return values
+
+    return run
+
+
+def _map_of(parts: Sequence[tuple[Run, Run]], entries: Sequence[Entry], offset: int) -> Run:
+    """{a: b, ?c: d}"""
+
+    def run(frame: Frame) -> object:
+        built = LiteralMap()
+        for (key_run, value_run), entry in zip(parts, entries, strict=True):
+            key = key_run(frame)
+            if key.__class__ is ErrorValue:
+                return key
+            value = _part(value_run, frame, offset, optional=entry.optional)
+            if value.__class__ is ErrorValue:
+                return value
+            if not entry.optional or not isinstance(value, OptionalValue):
+                built.insert(key, value)
+            elif value.present:
+                built.insert(key, value.value)
+            else:
+                built.remove(key)
+        return built
+
+    return run
+
+
+def _message_of(name: str, values: Sequence[Run], entries: Sequence[Entry], offset: int) -> Run:
+    """some.Message{a: b}"""
+    build = MESSAGE_BUILDERS.get(name)
+    names = [str(entry.key.value) for entry in entries if isinstance(entry.key, Literal)]
+
+    def run(frame: Frame) -> object:
+        fields: dict[str, object] = {}
+        for field, value_run, entry in zip(names, values, entries, strict=True):
+            value = _part(value_run, frame, offset, optional=entry.optional)
+            if value.__class__ is ErrorValue:
+                return value
+            if not entry.optional or not isinstance(value, OptionalValue):
+                fields[field] = value
+            elif value.present:
+                fields[field] = value.value
+            else:
+                fields.pop(field, None)
+        if build is None:  # the type checker accepts the type, but the evaluator does not
+            return ErrorValue("other", f"unknown type '{name}'", offset)
+        try:
+            return build(fields)
+        except ErrorValue as error:
+            return located(error, offset)
+
+    return run
+
+
+def _membership(element: Run, elements: list[object]) -> Run | None:
+    """`element in [constants]` as a lookup in a set. None if the constants cannot be in a set."""
+    if any(item.__class__ not in _IN_SET for item in elements):
+        return None
+    members = frozenset(hashable(twin) for item in elements for twin in _twins(item) if twin == twin)
+
+    def run(frame: Frame) -> object:
+        value = element(frame)
+        return value if value.__class__ is ErrorValue else hashable(value) in members
+
+    return run
+
+
+def _twins(item: object) -> Sequence[object]:
+    """The item and the equal numbers of other types."""
+    twins: list[object] = [item]
+    if isinstance(item, float):
+        if item.is_integer():
+            whole = int(item)
+            twins += [whole] * (INT_MIN <= whole <= INT_MAX) + [Uint(whole)] * (0 <= whole <= UINT_MAX)
+    elif isinstance(item, int) and item.__class__ is not bool:
+        whole = int(item)
+        twins.append(float(whole))
+        twins += [whole] * (whole <= INT_MAX) + [Uint(whole)] * (whole >= 0)
+    return twins
+
+
+# Loops
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """The parts of a loop, and the slots of its variables. `second` is None for loops with one variable."""
+
+    offset: int
+    range: Run
+    condition: Run
+    step: Run
+    result: Run
+    accumulator: int
+    variable: int
+    second: int | None
+
+
+def _accumulator(slot: int, initial: Run) -> Run:
+    """Reads the accumulator. An empty list or map becomes one that grows in place."""
+
+    def read(frame: Frame) -> object:
+        value = frame.slots[slot]
+        if value is _UNSET:
+            value = initial(frame)
+            if isinstance(value, list) and not value:
+                value = MutableList()
+            elif isinstance(value, MapValue) and len(value) == 0:
+                value = LiteralMap()
+            frame.slots[slot] = value
+        return value
+
+    return read
+
+
+def _variable(slot: int) -> Run:
+    """Reads a loop variable."""
+    return lambda frame: frame.slots[slot]
+
+
+def _loop_of(loop: _Loop) -> Run:
+    """Evaluates the loop."""
+    iterated, condition, step, result = loop.range, loop.condition, loop.step, loop.result
+    accumulated, first, second = loop.accumulator, loop.variable, loop.second
+
+    def evaluate(frame: Frame) -> object:
+        source = iterated(frame)
+        if source.__class__ is ErrorValue:
+            return source
+        if not isinstance(source, list | MapValue):
+            return located(_not_iterable(source), loop.offset)
+        slots = frame.slots
+        slots[accumulated] = _UNSET
+        if second is None:
+            for item in _items(source):
+                slots[first] = item
+                if condition(frame) is False:
+                    break
+                slots[accumulated] = step(frame)
+        else:
+            for slots[first], slots[second] in _pairs(source):
+                if condition(frame) is False:
+                    break
+                slots[accumulated] = step(frame)
+        value = result(frame)
+        return list(value) if isinstance(value, MutableList) else value
+
+    return evaluate
+
+
+def _items(source: list[object] | MapValue) -> Iterator[object]:
+    if isinstance(source, MapValue):
+        return source.keys()
+    return iter(list(source) if isinstance(source, MutableList) else source)  # the loop may add to the list
+
+
+def _pairs(source: list[object] | MapValue) -> Iterable[tuple[object, object]]:
+    return source.items() if isinstance(source, MapValue) else enumerate(_items(source))
+
+
+def _not_iterable(source: object) -> ErrorValue:
+    return ErrorValue("not_iterable", f"macros cannot loop over a {type_name(source)}, only over lists and maps")

@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calling functions: which overload, whether the arguments fit it, what it costs.
+"""Calls of functions: the overload, the types of the arguments, and the cost. Also the logical operators.
 
-Functions of one or two arguments evaluate all of them and cost something even when one is an error; the others stop
-at the first error and, unless it is the last argument, cost nothing. Of a list that is given for a parameter the first
-element decides, of a map the first entry. The commonest calls (comparing with a text, matching a known pattern) are
-one step; they answer and cost what the general calls do, which they leave all rarer operands to.
+A function with one or two arguments evaluates all of them, and costs something even if one of them is an error. Other
+functions stop at the first error, and cost nothing unless it is the last argument. Whether a list fits a parameter is
+decided by its first element, and whether a map fits by its first entry. The most frequent calls (comparing with a
+constant text, matching a constant pattern) have shorter implementations with the same results and costs.
 
-Follows cel-go's `interpreter/interpretable.go` and `runtimecost.go`, and its `IsAssignableRuntimeType`."""
+Follows cel-go's `interpreter/interpretable.go` and `runtimecost.go`, and its `IsAssignableRuntimeType`.
+"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ..check.declarations import Function, Implementation, Overload, RuntimeCost
 from ..errors import ErrorValue
-from ..library.costs import matching, traversal
+from ..library.operators import equal
 from ..library.quantity import QuantityValue
 from ..library.regex import encoded
 from ..library.semver import Semver
 from ..library.time import Duration, Timestamp
-from ..library.values import Extension, MapValue, core_cost_size, equal, no_such_overload, type_name
+from ..library.values import (
+    Extension,
+    MapValue,
+    OptionalValue,
+    core_cost_size,
+    matching_cost,
+    no_such_overload,
+    traversal_cost,
+    type_name,
+)
 from ..types import (
     BOOL,
     BYTES,
@@ -39,8 +49,6 @@ from ..types import (
 from .frame import Frame
 from .paths import Constant, Evaluable, Run
 
-Guard = Callable[[Sequence[object]], bool]
-
 _CLASSES: Final[dict[Type, type]] = {
     BOOL: bool,
     BYTES: bytes,
@@ -57,7 +65,7 @@ _CLASSES: Final[dict[Type, type]] = {
 
 
 def classes(parameters: Sequence[Type]) -> tuple[type | None, ...] | None:
-    """The Python class of each parameter's values (None: any), or None where classes alone cannot tell."""
+    """The Python class of the values of each parameter, None for any. None if classes alone do not decide."""
     found: list[type | None] = []
     for parameter in parameters:
         if parameter.is_dynamic or parameter.kind is TypeKind.PARAMETER:
@@ -70,7 +78,7 @@ def classes(parameters: Sequence[Type]) -> tuple[type | None, ...] | None:
 
 
 def accepts(parameter: Type, value: object) -> bool:
-    """Whether the value can be given for the parameter."""
+    """Whether a parameter accepts a value."""
     if parameter.is_dynamic or parameter.kind is TypeKind.PARAMETER:
         return True
     if parameter.kind is TypeKind.LIST:
@@ -84,14 +92,14 @@ def accepts(parameter: Type, value: object) -> bool:
 
 
 def accept_all(parameters: Sequence[Type], values: Sequence[object]) -> bool:
-    """Whether the values can be given for the parameters."""
+    """Whether the parameters accept the values."""
     return len(parameters) == len(values) and all(map(accepts, parameters, values))
 
 
 def call(
     function: Function, overloads: Sequence[str], arguments: tuple[Run, ...], offset: int, *, lazy: bool = False
 ) -> Run:
-    """Call a function, with the overloads that fit by their static types. `lazy`: stop at the first error."""
+    """A call of a function. `overloads` are those that fit the types of the tree. `lazy`: stop at the first error."""
     overload = function.overload(overloads[0]) if len(overloads) == 1 else None
     cost = (overload.cost if overload else None) or function.cost
     if function.dispatch is not None:
@@ -105,7 +113,7 @@ def call(
 
 @dataclass(frozen=True, slots=True)
 class _Called:
-    """What to call, the overload whose parameters the arguments must fit (None: any), and the cost (None: 1)."""
+    """A function to call. The arguments must fit `guard` unless it is None. The cost is one if `cost` is None."""
 
     implementation: Implementation
     guard: Overload | None
@@ -115,7 +123,7 @@ class _Called:
 
 
 def _choosing(function: Function) -> Implementation:
-    """The function, with its overload chosen by the arguments."""
+    """An implementation that selects an overload of the function by the arguments."""
 
     def choose(*arguments: object) -> object:
         for overload in function.overloads:
@@ -153,8 +161,8 @@ def _unary(called: _Called, argument: Run) -> Run:
         elif (expected is None or value.__class__ is expected) and (checked is None or accept_all(checked, (value,))):
             try:
                 result = implementation(value)
-            except ErrorValue as fault:
-                result = located(fault, offset)
+            except ErrorValue as error:
+                result = located(error, offset)
         else:
             result = located(no_such_overload(name, value), offset)
         frame.charge(1 if cost is None else cost((value,), result))
@@ -184,8 +192,8 @@ def _binary(called: _Called, first: Run, second: Run) -> Run:
         ):
             try:
                 result = implementation(left, right)
-            except ErrorValue as fault:
-                result = located(fault, offset)
+            except ErrorValue as error:
+                result = located(error, offset)
         else:
             result = located(no_such_overload(name, left, right), offset)
         frame.charge(1 if cost is None else cost((left, right), result))
@@ -214,8 +222,8 @@ def _lazy(called: _Called, arguments: tuple[Run, ...]) -> Run:
             if parameters is None or accept_all(parameters, values):
                 try:
                     result = implementation(*values)
-                except ErrorValue as fault:
-                    result = located(fault, offset)
+                except ErrorValue as error:
+                    result = located(error, offset)
             else:
                 result = located(no_such_overload(name, *values), offset)
         frame.charge(1 if cost is None else cost(values, result))
@@ -224,28 +232,28 @@ def _lazy(called: _Called, arguments: tuple[Run, ...]) -> Run:
     return run
 
 
-def located(fault: ErrorValue, offset: int) -> ErrorValue:
-    """The fault with a place, as a value: without the traceback that raising it left."""
-    if fault.offset is None:
-        fault.offset = offset
-    fault.__traceback__ = fault.__context__ = None
-    return fault
+def located(error: ErrorValue, offset: int) -> ErrorValue:
+    """The error with a place, and without the traceback from raising it."""
+    if error.offset is None:
+        error.offset = offset
+    error.__traceback__ = error.__context__ = None
+    return error
 
 
 def comparison(plans: Sequence[Evaluable], offset: int, *, negated: bool) -> Run | None:
-    """`operand == 'text'` or `operand != 'text'`; None for others."""
+    """`operand == 'text'` or `operand != 'text'`. None for other comparisons."""
     left, right = plans
     if not isinstance(right, Constant) or not isinstance(right.value, str):
         return None
     text, evaluate = right.value, left.run
     length = len(text)
-    whole_cost = traversal(length)
+    whole_cost = traversal_cost(length)
 
     def run(frame: Frame) -> object:
         value = evaluate(frame)
         if value.__class__ is str:
             size = len(value)
-            frame.cost = cost = frame.cost + (whole_cost if size >= length else traversal(size))
+            frame.cost = cost = frame.cost + (whole_cost if size >= length else traversal_cost(size))
             if cost > frame.limit:
                 frame.charge(0)
             return (value == text) is not negated
@@ -261,12 +269,12 @@ def _compared(frame: Frame, value: object, text: str, offset: int, *, negated: b
     else:
         try:
             result = equal(value, text) is not negated
-        except ErrorValue as fault:  # what cannot be compared is not equal
-            result = True if negated else located(fault, offset)
+        except ErrorValue as error:  # values that cannot be compared are not equal
+            result = True if negated else located(error, offset)
     if isinstance(value, Extension) and not negated:
         frame.charge(1)
     else:
-        frame.charge(traversal(min(core_cost_size(value), len(text))))
+        frame.charge(traversal_cost(min(core_cost_size(value), len(text))))
     return result
 
 
@@ -284,7 +292,62 @@ def matches(subject: Evaluable, pattern: str, compiled: Any, offset: int) -> Run
             result = search(encoded(text)) is not None
         else:
             result = located(no_such_overload("matches", text, pattern), offset)
-        frame.charge(matching(core_cost_size(text), pattern_size))
+        frame.charge(matching_cost(core_cost_size(text), pattern_size))
         return result
+
+    return run
+
+
+# Logical operators
+
+
+def all_of(terms: Sequence[Run], offset: int) -> Run:
+    """&&. The result is false if a term is false, otherwise the first error, otherwise true."""
+    return _deciding(terms, offset, False)
+
+
+def any_of(terms: Sequence[Run], offset: int) -> Run:
+    """||. The result is true if a term is true, otherwise the first error, otherwise false."""
+    return _deciding(terms, offset, True)
+
+
+def _deciding(terms: Sequence[Run], offset: int, decisive: bool) -> Run:
+    """The first term that is `decisive` is the result, otherwise the first error, otherwise the opposite."""
+    neutral = not decisive
+
+    def run(frame: Frame) -> object:
+        result: object = neutral
+        for term in terms:
+            value = term(frame)
+            if value is decisive:
+                return value
+            if value is not neutral and result is neutral:
+                result = value if value.__class__ is ErrorValue else located(no_such_overload(), offset)
+        return result
+
+    return run
+
+
+def first_present(optional: Run, otherwise: Run, *, unwrap: bool) -> Run:
+    """optional.or(optional) and optional.orValue(value)"""
+
+    def run(frame: Frame) -> object:
+        value = optional(frame)
+        if not isinstance(value, OptionalValue):
+            return value
+        if not value.present:
+            return otherwise(frame)
+        return value.value if unwrap else value
+
+    return run
+
+
+def not_strictly_false(term: Run) -> Run:
+    """Whether a loop of all() or exists() continues. An error counts as true."""
+
+    def run(frame: Frame) -> object:
+        value = term(frame)
+        frame.charge(1)
+        return value if value.__class__ is bool else True
 
     return run

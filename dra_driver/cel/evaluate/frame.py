@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one evaluation: the device it looks at, local variables, and the cost so far.
+"""The state of one evaluation: the device, the local variables, and the cost so far.
 
-The device is read in place. Its two-level maps are only built for an expression that uses one as a value; has(), `in`
-and optional selection look up single names in the device. Quantities are made when first read and kept, since
-comparing and adding change them. Follows `DeviceMatches` of k8s.io/dynamic-resource-allocation `cel/compile.go`."""
+has(), `in` and selections look up single names in the device. The maps of its attributes and capacities are only built
+for an expression that uses such a map as a value. The value of a quantity is created once for each evaluation, because
+comparisons and additions change it. Follows `DeviceMatches` of k8s.io/dynamic-resource-allocation `cel/compile.go`.
+"""
 
 from collections.abc import Iterator
 from typing import Final, NoReturn
@@ -15,7 +16,7 @@ from ..library.semver import parse_semver
 from ..library.values import NOT_FOUND, DomainMap, Found, MapValue, TextMap
 
 PLAIN: Final = frozenset((str, bool, int))
-"""Classes of attribute values that are CEL values as they are."""
+"""Classes of attribute values that need no conversion to CEL values."""
 
 _LISTS: Final = ("ints", "bools", "strings", "versions")
 _SCALARS: Final = ("int", "bool", "string", "version")
@@ -23,17 +24,20 @@ _WRAP: Final = 1 << 64
 _NO_DEVICE: Final = Device("")
 
 COST_LIMIT: Final = 1_000_000
-"""The cost that kube-apiserver accepts at most as an estimate, and that an evaluation may reach."""
+"""The largest cost of an evaluation, and the largest estimate that kube-apiserver accepts."""
 
-_MOST_SOUND: Final = 8192
-_SOUND: Final[dict[int, object]] = {}
-"""Attributes, by identity, that are known to be fine in every environment: they do not change."""
+_MOST_CHECKED: Final = 8192
+_CHECKED: Final[dict[int, object]] = {}
+"""Attributes, by identity, that can be evaluated in every environment. They are immutable."""
 
 
 class Frame:
-    """One evaluation. `slots` are its local variables, `limit` is what it may cost, `lists`: attributes may be."""
+    """One evaluation.
 
-    # Most evaluations leave these as they are, and are faster for not setting them.
+    `slots` are its local variables, `limit` is its largest cost, and `lists` allows lists as attributes.
+    """
+
+    # Attributes of the class make most evaluations faster, because they need not set them.
     limit = COST_LIMIT
     lists = False
     slots: list[object]
@@ -48,13 +52,13 @@ class Frame:
 
     @staticmethod
     def without_device() -> "Frame":
-        """For what reads no variables: costs nothing and has no limit."""
+        """A frame without a limit, for expressions that read no variables."""
         frame = Frame("", _NO_DEVICE)
         frame.limit = _WRAP
         return frame
 
     def charge(self, amount: int) -> None:
-        """Add to the cost. Raises Abort when that exceeds the limit. A negative cost wraps around, as in Go."""
+        """Add to the cost. Raises Abort if it exceeds the limit. A negative cost wraps around, as in Go."""
         self.cost += amount
         if self.cost < 0:
             self.cost += _WRAP
@@ -62,30 +66,30 @@ class Frame:
             raise Abort("cost_limit", f"the evaluation costs more than {self.limit}")
 
     def out_of_budget(self) -> NoReturn:
-        """End an evaluation whose cost, counted in steps of one, went over the limit."""
+        """End an evaluation whose cost, which grew by single steps, exceeds the limit."""
         self.cost = self.limit + 1
         raise Abort("cost_limit", f"the evaluation costs more than {self.limit}")
 
     def check_attributes(self) -> None:
-        """Raise ErrorValue if the device cannot be evaluated at all, whatever the expression reads."""
+        """Raises ErrorValue if an attribute has no CEL value, also if the expression does not read the attribute."""
         attributes = self.device.attributes
-        if _SOUND.get(id(attributes)) is attributes:
+        if _CHECKED.get(id(attributes)) is attributes:
             return
-        sound = True
+        valid = True
         for name, value in attributes.items():
             if value.__class__ not in PLAIN:
-                sound = sound and value.__class__ is Version
+                valid = valid and value.__class__ is Version
                 try:
                     self.converted(value)
-                except ErrorValue as fault:
-                    raise ErrorValue("device_attribute", f"attribute {name}: {fault.message}") from None
-        if sound:
-            if len(_SOUND) >= _MOST_SOUND:
-                _SOUND.clear()
-            _SOUND[id(attributes)] = attributes
+                except ErrorValue as error:
+                    raise ErrorValue("device_attribute", f"attribute {name}: {error.message}") from None
+        if valid:
+            if len(_CHECKED) >= _MOST_CHECKED:
+                _CHECKED.clear()
+            _CHECKED[id(attributes)] = attributes
 
     def converted(self, value: object) -> object:
-        """The CEL value of an attribute. Raises ErrorValue when there is none."""
+        """The CEL value of an attribute. Raises ErrorValue if it has none."""
         if value.__class__ in PLAIN:
             return value
         if isinstance(value, Version):
@@ -97,7 +101,7 @@ class Frame:
         raise ErrorValue("device_attribute", "unsupported attribute value")
 
     def _first_field(self, value: MalformedAttribute) -> object:
-        """The field that Kubernetes reads of an attribute with none or several."""
+        """The field that Kubernetes reads of an attribute that does not have exactly one."""
         if self.lists:
             for kind in _LISTS:
                 items = value.fields.get(kind)
@@ -121,9 +125,9 @@ class Frame:
         return list(items)
 
     def capacity(self, domain: str, qualified: str, plain: str | None) -> QuantityValue | None:
-        """A capacity's quantity, if the device has it.
+        """The quantity of a capacity, None if the device does not have it.
 
-        `qualified` is its published name with the domain, `plain` the one without, where there can be one.
+        `qualified` is its name with the domain. `plain` is its name without the domain, None if it must have a domain.
         """
         published = self.device.capacity
         if plain is not None and self.driver == domain and plain in published:
@@ -166,7 +170,7 @@ class Frame:
         return DomainMap({domain: TextMap(entries) for domain, entries in domains.items()})
 
     def device_map(self, *, multiple_allocations: bool) -> TextMap:
-        """The device itself, as a value."""
+        """The device as a value."""
         fields: dict[str, object] = {"driver": self.driver, "attributes": self.attributes, "capacity": self.capacities}
         if multiple_allocations:
             fields["allowMultipleAllocations"] = self.device.allow_multiple_allocations
@@ -174,11 +178,13 @@ class Frame:
 
 
 def no_such_key(key: object, offset: int | None = None) -> ErrorValue:
-    """The fault of looking up what a map does not have."""
+    """The error of a lookup in a map that does not have the key."""
     return ErrorValue("no_such_key", f"no such key: {key}", offset)
 
 
 class _Domain(MapValue):
+    """The attributes or capacities of one domain, which are looked up in the device."""
+
     __slots__ = ("_domain", "_frame")
 
     def __init__(self, frame: Frame, domain: str) -> None:
@@ -186,10 +192,8 @@ class _Domain(MapValue):
         self._domain = domain
 
     def _built(self) -> MapValue:
+        """The map with all entries."""
         raise NotImplementedError
-
-    def keys(self) -> Iterator[object]:
-        return self._built().keys()
 
     def items(self) -> Iterator[tuple[object, object]]:
         return self._built().items()
@@ -198,7 +202,7 @@ class _Domain(MapValue):
         return len(self._built())
 
     def _names(self, key: str) -> tuple[str, str | None]:
-        """The name with its domain, and the one without, where there can be one."""
+        """The arguments `qualified` and `plain` of `Frame.capacity`. Without the driver's domain, `plain` is None."""
         return f"{self._domain}/{key}", None if "/" in key or self._domain != self._frame.driver else key
 
 

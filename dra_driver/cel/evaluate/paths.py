@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables, and the fields and indices behind them: `device.attributes['gpu.nvidia.com'].?profile`.
+"""Paths: a variable with the fields and indices after it, such as `device.attributes['gpu.nvidia.com'].?profile`.
 
-Such a path is followed as a whole. It costs one for each step taken and one for itself, except where
-it is a branch of `?:` or an index of another path. Follows cel-go's `interpreter/attributes.go`.
+A path is evaluated as a whole. It costs one for each step, and one for the path itself unless it is a branch of `?:` or
+an index of another path. Follows cel-go's `interpreter/attributes.go`.
 
-Paths into the device with constant keys, the usual ones, are read straight from the device:
-`device.attributes['gpu.nvidia.com'].profile` looks up one published name and builds nothing, at the same cost."""
+Most expressions have paths into the device with constant keys. Such a path is read directly from the device. For
+example, `device.attributes['gpu.nvidia.com'].profile` looks up one name and builds no maps. Its cost is the same.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -17,30 +18,30 @@ from ..types import Uint
 from .frame import PLAIN, AttributeDomain, CapacityDomain, Frame, no_such_key
 
 Run = Callable[[Frame], object]
-"""Evaluates a part of an expression: a value or a ErrorValue. Raises Abort."""
+"""Evaluates a part of an expression. Returns a value, which may be an ErrorValue. Raises Abort."""
 
 _KEYS: Final = frozenset((str, int, Uint, bool, float))
 
 
 def is_key(value: object) -> bool:
-    """Whether a value of this class can stand in brackets after a path."""
+    """Whether a value is allowed as a key or index."""
     return value.__class__ in _KEYS
 
 
 class Evaluable:
-    """A part of an expression that is ready to be evaluated. `run` costs all that it costs."""
+    """A part of an expression that can be evaluated. `run` also adds its cost."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     @property
     def run(self) -> Run:
-        """Evaluate it."""
+        """The function that evaluates the part."""
         return self._run
 
 
 class Constant(Evaluable):
-    """A value known beforehand. It costs nothing. (A ErrorValue, if building a constant list failed.)"""
+    """A constant, which costs nothing. It is an ErrorValue if a constant list is invalid."""
 
     def __init__(self, value: object) -> None:
         super().__init__(lambda _: value)
@@ -51,19 +52,22 @@ _ABSENT: Final = object()
 
 
 class PathStep:
-    """One field or index behind a path. `optional` steps, and those after them, give optionals."""
+    """One field or index of a path. The results of an `optional` step and of all later steps are optionals."""
 
     def __init__(self, offset: int, *, optional: bool) -> None:
         self.offset = offset
         self.optional = optional
 
     def take(self, frame: Frame, value: object, *, optional: bool) -> object:
-        """The value behind the step, or a ErrorValue; _ABSENT if there is none and the step is `optional`."""
+        """The value of the field or index, or an ErrorValue.
+
+        _ABSENT if there is no value and the step is `optional`.
+        """
         raise NotImplementedError
 
 
 class Key(PathStep):
-    """A step to a constant key. `test`: has() asks whether there is something, not what."""
+    """A step to a constant key. With `test`, has() only needs to know whether a value exists."""
 
     def __init__(self, key: object, offset: int, *, optional: bool = False, test: bool = False) -> None:
         super().__init__(offset, optional=optional)
@@ -72,7 +76,7 @@ class Key(PathStep):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it simply leads to what must be there."""
+        """Whether it is an error if there is no value."""
         return not self.optional and not self._test
 
     def take(self, frame: Frame, value: object, *, optional: bool) -> object:
@@ -86,7 +90,7 @@ class Key(PathStep):
 
 
 class Index(PathStep):
-    """A step to a key that is computed."""
+    """A step to a key that is not a constant."""
 
     def __init__(self, index: Run, offset: int, *, optional: bool = False) -> None:
         super().__init__(offset, optional=optional)
@@ -102,7 +106,7 @@ class Index(PathStep):
 
 
 def _charged(frame: Frame, result: object, *, optional: bool) -> object:
-    """The result of a step, which costs one. An optional step only does when it leads somewhere."""
+    """The result of a step, after adding its cost of one. An optional step without a value costs nothing."""
     if not optional or (result is not _ABSENT and result.__class__ is not ErrorValue):
         frame.charge(1)
     return result
@@ -122,20 +126,20 @@ def _look_up(value: object, key: object, *, optional: bool) -> object:
                 return ErrorValue("out_of_range", f"index out of bounds: {index}")
         elif value.__class__ is ErrorValue:
             return value
-    except ErrorValue as fault:
-        return fault.with_traceback(None)
+    except ErrorValue as error:
+        return error.with_traceback(None)
     return _ABSENT if optional else no_such_key(key)
 
 
 class Path(Evaluable):
-    """A root and the steps behind it. `resolve` is `run` without the path's own cost of one."""
+    """A root and the steps after it. `resolve` is `run` without the cost of the path itself."""
 
     def __init__(self, root: Run, steps: tuple[PathStep, ...] = ()) -> None:
         self._root = root
         self._steps = steps
 
     def extended(self, step: PathStep) -> "Path":
-        """The path one step further."""
+        """The path with one more step."""
         return Path(self._root, (*self._steps, step))
 
     def tested(self, field: str, offset: int) -> Evaluable:
@@ -144,7 +148,7 @@ class Path(Evaluable):
 
     @functools.cached_property
     def resolve(self) -> Run:
-        """Follow the path."""
+        """The function that evaluates the steps."""
         return _follow(self._root, self._steps)
 
     @functools.cached_property
@@ -162,7 +166,7 @@ class Path(Evaluable):
 
 
 class Tested(Path):
-    """has(): whether a path leads somewhere. As a part of another path it is the raw path, as in Kubernetes."""
+    """has(path). As a part of another path it behaves like the path inside of has(), as in Kubernetes."""
 
     def __init__(self, path: Path, own_cost: int) -> None:
         self._path = path
@@ -189,7 +193,7 @@ class Tested(Path):
 
 
 class Branches(Path):
-    """condition ? path : path. Further steps go behind both."""
+    """condition ? path : path. Further steps are added to both paths."""
 
     def __init__(self, condition: Run, then: Path, otherwise: Path) -> None:
         self._condition = condition
@@ -200,7 +204,9 @@ class Branches(Path):
         return Branches(self._condition, self._then.extended(step), self._otherwise.extended(step))
 
     def tested(self, field: str, offset: int) -> Evaluable:
-        return Tested(self.extended(Key(field, offset, test=True)), -1)  # has() refunds a cost that branches never had
+        return Tested(
+            self.extended(Key(field, offset, test=True)), -1
+        )  # in Kubernetes, has() subtracts a cost that branches do not have
 
     @functools.cached_property
     def resolve(self) -> Run:
@@ -222,7 +228,7 @@ class Branches(Path):
 
 
 def relative(plan: Evaluable) -> Path:
-    """The plan as a path that steps can be put behind."""
+    """A path that starts with the plan, so that steps can be added."""
     return plan if isinstance(plan, Path) else Path(plan.run)
 
 
@@ -237,8 +243,8 @@ def _follow(root: Run, steps: Sequence[PathStep]) -> Run:
                 return value
             try:
                 value = unwrapped(value.value)
-            except ErrorValue as fault:  # a value as well: hasValue() is true of it
-                value = fault.with_traceback(None)
+            except ErrorValue as error:  # the error becomes a value, for which hasValue() is true
+                value = error.with_traceback(None)
         for step in steps:
             optional = optional or step.optional
             value = step.take(frame, value, optional=optional)
@@ -254,7 +260,7 @@ def _follow(root: Run, steps: Sequence[PathStep]) -> Run:
 
 
 class DevicePath(Path):
-    """The device variable and the constant fields behind it. `offset` is the place of the last one."""
+    """The variable `device` and constant fields after it. `offset` is the place of the last field."""
 
     def __init__(self, *, multiple_allocations: bool, keys: tuple[str, ...] = (), offset: int = 0) -> None:
         self._multiple_allocations = multiple_allocations
@@ -272,12 +278,12 @@ class DevicePath(Path):
 
     @property
     def is_known(self) -> bool:
-        """Whether it is one of the paths that are read directly."""
+        """Whether the path can be read directly."""
         match self._keys:
             case () | ("driver",) | ("attributes" | "capacity",):
                 return True
             case ("attributes" | "capacity", domain) | ("attributes" | "capacity", domain, _):
-                return "/" not in domain  # what a published name has before its first slash; a driver may have more
+                return "/" not in domain  # the domain of a published name ends at the first slash
             case ("allowMultipleAllocations",):
                 return self._multiple_allocations
         return False
@@ -323,7 +329,7 @@ def _capacity(domain: str, identifier: str, offset: int) -> Run:
 
 
 def _attribute(domain: str, identifier: str, offset: int, cost: int) -> Run:
-    """One attribute, in a single step: it is what nearly all expressions read."""
+    """Reads one attribute. This has no helper functions because nearly all expressions do it."""
     plain = None if "/" in identifier else identifier
     qualified = f"{domain}/{identifier}"
 

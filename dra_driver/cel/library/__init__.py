@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions and macros of expressions: one library a file, with the value type that it is about.
+"""The functions and macros of expressions. Each file has the functions on one type of value, and the type itself.
 
-A library declares for each function what it does, what it costs, and how the type checker sees it. Which libraries
-an environment has follows k8s.io/apiserver `pkg/cel/environment/base.go` (what each release brought) and the
-additions of k8s.io/dynamic-resource-allocation `cel/compile.go`."""
+For each function, its file has what it does, what it costs at run time and at most, and the types of its arguments and
+result. Which libraries an environment has follows k8s.io/apiserver `pkg/cel/environment/base.go` (additions of each
+release) and k8s.io/dynamic-resource-allocation `cel/compile.go`.
+
+This file has the functions on an authorizer (k8s.io/apiserver `pkg/cel/library/authz.go`). Device selectors have no
+authorizer, so no call of these functions succeeds. They are declared because Kubernetes declares them: a call on a
+value of type dyn compiles.
+"""
 
 import functools
+from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import Library, Registry
-from ..check.environment import Environment
-from .authz import AUTHORIZATION
-from .containers import CONTAINERS, INCLUDES, OPTIONAL_LISTS, OPTIONALS, SETS
+from ..check.declarations import Environment, Library, Registry, method
+from ..check.estimate import TRAVERSAL, CallEstimate, Operand, add, scaled
+from ..types import BOOL, STRING, Type, TypeKind
+from .containers import BINDINGS, CONTAINERS, INCLUDES, OPTIONAL_LISTS, OPTIONALS, STANDARD, TWO_VARIABLES
 from .conversions import CONVERSIONS
 from .ip import CIDRS, IPS
-from .lists import LIST_TRANSFORMS, LISTS
-from .macros import BINDINGS, STANDARD, TWO_VARIABLES
+from .lists import LIST_TRANSFORMS, LISTS, SETS
 from .named_formats import FORMAT
 from .operators import ARITHMETIC, COMPARISON, LOGIC
 from .quantity import QUANTITIES
@@ -24,6 +29,82 @@ from .semver import SEMVERS
 from .strings import STRING_TESTS, STRINGS
 from .time import TIME
 from .url import URLS
+from .values import cost_size, no_such_overload
+
+_CHECK_COST: Final = 350_000
+_LIST_COST: Final = 10
+_REQUIREMENT_COST: Final = 50
+_REQUIREMENTS: Final = 0.5
+"""The number of requirements in a selector, for each code point."""
+
+
+def _type(name: str) -> Type:
+    return Type(TypeKind.STRUCT, f"kubernetes.authorization.{name}")
+
+
+_AUTHORIZER: Final = _type("Authorizer")
+_PATH: Final = _type("PathCheck")
+_GROUP: Final = _type("GroupCheck")
+_RESOURCE: Final = _type("ResourceCheck")
+_DECISION: Final = _type("Decision")
+
+
+def _unavailable(*arguments: object) -> object:
+    raise no_such_overload()
+
+
+def _selector_cost(size: int) -> int:
+    return add(_LIST_COST, scaled(size, TRAVERSAL), scaled(scaled(size, _REQUIREMENTS), _REQUIREMENT_COST))
+
+
+def _parsing(arguments: Sequence[object], result: object) -> int:
+    return _selector_cost(cost_size(arguments[1]))
+
+
+def _parsing_estimate(resource: Operand, selector: Operand) -> CallEstimate:
+    return CallEstimate(_selector_cost(selector.size.high))
+
+
+_ON_RESOURCE: Final = ((_RESOURCE, STRING), _RESOURCE, _unavailable)
+_OF_DECISION: Final = ((_DECISION,), STRING, _unavailable)
+
+_AUTHORIZATION: Final = Library(
+    functions=(
+        method("path", ("authorizer_path", (_AUTHORIZER, STRING), _PATH, _unavailable)),
+        method("group", ("authorizer_group", (_AUTHORIZER, STRING), _GROUP, _unavailable)),
+        method(
+            "serviceAccount",
+            ("authorizer_serviceaccount", (_AUTHORIZER, STRING, STRING), _AUTHORIZER, _unavailable),
+        ),
+        method("resource", ("groupcheck_resource", (_GROUP, STRING), _RESOURCE, _unavailable)),
+        method("subresource", ("resourcecheck_subresource", *_ON_RESOURCE)),
+        method("namespace", ("resourcecheck_namespace", *_ON_RESOURCE)),
+        method("name", ("resourcecheck_name", *_ON_RESOURCE)),
+        method(
+            "check",
+            ("pathcheck_check", (_PATH, STRING), _DECISION, _unavailable),
+            ("resourcecheck_check", (_RESOURCE, STRING), _DECISION, _unavailable),
+            cost=lambda *_: _CHECK_COST,
+            estimate=lambda *_: CallEstimate(_CHECK_COST),
+        ),
+        method("errored", ("decision_errored", (_DECISION,), BOOL, _unavailable)),
+        method("error", ("decision_error", *_OF_DECISION)),
+        method("allowed", ("decision_allowed", (_DECISION,), BOOL, _unavailable)),
+        method("reason", ("decision_reason", *_OF_DECISION)),
+        method(
+            "fieldSelector",
+            ("authorizer_fieldselector", *_ON_RESOURCE),
+            cost=_parsing,
+            estimate=_parsing_estimate,
+        ),
+        method(
+            "labelSelector",
+            ("authorizer_labelselector", *_ON_RESOURCE),
+            cost=_parsing,
+            estimate=_parsing_estimate,
+        ),
+    )
+)
 
 _LIBRARIES: Final[tuple[Library, ...]] = (
     STANDARD,
@@ -50,7 +131,7 @@ _LIBRARIES: Final[tuple[Library, ...]] = (
     CIDRS,
     URLS,
     FORMAT,
-    AUTHORIZATION,
+    _AUTHORIZATION,
 )
 
 

@@ -1,38 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions on containers and optional values: size(), `in`, indexing, sets, includes(), optional.of(), optMap().
+"""Macros and functions on lists, maps and optional values.
 
-Follows cel-go's `common/stdlib`, `ext/sets.go` and its optional types. includes(), for attributes that may be lists, is
-from k8s.io/dynamic-resource-allocation `cel/compile.go`.
+The macros has(), all(), exists(), map(), filter() and similar ones become loops. The functions are size(), `in`,
+indexing, includes(), and those of optional values. Functions that only lists have are in `lists`.
+
+Follows cel-go's `parser/macro.go`, `ext/comprehensions.go`, `ext/bindings.go` (version 0), `common/stdlib` and its
+optional types. includes(), for attributes that may be lists, follows k8s.io/dynamic-resource-allocation
+`cel/compile.go`.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from ..check.declarations import (
-    CallEstimate,
-    Function,
-    Implementation,
-    Library,
-    Operand,
-    Overload,
-    RuntimeCost,
-    add,
-    function,
-    method,
-)
+from ..check.declarations import Library, Overload, function, method
+from ..check.estimate import CallEstimate, Operand
 from ..errors import ErrorValue
-from ..syntax.parser import Macro, binding, operation, variable_name
-from ..syntax.tree import Call, Node
+from ..syntax.tree import (
+    Call,
+    Ident,
+    ListNode,
+    Macro,
+    MacroError,
+    MapNode,
+    Node,
+    Select,
+    accumulated,
+    binding,
+    literal,
+    loop,
+    loop_variable,
+    operation,
+    variable_name,
+)
 from ..types import BOOL, BYTES, DYN, INT, STRING, list_of, map_of, optional_of, parameter
+from .operators import same
 from .values import (
     NONE,
+    LiteralMap,
     MapValue,
     OptionalValue,
     core_cost_size,
-    cost_size,
     is_zero,
     no_such_overload,
-    same,
     size_of,
     spend,
     type_name,
@@ -40,6 +49,183 @@ from .values import (
 
 _A, _B = parameter("A"), parameter("B")
 _LIST, _MAP = list_of(_A), map_of(_A, _B)
+_K, _V = parameter("K"), parameter("V")
+_LIST_OF_V, _MAP_TO_V = list_of(_V), map_of(_K, _V)
+_OPTIONAL = optional_of(_V)
+_OPTIONALS = list_of(_OPTIONAL)
+
+
+# Macros
+
+
+Variables = tuple[str, str]
+"""The names of the variables of a loop. The second is empty if the loop has only one."""
+
+
+def _variables(call: Call, count: int) -> tuple[Variables, list[Node]]:
+    """The variables of a macro with one or two of them, and its other arguments."""
+    first = loop_variable(call.arguments[0])
+    second = loop_variable(call.arguments[1]) if count == 2 else ""
+    if first == second:
+        raise MacroError(call.arguments[1].offset, f"duplicate variable name: {first}")
+    return (first, second), call.arguments[count:]
+
+
+def _with_predicate(call: Call) -> tuple[Variables, Node]:
+    """The variables and the predicate of a macro that has no other arguments."""
+    variables, (predicate,) = _variables(call, len(call.arguments) - 1)
+    return variables, predicate
+
+
+def _has(call: Call) -> Node:
+    (argument,) = call.arguments
+    if not isinstance(argument, Select):
+        raise MacroError(argument.offset, "has() expects the selection of a field: has(a.b)")
+    return Select(call.offset, argument.operand, argument.field, test=True)
+
+
+def _all(call: Call) -> Node:
+    variables, predicate = _with_predicate(call)
+    condition = operation(call, "@not_strictly_false", accumulated(call))
+    step = operation(call, "_&&_", accumulated(call), predicate)
+    return loop(call, variables, literal(call, True), condition, step)
+
+
+def _exists(call: Call) -> Node:
+    variables, predicate = _with_predicate(call)
+    condition = operation(call, "@not_strictly_false", operation(call, "!_", accumulated(call)))
+    step = operation(call, "_||_", accumulated(call), predicate)
+    return loop(call, variables, literal(call, False), condition, step)
+
+
+def _exists_one(call: Call) -> Node:
+    variables, predicate = _with_predicate(call)
+    counted = operation(call, "_+_", accumulated(call), literal(call, 1))
+    result = operation(call, "_==_", accumulated(call), literal(call, 1))
+    return loop(call, variables, literal(call, 0), literal(call, True), _if(call, [predicate], counted), result)
+
+
+def _if(call: Call, predicate: Sequence[Node], step: Node) -> Node:
+    """The step of a loop, which is left out if there is a predicate and it is false."""
+    return operation(call, "_?_:_", *predicate, step, accumulated(call)) if predicate else step
+
+
+def _collected(call: Call, variables: Variables, item: Node, predicate: Sequence[Node] = ()) -> Node:
+    appended = operation(call, "_+_", accumulated(call), ListNode(call.offset, [item]))
+    return loop(call, variables, ListNode(call.offset, []), literal(call, True), _if(call, predicate, appended))
+
+
+def map_elements(call: Call) -> Node:
+    """list.map(x, e) and list.map(x, p, e)"""
+    variables, (*predicate, item) = _variables(call, 1)
+    return _collected(call, variables, item, predicate)
+
+
+def _filter(call: Call) -> Node:
+    variables, predicate = _with_predicate(call)
+    return _collected(call, variables, call.arguments[0], [predicate])
+
+
+def _transform_list(call: Call) -> Node:
+    variables, (*predicate, item) = _variables(call, 2)
+    return _collected(call, variables, item, predicate)
+
+
+def _transform_map(call: Call) -> Node:
+    variables, (*predicate, value) = _variables(call, 2)
+    return _inserted(call, variables, predicate, call.arguments[0].copy(), value)
+
+
+def _transform_entry(call: Call) -> Node:
+    variables, (*predicate, entries) = _variables(call, 2)
+    return _inserted(call, variables, predicate, entries)
+
+
+def _inserted(call: Call, variables: Variables, predicate: Sequence[Node], *added: Node) -> Node:
+    insert = operation(call, "cel.@mapInsert", accumulated(call), *added)
+    return loop(call, variables, MapNode(call.offset, []), literal(call, True), _if(call, predicate, insert))
+
+
+def _bind(call: Call) -> Node | None:
+    if not isinstance(call.target, Ident) or call.target.name != "cel" or call.target.absolute:
+        return None
+    name, value, result = call.arguments
+    return binding(call, variable_name(name, "the first argument of cel.bind() must be a name"), value, result)
+
+
+def _mapped(call: Call) -> Node:
+    assert call.target is not None
+    name = variable_name(call.arguments[0], f"the first argument of {call.function}() must be a name")
+    value = Call(call.offset, "value", [], call.target.copy())
+    return binding(call, name, value, call.arguments[1])
+
+
+def _opt_map(call: Call) -> Node:
+    return _if_present(call, operation(call, "optional.of", _mapped(call)))
+
+
+def _opt_flat_map(call: Call) -> Node:
+    return _if_present(call, _mapped(call))
+
+
+def _if_present(call: Call, result: Node) -> Node:
+    present = Call(call.offset, "hasValue", [], call.target)
+    return operation(call, "_?_:_", present, result, operation(call, "optional.none"))
+
+
+def _insert_entry(target: MapValue, key: object, value: object) -> MapValue:
+    if target.find(key)[0]:
+        raise ErrorValue("other", f"insert failed: key {key!r} already exists")
+    assert isinstance(target, LiteralMap)  # the accumulator, which expressions cannot name
+    target.insert(key, value)
+    return target
+
+
+def _insert_all(target: MapValue, added: MapValue) -> MapValue:
+    for key, value in added.items():
+        target = _insert_entry(target, key, value)
+    return target
+
+
+STANDARD = Library(
+    macros=(
+        Macro("has", 1, _has, member=False),
+        Macro("all", 2, _all),
+        Macro("exists", 2, _exists),
+        Macro("exists_one", 2, _exists_one),
+        Macro("map", 2, map_elements),
+        Macro("map", 3, map_elements),
+        Macro("filter", 2, _filter),
+    )
+)
+
+TWO_VARIABLES = Library(
+    since=32,
+    functions=(
+        function(
+            "cel.@mapInsert",
+            ("@mapInsert_map_key_value", (_MAP_TO_V, _K, _V), _MAP_TO_V, _insert_entry),
+            ("@mapInsert_map_map", (_MAP_TO_V, _MAP_TO_V), _MAP_TO_V, _insert_all),
+        ),
+    ),
+    macros=(
+        Macro("all", 3, _all),
+        Macro("exists", 3, _exists),
+        Macro("existsOne", 3, _exists_one),
+        Macro("exists_one", 3, _exists_one),
+        Macro("transformList", 3, _transform_list),
+        Macro("transformList", 4, _transform_list),
+        Macro("transformMap", 3, _transform_map),
+        Macro("transformMap", 4, _transform_map),
+        Macro("transformMapEntry", 3, _transform_entry),
+        Macro("transformMapEntry", 4, _transform_entry),
+    ),
+)
+
+BINDINGS = Library(macros=(Macro("bind", 3, _bind),))
+
+
+# Lists and maps
 
 
 def _size(value: object) -> int:
@@ -68,72 +254,25 @@ def _search(element: Operand, container: Operand) -> CallEstimate:
 
 CONTAINERS = Library(
     functions=(
-        Function(
+        function(
             "size",
-            (
-                Overload("size_bytes", (BYTES,), INT),
-                Overload("bytes_size", (BYTES,), INT, member=True),
-                Overload("size_list", (_LIST,), INT),
-                Overload("list_size", (_LIST,), INT, member=True),
-                Overload("size_map", (_MAP,), INT),
-                Overload("map_size", (_MAP,), INT, member=True),
-                Overload("size_string", (STRING,), INT),
-                Overload("string_size", (STRING,), INT, member=True),
-            ),
+            ("size_bytes", (BYTES,), INT),
+            Overload("bytes_size", (BYTES,), INT, member=True),
+            ("size_list", (_LIST,), INT),
+            Overload("list_size", (_LIST,), INT, member=True),
+            ("size_map", (_MAP,), INT),
+            Overload("map_size", (_MAP,), INT, member=True),
+            ("size_string", (STRING,), INT),
+            Overload("string_size", (STRING,), INT, member=True),
             dispatch=_size,
         ),
-        Function(
+        function(
             "@in",
-            (
-                Overload("in_list", (_A, _LIST), BOOL, cost=_search_cost, estimate=_search),
-                Overload("in_map", (_A, _MAP), BOOL),
-            ),
+            Overload("in_list", (_A, _LIST), BOOL, cost=_search_cost, estimate=_search),
+            ("in_map", (_A, _MAP), BOOL),
             dispatch=_in,
         ),
-        Function("_[_]", (Overload("index_list", (_LIST, INT), _A), Overload("index_map", (_MAP, _A), _B))),
-    )
-)
-
-
-_SET = list_of(parameter("T"))
-
-
-def _has(items: list[object], wanted: object) -> bool:
-    spend(len(items))
-    return any(same(wanted, item) for item in items)
-
-
-def _contains(items: list[object], part: list[object]) -> bool:
-    return all(_has(items, wanted) for wanted in part)
-
-
-def _equivalent(one: list[object], other: list[object]) -> bool:
-    return _contains(one, other) and _contains(other, one)
-
-
-def _intersects(one: list[object], other: list[object]) -> bool:
-    return any(_has(other, item) for item in one)
-
-
-def _cost(factor: int) -> RuntimeCost:
-    def cost(arguments: Sequence[object], result: object) -> int:
-        return 1 + cost_size(arguments[0]) * cost_size(arguments[1]) * factor
-
-    return cost
-
-
-def _overload(identifier: str, call: Implementation, factor: int) -> Overload:
-    def estimate(one: Operand, other: Operand) -> CallEstimate:
-        return CallEstimate(add(one.size.times(other.size).scaled(factor), 1))
-
-    return Overload(identifier, (_SET, _SET), BOOL, call, cost=_cost(factor), estimate=estimate)
-
-
-SETS = Library(
-    functions=(
-        Function("sets.contains", (_overload("list_sets_contains_list", _contains, 1),)),
-        Function("sets.equivalent", (_overload("list_sets_equivalent_list", _equivalent, 2),)),
-        Function("sets.intersects", (_overload("list_sets_intersects_list", _intersects, 1),)),
+        function("_[_]", ("index_list", (_LIST, INT), _A), ("index_map", (_MAP, _A), _B)),
     )
 )
 
@@ -151,24 +290,16 @@ def _includes(target: object, value: object) -> bool:
     return False
 
 
+def _most_items(*operands: Operand) -> CallEstimate:
+    return CallEstimate(_MOST_ITEMS)
+
+
 INCLUDES = Library(
-    functions=(
-        method(
-            "includes",
-            "dra_includes_dyn_dyn",
-            (DYN, DYN),
-            BOOL,
-            _includes,
-            estimate=lambda *_: CallEstimate(_MOST_ITEMS),
-        ),
-    )
+    functions=(method("includes", ("dra_includes_dyn_dyn", (DYN, DYN), BOOL, _includes), estimate=_most_items),)
 )
 
 
-_K, _V = parameter("K"), parameter("V")
-_OPTIONAL = optional_of(_V)
-_LIST_OF_V, _MAP_TO_V = list_of(_V), map_of(_K, _V)
-_OPTIONALS = list_of(_OPTIONAL)
+# Optional values
 
 
 def _of_non_zero(value: object) -> OptionalValue:
@@ -199,50 +330,26 @@ def _unwrap(values: list[object]) -> list[object]:
     return present
 
 
-def _mapped(call: Call) -> Node:
-    assert call.target is not None
-    name = variable_name(call.arguments[0], f"{call.function}() takes a variable name first")
-    value = Call(call.offset, "value", [], call.target.copy())
-    return binding(call, name, value, call.arguments[1])
-
-
-def _opt_map(call: Call) -> Node:
-    return _if_present(call, operation(call, "optional.of", _mapped(call)))
-
-
-def _opt_flat_map(call: Call) -> Node:
-    return _if_present(call, _mapped(call))
-
-
-def _if_present(call: Call, result: Node) -> Node:
-    present = Call(call.offset, "hasValue", [], call.target)
-    return operation(call, "_?_:_", present, result, operation(call, "optional.none"))
-
-
 OPTIONALS = Library(
     functions=(
-        function("optional.of", "optional_of", (_V,), _OPTIONAL, OptionalValue),
-        function("optional.ofNonZeroValue", "optional_ofNonZeroValue", (_V,), _OPTIONAL, _of_non_zero),
-        function("optional.none", "optional_none", (), _OPTIONAL, lambda: NONE),
-        method("value", "optional_value", (_OPTIONAL,), _V, _value),
-        method("hasValue", "optional_hasValue", (_OPTIONAL,), BOOL, lambda optional: optional.present),
-        method("or", "optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL),
-        method("orValue", "optional_orValue_value", (_OPTIONAL, _V), _V),
-        Function(
+        function("optional.of", ("optional_of", (_V,), _OPTIONAL, OptionalValue)),
+        function("optional.ofNonZeroValue", ("optional_ofNonZeroValue", (_V,), _OPTIONAL, _of_non_zero)),
+        function("optional.none", ("optional_none", (), _OPTIONAL, lambda: NONE)),
+        method("value", ("optional_value", (_OPTIONAL,), _V, _value)),
+        method("hasValue", ("optional_hasValue", (_OPTIONAL,), BOOL, lambda optional: optional.present)),
+        method("or", ("optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL)),
+        method("orValue", ("optional_orValue_value", (_OPTIONAL, _V), _V)),
+        function(
             "_[?_]",
-            (
-                Overload("list_optindex_optional_int", (_LIST_OF_V, INT), _OPTIONAL),
-                Overload("optional_list_optindex_optional_int", (optional_of(_LIST_OF_V), INT), _OPTIONAL),
-                Overload("map_optindex_optional_value", (_MAP_TO_V, _K), _OPTIONAL),
-                Overload("optional_map_optindex_optional_value", (optional_of(_MAP_TO_V), _K), _OPTIONAL),
-            ),
+            ("list_optindex_optional_int", (_LIST_OF_V, INT), _OPTIONAL),
+            ("optional_list_optindex_optional_int", (optional_of(_LIST_OF_V), INT), _OPTIONAL),
+            ("map_optindex_optional_value", (_MAP_TO_V, _K), _OPTIONAL),
+            ("optional_map_optindex_optional_value", (optional_of(_MAP_TO_V), _K), _OPTIONAL),
         ),
-        Function(
+        function(
             "_[_]",
-            (
-                Overload("optional_list_index_int", (optional_of(_LIST_OF_V), INT), _OPTIONAL),
-                Overload("optional_map_index_value", (optional_of(_MAP_TO_V), _K), _OPTIONAL),
-            ),
+            ("optional_list_index_int", (optional_of(_LIST_OF_V), INT), _OPTIONAL),
+            ("optional_map_index_value", (optional_of(_MAP_TO_V), _K), _OPTIONAL),
         ),
     ),
     macros=(Macro("optMap", 2, _opt_map), Macro("optFlatMap", 2, _opt_flat_map)),
@@ -251,9 +358,9 @@ OPTIONALS = Library(
 OPTIONAL_LISTS = Library(
     release=33,
     functions=(
-        method("first", "list_first", (_LIST_OF_V,), _OPTIONAL, _first),
-        method("last", "list_last", (_LIST_OF_V,), _OPTIONAL, _last),
-        function("optional.unwrap", "optional_unwrap", (_OPTIONALS,), _LIST_OF_V, _unwrap),
-        method("unwrapOpt", "optional_unwrapOpt", (_OPTIONALS,), _LIST_OF_V, _unwrap),
+        method("first", ("list_first", (_LIST_OF_V,), _OPTIONAL, _first)),
+        method("last", ("list_last", (_LIST_OF_V,), _OPTIONAL, _last)),
+        function("optional.unwrap", ("optional_unwrap", (_OPTIONALS,), _LIST_OF_V, _unwrap)),
+        method("unwrapOpt", ("optional_unwrapOpt", (_OPTIONALS,), _LIST_OF_V, _unwrap)),
     ),
 )

@@ -1,25 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int(), uint(), double(), string(), bool(), bytes(), duration(), timestamp(), type() and dyn() (cel-go's `common`).
+"""Conversions between types: int(), string(), duration() and similar functions, and protobuf messages.
 
-Values become text as `string()` and quoting in Go's `strconv` and `fmt` write them."""
+The messages that expressions can write, such as `google.protobuf.BoolValue{value: true}`, become plain CEL values
+immediately. Only Any does not, because Kubernetes' evaluator cannot convert it. Follows cel-go's `common`.
+"""
 
+import base64
 import math
 import re
+import struct
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..check.declarations import (
-    TRAVERSAL,
-    UNBOUNDED,
-    CallEstimate,
-    CheckConstants,
-    Function,
-    Implementation,
-    Library,
-    Operand,
-    Overload,
-    Size,
-    literal_argument,
-)
+from ..check.declarations import CheckConstants, Function, Implementation, Library, Overload, function, literal_argument
+from ..check.estimate import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size
 from ..errors import ErrorValue
 from ..types import (
     BOOL,
@@ -27,6 +21,7 @@ from ..types import (
     DOUBLE,
     DURATION,
     DYN,
+    EMPTY,
     INT,
     INT_MAX,
     INT_MIN,
@@ -39,109 +34,10 @@ from ..types import (
     parameter,
     type_of,
 )
-from . import costs
+from .formatting import text
 from .time import MAX_SECONDS, MIN_SECONDS, SECOND, Duration, Timestamp, parse_duration, parse_timestamp
-from .values import checked_int, checked_uint, no_such_overload
+from .values import Extension, MapValue, TextMap, checked_int, checked_uint, read_core
 from .values import type_of as value_type
-
-_PLAIN_DIGITS: Final = 6
-_NAMED: Final = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
-
-
-def double_text(value: float) -> str:
-    """The shortest text that reads back as the same double: `0.1`, `1e+06`, `+Inf`."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    sign, digits, exponent = _shortest(value)
-    if -4 <= exponent < _PLAIN_DIGITS:
-        return _fixed(value)
-    fraction = "." + digits[1:] if len(digits) > 1 else ""
-    return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
-
-
-def _shortest(value: float) -> tuple[str, str, int]:
-    """Sign, significant digits, and the power of ten of the first one."""
-    mantissa, _, power = repr(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    exponent = int(power or "0") + len(whole) - 1
-    digits = whole + fraction
-    leading = len(digits) - len(digits.lstrip("0"))
-    digits = digits.strip("0")
-    sign = "-" if math.copysign(1.0, value) < 0 else ""
-    return (sign, digits, exponent - leading) if digits else (sign, "0", 0)
-
-
-def seconds(value: Duration) -> str:
-    """A duration as `90s` or `1.5s`."""
-    return _fixed(value.in_units(SECOND)) + "s"
-
-
-def _fixed(value: float) -> str:
-    """The shortest text without an exponent."""
-    sign, digits, exponent = _shortest(value)
-    if exponent < 0:
-        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
-    whole, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
-    return sign + whole + ("." + fraction if fraction else "")
-
-
-def text(value: object) -> str:
-    """string(value). Raises ErrorValue for values that have no text."""
-    match value:
-        case str():
-            return value
-        case bool():
-            return "true" if value else "false"
-        case Uint() | int():
-            return str(int(value))
-        case float():
-            return double_text(value)
-        case bytes():
-            try:
-                return value.decode()
-            except UnicodeDecodeError:
-                raise ErrorValue("conversion", "invalid UTF-8 in bytes, cannot convert to string") from None
-        case Duration():
-            return seconds(value)
-        case Timestamp():
-            return str(value)
-        case Type():
-            return value.name
-    raise no_such_overload("string", value)
-
-
-def escaped(value: str) -> str:
-    """The string in double quotes with the escapes that CEL has names for."""
-    return '"' + "".join(_NAMED.get(character, character) for character in value) + '"'
-
-
-def quoted(value: str) -> str:
-    """The string in double quotes with everything escaped that does not print."""
-    return '"' + "".join(map(_escape, value)) + '"'
-
-
-def _escape(character: str) -> str:
-    if character in _NAMED:
-        return _NAMED[character]
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
 
 _A = parameter("A")
 _INTEGER: Final = re.compile(r"([+-]?)([0-9]+)", re.ASCII)
@@ -156,7 +52,7 @@ _LONGEST: Final = 4000
 
 def _failed(value: str, wanted: str) -> ErrorValue:
     shown = value if len(value) <= 40 else value[:40] + "…"
-    return ErrorValue("conversion", f"type conversion error: {shown!r} is no {wanted}")
+    return ErrorValue("conversion", f"type conversion error: {shown!r} is not a valid {wanted}")
 
 
 def _double_to_int(value: float) -> int:
@@ -229,9 +125,8 @@ def _string_to_duration(value: str) -> Duration:
 
 
 def _int_to_duration(value: int) -> Duration:
-    raise ErrorValue(
-        "conversion", "type conversion error from 'int' to 'google.protobuf.Duration'"
-    )  # declared, never works
+    # cel-go declares this conversion, but does not implement it
+    raise ErrorValue("conversion", "type conversion error from 'int' to 'google.protobuf.Duration'")
 
 
 def _int_to_timestamp(value: int) -> Timestamp:
@@ -264,12 +159,12 @@ def _same(value: object) -> object:
 
 
 def _is_duration(value: object) -> bool:
-    """Whether a literal can be an argument of duration()."""
+    """Whether duration() accepts a literal."""
     return parse_duration(value) is not None if isinstance(value, str) else not isinstance(value, int)
 
 
 def _is_timestamp(value: object) -> bool:
-    """Whether a literal can be an argument of timestamp()."""
+    """Whether timestamp() accepts a literal."""
     if isinstance(value, str):
         timestamp = parse_timestamp(value)
         return timestamp is not None and timestamp.in_range
@@ -277,25 +172,26 @@ def _is_timestamp(value: object) -> bool:
 
 
 def _conversion(
-    name: str, result: Type, *sources: tuple[str, Type, Implementation], constants: CheckConstants | None = None
+    name: str,
+    result: Type,
+    *sources: tuple[str, Type, Implementation] | Overload,
+    constants: CheckConstants | None = None,
 ) -> Function:
-    overloads = [Overload(identifier, (given,), result, call) for identifier, given, call in sources]
-    return Function(name, tuple(overloads), constants=constants)
+    """A function that converts a value of several types. A source is an id, a type and an implementation."""
+    rows = [one if isinstance(one, Overload) else (one[0], (one[1],), result, one[2]) for one in sources]
+    return function(name, *rows, constants=constants)
 
 
 CONVERSIONS = Library(
     functions=(
-        Function("type", (Overload("type", (_A,), type_of(_A)),), dispatch=value_type),
-        Function("dyn", (Overload("to_dyn", (_A,), DYN),), dispatch=_same),
+        function("type", ("type", (_A,), type_of(_A)), dispatch=value_type),
+        function("dyn", ("to_dyn", (_A,), DYN), dispatch=_same),
         _conversion("bool", BOOL, ("bool_to_bool", BOOL, _same), ("string_to_bool", STRING, _string_to_bool)),
-        Function(
+        _conversion(
             "bytes",
-            (
-                Overload("bytes_to_bytes", (BYTES,), BYTES, _same),
-                Overload(
-                    "string_to_bytes", (STRING,), BYTES, _string_to_bytes, cost=costs.read_core, estimate=_encoded
-                ),
-            ),
+            BYTES,
+            ("bytes_to_bytes", BYTES, _same),
+            Overload("string_to_bytes", (STRING,), BYTES, _string_to_bytes, cost=read_core, estimate=_encoded),
         ),
         _conversion(
             "double",
@@ -323,18 +219,17 @@ CONVERSIONS = Library(
             ("timestamp_to_int64", TIMESTAMP, lambda value: value.seconds),
             ("uint64_to_int64", UINT, lambda value: checked_int(int(value))),
         ),
-        Function(
+        _conversion(
             "string",
-            (
-                Overload("string_to_string", (STRING,), STRING, _same),
-                Overload("bool_to_string", (BOOL,), STRING, text),
-                Overload("bytes_to_string", (BYTES,), STRING, text, cost=costs.read_core, estimate=_decoded),
-                Overload("double_to_string", (DOUBLE,), STRING, text),
-                Overload("duration_to_string", (DURATION,), STRING, text),
-                Overload("int64_to_string", (INT,), STRING, text),
-                Overload("timestamp_to_string", (TIMESTAMP,), STRING, text),
-                Overload("uint64_to_string", (UINT,), STRING, text),
-            ),
+            STRING,
+            ("string_to_string", STRING, _same),
+            ("bool_to_string", BOOL, text),
+            Overload("bytes_to_string", (BYTES,), STRING, text, cost=read_core, estimate=_decoded),
+            ("double_to_string", DOUBLE, text),
+            ("duration_to_string", DURATION, text),
+            ("int64_to_string", INT, text),
+            ("timestamp_to_string", TIMESTAMP, text),
+            ("uint64_to_string", UINT, text),
         ),
         _conversion(
             "timestamp",
@@ -354,3 +249,110 @@ CONVERSIONS = Library(
         ),
     )
 )
+
+
+# Messages
+
+
+Fields = Mapping[str, object]
+
+
+class EmptyMessage(Extension):
+    """google.protobuf.Empty{}"""
+
+    __slots__ = ()
+    cel_type = EMPTY
+
+    def equals(self, other: object) -> bool:
+        return isinstance(other, EmptyMessage)
+
+
+def _wrapped(default: object) -> Callable[[Fields], object]:
+    """Builds a wrapper message whose value is the field `value`."""
+    return lambda fields: fields.get("value", default)
+
+
+def _int32(fields: Fields) -> object:
+    value = fields.get("value", 0)
+    if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
+        raise ErrorValue("overflow", "integer overflow: an Int32Value has 32 bits")
+    return value
+
+
+def _uint32(fields: Fields) -> object:
+    value = fields.get("value", Uint(0))
+    if isinstance(value, int) and value >= 1 << 32:
+        raise ErrorValue("overflow", "unsigned integer overflow: a UInt32Value has 32 bits")
+    return value
+
+
+def _float32(fields: Fields) -> object:
+    value = fields.get("value", 0.0)
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _whole(fields: Fields, name: str) -> int:
+    value = fields.get(name, 0)
+    return value if isinstance(value, int) else 0
+
+
+def _duration(fields: Fields) -> object:
+    nanos = _whole(fields, "seconds") * SECOND + _whole(fields, "nanos")
+    return Duration(max(INT_MIN, min(nanos, INT_MAX)))
+
+
+def _timestamp(fields: Fields) -> object:
+    return Timestamp(_whole(fields, "seconds")).plus(_whole(fields, "nanos"))
+
+
+def _any(_: Fields) -> object:
+    raise ErrorValue("unsupported_value", "a google.protobuf.Any cannot be turned into a CEL value")
+
+
+def _json_value(fields: Fields) -> object:
+    for name, value in fields.items():
+        return None if name == "null_value" else _json(value)
+    return None
+
+
+def _json(value: object) -> object:
+    """The value after a conversion to JSON and back. Numbers become doubles, bytes and timestamps become strings."""
+    if isinstance(value, bool | str | float | None):
+        return value
+    if isinstance(value, int):
+        return float(value) if abs(value) < 1 << 53 else str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Timestamp):
+        return str(value)
+    if isinstance(value, list):
+        return [_json(item) for item in value]
+    if isinstance(value, MapValue):
+        return TextMap({str(key): _json(item) for key, item in value.items()})
+    raise ErrorValue("conversion", "the value cannot be converted to JSON")
+
+
+MESSAGE_BUILDERS: Final[Mapping[str, Callable[[Fields], object]]] = {
+    "google.protobuf.BoolValue": _wrapped(False),
+    "google.protobuf.BytesValue": _wrapped(b""),
+    "google.protobuf.DoubleValue": _wrapped(0.0),
+    "google.protobuf.FloatValue": _float32,
+    "google.protobuf.Int32Value": _int32,
+    "google.protobuf.Int64Value": _wrapped(0),
+    "google.protobuf.UInt32Value": _uint32,
+    "google.protobuf.UInt64Value": _wrapped(Uint(0)),
+    "google.protobuf.StringValue": _wrapped(""),
+    "google.protobuf.Duration": _duration,
+    "google.protobuf.Timestamp": _timestamp,
+    "google.protobuf.Any": _any,
+    "google.protobuf.Struct": lambda fields: _json(fields.get("fields", TextMap({}))),
+    "google.protobuf.ListValue": lambda fields: _json(fields.get("values", [])),
+    "google.protobuf.Empty": lambda _: EmptyMessage(),
+    "google.protobuf.Value": _json_value,
+}
+"""Functions that make the value of a message from its fields. They raise ErrorValue."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Format strings: `'%s has %d'.format([a, b])`.
+"""Values as text: string(), strings.quote() and format(), such as `'%s has %d'.format([a, b])`.
 
-Follows cel-go's `ext/formatting.go`, where doubles are written for en_US by golang.org/x/text: `%f` groups
-digits and knows '∞', `%e` writes powers of ten with superscripts and takes its precision for a width.
+string() and quoting follow Go's `strconv` and `fmt`. format() follows cel-go's `ext/formatting.go`. There,
+golang.org/x/text writes doubles for the locale en_US: `%f` groups digits and writes '∞'. `%e` writes powers of ten with
+superscripts, and its precision is the width of the text.
 """
 
 import math
@@ -14,24 +15,125 @@ from typing import Final
 from ..errors import ErrorValue, Issue
 from ..syntax.tree import Call, ListNode, Literal, MapNode, Node
 from ..types import INT_MAX, Type, TypeKind, Uint
-from .conversions import double_text, quoted, seconds, text
-from .time import Duration, Timestamp
-from .values import MapValue, spend, type_name
+from .time import SECOND, Duration, Timestamp
+from .values import MapValue, no_such_overload, spend, type_name
+
+_PLAIN_DIGITS: Final = 6
+_NAMED: Final = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
+
+
+def double_text(value: float) -> str:
+    """The shortest text that is parsed as the same double, such as `0.1`, `1e+06` or `+Inf`."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    sign, digits, exponent = _shortest(value)
+    if -4 <= exponent < _PLAIN_DIGITS:
+        return _without_exponent(value)
+    fraction = "." + digits[1:] if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+
+
+def _shortest(value: float) -> tuple[str, str, int]:
+    """The sign, the significant digits, and the power of ten of the first digit."""
+    mantissa, _, power = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    exponent = int(power or "0") + len(whole) - 1
+    digits = whole + fraction
+    leading = len(digits) - len(digits.lstrip("0"))
+    digits = digits.strip("0")
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    return (sign, digits, exponent - leading) if digits else (sign, "0", 0)
+
+
+def seconds(value: Duration) -> str:
+    """A duration in seconds, such as `90s` or `1.5s`."""
+    return _without_exponent(value.in_units(SECOND)) + "s"
+
+
+def _without_exponent(value: float) -> str:
+    """The shortest text of a double without an exponent."""
+    sign, digits, exponent = _shortest(value)
+    if exponent < 0:
+        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
+    whole, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
+    return sign + whole + ("." + fraction if fraction else "")
+
+
+def text(value: object) -> str:
+    """string(value). Raises ErrorValue for values that cannot be converted."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case Uint() | int():
+            return str(int(value))
+        case float():
+            return double_text(value)
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                raise ErrorValue("conversion", "invalid UTF-8 in bytes, cannot convert to string") from None
+        case Duration():
+            return seconds(value)
+        case Timestamp():
+            return str(value)
+        case Type():
+            return value.name
+    raise no_such_overload("string", value)
+
+
+def escaped(value: str) -> str:
+    """The string in double quotes. Only the characters in _NAMED are escaped."""
+    return '"' + "".join(_NAMED.get(character, character) for character in value) + '"'
+
+
+def quoted(value: str) -> str:
+    """The string in double quotes. All characters that are not printable are escaped."""
+    return '"' + "".join(map(_escape, value)) + '"'
+
+
+def _escape(character: str) -> str:
+    if character in _NAMED:
+        return _NAMED[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+# format()
+
 
 _DEFAULT_PRECISION: Final = 6
 _MOST_DIGITS: Final = 1100
-"""No double has more digits after the point."""
+"""No double has more digits after the decimal point."""
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _CLAUSE: Final = re.compile(r"(?:\.([0-9]*))?(.)?", re.DOTALL | re.ASCII)
 
 
 class FormatError(Exception):
-    """A format string that is none."""
+    """The format string is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One %-clause: the types it can show, what those are called, and how it shows a value."""
+    """One clause such as `%.3f`: the types that it accepts, their names in errors, and how it formats a value."""
 
     letter: str
     precision: int
@@ -40,16 +142,12 @@ class Clause:
     show: Callable[["Clause", object], str]
 
     def refusal(self, given: str) -> str:
-        """The error text for a value of type `given`."""
-        return f"%{self.letter} shows {self.accepted}, not {given}"
-
-
-def _clauses(template: str) -> Iterator[Clause | FormatError]:
-    """The clauses of a format string; the last one may be what is wrong with it."""
-    return (piece for piece in _pieces(template) if not isinstance(piece, str))
+        """The error for a value of the type `given`."""
+        return f"%{self.letter} accepts {self.accepted}, not {given}"
 
 
 def _pieces(template: str) -> Iterator[str | Clause | FormatError]:
+    """The texts and clauses of a format string. It ends with the first error."""
     place = 0
     while place < len(template):
         percent = template.find("%", place)
@@ -81,14 +179,14 @@ def _clause(precision: str | None, letter: str | None) -> Clause | FormatError:
     return Clause(letter, _DEFAULT_PRECISION if precision is None else int(precision), *known)
 
 
-def render(template: str, arguments: list[object]) -> str:
-    """The string with its clauses filled in. Raises ErrorValue."""
+def format_values(template: str, arguments: list[object]) -> str:
+    """The format string with the arguments in place of its clauses. Raises ErrorValue."""
     parts: list[str] = []
     used = 0
     for piece in _pieces(template):
         if not isinstance(piece, str):
             if used >= len(arguments):
-                raise ErrorValue("out_of_range", f"format() has {len(arguments)} arguments, its clauses need more")
+                raise ErrorValue("out_of_range", f"format() has {len(arguments)} arguments, but more clauses")
             if isinstance(piece, FormatError):
                 raise ErrorValue("format", str(piece))
             piece = piece.show(piece, arguments[used])
@@ -133,7 +231,7 @@ def _key(value: object) -> str:
 
 
 def _literal(value: object) -> str:
-    """A value inside a list or map, written as CEL would write it."""
+    """A value inside of a list or map, in the form of a literal."""
     match value:
         case str():
             return quoted(value)
@@ -164,7 +262,7 @@ def _decimal(clause: Clause, value: object) -> str:
 
 def _double(clause: Clause, value: object) -> float:
     if isinstance(value, float):
-        return value + 0.0  # golang.org/x/text writes no sign in front of zero
+        return value + 0.0  # golang.org/x/text writes zero without a sign
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(str(value))
     raise _refused(clause, value)
@@ -176,7 +274,7 @@ def _fixed(clause: Clause, value: object) -> str:
         return _not_finite(number)
     written = f"{number:,.{min(clause.precision, _MOST_DIGITS)}f}"
     whole, point, fraction = written.partition(".")
-    least = clause.precision % 256  # x/text keeps the number of trailing zeros in 8 bits
+    least = clause.precision % 256  # golang.org/x/text stores the number of trailing zeros in 8 bits
     fraction = fraction[:least] + fraction[least:].rstrip("0")
     return whole + point + fraction if fraction else whole
 
@@ -194,9 +292,7 @@ def _scientific(clause: Clause, value: object) -> str:
 
 
 def _not_finite(number: float) -> str:
-    if math.isnan(number):
-        return "NaN"
-    return "∞" if number > 0 else "-∞"
+    return "NaN" if math.isnan(number) else "∞" if number > 0 else "-∞"
 
 
 def _binary(clause: Clause, value: object) -> str:
@@ -205,16 +301,11 @@ def _binary(clause: Clause, value: object) -> str:
     raise _refused(clause, value)
 
 
-def _octal(clause: Clause, value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return format(int(value), "o")
-    raise _refused(clause, value)
-
-
-def _hexadecimal(clause: Clause, value: object) -> str:
+def _in_base(clause: Clause, value: object) -> str:
+    """%o, %x and %X. Python's format() has the same letters."""
     if isinstance(value, int) and not isinstance(value, bool):
         return format(int(value), clause.letter)
-    if isinstance(value, str | bytes):
+    if clause.letter != "o" and isinstance(value, str | bytes):
         digits = (value.encode() if isinstance(value, str) else value).hex()
         return digits.upper() if clause.letter == "X" else digits
     raise _refused(clause, value)
@@ -236,21 +327,22 @@ _CLAUSES: Final[dict[str, _Known]] = {
     "f": (_DOUBLES, "doubles", _fixed),
     "e": (_DOUBLES, "doubles", _scientific),
     "b": (_INTEGERS | {TypeKind.BOOL}, "integers and bools", _binary),
-    "x": (_HEX, "integers, strings and bytes", _hexadecimal),
-    "X": (_HEX, "integers, strings and bytes", _hexadecimal),
-    "o": (_INTEGERS, "integers", _octal),
+    "x": (_HEX, "integers, strings and bytes", _in_base),
+    "X": (_HEX, "integers, strings and bytes", _in_base),
+    "o": (_INTEGERS, "integers", _in_base),
 }
 
 
 def check_format(call: Call) -> Iterator[Issue]:
-    """Errors in a format string that is a literal, and in its arguments if they are a list literal."""
+    """Errors in a literal format string and in the literal list of its arguments."""
     template, arguments = call.target, call.arguments[0]
     if not isinstance(template, Literal) or not isinstance(template.value, str) or not isinstance(arguments, ListNode):
         return
     elements = arguments.elements
     used = 0
     try:
-        for used, clause in enumerate(_clauses(template.value), start=1):
+        clauses = [piece for piece in _pieces(template.value) if not isinstance(piece, str)]
+        for used, clause in enumerate(clauses, start=1):
             if isinstance(clause, FormatError):
                 raise clause
             wrong = _misfit(clause, elements[used - 1]) if used <= len(elements) else None
@@ -266,7 +358,7 @@ def check_format(call: Call) -> Iterator[Issue]:
 
 
 def _misfit(clause: Clause, argument: Node) -> Node | None:
-    """The argument, or the part of it, that the clause cannot show."""
+    """The argument, or the part of it, that the clause does not accept."""
     if argument.type.kind is not TypeKind.DYN and argument.type.kind not in clause.kinds:
         return argument
     if clause.letter != "s":

@@ -1,41 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions on lists.
 
-isSorted(), sum(), min(), max(), indexOf() and lastIndexOf() are of k8s.io/apiserver `pkg/cel/library/lists.go`;
-slice(), flatten(), sort(), sortBy(), distinct(), reverse() and lists.range() of cel-go's `ext/lists.go`, version 3."""
+isSorted(), sum(), min(), max(), indexOf() and lastIndexOf() follow k8s.io/apiserver `pkg/cel/library/lists.go`.
+slice(), flatten(), sort(), sortBy(), distinct(), reverse() and lists.range() follow cel-go's `ext/lists.go` (version
+3), and the functions sets.* its `ext/sets.go`.
+"""
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
-from ..check.declarations import (
-    UNBOUNDED,
-    CallEstimate,
-    EstimateCall,
-    Function,
-    Implementation,
-    Library,
-    Operand,
-    Overload,
-    Size,
-    add,
-    exactly,
-    function,
-    method,
-    scaled,
-    searching,
-)
+from ..check.declarations import Implementation, Library, Overload, function, method
+from ..check.estimate import UNBOUNDED, CallEstimate, EstimateCall, Operand, Size, add, exactly, scaled, searching
 from ..errors import Abort, ErrorValue
-from ..syntax.parser import Macro, MacroError, binding
-from ..syntax.tree import Call, Comprehension, Ident, ListNode, Node, Select
+from ..syntax.tree import Call, Comprehension, Ident, ListNode, Macro, MacroError, Node, Select, binding
 from ..types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, Type, Uint, list_of, parameter
-from . import costs
-from .macros import map_elements
-from .operators import add_values
+from .containers import map_elements
+from .operators import COMPARABLE, add_values, compare, same
 from .time import Duration
-from .values import BUDGET, COMPARABLE, compare, cost_size, no_such_overload, same, spend, type_of
+from .values import BUDGET, allocation_cost, cost_size, no_such_overload, spend, type_of, visit_first
 
-COMPARABLE_TYPES: Final = {
+_COMPARABLE_TYPES: Final = {
     "int": INT,
     "uint": UINT,
     "double": DOUBLE,
@@ -46,12 +31,12 @@ COMPARABLE_TYPES: Final = {
     "bytes": BYTES,
 }
 _ZEROS: Final = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
-_A = parameter("A")
-_LIST = list_of(_A)
+_A, _T = parameter("A"), parameter("T")
+_LIST, _TS = list_of(_A), list_of(_T)
 
 
 def _order(left: object, right: object) -> int:
-    """Compares two values; 0 where that is an error, which isSorted(), min() and max() overlook."""
+    """-1, 0 or 1. An error counts as 0, so isSorted(), min() and max() ignore it."""
     try:
         return compare(left, right)
     except ErrorValue:
@@ -97,62 +82,75 @@ def _last_index_of(items: list[object], wanted: object) -> int:
 
 
 def _of_each(template: str, call: Implementation, result: Type | None = None) -> tuple[Overload, ...]:
+    """One overload for lists of each comparable type. In the template of its id, {0} is the name of the type."""
     return tuple(
         Overload(template.format(name), (list_of(item),), result or item, call, member=True)
-        for name, item in COMPARABLE_TYPES.items()
+        for name, item in _COMPARABLE_TYPES.items()
     )
 
 
+def _sums() -> Iterable[Overload]:
+    for name, zero in _ZEROS.items():
+        item = _COMPARABLE_TYPES[name]
+        yield Overload(f"list_{name}_sum_{name}", (list_of(item),), item, _sum_from(zero), member=True)
+
+
+_VISITING: Final[dict[str, Any]] = {"cost": visit_first, "estimate": searching}
+
 LISTS = Library(
     functions=(
-        Function(
-            "isSorted", _of_each("list_{0}_is_sorted_bool", _is_sorted, BOOL), cost=costs.visited, estimate=searching
-        ),
-        Function(
-            "sum",
-            tuple(
-                Overload(
-                    f"list_{name}_sum_{name}",
-                    (list_of(COMPARABLE_TYPES[name]),),
-                    COMPARABLE_TYPES[name],
-                    _sum_from(zero),
-                    member=True,
-                )
-                for name, zero in _ZEROS.items()
-            ),
-            cost=costs.visited,
-            estimate=searching,
-        ),
-        Function(
-            "max",
-            _of_each("list_{0}_max_{0}", lambda items: _extreme(items, "max", 1)),
-            cost=costs.visited,
-            estimate=searching,
-        ),
-        Function(
-            "min",
-            _of_each("list_{0}_min_{0}", lambda items: _extreme(items, "min", -1)),
-            cost=costs.visited,
-            estimate=searching,
-        ),
-        Function(
-            "indexOf",
-            (Overload("list_a_index_of_int", (_LIST, _A), INT, _index_of, member=True),),
-            cost=costs.visited,
-            estimate=searching,
-        ),
-        Function(
-            "lastIndexOf",
-            (Overload("list_a_last_index_of_int", (_LIST, _A), INT, _last_index_of, member=True),),
-            cost=costs.visited,
-            estimate=searching,
-        ),
+        function("isSorted", *_of_each("list_{0}_is_sorted_bool", _is_sorted, BOOL), **_VISITING),
+        function("sum", *_sums(), **_VISITING),
+        function("max", *_of_each("list_{0}_max_{0}", lambda items: _extreme(items, "max", 1)), **_VISITING),
+        function("min", *_of_each("list_{0}_min_{0}", lambda items: _extreme(items, "min", -1)), **_VISITING),
+        method("indexOf", ("list_a_index_of_int", (_LIST, _A), INT, _index_of), **_VISITING),
+        method("lastIndexOf", ("list_a_last_index_of_int", (_LIST, _A), INT, _last_index_of), **_VISITING),
     )
 )
 
 
-_T = parameter("T")
-_TS = list_of(_T)
+# Sets
+
+
+def _contains(items: list[object], part: list[object]) -> bool:
+    return all(_has(items, wanted) for wanted in part)
+
+
+def _has(items: list[object], wanted: object) -> bool:
+    spend(len(items))
+    return any(same(wanted, item) for item in items)
+
+
+def _equivalent(one: list[object], other: list[object]) -> bool:
+    return _contains(one, other) and _contains(other, one)
+
+
+def _intersects(one: list[object], other: list[object]) -> bool:
+    return any(_has(other, item) for item in one)
+
+
+def _on_sets(identifier: str, call: Implementation, factor: int) -> Overload:
+    def cost(arguments: Sequence[object], result: object) -> int:
+        return 1 + cost_size(arguments[0]) * cost_size(arguments[1]) * factor
+
+    def estimate(one: Operand, other: Operand) -> CallEstimate:
+        return CallEstimate(add(one.size.times(other.size).scaled(factor), 1))
+
+    return Overload(identifier, (_TS, _TS), BOOL, call, cost=cost, estimate=estimate)
+
+
+SETS = Library(
+    functions=(
+        function("sets.contains", _on_sets("list_sets_contains_list", _contains, 1)),
+        function("sets.equivalent", _on_sets("list_sets_equivalent_list", _equivalent, 2)),
+        function("sets.intersects", _on_sets("list_sets_intersects_list", _intersects, 1)),
+    )
+)
+
+
+# Lists made of lists
+
+
 _SORTED: Final = "@__sortBy_input__"
 _COMPARISON: Final = 2.0
 _COMPARISON_OF_TEXT: Final = _COMPARISON + 0.1
@@ -163,7 +161,7 @@ def _slice(items: list[object], start: int, end: int) -> list[object]:
     if start < 0 or end < 0:
         raise ErrorValue("out_of_range", f"{shown}: negative indices are not supported")
     if start > end:
-        raise ErrorValue("out_of_range", f"{shown}: the start is behind the end")
+        raise ErrorValue("out_of_range", f"{shown}: the start is after the end")
     if end > len(items):
         raise ErrorValue("out_of_range", f"{shown}: the list has {len(items)} elements")
     return list(items[start:end])
@@ -174,7 +172,7 @@ def _flatten(items: object, depth: object = 1) -> list[object]:
         raise no_such_overload("flatten", items, depth)
     assert isinstance(depth, int)
     if depth < 0:
-        raise ErrorValue("other", "flatten() takes a depth of at least 0")
+        raise ErrorValue("other", "the depth of flatten() must not be negative")
     flat: list[object] = []
     pending = [(iter(items), depth)]
     while pending:
@@ -227,60 +225,48 @@ def _distinct(items: list[object]) -> list[object]:
     return unique
 
 
-def _reverse(items: list[object]) -> list[object]:
-    return items[::-1]
-
-
 def _range(count: int) -> list[object]:
     if count > BUDGET:
-        raise Abort("cost_limit", f"lists.range({count}) costs more than any limit", cost=costs.allocation(count))
+        raise Abort("cost_limit", f"lists.range({count}) costs more than any limit", cost=allocation_cost(count))
     return list(range(count))
 
 
 def _sort_by_macro(call: Call) -> Node:
-    """list.sortBy(e, key) sorts the list by its elements' keys, and names it so that it is evaluated once."""
+    """list.sortBy(e, key) sorts a list by the keys of its elements.
+
+    A binding ensures that the list is evaluated once.
+    """
     target = call.target
     if not isinstance(target, ListNode | Select | Ident | Comprehension | Call):
-        raise MacroError(target.offset if target else call.offset, "sortBy() takes a list")
+        raise MacroError(target.offset if target else call.offset, "sortBy() expects a list")
     source = Ident(call.offset, _SORTED)
     keys = map_elements(Call(call.offset, "map", call.arguments, source))
     ordered = Call(call.offset, "@sortByAssociatedKeys", [keys], Ident(call.offset, _SORTED))
     return binding(call, _SORTED, target, ordered)
 
 
-# costs
-
-
 def _result_cost(arguments: Sequence[object], result: object) -> int:
-    return costs.allocation(cost_size(result))
+    return allocation_cost(cost_size(result))
 
 
 def _flatten_cost(arguments: Sequence[object], result: object) -> int:
     depth = arguments[1] if len(arguments) == 2 else 1
     if not isinstance(depth, int) or depth.__class__ is not int:
-        raise Abort("internal", "flatten() by what is no int")
-    return costs.allocation(cost_size(arguments[0]), float(depth))
-
-
-def _self_comparison(items: object) -> int:
-    if not isinstance(items, list):
-        raise Abort("internal", "an error cannot be sorted or searched for duplicates")
-    factor = _COMPARISON
-    if items and type_of(items[0]) in (STRING, BYTES):
-        factor = _COMPARISON_OF_TEXT
-    return costs.allocation(len(items) ** 2, factor)
+        raise Abort("internal", "the depth of flatten() is not an int")
+    return allocation_cost(cost_size(arguments[0]), float(depth))
 
 
 def _sort_cost(arguments: Sequence[object], result: object) -> int:
-    return _self_comparison(arguments[0])
-
-
-def _sort_by_cost(arguments: Sequence[object], result: object) -> int:
-    return _self_comparison(arguments[1])
+    """The cost of comparing the elements of the last argument with each other."""
+    items = arguments[-1]
+    if not isinstance(items, list):
+        raise Abort("internal", "an error cannot be sorted or searched for duplicates")
+    is_text = bool(items) and type_of(items[0]) in (STRING, BYTES)
+    return allocation_cost(len(items) ** 2, _COMPARISON_OF_TEXT if is_text else _COMPARISON)
 
 
 def _allocated(size: Size, factor: float = 1.0) -> CallEstimate:
-    return CallEstimate(add(scaled(size.high, factor), costs.allocation(0)), size)
+    return CallEstimate(add(scaled(size.high, factor), allocation_cost(0)), size)
 
 
 def _slice_estimate(items: Operand, start: Operand, end: Operand) -> CallEstimate:
@@ -292,101 +278,46 @@ def _flatten_estimate(items: Operand, depth: Operand | None = None) -> CallEstim
     return _allocated(items.size, float(depth.integer(UNBOUNDED) if depth else 1))
 
 
-def _squared(operand: Operand, factor: float) -> CallEstimate:
-    return _allocated(operand.size.times(operand.size), factor)
-
-
 def _sort_estimate(item: Type) -> EstimateCall:
     factor = _COMPARISON_OF_TEXT if item in (STRING, BYTES) else _COMPARISON
-    return lambda *lists: _squared(lists[-1], factor)
+    return lambda *lists: _allocated(lists[-1].size.times(lists[-1].size), factor)
+
+
+def _sorting(template: str, *parameters: Type) -> Iterable[Overload]:
+    """The overloads of a function that sorts by its last parameter, a list of any comparable type."""
+    for item in _COMPARABLE_TYPES.values():
+        given, result = (*parameters, list_of(item)), parameters[0] if parameters else list_of(item)
+        identifier = f"list_{item.name}_{template}"
+        yield Overload(identifier, given, result, member=True, cost=_sort_cost, estimate=_sort_estimate(item))
 
 
 LIST_TRANSFORMS = Library(
     since=34,
     functions=(
-        method("slice", "list_slice", (_TS, INT, INT), _TS, _slice, cost=_result_cost, estimate=_slice_estimate),
-        Function(
+        method("slice", ("list_slice", (_TS, INT, INT), _TS, _slice), cost=_result_cost, estimate=_slice_estimate),
+        method(
             "flatten",
-            (
-                Overload(
-                    "list_flatten",
-                    (list_of(_TS),),
-                    _TS,
-                    _flatten,
-                    member=True,
-                    guarded=False,
-                    cost=_flatten_cost,
-                    estimate=_flatten_estimate,
-                ),
-                Overload(
-                    "list_flatten_int",
-                    (list_of(DYN), INT),
-                    list_of(DYN),
-                    _flatten,
-                    member=True,
-                    guarded=False,
-                    cost=_flatten_cost,
-                    estimate=_flatten_estimate,
-                ),
-            ),
+            ("list_flatten", (list_of(_TS),), _TS, _flatten),
+            ("list_flatten_int", (list_of(DYN), INT), list_of(DYN), _flatten),
+            guarded=False,
+            cost=_flatten_cost,
+            estimate=_flatten_estimate,
         ),
-        Function(
-            "sort",
-            tuple(
-                Overload(
-                    f"list_{item.name}_sort",
-                    (list_of(item),),
-                    list_of(item),
-                    member=True,
-                    cost=_sort_cost,
-                    estimate=_sort_estimate(item),
-                )
-                for item in COMPARABLE_TYPES.values()
-            ),
-            dispatch=_sort,
-        ),
-        Function(
-            "@sortByAssociatedKeys",
-            tuple(
-                Overload(
-                    f"list_{item.name}_sortByAssociatedKeys",
-                    (_TS, list_of(item)),
-                    _TS,
-                    member=True,
-                    cost=_sort_by_cost,
-                    estimate=_sort_estimate(item),
-                )
-                for item in COMPARABLE_TYPES.values()
-            ),
-            dispatch=_sort_by,
-        ),
+        function("sort", *_sorting("sort"), dispatch=_sort),
+        function("@sortByAssociatedKeys", *_sorting("sortByAssociatedKeys", _TS), dispatch=_sort_by),
         function(
             "lists.range",
-            "lists_range",
-            (INT,),
-            list_of(INT),
-            _range,
+            ("lists_range", (INT,), list_of(INT), _range),
             cost=_result_cost,
             estimate=lambda count: _allocated(exactly(count.integer(UNBOUNDED))),
         ),
         method(
             "reverse",
-            "list_reverse",
-            (_TS,),
-            _TS,
-            _reverse,
+            ("list_reverse", (_TS,), _TS, lambda items: items[::-1]),
             cost=_result_cost,
             estimate=lambda items: _allocated(items.size),
         ),
-        method(
-            "distinct",
-            "list_distinct",
-            (_TS,),
-            _TS,
-            _distinct,
-            cost=_sort_cost,
-            estimate=lambda items: _squared(items, _COMPARISON),
-        ),
+        method("distinct", ("list_distinct", (_TS,), _TS, _distinct), cost=_sort_cost, estimate=_sort_estimate(_T)),
     ),
     macros=(Macro("sortBy", 2, _sort_by_macro),),
 )

@@ -1,34 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes' named formats, such as format.dns1123Label(), with validate().
+"""Kubernetes' named formats, such as format.dns1123Label(), and validate().
 
-Expressions see what is wrong with a text in the API server's own words, so they are the same here. Follows
+Expressions can read the errors that validate() returns, so the texts are those of the API server. Follows
 k8s.io/apiserver `pkg/cel/library/format.go`, k8s.io/apimachinery `pkg/util/validation`, and `strfmt` of
-k8s.io/kube-openapi."""
+k8s.io/kube-openapi.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import (
-    CallEstimate,
-    Function,
-    Implementation,
-    Library,
-    Operand,
-    function,
-    method,
-    scaled,
-    traversal,
-)
+from ..check.declarations import Function, Implementation, Library, function, method
+from ..check.estimate import CallEstimate, Operand, scaled, traversal
 from ..types import NAMED_FORMAT, STRING, list_of, optional_of
-from . import costs
 from .time import days_in_month
 from .url import URLError, parse_request
-from .values import NONE, Extension, OptionalValue, cost_size, no_such_overload
+from .values import NONE, Extension, OptionalValue, cost_size, matching_cost
 
 Check = Callable[[str], list[str]]
-"""Gives the errors in a text, none if it has the format."""
+"""Returns the errors in a text. The list is empty if the text has the format."""
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = f"{_LABEL}(\\.{_LABEL})*"
@@ -45,7 +36,7 @@ _LONGEST_SUBDOMAIN: Final = 253
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedFormat(Extension):
-    """A format. `pattern_size` is its size as a regular expression, in costs."""
+    """A format. `pattern_size` is the size of its regular expression in costs."""
 
     name: str
     check: Check
@@ -53,10 +44,9 @@ class NamedFormat(Extension):
     cel_type = NAMED_FORMAT
     hashable = False
 
-    def equals(self, other: object) -> bool:
-        if not isinstance(other, NamedFormat):
-            raise no_such_overload()
-        return self.name == other.name
+    @property
+    def identity(self) -> object:
+        return self.name
 
     def unwrapped(self) -> object:
         return self
@@ -125,7 +115,7 @@ def _label_1035(text: str) -> list[str]:
 
 
 def _as_prefix(check: Check) -> Check:
-    """The check for a name that something will be appended to: it may end with a dash."""
+    """The check for the prefix of a name, which may end with a dash."""
 
     def check_prefix(text: str) -> list[str]:
         octets = text.encode(errors="replace")
@@ -202,17 +192,17 @@ _FORMATS: Final[tuple[tuple[str, str, Check, int], ...]] = (
     ("datetime", "datetime", _unless(_is_datetime, "invalid datetime"), 71),
 )
 
-FORMATS: Final[Mapping[str, NamedFormat]] = {
+_NAMED_FORMATS: Final[Mapping[str, NamedFormat]] = {
     function: NamedFormat(name, check, pattern_size) for function, name, check, pattern_size in _FORMATS
 }
-"""The formats, by the name of their function in expressions."""
+"""The formats by the name of their function: `format.NAME()`."""
 
 
 _LONGEST_PATTERN: Final = 128 * 0.25
 
 
 def _named(name: str) -> OptionalValue:
-    known = FORMATS.get(name)
+    known = _NAMED_FORMATS.get(name)
     return OptionalValue(known) if known else NONE
 
 
@@ -223,7 +213,7 @@ def _validate(named: NamedFormat, text: str) -> OptionalValue:
 
 def _validate_cost(arguments: Sequence[object], result: object) -> int:
     named = arguments[0]
-    return costs.matching(cost_size(arguments[1]), named.pattern_size) if isinstance(named, NamedFormat) else 1
+    return matching_cost(cost_size(arguments[1]), named.pattern_size) if isinstance(named, NamedFormat) else 1
 
 
 def _validate_estimate(named: Operand, text: Operand) -> CallEstimate:
@@ -235,21 +225,18 @@ def _getting(named: NamedFormat) -> Implementation:
 
 
 def _getters() -> Iterator[Function]:
-    for name, named in FORMATS.items():
+    for name, named in _NAMED_FORMATS.items():
         getter = f"format.{name}"
-        yield function(getter, getter, (), NAMED_FORMAT, _getting(named))
+        yield function(getter, (getter, (), NAMED_FORMAT, _getting(named)))
 
 
 FORMAT = Library(
     functions=(
         *_getters(),
-        function("format.named", "format-named", (STRING,), optional_of(NAMED_FORMAT), _named),
+        function("format.named", ("format-named", (STRING,), optional_of(NAMED_FORMAT), _named)),
         method(
             "validate",
-            "format-validate",
-            (NAMED_FORMAT, STRING),
-            optional_of(list_of(STRING)),
-            _validate,
+            ("format-validate", (NAMED_FORMAT, STRING), optional_of(list_of(STRING)), _validate),
             cost=_validate_cost,
             estimate=_validate_estimate,
         ),

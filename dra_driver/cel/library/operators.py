@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""&&, ||, !, ?:, comparisons and arithmetic (cel-go's `common/stdlib` and `common/types`).
+"""Equality, order, logic and arithmetic (cel-go's `common/stdlib` and `common/types`).
 
-The compiler evaluates &&, || and ?: itself, since they do not always evaluate their operands. Costs have
-k8s.io/apiserver's exceptions."""
+The compiler evaluates &&, || and ?: itself, because they do not always evaluate their operands. Costs have the
+exceptions of k8s.io/apiserver.
+"""
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
-from ..check.declarations import (
-    TRAVERSAL,
-    CallEstimate,
-    Function,
-    Library,
-    Operand,
-    Overload,
-    RuntimeCost,
-    function,
-    scaled,
-)
+from ..check.declarations import Library, Overload, Row, function
+from ..check.estimate import TRAVERSAL, CallEstimate, Operand, scaled
 from ..errors import ErrorValue
 from ..types import (
     BOOL,
@@ -42,43 +35,131 @@ from ..types import (
     list_of,
     parameter,
 )
-from . import costs
 from .time import Duration, Timestamp
 from .values import (
+    NUMBERS,
     ConcatList,
     Extension,
+    MapValue,
     MutableList,
+    OptionalValue,
     checked_int,
     checked_uint,
-    compare,
-    equal,
     no_such_overload,
+    read_both,
+    read_shorter,
     spend,
 )
 
 _A = parameter("A")
+_LIST = list_of(_A)
 
 
-def _not(value: object) -> object:
-    if value.__class__ is bool:
-        return not value
-    raise no_such_overload()
+# Equality and order
 
 
-LOGIC = Library(
-    functions=(
-        function("_?_:_", "conditional", (BOOL, _A, _A), _A),
-        function("_&&_", "logical_and", (BOOL, BOOL), BOOL),
-        function("_||_", "logical_or", (BOOL, BOOL), BOOL),
-        Function("!_", (Overload("logical_not", (BOOL,), BOOL),), dispatch=_not),
-        function("@not_strictly_false", "not_strictly_false", (BOOL,), BOOL),
-    )
-)
+def equal(left: object, right: object) -> bool:
+    """CEL's `left == right`. Raises ErrorValue if the values cannot be compared."""
+    if left is None or right is None:
+        return left is right
+    return equal_values(left, right)
 
 
-_ANY = parameter("A")
+def equal_values(left: object, right: object) -> bool:
+    """`equal` without its rule for null. Containers compare their elements with a given value like this."""
+    kind = left.__class__
+    if kind in NUMBERS:
+        if right.__class__ not in NUMBERS:
+            return False
+        if kind is not right.__class__ and (kind is float or right.__class__ is float):
+            return float(left) == float(right)  # type: ignore[arg-type]
+        return left == right
+    if kind in _PLAIN:
+        return right.__class__ is kind and left == right
+    if isinstance(left, list):
+        return isinstance(right, list) and _equal_lists(left, right)
+    if isinstance(left, MapValue):
+        return isinstance(right, MapValue) and _equal_maps(left, right)
+    if isinstance(left, Extension):
+        if isinstance(right, ErrorValue):
+            raise right
+        return left.equals(right)
+    if isinstance(left, ErrorValue):
+        raise left
+    if isinstance(left, Type):
+        return isinstance(right, Type) and left.name == right.name
+    if isinstance(left, OptionalValue):
+        if not isinstance(right, OptionalValue):
+            return False
+        if left.present and right.present:
+            return equal_values(left.value, right.value)
+        return left.present == right.present
+    return False
+
+
+_PLAIN: Final = frozenset((bool, str, bytes, type(None), Duration, Timestamp))
+
+
+def _equal_lists(left: list[object], right: list[object]) -> bool:
+    if len(left) != len(right):
+        return False
+    spend(len(left))
+    first_error: ErrorValue | None = None
+    for mine, other in zip(left, right, strict=True):
+        try:
+            if not equal(mine, other):
+                return False
+        except ErrorValue as error:  # counts as equal, except in a concatenation
+            first_error = first_error or error
+    if first_error is not None and isinstance(left, ConcatList):
+        raise first_error
+    return True
+
+
+def _equal_maps(left: MapValue, right: MapValue) -> bool:
+    if len(left) != len(right):
+        return False
+    spend(len(left))
+    for key, mine in left.items():
+        found, other = right.find(key)
+        if not found:
+            return False
+        try:
+            if not equal(mine, other):
+                return False
+        except ErrorValue:  # counts as equal
+            continue
+    return True
+
+
+def same(left: object, right: object) -> bool:
+    """Whether two values are equal, where an error counts as false. Searches in lists compare like this."""
+    try:
+        return equal_values(left, right)
+    except ErrorValue:
+        return False
+
+
+COMPARABLE: Final = frozenset((bool, int, Uint, float, str, bytes, Duration, Timestamp))
+
+
+def compare(left: object, right: object) -> int:
+    """-1, 0 or 1. Raises ErrorValue for NaN and for values that cannot be ordered."""
+    kind = left.__class__
+    if kind in NUMBERS:
+        if right.__class__ not in NUMBERS:
+            raise no_such_overload()
+        if left != left or right != right:
+            raise ErrorValue("nan_order", "NaN values cannot be ordered")
+        if kind is float or right.__class__ is float:
+            left, right = float(left), float(right)  # type: ignore[arg-type]
+    elif kind not in COMPARABLE or right.__class__ is not kind:
+        raise no_such_overload()
+    return int(left > right) - int(left < right)  # type: ignore[operator]
+
+
 _ORDERED: Final = frozenset((str, int, bool))
-"""Classes whose values Python orders as CEL does."""
+"""Classes whose values have the same order in Python as in CEL."""
 _FORMAT_SIZE: Final = 64
 _PAIRS: Final = (
     ("bool", BOOL, BOOL),
@@ -101,12 +182,12 @@ _PAIRS: Final = (
 def _differ(left: object, right: object) -> bool:
     try:
         return not equal(left, right)
-    except ErrorValue:  # what cannot be compared is not equal
+    except ErrorValue:  # values that cannot be compared are not equal
         return True
 
 
 def _equality_cost(arguments: Sequence[object], result: object) -> int:
-    return 1 if isinstance(arguments[0], Extension) else costs.shorter(arguments, result)
+    return 1 if isinstance(arguments[0], Extension) else read_shorter(arguments, result)
 
 
 def _shorter(left: Operand, right: Operand) -> CallEstimate:
@@ -124,18 +205,6 @@ def _equality(left: Operand, right: Operand) -> CallEstimate:
     return _shorter(left, right)
 
 
-def _overloads(name: str) -> Iterator[Overload]:
-    for suffix, left, right in _PAIRS:
-        sized = left in (STRING, BYTES)
-        yield Overload(
-            f"{name}_{suffix}",
-            (left, right),
-            BOOL,
-            cost=costs.shorter if sized else None,
-            estimate=_shorter if sized else None,
-        )
-
-
 def _less(left: object, right: object) -> bool:
     if left.__class__ is right.__class__ and left.__class__ in _ORDERED:
         return left < right  # type: ignore[operator, no-any-return]
@@ -148,38 +217,67 @@ def _less_equals(left: object, right: object) -> bool:
     return compare(left, right) <= 0
 
 
-def _ordering(operator: str, name: str, holds: Callable[[object, object], bool]) -> Function:
-    return Function(operator, tuple(_overloads(name)), dispatch=holds)
-
-
-def _test(name: str, holds: Callable[[object, object], bool], cost: RuntimeCost) -> Function:
-    operator = "_==_" if name == "equals" else "_!=_"
-    estimate = _equality if name == "equals" else _shorter
-    return Function(operator, (Overload(name, (_ANY, _ANY), BOOL),), cost=cost, estimate=estimate, dispatch=holds)
+def _ordering(name: str) -> Iterator[Overload]:
+    for suffix, left, right in _PAIRS:
+        costs: dict[str, Any] = {"cost": read_shorter, "estimate": _shorter} if left in (STRING, BYTES) else {}
+        yield Overload(f"{name}_{suffix}", (left, right), BOOL, **costs)
 
 
 COMPARISON = Library(
     functions=(
-        _test("equals", equal, _equality_cost),
-        _test("not_equals", _differ, costs.shorter),
-        _ordering("_<_", "less", _less),
-        _ordering("_<=_", "less_equals", _less_equals),
-        _ordering("_>_", "greater", lambda left, right: _less(right, left)),
-        _ordering("_>=_", "greater_equals", lambda left, right: _less_equals(right, left)),
+        function("_==_", ("equals", (_A, _A), BOOL), cost=_equality_cost, estimate=_equality, dispatch=equal),
+        function("_!=_", ("not_equals", (_A, _A), BOOL), cost=read_shorter, estimate=_shorter, dispatch=_differ),
+        function("_<_", *_ordering("less"), dispatch=_less),
+        function("_<=_", *_ordering("less_equals"), dispatch=_less_equals),
+        function("_>_", *_ordering("greater"), dispatch=lambda left, right: _less(right, left)),
+        function("_>=_", *_ordering("greater_equals"), dispatch=lambda left, right: _less_equals(right, left)),
     )
 )
 
 
-_LIST = list_of(parameter("A"))
+# Logic
 
 
-def _span(nanos: int) -> Duration:
+def _not(value: object) -> object:
+    if value.__class__ is bool:
+        return not value
+    raise no_such_overload()
+
+
+LOGIC = Library(
+    functions=(
+        function("_?_:_", ("conditional", (BOOL, _A, _A), _A)),
+        function("_&&_", ("logical_and", (BOOL, BOOL), BOOL)),
+        function("_||_", ("logical_or", (BOOL, BOOL), BOOL)),
+        function("!_", ("logical_not", (BOOL,), BOOL), dispatch=_not),
+        function("@not_strictly_false", ("not_strictly_false", (BOOL,), BOOL)),
+    )
+)
+
+
+# Arithmetic
+
+
+def _of_numbers(left: object, right: object, operate: Callable[[Any, Any], Any]) -> object:
+    """The result of an operation on two numbers of the same type, None for other values. Raises ErrorValue."""
+    kind = left.__class__
+    if kind is right.__class__:
+        if kind is int:
+            return checked_int(operate(left, right))
+        if kind is Uint:
+            return checked_uint(operate(left, right))
+        if kind is float:
+            return operate(left, right)
+    return None
+
+
+def _duration(nanos: int) -> Duration:
     if INT_MIN <= nanos <= INT_MAX:
         return Duration(nanos)
     raise ErrorValue("overflow", "duration overflow")
 
 
-def _moment(at: Timestamp, nanos: int) -> Timestamp:
+def _moved(at: Timestamp, nanos: int) -> Timestamp:
     moved = at.plus(nanos)
     if moved.in_range:
         return moved
@@ -188,23 +286,20 @@ def _moment(at: Timestamp, nanos: int) -> Timestamp:
 
 def add_values(left: object, right: object) -> object:
     """left + right. Raises ErrorValue."""
-    kind = left.__class__
-    if kind is right.__class__:
-        if kind is int:
-            return checked_int(left + right)  # type: ignore[operator]
-        if kind is Uint:
-            return checked_uint(left + right)  # type: ignore[operator]
-        if kind is float or kind is str or kind is bytes:
-            return left + right  # type: ignore[operator]
+    number = _of_numbers(left, right, operator.add)
+    if number is not None:
+        return number
     match left, right:
+        case (str(), str()) | (bytes(), bytes()):
+            return left + right  # type: ignore[operator]
         case list(), list():
             return _concatenation(left, right)
         case Duration(), Duration():
-            return _span(left.nanos + right.nanos)
+            return _duration(left.nanos + right.nanos)
         case Duration(), Timestamp():
-            return _moment(right, left.nanos)
+            return _moved(right, left.nanos)
         case Timestamp(), Duration():
-            return _moment(left, right.nanos)
+            return _moved(left, right.nanos)
     raise no_such_overload("_+_", left, right)
 
 
@@ -224,70 +319,54 @@ def _concatenation(left: list[object], right: list[object]) -> list[object]:
 
 
 def _subtract(left: object, right: object) -> object:
-    kind = left.__class__
-    if kind is right.__class__:
-        if kind is int:
-            return checked_int(left - right)  # type: ignore[operator]
-        if kind is Uint:
-            return checked_uint(left - right)  # type: ignore[operator]
-        if kind is float:
-            return left - right  # type: ignore[operator]
+    number = _of_numbers(left, right, operator.sub)
+    if number is not None:
+        return number
     match left, right:
         case Duration(), Duration():
-            return _span(left.nanos - right.nanos)
+            return _duration(left.nanos - right.nanos)
         case Timestamp(), Timestamp():
-            return _span(left.minus(right))
+            return _duration(left.minus(right))
         case Timestamp(), Duration():
-            return _moment(left, _span(-right.nanos).nanos)
+            return _moved(left, _duration(-right.nanos).nanos)
     raise no_such_overload("_-_", left, right)
 
 
 def _multiply(left: object, right: object) -> object:
-    kind = left.__class__
-    if kind is right.__class__:
-        if kind is int:
-            return checked_int(left * right)  # type: ignore[operator]
-        if kind is Uint:
-            return checked_uint(left * right)  # type: ignore[operator]
-        if kind is float:
-            return left * right  # type: ignore[operator]
-    raise no_such_overload("_*_", left, right)
+    number = _of_numbers(left, right, operator.mul)
+    if number is None:
+        raise no_such_overload("_*_", left, right)
+    return number
 
 
 def _divide(left: object, right: object) -> object:
     if isinstance(left, float) and isinstance(right, float):
-        return _quotient(left, right)
-    if left.__class__ is right.__class__ and left.__class__ in (int, Uint):
-        one, other = int(left), int(right)  # type: ignore[call-overload]
-        if other == 0:
-            raise ErrorValue("div_by_zero", "division by zero")
-        whole = abs(one) // abs(other)
-        if left.__class__ is Uint:
-            return Uint(whole)
-        return checked_int(whole if (one < 0) == (other < 0) else -whole)
-    raise no_such_overload("_/_", left, right)
-
-
-def _quotient(left: float, right: float) -> float:
-    if right != 0.0:
-        return left / right
-    if left == 0.0 or math.isnan(left):
-        return math.nan
-    return math.copysign(math.inf, left) * math.copysign(1.0, right)
+        if right != 0.0:
+            return left / right
+        if left == 0.0 or math.isnan(left):
+            return math.nan
+        return math.copysign(math.inf, left) * math.copysign(1.0, right)
+    one, other = _integers("_/_", left, right, "division by zero")
+    whole = abs(one) // abs(other)
+    return Uint(whole) if left.__class__ is Uint else checked_int(whole if (one < 0) == (other < 0) else -whole)
 
 
 def _modulo(left: object, right: object) -> object:
-    if left.__class__ is right.__class__ and left.__class__ in (int, Uint):
-        one, other = int(left), int(right)  # type: ignore[call-overload]
-        if other == 0:
-            raise ErrorValue("div_by_zero", "modulus by zero")
-        rest = abs(one) % abs(other)
-        if left.__class__ is Uint:
-            return Uint(rest)
-        if one == INT_MIN and other == -1:
-            raise ErrorValue("overflow", "integer overflow")
-        return rest if one >= 0 else -rest
-    raise no_such_overload("_%_", left, right)
+    one, other = _integers("_%_", left, right, "modulus by zero")
+    if one == INT_MIN and other == -1:
+        raise ErrorValue("overflow", "integer overflow")
+    rest = abs(one) % abs(other)
+    return Uint(rest) if left.__class__ is Uint else rest if one >= 0 else -rest
+
+
+def _integers(function: str, left: object, right: object, by_zero: str) -> tuple[int, int]:
+    """Two ints or two uints as plain ints. Raises ErrorValue for other values, and if the second one is zero."""
+    if left.__class__ is not right.__class__ or left.__class__ not in (int, Uint):
+        raise no_such_overload(function, left, right)
+    one, other = int(left), int(right)  # type: ignore[call-overload]
+    if other == 0:
+        raise ErrorValue("div_by_zero", by_zero)
+    return one, other
 
 
 def _negate(value: object) -> object:
@@ -296,7 +375,7 @@ def _negate(value: object) -> object:
     if isinstance(value, float):
         return -value
     if isinstance(value, Duration):
-        return _span(-value.nanos)
+        return _duration(-value.nanos)
     raise no_such_overload("-_", value)
 
 
@@ -309,54 +388,46 @@ def _linked(left: Operand, right: Operand) -> CallEstimate:
     return CallEstimate(1, left.size.plus(right.size))
 
 
-def _same(name: str, operand: Type) -> Overload:
-    return Overload(name, (operand, operand), operand)
+def _same(identifier: str, operand: Type) -> Row:
+    return identifier, (operand, operand), operand
 
 
 ARITHMETIC = Library(
     functions=(
-        Function(
+        function(
             "_+_",
-            (
-                Overload("add_bytes", (BYTES, BYTES), BYTES, cost=costs.both, estimate=_joined),
-                _same("add_double", DOUBLE),
-                _same("add_duration_duration", DURATION),
-                Overload("add_duration_timestamp", (DURATION, TIMESTAMP), TIMESTAMP),
-                Overload("add_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP),
-                _same("add_int64", INT),
-                Overload("add_list", (_LIST, _LIST), _LIST, estimate=_linked),
-                Overload("add_string", (STRING, STRING), STRING, cost=costs.both, estimate=_joined),
-                _same("add_uint64", UINT),
-            ),
+            Overload("add_bytes", (BYTES, BYTES), BYTES, cost=read_both, estimate=_joined),
+            _same("add_double", DOUBLE),
+            _same("add_duration_duration", DURATION),
+            ("add_duration_timestamp", (DURATION, TIMESTAMP), TIMESTAMP),
+            ("add_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP),
+            _same("add_int64", INT),
+            Overload("add_list", (_LIST, _LIST), _LIST, estimate=_linked),
+            Overload("add_string", (STRING, STRING), STRING, cost=read_both, estimate=_joined),
+            _same("add_uint64", UINT),
             dispatch=add_values,
         ),
-        Function(
+        function(
             "_-_",
-            (
-                _same("subtract_double", DOUBLE),
-                _same("subtract_duration_duration", DURATION),
-                _same("subtract_int64", INT),
-                Overload("subtract_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP),
-                Overload("subtract_timestamp_timestamp", (TIMESTAMP, TIMESTAMP), DURATION),
-                _same("subtract_uint64", UINT),
-            ),
+            _same("subtract_double", DOUBLE),
+            _same("subtract_duration_duration", DURATION),
+            _same("subtract_int64", INT),
+            ("subtract_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP),
+            ("subtract_timestamp_timestamp", (TIMESTAMP, TIMESTAMP), DURATION),
+            _same("subtract_uint64", UINT),
             dispatch=_subtract,
         ),
-        Function(
+        function(
             "_*_",
-            (_same("multiply_double", DOUBLE), _same("multiply_int64", INT), _same("multiply_uint64", UINT)),
+            *(_same("multiply_double", DOUBLE), _same("multiply_int64", INT), _same("multiply_uint64", UINT)),
             dispatch=_multiply,
         ),
-        Function(
+        function(
             "_/_",
-            (_same("divide_double", DOUBLE), _same("divide_int64", INT), _same("divide_uint64", UINT)),
+            *(_same("divide_double", DOUBLE), _same("divide_int64", INT), _same("divide_uint64", UINT)),
             dispatch=_divide,
         ),
-        Function("_%_", (_same("modulo_int64", INT), _same("modulo_uint64", UINT)), dispatch=_modulo),
-        Function(
-            "-_",
-            (Overload("negate_double", (DOUBLE,), DOUBLE), Overload("negate_int64", (INT,), INT)),
-            dispatch=_negate,
-        ),
+        function("_%_", _same("modulo_int64", INT), _same("modulo_uint64", UINT), dispatch=_modulo),
+        function("-_", ("negate_double", (DOUBLE,), DOUBLE), ("negate_int64", (INT,), INT), dispatch=_negate),
     )
 )

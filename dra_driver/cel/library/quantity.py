@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantities with the internal form of Go's `resource.Quantity`, which shows, and the functions on them.
+"""Quantities, and the functions on them.
 
-Go keeps an amount either as an integer (64 bits times a power of ten) or as a big decimal, depending on
-how it was written. `isInteger()` answers by form, comparing turns the receiver into a decimal, and
-adding to a decimal changes it in place. `dra_driver.resource.Quantity` is the exact, immutable amount.
+A quantity in an expression has the internal form of Go's `resource.Quantity`, because expressions can observe it. Go
+stores an amount either as an integer (64 bits times a power of ten) or as a big decimal. The text of the quantity
+decides which. The result of isInteger() depends on the form, a comparison converts the receiver to a decimal, and an
+addition changes a decimal in place. In contrast, `dra_driver.resource.Quantity` is an exact and immutable amount.
+
 Follows k8s.io/apimachinery `pkg/api/resource` (quantity.go, amount.go) and k8s.io/apiserver
-`pkg/cel/library/quantity.go`."""
+`pkg/cel/library/quantity.go`.
+"""
 
 import decimal
 import functools
@@ -14,11 +17,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...resource import Format, Quantity
-from ..check.declarations import Function, Library, Overload, function, method
+from ..check.declarations import Library, function, method
 from ..errors import ErrorValue
 from ..types import BOOL, DOUBLE, INT, INT_MAX, INT_MIN, QUANTITY
-from . import costs
-from .values import Extension, no_such_overload, spend, succeeds
+from .values import Extension, comparisons, no_such_overload, parser, spend, succeeds
 
 _TEXT: Final = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)", re.ASCII)
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -27,39 +29,40 @@ _SCIENTIFIC: Final = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 _INTEGER_DIGITS: Final = 18
 _NANO: Final = -9
 _WIDEST: Final = 100_000
-"""Decimal places that adding may need before it is refused, so that `1e999999999` costs no memory."""
+"""The number of decimal places that an addition may use. The limit avoids that `1e999999999` needs much memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WrittenQuantity(Quantity):
-    """A quantity that remembers its spelling.
+    """A quantity with the text from which it was parsed.
 
-    The API server stores canonical text, so this only matters for quantities that never went through it.
+    The API server stores quantities in canonical text. The original text only matters for quantities that have not been
+    stored by an API server.
     """
 
     text: str = ""
 
     @staticmethod
     def of_text(text: str) -> "WrittenQuantity":
-        """The quantity that `text` denotes. Raises QuantityError."""
+        """Parse a quantity. Raises QuantityError."""
         exact = Quantity.parse(text)
         return WrittenQuantity(exact.nanos, exact.format, text)
 
 
 @dataclass(slots=True)
 class _Decimal:
-    """unscaled * 10**-scale, changed in place by additions. Quantities may share one."""
+    """The amount unscaled * 10**-scale. Additions change it in place, and several quantities may share it."""
 
     unscaled: int
     scale: int
 
 
 Form = tuple[int, int, bool]
-"""(digits, exponent, is a decimal): the amount is digits * 10**exponent."""
+"""(digits, exponent, whether Go stores a decimal). The amount is digits * 10**exponent."""
 
 
 class QuantityValue(Extension):
-    """A quantity in one evaluation. `computed` marks the results of add() and sub()."""
+    """A quantity during one evaluation. `computed` marks the results of add() and sub()."""
 
     __slots__ = ("_decimal", "_exponent", "_value", "computed")
     cel_type = QUANTITY
@@ -73,7 +76,7 @@ class QuantityValue(Extension):
 
     @property
     def as_integer(self) -> int | None:
-        """The amount, if it is held as an integer that is a whole number within 64 bits."""
+        """The amount if it is stored as an integer and is a whole number that fits into 64 bits, otherwise None."""
         if self._decimal is not None or self._exponent < 0:
             return None
         if self._value and self._exponent > _INTEGER_DIGITS:
@@ -89,7 +92,7 @@ class QuantityValue(Extension):
 
     @property
     def approximate(self) -> float:
-        """The nearest double, give or take the rounding of one multiplication."""
+        """The amount as a double, with the rounding error of one multiplication."""
         digits, exponent = self._parts()
         try:
             base = float(digits)
@@ -98,7 +101,7 @@ class QuantityValue(Extension):
         return base * _power_of_ten(exponent) if exponent else base
 
     def compare(self, other: "QuantityValue") -> int:
-        """-1, 0 or 1. Turns this quantity, not the other, into a decimal if either is one."""
+        """-1, 0 or 1. Converts this quantity to a decimal if one of the two is a decimal."""
         if self._decimal is not None or other._decimal is not None:
             self._to_decimal()
         return _order(self._parts(), other._parts())
@@ -106,10 +109,10 @@ class QuantityValue(Extension):
     def equals(self, other: object) -> bool:
         if not isinstance(other, QuantityValue) or other.computed:
             raise no_such_overload()
-        return _order(self._parts(), other._parts()) == 0  # unlike the functions, `==` leaves the form alone
+        return _order(self._parts(), other._parts()) == 0  # unlike the functions, `==` does not change the form
 
     def plus(self, other: "QuantityValue") -> "QuantityValue":
-        """The sum. A decimal is added to in place and shared with the result."""
+        """The sum. If this quantity is a decimal, it changes in place, and the result shares the decimal."""
         total = self._copy()
         if total._decimal is None and other._decimal is None and total._add_integers(other._value, other._exponent):
             return total
@@ -117,9 +120,9 @@ class QuantityValue(Extension):
         return total
 
     def minus(self, other: "QuantityValue") -> "QuantityValue":
-        """The difference, with `plus`'s effect on decimals."""
+        """The difference. A decimal changes in place as in `plus`."""
         total = self._copy()
-        negated = other._value if other._value == INT_MIN else -other._value  # 64 bits cannot hold its opposite
+        negated = other._value if other._value == INT_MIN else -other._value  # -INT_MIN does not fit into 64 bits
         if total._decimal is None and other._decimal is None and total._add_integers(negated, other._exponent):
             return total
         digits, exponent = other._parts()
@@ -143,7 +146,7 @@ class QuantityValue(Extension):
         return self._decimal
 
     def _add_integers(self, value: int, exponent: int) -> bool:
-        """Add as integers; False, and nothing changed, when 64 bits do not hold the sum."""
+        """Add as integers. Returns False, and changes nothing, if the sum does not fit into 64 bits."""
         if value == 0:
             return True
         if self._value == 0:
@@ -160,19 +163,19 @@ class QuantityValue(Extension):
         return True
 
     def _add_decimal(self, digits: int, exponent: int) -> None:
-        """Add as decimals, in place. The scale is widened if that takes more places."""
+        """Add as decimals, in place. The scale grows if the sum has more decimal places."""
         decimal = self._to_decimal()
         scale = max(decimal.scale, -exponent)
         widen, shift = scale - decimal.scale, scale + exponent
         if max(widen if decimal.unscaled else 0, shift if digits else 0) > _WIDEST:
-            raise ErrorValue("overflow", "quantities of too different a size to be added")
+            raise ErrorValue("overflow", "the sizes of the quantities differ too much for an addition")
         amount = decimal.unscaled * int(10**widen) if decimal.unscaled else 0
         decimal.unscaled = amount + (digits * int(10**shift) if digits else 0)
         decimal.scale = scale
 
 
 def _order(left: tuple[int, int], right: tuple[int, int]) -> int:
-    """Compares two (digits, exponent) without writing out huge powers of ten."""
+    """-1, 0 or 1 for two (digits, exponent). Does not compute huge powers of ten."""
     if left[1] == right[1]:
         return (left[0] > right[0]) - (left[0] < right[0])
     left_sign, right_sign = ((n > 0) - (n < 0) for n in (left[0], right[0]))
@@ -187,7 +190,7 @@ def _order(left: tuple[int, int], right: tuple[int, int]) -> int:
 
 
 def _places(number: int) -> int:
-    """How many decimal digits a positive number has. (Python refuses to write out very long ones.)"""
+    """The number of decimal digits of a positive number. (Python refuses to convert very long numbers to text.)"""
     places = (number.bit_length() - 1) * 30_103 // 100_000
     while int(10**places) <= number:
         places += 1
@@ -195,12 +198,12 @@ def _places(number: int) -> int:
 
 
 def _whole(digits: str) -> int:
-    """A number of any length. (Python's int() refuses more than 4300 digits.)"""
+    """The number with these digits. (Python's int() refuses more than 4300 digits.)"""
     return int(digits) if len(digits) < 4000 else int(decimal.Decimal(digits))
 
 
 def _power_of_ten(exponent: int) -> float:
-    """10**exponent as Go's math.Pow10 has it: the product or quotient of two table entries."""
+    """10**exponent with the rounding of Go's math.Pow10, the product or quotient of two entries of a table."""
     if exponent > 308:
         return float("inf")
     if exponent < -323:
@@ -212,7 +215,7 @@ def _power_of_ten(exponent: int) -> float:
 
 
 def parse_quantity(text: str) -> Form:
-    """The form that Go gives the quantity `text`. Raises ErrorValue when it is none."""
+    """The form in which Go stores the quantity `text`. Raises ErrorValue if it is invalid."""
     match = _TEXT.fullmatch(text) if text else None
     if match is None:
         raise ErrorValue("parse", f"{text!r} is not a quantity: a number with a suffix such as 40Gi, 1500m or 2e3")
@@ -235,7 +238,7 @@ def parse_quantity(text: str) -> Form:
 
 
 def _checked(form: Form, text: str, *, has_digits: bool) -> Form:
-    """The form. Without any digit, only integers are taken for 0. Raises ErrorValue for decimals."""
+    """The form. A text without digits is 0 if Go stores an integer. Raises ErrorValue if Go stores a decimal."""
     if form[2] and not has_digits:
         raise ErrorValue("parse", f"{text!r} is not a quantity: it has no digits")
     return form
@@ -258,19 +261,19 @@ def _as_int32(exponent: int, text: str) -> int:
 
 
 def _nanos(digits: int, exponent: int) -> int:
-    """digits * 10**exponent in billionths, rounded up."""
+    """digits * 10**exponent in units of 10**-9, rounded up."""
     shift = exponent - _NANO
     if digits == 0:
         return 0
     if shift < 0:
         return -(-digits // int(10 ** min(-shift, _WIDEST)))
     if shift > _WIDEST:
-        raise ErrorValue("parse", "a quantity with too large an exponent")
+        raise ErrorValue("parse", "the exponent of the quantity is too large")
     return digits * int(10**shift)
 
 
 def quantity_of(quantity: Quantity) -> QuantityValue:
-    """A fresh CEL value for a capacity."""
+    """A new CEL value for a capacity."""
     if isinstance(quantity, WrittenQuantity):
         return QuantityValue(parsed_quantity(quantity.text))
     nanos, style = quantity.nanos, quantity.format
@@ -284,28 +287,28 @@ def quantity_of(quantity: Quantity) -> QuantityValue:
 
 _MOST_FORMS: Final = 4096
 _FORMS: Final[dict[int, tuple[Format, Form]]] = {}
-"""The form of an amount in the style it was last met in. (Hashing styles takes longer than the rest.)"""
+"""The form of an amount and the style of its text. (The style is not part of the key, because hashing it is slow.)"""
 
 
 @functools.lru_cache(maxsize=4096)
 def parsed_quantity(text: str) -> Form:
-    """`parse_quantity`, remembering what it has seen."""
+    """`parse_quantity` with a cache."""
     return parse_quantity(text)
 
 
 def is_decimal(quantity: Quantity) -> bool:
-    """Whether Go keeps the amount as a decimal and not as an integer: it does so with `1Pi`, not with `1536Mi`."""
+    """Whether Go stores the amount as a decimal. For example, it does so for `1Pi`, but not for `1536Mi`."""
     text = quantity.text if isinstance(quantity, WrittenQuantity) else str(quantity)
     return parsed_quantity(text)[2]
 
 
 _USUAL: Final = 64
-"""The number of characters that a quantity usually has at most."""
+"""Quantities that people write have at most this number of characters."""
 
 
 def _quantity(text: str) -> QuantityValue:
     if len(text) > _USUAL:
-        spend(len(text) ** 2 // 1000)  # converting so many digits
+        spend(len(text) ** 2 // 1000)  # the time of converting the digits
     return QuantityValue(parsed_quantity(text))
 
 
@@ -322,48 +325,27 @@ def _of_int(amount: int) -> QuantityValue:
 
 QUANTITIES = Library(
     functions=(
-        costs.parser("quantity", "string_to_quantity", QUANTITY, _quantity),
-        costs.parser("isQuantity", "is_quantity_string", BOOL, succeeds(_quantity)),
-        function("sign", "quantity_sign", (QUANTITY,), INT, lambda quantity: quantity.sign),
-        method("compareTo", "quantity_compare_to", (QUANTITY, QUANTITY), INT, QuantityValue.compare),
+        parser("quantity", "string_to_quantity", QUANTITY, _quantity),
+        parser("isQuantity", "is_quantity_string", BOOL, succeeds(_quantity)),
+        function("sign", ("quantity_sign", (QUANTITY,), INT, lambda quantity: quantity.sign)),
+        *comparisons("quantity", QUANTITY, QuantityValue.compare),
         method(
-            "isGreaterThan",
-            "quantity_is_greater_than",
-            (QUANTITY, QUANTITY),
-            BOOL,
-            lambda one, other: one.compare(other) > 0,
+            "asApproximateFloat", ("quantity_get_float", (QUANTITY,), DOUBLE, lambda quantity: quantity.approximate)
+        ),
+        method("asInteger", ("quantity_get_int", (QUANTITY,), INT, _as_integer)),
+        method(
+            "isInteger",
+            ("quantity_is_integer", (QUANTITY,), BOOL, lambda quantity: quantity.as_integer is not None),
         ),
         method(
-            "isLessThan", "quantity_is_less_than", (QUANTITY, QUANTITY), BOOL, lambda one, other: one.compare(other) < 0
-        ),
-        method("asApproximateFloat", "quantity_get_float", (QUANTITY,), DOUBLE, lambda quantity: quantity.approximate),
-        method("asInteger", "quantity_get_int", (QUANTITY,), INT, _as_integer),
-        method("isInteger", "quantity_is_integer", (QUANTITY,), BOOL, lambda quantity: quantity.as_integer is not None),
-        Function(
             "add",
-            (
-                Overload("quantity_add", (QUANTITY, QUANTITY), QUANTITY, QuantityValue.plus, member=True),
-                Overload(
-                    "quantity_add_int",
-                    (QUANTITY, INT),
-                    QUANTITY,
-                    lambda quantity, amount: quantity.plus(_of_int(amount)),
-                    member=True,
-                ),
-            ),
+            ("quantity_add", (QUANTITY, QUANTITY), QUANTITY, QuantityValue.plus),
+            ("quantity_add_int", (QUANTITY, INT), QUANTITY, lambda quantity, amount: quantity.plus(_of_int(amount))),
         ),
-        Function(
+        method(
             "sub",
-            (
-                Overload("quantity_sub", (QUANTITY, QUANTITY), QUANTITY, QuantityValue.minus, member=True),
-                Overload(
-                    "quantity_sub_int",
-                    (QUANTITY, INT),
-                    QUANTITY,
-                    lambda quantity, amount: quantity.minus(_of_int(amount)),
-                    member=True,
-                ),
-            ),
+            ("quantity_sub", (QUANTITY, QUANTITY), QUANTITY, QuantityValue.minus),
+            ("quantity_sub_int", (QUANTITY, INT), QUANTITY, lambda quantity, amount: quantity.minus(_of_int(amount))),
         ),
     )
 )

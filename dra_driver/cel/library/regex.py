@@ -1,41 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """matches(), find() and findAll() (cel-go's `common/stdlib`, k8s.io/apiserver `pkg/cel/library/regex.go`).
 
-Regular expressions have the syntax and the matches of Go's regexp package (Go 1.26, `regexp/syntax` and `unicode`),
-and are found by RE2 in linear time. The two differ in a few places, which are made alike here:
+Regular expressions have the syntax and the results of Go's regexp package (Go 1.26, `regexp/syntax` and `unicode`). RE2
+searches for them in linear time. Patterns are rewritten because RE2 differs from Go in a few points:
 
-- Names of Unicode classes: Go ignores case, blanks, hyphens and underscores, and has long names (`\\p{Letter}`). In
-  exchange no script whose own name has an underscore can be named. Unassigned code points belong to Other (`\\pC`).
-  The classes are those of RE2's release of Unicode (15.1; Go has 15.0, without 627 newer characters).
-- Names of groups consist of ASCII letters, digits and underscores. `\\C`, a single byte, is refused.
-- RE2 tries a match at every byte, Go at every character only. That shows where `\\B` matches nothing."""
+- Names of Unicode classes: Go ignores case, spaces, hyphens and underscores, and has long names (`\\p{Letter}`).
+  Therefore a script whose own name has an underscore has no name in Go. Unassigned code points belong to Other
+  (`\\pC`). The classes are those of Unicode 15.1, which RE2 has. Go has Unicode 15.0, which lacks 627 newer characters.
+- Names of groups consist of ASCII letters, digits and underscores. `\\C` (a single byte) is refused.
+- RE2 tries a match at each byte, Go only at each character. This makes a difference for empty matches of `\\B`.
+"""
 
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from ..check.declarations import (
-    CallEstimate,
-    Function,
-    Library,
-    Operand,
-    Overload,
-    Size,
-    literal_argument,
-    matching,
-    method,
-)
+from ..check.declarations import Library, Overload, function, literal_argument, method
+from ..check.estimate import CallEstimate, Operand, Size, matching
 from ..errors import ErrorValue
 from ..types import BOOL, INT, STRING, list_of
-from . import costs
-from .values import core_cost_size, cost_size, no_such_overload, spend, succeeds
+from .values import core_cost_size, cost_size, matching_cost, no_such_overload, spend, succeeds
 
 _MEMORY: Final = 64 << 20
 
 
 class Pattern:
-    """A compiled regular expression. `search` finds out whether some bytes of UTF-8 have a match."""
+    """A compiled regular expression. `search` returns a match in a text (UTF-8), or None."""
 
     def __init__(self, compiled: Any, by_character: Any = None) -> None:
         self._compiled = compiled
@@ -43,7 +34,7 @@ class Pattern:
         self.search: Callable[[bytes], object] = by_character.match if by_character else compiled.search
 
     def spans(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """The places of the matches, in bytes. An empty match right behind another one does not count."""
+        """The start and end of each match, in bytes. An empty match directly after another match does not count."""
         place, last = 0, -1
         while place <= len(text):
             found = self._next(text, place)
@@ -68,7 +59,7 @@ class Pattern:
 
 
 def _width(text: bytes, place: int) -> int:
-    """The length of the character at a place, 1 at the end of the text."""
+    """The number of bytes of the character at `place`, 1 at the end of the text."""
     end = place + 1
     while end < len(text) and text[end] & 0xC0 == 0x80:
         end += 1
@@ -77,23 +68,23 @@ def _width(text: bytes, place: int) -> int:
 
 @functools.lru_cache(maxsize=256)
 def compiled(pattern: str) -> Pattern:
-    """The compiled pattern. Raises ErrorValue when it is none."""
+    """The compiled pattern. Raises ErrorValue if it is invalid."""
     try:
         rewritten, by_character = _rewritten(pattern)
         alone = _compiled(rewritten)
-        # the group makes RE2 begin at characters: it consumes whole ones in front of the match
+        # the prefix consumes whole characters before the match, so RE2 only tries matches at characters
         return Pattern(alone, _compiled(f"(?s:.)*?({rewritten})") if by_character else None)
     except (_SyntaxError, UnicodeError) as error:
         raise ErrorValue("regex", f"error parsing regular expression {pattern!r}: {error}") from None
 
 
 def encoded(text: str) -> bytes:
-    """The text as patterns search it. What is no character (a lone surrogate out of JSON) becomes '?'."""
+    """The text in UTF-8 for a search. A lone surrogate, which JSON allows, becomes '?'."""
     return text.encode("utf-8", "replace")
 
 
 class _SyntaxError(Exception):
-    """Not a regular expression of Go."""
+    """The pattern is not a regular expression of Go."""
 
 
 def _compiled(pattern: str) -> Any:
@@ -118,7 +109,7 @@ _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 
 
 def _rewritten(pattern: str) -> tuple[str, bool]:
-    """The pattern for RE2, and whether it must be told to begin at characters. Raises _SyntaxError."""
+    """The pattern for RE2, and whether RE2 may only try matches at characters. Raises _SyntaxError."""
     parts: list[str] = []
     place, inside, by_character = 0, False, False
     while place < len(pattern):
@@ -189,13 +180,13 @@ _LONG_NAMES: Final = {
     "Unassigned": "Cn",
     "Uppercaseletter": "Lu",
 }
-"""Go's `unicode.CategoryAliases`, spelled as `_canonical` does."""
+"""Go's `unicode.CategoryAliases`. The names have the form that `_canonical` returns."""
 _ASSIGNED: Final = r"\pC\pL\pM\pN\pP\pS\pZ"
 _BUT_CASED: Final = r"\p{Lm}\p{Lo}\pM\pN\pP\pS\pZ\pC"
 
 
 def _unicode_class(written: str, name: str, *, inside: bool) -> str:
-    r"""The syntax of RE2 for \p{name} or \P{name}."""
+    r"""The class \p{name} or \P{name} in the syntax of RE2."""
     negated = written[1] == "P"
     if name.startswith("^"):
         name, negated = name[1:], not negated
@@ -208,7 +199,7 @@ def _unicode_class(written: str, name: str, *, inside: bool) -> str:
 
 
 def _parts(name: str, *, negated: bool) -> str | None:
-    """The parts of a class that RE2 has no name for, None if it has one."""
+    """The parts of a class for which RE2 has no name. None if RE2 has a name."""
     match name:
         case "Ascii":
             return "[:^ascii:]" if negated else "[:ascii:]"
@@ -224,14 +215,14 @@ def _parts(name: str, *, negated: bool) -> str | None:
 
 
 def _canonical(name: str) -> str:
-    """The name as Go compares it: without blanks, hyphens and underscores, its first letter upper case."""
+    """The name without spaces, hyphens and underscores, and with an upper case letter first, as Go compares it."""
     bare = name.translate({ord(character): None for character in " _-"})
     return bare.capitalize() if bare.isascii() else bare
 
 
 @functools.cache
 def _unassigned() -> str:
-    """The code points without a category, as ranges of a character class: RE2 has no name for them."""
+    """The code points without a category, as ranges of a character class. RE2 has no name for them."""
     characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     text = "".join(characters)
     found = (match[0] for match in _compiled(rf"[^{_ASSIGNED}]+").finditer(text))
@@ -273,11 +264,11 @@ def _is_pattern(value: object) -> bool:
 
 
 def _match_cost(arguments: Sequence[object], result: object) -> int:
-    return costs.matching(core_cost_size(arguments[0]), core_cost_size(arguments[1]))
+    return matching_cost(core_cost_size(arguments[0]), core_cost_size(arguments[1]))
 
 
 def _search_cost(arguments: Sequence[object], result: object) -> int:
-    return costs.matching(cost_size(arguments[0]), cost_size(arguments[1]))
+    return matching_cost(cost_size(arguments[0]), cost_size(arguments[1]))
 
 
 def _match_estimate(text: Operand, pattern: Operand) -> CallEstimate:
@@ -290,20 +281,18 @@ def _search_estimate(text: Operand, pattern: Operand, *limit: Operand) -> CallEs
 
 MATCHES = Library(
     functions=(
-        Function(
+        function(
             "matches",
-            (
-                Overload("matches", (STRING, STRING), BOOL, _matches, guarded=False),
-                Overload(
-                    "matches_string",
-                    (STRING, STRING),
-                    BOOL,
-                    _matches,
-                    member=True,
-                    guarded=False,
-                    cost=_match_cost,
-                    estimate=_match_estimate,
-                ),
+            Overload("matches", (STRING, STRING), BOOL, _matches, guarded=False),
+            Overload(
+                "matches_string",
+                (STRING, STRING),
+                BOOL,
+                _matches,
+                member=True,
+                guarded=False,
+                cost=_match_cost,
+                estimate=_match_estimate,
             ),
             constants=literal_argument(_is_pattern),
         ),
@@ -313,14 +302,15 @@ MATCHES = Library(
 REGEX = Library(
     functions=(
         method(
-            "find", "string_find_string", (STRING, STRING), STRING, _find, cost=_search_cost, estimate=_search_estimate
+            "find",
+            ("string_find_string", (STRING, STRING), STRING, _find),
+            cost=_search_cost,
+            estimate=_search_estimate,
         ),
-        Function(
+        method(
             "findAll",
-            (
-                Overload("string_find_all_string", (STRING, STRING), _STRINGS, _find_all, member=True),
-                Overload("string_find_all_string_int", (STRING, STRING, INT), _STRINGS, _find_all, member=True),
-            ),
+            ("string_find_all_string", (STRING, STRING), _STRINGS, _find_all),
+            ("string_find_all_string_int", (STRING, STRING, INT), _STRINGS, _find_all),
             cost=_search_cost,
             estimate=_search_estimate,
         ),

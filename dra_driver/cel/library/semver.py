@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Semantic versions and the functions on them (k8s.io/apiserver `pkg/cel/library/semverlib.go`, version 1).
 
-They are parsed as github.com/blang/semver does, and compared as semver.org 2.0.0 says."""
+Parsing follows github.com/blang/semver, and comparing follows semver.org 2.0.0.
+"""
 
 import functools
 import re
 from typing import Final
 
-from ..check.declarations import Function, Library, Overload, method
+from ..check.declarations import Library, Overload, function, method
 from ..errors import ErrorValue
 from ..types import BOOL, INT, INT_MAX, SEMVER, STRING, UINT_MAX
-from . import costs
-from .values import Extension, no_such_overload, succeeds
+from .values import Extension, comparisons, parse_estimate, read_first, succeeds
 
 _NUMBER: Final = re.compile(r"[0-9]+", re.ASCII)
 _IDENTIFIER: Final = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
 
 Identifier = tuple[int, int, str]
-"""One pre-release identifier, in order: (0, number, "") or, after all numbers, (1, 0, text)."""
+"""One pre-release identifier: (0, number, "") or (1, 0, text). Tuples have the right order: numbers before texts."""
 
 
 class Semver(Extension):
-    """A version. Build metadata is checked and forgotten: it counts for nothing."""
+    """A version. Its build metadata is checked when it is parsed, but not stored, because comparisons ignore it."""
 
     __slots__ = ("key", "major", "minor", "patch")
     cel_type = SEMVER
@@ -29,13 +29,12 @@ class Semver(Extension):
 
     def __init__(self, numbers: tuple[int, int, int], prerelease: tuple[Identifier, ...]) -> None:
         self.major, self.minor, self.patch = (_signed(number) for number in numbers)
-        self.key = (numbers, not prerelease, prerelease)  # a release comes after its pre-releases
-        """Orders versions."""
+        self.key = (numbers, not prerelease, prerelease)  # pre-releases come before their release
+        """Has the order of versions."""
 
-    def equals(self, other: object) -> bool:
-        if not isinstance(other, Semver):
-            raise no_such_overload()
-        return self.key == other.key
+    @property
+    def identity(self) -> object:
+        return self.key
 
     def compare(self, other: "Semver") -> int:
         """-1, 0 or 1."""
@@ -48,28 +47,32 @@ def _signed(number: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def parse_semver(text: str) -> Semver:
-    """The version that `text` is. Raises ErrorValue when it is none."""
+    """Parse a version. Raises ErrorValue."""
     parts = text.split(".", 2)
     if len(parts) != 3:
-        raise ErrorValue("parse", f"{text!r} is not a semantic version: it needs major.minor.patch")
+        raise _invalid(text, "it must have the form major.minor.patch")
     rest, plus, build = parts[2].partition("+")
     patch, minus, prerelease = rest.partition("-")
     numbers = (_number("major", parts[0], text), _number("minor", parts[1], text), _number("patch", patch, text))
     identifiers = tuple(_identifier(part, text) for part in prerelease.split(".")) if minus else ()
     if plus and not all(_IDENTIFIER.fullmatch(part) for part in build.split(".")):
-        raise ErrorValue("parse", f"{text!r} is not a semantic version: invalid build metadata {build!r}")
+        raise _invalid(text, f"invalid build metadata {build!r}")
     return Semver(numbers, identifiers)
 
 
 def parse_semver_loosely(text: str) -> Semver:
-    """The version that `text` is after taking away one `v` and leading zeros, and filling up missing numbers.
+    """Parse a version that may start with `v`, have leading zeros, and lack the minor or patch number.
 
-    Raises ErrorValue when it is none even then.
+    Raises ErrorValue.
     """
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
         raise ErrorValue("parse", f"{text!r}: a short version cannot have a pre-release or build part")
     return parse_semver(".".join([*parts, "0", "0"][: max(3, len(parts))]))
+
+
+def _invalid(text: str, reason: str) -> ErrorValue:
+    return ErrorValue("parse", f"{text!r} is not a semantic version: {reason}")
 
 
 def _without_zeros(part: str) -> str:
@@ -81,13 +84,11 @@ def _without_zeros(part: str) -> str:
 
 def _number(name: str, digits: str, text: str) -> int:
     if not _NUMBER.fullmatch(digits):
-        raise ErrorValue("parse", f"{text!r} is not a semantic version: its {name} number is {digits!r}")
+        raise _invalid(text, f"its {name} number is {digits!r}")
     if len(digits) > 1 and digits[0] == "0":
-        raise ErrorValue(
-            "parse", f"{text!r} is not a semantic version: its {name} number {digits!r} begins with a zero"
-        )
+        raise _invalid(text, f"its {name} number {digits!r} starts with a zero")
     if len(digits) > len(str(UINT_MAX)) or int(digits) > UINT_MAX:
-        raise ErrorValue("parse", f"{text!r} is not a semantic version: its {name} number is out of range")
+        raise _invalid(text, f"its {name} number is out of range")
     return int(digits)
 
 
@@ -96,11 +97,11 @@ def _identifier(part: str, text: str) -> Identifier:
         return 0, _number("pre-release", part, text), ""
     if _IDENTIFIER.fullmatch(part):
         return 1, 0, part
-    raise ErrorValue("parse", f"{text!r} is not a semantic version: invalid pre-release identifier {part!r}")
+    raise _invalid(text, f"invalid pre-release identifier {part!r}")
 
 
 _NORMALIZING = 33
-"""The release that brought the second argument."""
+"""The release that added the second argument."""
 
 
 def _semver(text: str, normalize: bool = False) -> Semver:
@@ -109,31 +110,23 @@ def _semver(text: str, normalize: bool = False) -> Semver:
 
 SEMVERS = Library(
     functions=(
-        Function(
+        function(
             "semver",
-            (
-                Overload("string_to_semver", (STRING,), SEMVER, _semver),
-                Overload("string_bool_to_semver", (STRING, BOOL), SEMVER, _semver, since=_NORMALIZING),
-            ),
-            cost=costs.read_first,
-            estimate=costs.parse_estimate,
+            ("string_to_semver", (STRING,), SEMVER, _semver),
+            Overload("string_bool_to_semver", (STRING, BOOL), SEMVER, _semver, since=_NORMALIZING),
+            cost=read_first,
+            estimate=parse_estimate,
         ),
-        Function(
+        function(
             "isSemver",
-            (
-                Overload("is_semver_string", (STRING,), BOOL, succeeds(_semver)),
-                Overload("is_semver_string_bool", (STRING, BOOL), BOOL, succeeds(_semver), since=_NORMALIZING),
-            ),
-            cost=costs.read_first,
-            estimate=costs.parse_estimate,
+            ("is_semver_string", (STRING,), BOOL, succeeds(_semver)),
+            Overload("is_semver_string_bool", (STRING, BOOL), BOOL, succeeds(_semver), since=_NORMALIZING),
+            cost=read_first,
+            estimate=parse_estimate,
         ),
-        method("compareTo", "semver_compare_to", (SEMVER, SEMVER), INT, Semver.compare),
-        method(
-            "isGreaterThan", "semver_is_greater_than", (SEMVER, SEMVER), BOOL, lambda one, other: one.compare(other) > 0
-        ),
-        method("isLessThan", "semver_is_less_than", (SEMVER, SEMVER), BOOL, lambda one, other: one.compare(other) < 0),
-        method("major", "semver_major", (SEMVER,), INT, lambda version: version.major),
-        method("minor", "semver_minor", (SEMVER,), INT, lambda version: version.minor),
-        method("patch", "semver_patch", (SEMVER,), INT, lambda version: version.patch),
+        *comparisons("semver", SEMVER, Semver.compare),
+        method("major", ("semver_major", (SEMVER,), INT, lambda version: version.major)),
+        method("minor", ("semver_minor", (SEMVER,), INT, lambda version: version.minor)),
+        method("patch", ("semver_patch", (SEMVER,), INT, lambda version: version.patch)),
     )
 )

@@ -1,35 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions on strings: cel-go's own, and `ext/strings.go` version 2 with the costs of k8s.io/apiserver."""
+"""Functions on strings: those of cel-go itself, and `ext/strings.go` (version 2) with the costs of k8s.io/apiserver."""
 
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from ..check.declarations import (
-    TRAVERSAL,
-    UNBOUNDED,
-    CallEstimate,
-    EstimateCall,
-    Function,
-    Implementation,
-    Library,
-    Operand,
-    Overload,
-    RuntimeCost,
-    Size,
-    function,
-    method,
-    searching,
-    times,
-    traversal,
-)
+from ..check.declarations import Library, function, method
+from ..check.estimate import TRAVERSAL, UNBOUNDED, CallEstimate, Operand, Size, searching, times, traversal
 from ..errors import ErrorValue
 from ..syntax.tree import Literal
-from ..types import BOOL, DYN, INT, STRING, Type, list_of
-from . import costs
-from .conversions import escaped
-from .formatting import check_format, render
-from .values import core_cost_size, cost_size, no_such_overload, spend, type_name
+from ..types import BOOL, DYN, INT, STRING, list_of
+from .formatting import check_format, escaped, format_values
+from .values import (
+    construction_cost,
+    core_cost_size,
+    cost_size,
+    no_such_overload,
+    read_core,
+    read_first,
+    rebuild_first,
+    spend,
+    traversal_cost,
+    type_name,
+    visit_first,
+)
 
 _TO_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _TO_UPPER: Final = {code + 32: code for code in _TO_LOWER}
@@ -37,25 +31,15 @@ _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".j
 _STRINGS: Final = list_of(STRING)
 
 
-def _checked(value: object, argument: object, function: str) -> tuple[str, str]:
-    if isinstance(value, str) and isinstance(argument, str):
-        return value, argument
-    raise no_such_overload(function, value, argument)
+def _tested(name: str, holds: Callable[[str, str], bool]) -> Callable[[object, object], bool]:
+    """The test of two strings, which is an error for other values."""
 
+    def test(value: object, argument: object) -> bool:
+        if isinstance(value, str) and isinstance(argument, str):
+            return holds(value, argument)
+        raise no_such_overload(name, value, argument)
 
-def _contains(value: object, part: object) -> bool:
-    text, wanted = _checked(value, part, "contains")
-    return wanted in text
-
-
-def _starts_with(value: object, prefix: object) -> bool:
-    text, wanted = _checked(value, prefix, "startsWith")
-    return text.startswith(wanted)
-
-
-def _ends_with(value: object, suffix: object) -> bool:
-    text, wanted = _checked(value, suffix, "endsWith")
-    return text.endswith(wanted)
+    return test
 
 
 def _out_of_range(index: int) -> ErrorValue:
@@ -130,26 +114,22 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
     return text[start:end]
 
 
-def _trim(text: str) -> str:
-    return text.strip(_SPACE)
-
-
 def _join(items: list[object], separator: str = "") -> str:
     strings: list[str] = []
     for item in items:
         if not isinstance(item, str):
-            raise ErrorValue("other", f"join() takes strings, not {type_name(item)}")
+            raise ErrorValue("other", f"join() expects strings, not {type_name(item)}")
         spend(len(item) + len(separator))
         strings.append(item)
     return separator.join(strings)
 
 
 def _contains_cost(arguments: Sequence[object], result: object) -> int:
-    return costs.traversal(core_cost_size(arguments[0])) * costs.traversal(core_cost_size(arguments[1]))
+    return traversal_cost(core_cost_size(arguments[0])) * traversal_cost(core_cost_size(arguments[1]))
 
 
 def _joined_cost(arguments: Sequence[object], result: object) -> int:
-    return costs.construction(cost_size(result))
+    return construction_cost(cost_size(result))
 
 
 def _contains_estimate(text: Operand, part: Operand) -> CallEstimate:
@@ -174,8 +154,8 @@ def _replaced(text: Operand, old: Operand, new: Operand, *count: Operand) -> Cal
 
 
 def _most(size: Size, old: Size, new: Size) -> int:
-    """The greatest size after replacing."""
-    if old.low == 0:  # replacing nothing puts the replacement around every character
+    """The largest size after replace()."""
+    if old.low == 0:  # an empty text is found before and after every character
         return Size(0, min(size.high + 1, UNBOUNDED)).times(new).plus(size).high
     if new.high <= old.low:
         return size.high
@@ -183,7 +163,7 @@ def _most(size: Size, old: Size, new: Size) -> int:
 
 
 def _fewest(size: Size, old: Size, new: Size) -> int:
-    """The least size after replacing."""
+    """The smallest size after replace()."""
     if old.high == 0:
         return Size(min(size.low + 1, UNBOUNDED), 0).times(new).plus(size).low
     if old.high <= new.low:
@@ -208,100 +188,91 @@ def _joined(strings: Operand, separator: Operand | None = None) -> CallEstimate:
     return CallEstimate(size.scaled(TRAVERSAL), size)
 
 
-def _member(identifier: str, parameters: tuple[Type, ...], result: Type, call: Implementation) -> Overload:
-    return Overload(identifier, (STRING, *parameters), result, call, member=True)
-
-
-def _test(name: str, identifier: str, call: Implementation, cost: RuntimeCost, estimate: EstimateCall) -> Function:
-    overload = Overload(
-        identifier, (STRING, STRING), BOOL, call, member=True, guarded=False, cost=cost, estimate=estimate
-    )
-    return Function(name, (overload,))
-
+_VISITING: Final[dict[str, Any]] = {"cost": visit_first, "estimate": searching}
+_READING: Final[dict[str, Any]] = {"cost": read_first, "estimate": _same_size}
 
 STRING_TESTS = Library(
     functions=(
-        _test("contains", "contains_string", _contains, _contains_cost, _contains_estimate),
-        _test("startsWith", "starts_with_string", _starts_with, costs.read_core, _affix_estimate),
-        _test("endsWith", "ends_with_string", _ends_with, costs.read_core, _affix_estimate),
+        method(
+            "contains",
+            ("contains_string", (STRING, STRING), BOOL, _tested("contains", lambda text, part: part in text)),
+            guarded=False,
+            cost=_contains_cost,
+            estimate=_contains_estimate,
+        ),
+        method(
+            "startsWith",
+            ("starts_with_string", (STRING, STRING), BOOL, _tested("startsWith", str.startswith)),
+            guarded=False,
+            cost=read_core,
+            estimate=_affix_estimate,
+        ),
+        method(
+            "endsWith",
+            ("ends_with_string", (STRING, STRING), BOOL, _tested("endsWith", str.endswith)),
+            guarded=False,
+            cost=read_core,
+            estimate=_affix_estimate,
+        ),
     )
 )
 
 STRINGS = Library(
     functions=(
-        method("charAt", "string_char_at_int", (STRING, INT), STRING, _char_at),
-        Function(
+        method("charAt", ("string_char_at_int", (STRING, INT), STRING, _char_at)),
+        method(
             "indexOf",
-            (
-                _member("string_index_of_string", (STRING,), INT, _index_of),
-                _member("string_index_of_string_int", (STRING, INT), INT, _index_of),
-            ),
-            cost=costs.visited,
-            estimate=searching,
+            ("string_index_of_string", (STRING, STRING), INT, _index_of),
+            ("string_index_of_string_int", (STRING, STRING, INT), INT, _index_of),
+            **_VISITING,
         ),
-        Function(
+        method(
             "lastIndexOf",
-            (
-                _member("string_last_index_of_string", (STRING,), INT, _last_index_of),
-                _member("string_last_index_of_string_int", (STRING, INT), INT, _last_index_of),
-            ),
-            cost=costs.visited,
-            estimate=searching,
+            ("string_last_index_of_string", (STRING, STRING), INT, _last_index_of),
+            ("string_last_index_of_string_int", (STRING, STRING, INT), INT, _last_index_of),
+            **_VISITING,
         ),
+        method("lowerAscii", ("string_lower_ascii", (STRING,), STRING, _lower), **_READING),
+        method("upperAscii", ("string_upper_ascii", (STRING,), STRING, _upper), **_READING),
         method(
-            "lowerAscii", "string_lower_ascii", (STRING,), STRING, _lower, cost=costs.read_first, estimate=_same_size
-        ),
-        method(
-            "upperAscii", "string_upper_ascii", (STRING,), STRING, _upper, cost=costs.read_first, estimate=_same_size
-        ),
-        Function(
             "replace",
-            (
-                _member("string_replace_string_string", (STRING, STRING), STRING, _replace),
-                _member("string_replace_string_string_int", (STRING, STRING, INT), STRING, _replace),
-            ),
-            cost=costs.rebuild_first,
+            ("string_replace_string_string", (STRING, STRING, STRING), STRING, _replace),
+            ("string_replace_string_string_int", (STRING, STRING, STRING, INT), STRING, _replace),
+            cost=rebuild_first,
             estimate=_replaced,
         ),
-        Function(
+        method(
             "split",
-            (
-                _member("string_split_string", (STRING,), _STRINGS, _split),
-                _member("string_split_string_int", (STRING, INT), _STRINGS, _split),
-            ),
-            cost=costs.rebuild_first,
+            ("string_split_string", (STRING, STRING), _STRINGS, _split),
+            ("string_split_string_int", (STRING, STRING, INT), _STRINGS, _split),
+            cost=rebuild_first,
             estimate=_parts,
         ),
-        Function(
+        method(
             "substring",
-            (
-                _member("string_substring_int", (INT,), STRING, _substring),
-                _member("string_substring_int_int", (INT, INT), STRING, _substring),
-            ),
-            cost=costs.read_first,
-            estimate=_same_size,
+            ("string_substring_int", (STRING, INT), STRING, _substring),
+            ("string_substring_int_int", (STRING, INT, INT), STRING, _substring),
+            **_READING,
         ),
-        method("trim", "string_trim", (STRING,), STRING, _trim, cost=costs.read_first, estimate=_same_size),
+        method("trim", ("string_trim", (STRING,), STRING, lambda text: text.strip(_SPACE)), **_READING),
         method(
             "format",
-            "string_format",
-            (STRING, list_of(DYN)),
-            STRING,
-            render,
+            ("string_format", (STRING, list_of(DYN)), STRING, format_values),
             lazy=True,
-            cost=costs.read_core,
+            cost=read_core,
             estimate=lambda template, _: CallEstimate(traversal(template)),
             constants=check_format,
         ),
         function(
-            "strings.quote", "strings_quote", (STRING,), STRING, escaped, cost=costs.read_core, estimate=_quote_estimate
+            "strings.quote",
+            ("strings_quote", (STRING,), STRING, escaped),
+            cost=read_core,
+            estimate=_quote_estimate,
         ),
-        Function(
+        method(
             "join",
-            (
-                Overload("list_join", (_STRINGS,), STRING, _join, member=True),
-                Overload("list_join_string", (_STRINGS, STRING), STRING, _join, member=True),
-            ),
+            ("list_join", (_STRINGS,), STRING, _join),
+            ("list_join_string", (_STRINGS, STRING), STRING, _join),
             cost=_joined_cost,
             estimate=_joined,
         ),

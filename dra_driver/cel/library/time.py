@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timestamps and durations with nanoseconds, as Go's `time` package has them, and their functions.
+"""Timestamps and durations with nanoseconds, like those of Go's `time` package, and the functions on them.
 
-Python's datetime has microseconds and years 1 to 9999 only; a CEL timestamp keeps nanoseconds and the
-offset it was written with, and that offset may move its local year out of this range. The functions give the
-parts of timestamps, in UTC or a given zone, and of durations (cel-go's `common/types`)."""
+Python's datetime has only microseconds and the years 1 to 9999. A CEL timestamp has nanoseconds and the offset from UTC
+with which it was written, and because of the offset its local year may be outside of this range. The functions return
+parts of timestamps, in UTC or in a time zone, and of durations (cel-go's `common/types`).
+"""
 
 import datetime
 import functools
@@ -13,14 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import Function, Library, Overload
+from ..check.declarations import Function, Library, Row, method
 from ..errors import ErrorValue
-from ..types import DURATION, INT, STRING, TIMESTAMP
+from ..types import DURATION, INT, INT_MAX, STRING, TIMESTAMP
 
 SECOND: Final = 10**9
 _DAY: Final = 86_400
-_DURATION_MIN: Final = -(1 << 63)
-_DURATION_MAX: Final = (1 << 63) - 1
 MIN_SECONDS: Final = -62_135_596_800
 """0001-01-01T00:00:00Z"""
 MAX_SECONDS: Final = 253_402_300_799
@@ -29,22 +28,17 @@ MAX_SECONDS: Final = 253_402_300_799
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A span of time in nanoseconds, within 64 bits."""
+    """A span of time in nanoseconds, which fits into 64 bits."""
 
     nanos: int
 
     @property
     def is_zero(self) -> bool:
-        """Whether it is no time at all."""
+        """Whether the duration is zero."""
         return self.nanos == 0
 
-    @property
-    def in_range(self) -> bool:
-        """Whether it fits into 64 bits."""
-        return _DURATION_MIN <= self.nanos <= _DURATION_MAX
-
     def in_units(self, unit: int) -> float:
-        """The length in units of `unit` nanoseconds, with the rounding of Go's Hours(), Minutes() and Seconds()."""
+        """The number of units of `unit` nanoseconds, rounded like Go's Hours(), Minutes() and Seconds()."""
         whole = abs(self.nanos) // unit
         part = abs(self.nanos) % unit
         length = whole + part / unit
@@ -65,7 +59,7 @@ _UNITS: Final = {
 
 
 def parse_duration(text: str) -> Duration | None:
-    """The duration that Go's time.ParseDuration finds in `text` (`1h30m`, `1.5s`, `-2ms`), None if it is none."""
+    """The result of Go's time.ParseDuration for a text such as `1h30m`, `1.5s` or `-2ms`, None if it is invalid."""
     negative = text[:1] == "-"
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
@@ -81,18 +75,18 @@ def parse_duration(text: str) -> Duration | None:
         total += int(piece[1] or "0") * unit
         if piece[2]:
             digits = piece[2][:18]
-            total += int(float(int(digits)) * (unit / 10.0 ** len(digits)))  # in floating point, as Go computes it
-        if total > _DURATION_MAX + 1:
+            total += int(float(int(digits)) * (unit / 10.0 ** len(digits)))  # Go computes this in floating point, too
+        if total > INT_MAX + 1:
             return None
         place = piece.end()
-    if total > _DURATION_MAX and not negative:
+    if total > INT_MAX and not negative:
         return None
     return Duration(-total if negative else total)
 
 
 @dataclass(frozen=True, slots=True)
 class Civil:
-    """A point in time on some clock and calendar. Month and day count from 1, weekday from 0 for Sunday."""
+    """A date and a time of day. Months and days count from 1, weekdays from 0 for Sunday."""
 
     year: int
     month: int
@@ -106,7 +100,7 @@ class Civil:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A point in time: seconds since 1970 and nanoseconds; `offset` (seconds east) is only how it is written."""
+    """A point in time: seconds since 1970, and nanoseconds. `offset` (seconds east of UTC) only affects its text."""
 
     seconds: int
     nanos: int = 0
@@ -129,31 +123,31 @@ class Timestamp:
 
     @property
     def is_zero(self) -> bool:
-        """Whether it is Go's zero time, the beginning of year 1."""
+        """Whether it is Go's zero time, the start of the year 1."""
         return self.seconds == MIN_SECONDS and self.nanos == 0
 
     @property
     def in_range(self) -> bool:
-        """Whether it is within the years that CEL allows."""
+        """Whether it is in the years 1 to 9999, which CEL allows."""
         return MIN_SECONDS <= self.seconds <= MAX_SECONDS
 
     def plus(self, nanos: int) -> "Timestamp":
-        """The point in time `nanos` later."""
+        """The point in time that is `nanos` nanoseconds later."""
         seconds, rest = divmod(self.nanos + nanos, SECOND)
         return Timestamp(self.seconds + seconds, rest, self.offset)
 
     def minus(self, other: "Timestamp") -> int:
-        """The nanoseconds from `other` to this."""
+        """The nanoseconds from `other` to this point in time."""
         return (self.seconds - other.seconds) * SECOND + self.nanos - other.nanos
 
     def civil(self, offset: int) -> Civil:
-        """The date and time that clocks `offset` seconds east show."""
+        """The date and the time of day at this offset from UTC, in seconds east."""
         days, second = divmod(self.seconds + offset, _DAY)
         year, month, day, day_of_year = _date(days)
         return Civil(year, month, day, second // 3600, second // 60 % 60, second % 60, (days + 4) % 7, day_of_year)
 
     def __str__(self) -> str:
-        """RFC 3339 with as many fraction digits as it takes."""
+        """The text in RFC 3339, with as few digits of the fraction as possible."""
         at = self.civil(self.offset)
         fraction = f".{self.nanos:09d}".rstrip("0") if self.nanos else ""
         sign, minutes = ("-" if self.offset < 0 else "+"), abs(self.offset) // 60
@@ -164,8 +158,8 @@ class Timestamp:
 
 
 def _date(days: int) -> tuple[int, int, int, int]:
-    """(year, month, day, day of the year from 1) of a day counted from 1970-01-01, in the Gregorian calendar."""
-    era, rest = divmod(days + 719_468, 146_097)  # 400 years at a time, each beginning in March
+    """(year, month, day, day of the year from 1) in the Gregorian calendar. `days` counts from 1970-01-01."""
+    era, rest = divmod(days + 719_468, 146_097)  # eras of 400 years that start in March
     year = (rest - rest // 1460 + rest // 36_524 - rest // 146_096) // 365
     in_year = rest - (365 * year + year // 4 - year // 100)
     shifted = (5 * in_year + 2) // 153
@@ -176,7 +170,7 @@ def _date(days: int) -> tuple[int, int, int, int]:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01 to a date."""
+    """The number of days from 1970-01-01 to a date."""
     year -= month <= 2
     era, of_era = divmod(year, 400)
     in_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
@@ -191,13 +185,13 @@ _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def days_in_month(year: int, month: int) -> int:
-    """The length of a month."""
+    """The number of days of a month."""
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     return 29 if month == 2 and leap else _MONTH_DAYS[month - 1]
 
 
 def parse_timestamp(text: str) -> Timestamp | None:
-    """The time that Go's time.Parse(time.RFC3339, text) finds, None if it is none. It may be out of CEL's range."""
+    """The result of Go's time.Parse(time.RFC3339, text), None if it is invalid. It may be outside of CEL's range."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         return None
@@ -222,15 +216,16 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LONGEST: Final = 18
 
 Part = Callable[[Civil, Timestamp], int]
+"""Selects a number of a local date and time, or of the timestamp itself."""
 
 
 def _offset(zone: str, at: Timestamp) -> int:
-    """Seconds east of UTC. Raises ErrorValue for a zone that does not exist."""
+    """Seconds east of UTC. Raises ErrorValue for an unknown time zone."""
     if ":" not in zone:
         return _offset_of_place(_place(zone), at)
     match = _OFFSET.fullmatch(zone)
     if match is None or len(zone) > _LONGEST:
-        raise ErrorValue("other", f"{zone!r} is no offset from UTC such as -05:30")
+        raise ErrorValue("other", f"{zone!r} is not an offset from UTC (such as -05:30)")
     hours, minutes = int(match[2]), int(match[3])
     return (-hours * 60 - minutes if match[1] == "-" else hours * 60 + minutes) * 60
 
@@ -246,53 +241,46 @@ def _place(name: str) -> datetime.tzinfo:
 
 
 def _offset_of_place(place: datetime.tzinfo, at: Timestamp) -> int:
-    # datetime has no year 0 and no year 10000, which local time may reach: zones don't change there
+    # local time may reach the years 0 and 10000, which datetime does not have; zones do not change there
     seconds = min(max(at.seconds, MIN_SECONDS + _DAY), MAX_SECONDS - _DAY)
     offset = (_EPOCH + datetime.timedelta(seconds=seconds)).astimezone(place).utcoffset()
     return int(offset.total_seconds()) if offset else 0
 
 
-def _of_timestamp(name: str, part: Part) -> tuple[Overload, Overload]:
+def _parts(name: str, suffix: str, part: Part, unit: int = 0) -> Function:
+    """The function `name` on timestamps, in UTC or a time zone.
+
+    With `unit`, also on durations, in units of nanoseconds.
+    """
+
     def in_utc(at: Timestamp) -> int:
         return part(at.civil(0), at)
 
     def in_zone(at: Timestamp, zone: str) -> int:
         return part(at.civil(_offset(zone, at)), at)
 
-    return (
-        Overload(f"timestamp_to_{name}", (TIMESTAMP,), INT, in_utc, member=True),
-        Overload(f"timestamp_to_{name}_with_tz", (TIMESTAMP, STRING), INT, in_zone, member=True),
-    )
-
-
-def _of_duration(name: str, unit: int) -> Overload:
     def count(duration: Duration) -> int:
-        return int(duration.in_units(unit))  # by way of a double, as Go does: near the next unit it shows
+        return int(duration.in_units(unit))  # Go also computes a double here, which is visible near whole units
 
-    return Overload(f"duration_to_{name}", (DURATION,), INT, count, member=True)
+    of_timestamp: tuple[Row, ...] = (
+        (f"timestamp_to_{suffix}", (TIMESTAMP,), INT, in_utc),
+        (f"timestamp_to_{suffix}_with_tz", (TIMESTAMP, STRING), INT, in_zone),
+    )
+    of_duration: tuple[Row, ...] = ((f"duration_to_{suffix}", (DURATION,), INT, count),) if unit else ()
+    return method(name, *of_timestamp, *of_duration)
 
 
 TIME = Library(
     functions=(
-        Function("getFullYear", _of_timestamp("year", lambda civil, _: civil.year)),
-        Function("getMonth", _of_timestamp("month", lambda civil, _: civil.month - 1)),
-        Function("getDayOfYear", _of_timestamp("day_of_year", lambda civil, _: civil.day_of_year - 1)),
-        Function("getDayOfMonth", _of_timestamp("day_of_month", lambda civil, _: civil.day - 1)),
-        Function("getDate", _of_timestamp("day_of_month_1_based", lambda civil, _: civil.day)),
-        Function("getDayOfWeek", _of_timestamp("day_of_week", lambda civil, _: civil.weekday)),
-        Function(
-            "getHours", (*_of_timestamp("hours", lambda civil, _: civil.hour), _of_duration("hours", 3600 * SECOND))
-        ),
-        Function(
-            "getMinutes",
-            (*_of_timestamp("minutes", lambda civil, _: civil.minute), _of_duration("minutes", 60 * SECOND)),
-        ),
-        Function(
-            "getSeconds", (*_of_timestamp("seconds", lambda civil, _: civil.second), _of_duration("seconds", SECOND))
-        ),
-        Function(
-            "getMilliseconds",
-            (*_of_timestamp("milliseconds", lambda _, at: at.nanos // 10**6), _of_duration("milliseconds", 10**6)),
-        ),
+        _parts("getFullYear", "year", lambda civil, _: civil.year),
+        _parts("getMonth", "month", lambda civil, _: civil.month - 1),
+        _parts("getDayOfYear", "day_of_year", lambda civil, _: civil.day_of_year - 1),
+        _parts("getDayOfMonth", "day_of_month", lambda civil, _: civil.day - 1),
+        _parts("getDate", "day_of_month_1_based", lambda civil, _: civil.day),
+        _parts("getDayOfWeek", "day_of_week", lambda civil, _: civil.weekday),
+        _parts("getHours", "hours", lambda civil, _: civil.hour, 3600 * SECOND),
+        _parts("getMinutes", "minutes", lambda civil, _: civil.minute, 60 * SECOND),
+        _parts("getSeconds", "seconds", lambda civil, _: civil.second, SECOND),
+        _parts("getMilliseconds", "milliseconds", lambda _, at: at.nanos // 10**6, 10**6),
     )
 )

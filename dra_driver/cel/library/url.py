@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""URLs, parsed and written as Go's net/url does, and the functions on them.
+"""URLs, parsed and written like in Go's net/url, and the functions on them.
 
-Kubernetes first asks for an absolute URL or path, as in an HTTP request, and then parses again to take a
-fragment off. Follows net/url of Go 1.26, and k8s.io/apiserver `pkg/cel/url.go` and `pkg/cel/library/urls.go`."""
+Kubernetes parses a URL twice: first as an absolute URL or path, like in an HTTP request, and then again without its
+fragment. Follows net/url of Go 1.26, and k8s.io/apiserver `pkg/cel/url.go` and `pkg/cel/library/urls.go`.
+"""
 
 import functools
 import ipaddress
@@ -11,16 +12,16 @@ import string
 from dataclasses import dataclass
 from typing import Final
 
-from ..check.declarations import CallEstimate, Library, function, method, traversal
+from ..check.declarations import Library, function, method
+from ..check.estimate import CallEstimate, traversal
 from ..errors import ErrorValue
 from ..types import BOOL, STRING, URL, list_of, map_of
-from . import costs
-from .conversions import quoted
-from .values import Extension, TextMap, no_such_overload
+from .formatting import quoted
+from .values import Extension, TextMap, read_first
 
 _UNRESERVED: Final = frozenset((string.ascii_letters + string.digits + "-_.~").encode())
 _SUBDELIMITERS: Final = frozenset(b"!$&'()*+,;=")
-# what each part may hold without being escaped, and what of it Go escapes all the same when it writes that part
+# the characters that each part may contain without an escape
 _IN_HOST: Final = _UNRESERVED | _SUBDELIMITERS | frozenset(b':[]<>"')
 _IN_PATH: Final = _UNRESERVED | frozenset(b"$&+,/:;=@")
 _IN_USER: Final = _UNRESERVED | frozenset(b"$&+,;=")
@@ -35,7 +36,7 @@ _STRICT_COLONS: Final = ("http", "https")
 
 
 class URLError(Exception):
-    """Not a URL."""
+    """The text is not a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class _Parts:
 
     @property
     def escaped_path(self) -> str:
-        if _is_written_well(self.path, _IN_PATH):
+        if _is_well_escaped(self.path, _IN_PATH):
             return self.path
         unescaped = _unescaped(self.path)
         return "*" if unescaped == b"*" else _escaped(unescaped, _IN_PATH)
@@ -80,7 +81,7 @@ class _Parts:
         return f"//{user}{_escaped(self.host.encode(errors='replace'), _IN_HOST)}"
 
     def _escaped_fragment(self) -> str:
-        if _is_written_well(self.fragment, _IN_FRAGMENT):
+        if _is_well_escaped(self.fragment, _IN_FRAGMENT):
             return self.fragment
         return _escaped(_unescaped(self.fragment), _IN_FRAGMENT)
 
@@ -97,14 +98,13 @@ class URLValue(Extension):
         self.host = parts.host
         self.query = parts.query
 
-    def equals(self, other: object) -> bool:
-        if not isinstance(other, URLValue):
-            raise no_such_overload()
-        return str(self._parts) == str(other._parts)
+    @property
+    def identity(self) -> object:
+        return str(self._parts)
 
     @property
     def escaped_path(self) -> str:
-        """The path, escaped as it was written if that was right."""
+        """The path with escapes. The original escapes are kept if they are valid."""
         return self._parts.escaped_path
 
     @property
@@ -126,7 +126,7 @@ class URLValue(Extension):
         return host, port
 
     def parameters(self) -> dict[str, list[object]]:
-        """The values of each key of the query. What is not well-formed is left out."""
+        """The values of each key of the query. Invalid parts of the query are ignored."""
         found: dict[str, list[object]] = {}
         for pair in self.query.split("&"):
             if ";" in pair or not pair:
@@ -142,7 +142,7 @@ class URLValue(Extension):
 
 @functools.lru_cache(maxsize=1024)
 def parse_url(text: str) -> URLValue:
-    """The URL that `text` is. Raises ErrorValue when it is none."""
+    """Parse a URL. Raises ErrorValue."""
     try:
         parse_request(text)
         before, _, fragment = text.partition("#")
@@ -153,7 +153,7 @@ def parse_url(text: str) -> URLValue:
 
 
 def parse_request(text: str) -> None:
-    """Check that `text` is an absolute URL or path. Raises URLError, worded as in Go."""
+    """Check that `text` is an absolute URL or path. Raises URLError with the text of Go."""
     try:
         _parse(text, "", is_request=True)
     except URLError as error:
@@ -227,7 +227,7 @@ def _parse_bracketed(host: str) -> str:
     try:
         ipaddress.IPv6Address(address)
     except ValueError:
-        raise URLError(f"invalid host: {quoted(address)} is no IPv6 address") from None
+        raise URLError(f"invalid host: {quoted(address)} is not an IPv6 address") from None
     if percent:
         if not zone:
             raise URLError("invalid host: zone must be a non-empty string")
@@ -241,7 +241,7 @@ def _check_port(text: str) -> None:
 
 
 def _unescaped_host(text: str) -> str:
-    """The host, in which only what is not ASCII may be escaped."""
+    """The host without escapes. Only characters that are not ASCII may be escaped in it."""
     for match in _ESCAPE.finditer(text):
         if match[1] and int(match[1], 16) < 0x80 and match[0] != "%25":
             raise URLError(f"invalid URL escape {quoted(match[0])}")
@@ -253,7 +253,7 @@ def _unescaped_host(text: str) -> str:
 
 
 def _unescaped(text: str) -> bytes:
-    """The bytes that `text` stands for. Raises URLError for a % that begins no escape."""
+    """The bytes of the text without escapes. Raises URLError for a `%` that does not start an escape."""
     parts: list[bytes] = []
     place = 0
     for match in _ESCAPE.finditer(text):
@@ -269,7 +269,7 @@ def _escaped(data: bytes, allowed: frozenset[int]) -> str:
     return "".join([chr(byte) if byte in allowed else f"%{byte:02X}" for byte in data])
 
 
-def _is_written_well(text: str, allowed: frozenset[int]) -> bool:
+def _is_well_escaped(text: str, allowed: frozenset[int]) -> bool:
     return all(byte in allowed or byte in _LEFT_AS_WRITTEN for byte in text.encode(errors="replace"))
 
 
@@ -281,27 +281,23 @@ def _is_url(text: str) -> bool:
     return True
 
 
-def _query(url: URLValue) -> TextMap:
-    return TextMap(url.parameters())
-
-
 URLS = Library(
     functions=(
         function(
             "url",
-            "string_to_url",
-            (STRING,),
-            URL,
-            parse_url,
-            cost=costs.read_first,
+            ("string_to_url", (STRING,), URL, parse_url),
+            cost=read_first,
             estimate=lambda text: CallEstimate(traversal(text), text.size),
         ),
-        function("isURL", "is_url_string", (STRING,), BOOL, _is_url),
-        method("getScheme", "url_get_scheme", (URL,), STRING, lambda url: url.scheme),
-        method("getHost", "url_get_host", (URL,), STRING, lambda url: url.host),
-        method("getHostname", "url_get_hostname", (URL,), STRING, lambda url: url.hostname),
-        method("getPort", "url_get_port", (URL,), STRING, lambda url: url.port),
-        method("getEscapedPath", "url_get_escaped_path", (URL,), STRING, lambda url: url.escaped_path),
-        method("getQuery", "url_get_query", (URL,), map_of(STRING, list_of(STRING)), _query),
+        function("isURL", ("is_url_string", (STRING,), BOOL, _is_url)),
+        method("getScheme", ("url_get_scheme", (URL,), STRING, lambda url: url.scheme)),
+        method("getHost", ("url_get_host", (URL,), STRING, lambda url: url.host)),
+        method("getHostname", ("url_get_hostname", (URL,), STRING, lambda url: url.hostname)),
+        method("getPort", ("url_get_port", (URL,), STRING, lambda url: url.port)),
+        method("getEscapedPath", ("url_get_escaped_path", (URL,), STRING, lambda url: url.escaped_path)),
+        method(
+            "getQuery",
+            ("url_get_query", (URL,), map_of(STRING, list_of(STRING)), lambda url: TextMap(url.parameters())),
+        ),
     )
 )

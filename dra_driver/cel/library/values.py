@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CEL values in Python: bool, int, Uint, float, str, bytes, None, list, MapValue, and a few classes of our own.
+"""CEL values in Python, their sizes, and the costs at run time that several libraries use.
 
-Follows cel-go's `common/types`. A CEL list is a Python list that nobody changes, with two exceptions
-that Kubernetes' evaluator makes visible: a concatenation compares its elements more strictly, and the
-accumulator of a comprehension grows in place. Map keys of different types never collide (`1`, `1u`, `1.0` and `true`
-are four keys); a look-up by number finds int and uint keys alike.
+CEL values are bool, int, Uint, float, str, bytes, None, list, MapValue, OptionalValue, Duration, Timestamp, Type, and
+the subclasses of Extension. A CEL list is a Python list that is not changed. There are two exceptions, which are
+visible in Kubernetes' evaluator, too: the result of a concatenation compares its elements more strictly (ConcatList),
+and the accumulator of a loop grows in place (MutableList). Map keys of different types are different keys (`1`, `1u`,
+`1.0` and `true` are four keys), but a lookup by a number finds both int and uint keys. Follows cel-go's `common/types`.
 
-`spend` bounds the work that CEL's cost does not see. Concatenating lists costs one whatever their size, since Go only
-links them; comparing nested lists costs by the outermost size; replace() costs by what it reads, not by what it
-writes. Such operations report their real size, and one evaluation gets so much of it. Kubernetes has a timeout."""
+Costs follow cel-go's `interpreter/runtimecost.go` and k8s.io/apiserver `pkg/cel/library/cost.go`. Some operations cost
+less than their work. For example, a concatenation of lists costs one, because Go only links them, and replace() does
+not count what it writes. Kubernetes has a timeout for such expressions. Here these operations report their work to
+`spend`, and each evaluation has a budget.
+"""
 
 import math
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from ..check.declarations import Function, Implementation, Overload, function, method
+from ..check.estimate import TRAVERSAL, CallEstimate, Operand
 from ..errors import Abort, ErrorValue
 from ..types import (
     BOOL,
@@ -41,7 +46,7 @@ from ..types import (
 from .time import Duration, Timestamp
 
 BUDGET: Final = 2_000_000
-"""Elements, code points or comparisons. An expression that stays below it is evaluated as Kubernetes does."""
+"""Elements, code points or comparisons of one evaluation. Within the budget, results are the same as in Kubernetes."""
 
 
 class _Meter(threading.local):
@@ -52,12 +57,12 @@ _METER: Final = _Meter()
 
 
 def refill() -> None:
-    """Reset the budget of this thread, at the start of an evaluation."""
+    """Reset the budget of this thread before an evaluation."""
     _METER.left = BUDGET
 
 
 def spend(amount: int) -> None:
-    """Account for work. Raises Abort when there was too much of it."""
+    """Subtract work from the budget. Raises Abort if the budget is exceeded."""
     _METER.left -= amount
     if _METER.left < 0:
         raise Abort("cost_limit", "the evaluation handles too many elements, characters or comparisons")
@@ -65,7 +70,7 @@ def spend(amount: int) -> None:
 
 @dataclass(slots=True, eq=False)
 class OptionalValue:
-    """optional.of(value), or optional.none() when there is none."""
+    """optional.of(value), or optional.none() if no value is `present`."""
 
     value: object = None
     present: bool = field(default=True, kw_only=True)
@@ -76,15 +81,22 @@ NONE: Final = OptionalValue(present=False)
 
 
 class Extension:
-    """A value of a type that Kubernetes adds. Equality with another type is a fault, not false."""
+    """A value of a type that Kubernetes adds to CEL. Comparing it with another type is an error, not false."""
 
     __slots__ = ()
     cel_type: ClassVar[Type]
     hashable: ClassVar[bool] = True
 
+    @property
+    def identity(self) -> object:
+        """Two values of the type are equal if their identities are equal."""
+        return self
+
     def equals(self, other: object) -> bool:
         """CEL's `==` with a value that is not null. Raises ErrorValue for another type."""
-        raise NotImplementedError
+        if not isinstance(other, self.__class__):
+            raise no_such_overload()
+        return bool(self.identity == other.identity)
 
     @property
     def cost_size(self) -> int:
@@ -92,19 +104,19 @@ class Extension:
         return 1
 
     def unwrapped(self) -> object:
-        """The value after a trip through Kubernetes' native form, which most extension types do not survive."""
+        """The value after a conversion to Go's native form and back. Most of these types do not support it."""
         raise ErrorValue("unsupported_value", f"a {self.cel_type.name} cannot be taken out of a bound optional")
 
 
 def checked_int(value: int) -> int:
-    """An int, if it is one. Raises ErrorValue on overflow."""
+    """The value as an int. Raises ErrorValue if it does not fit into 64 bits."""
     if INT_MIN <= value <= INT_MAX:
         return value
     raise ErrorValue("overflow", "integer overflow")
 
 
 def checked_uint(value: int) -> Uint:
-    """A uint, if it is one. Raises ErrorValue on overflow."""
+    """The value as a uint. Raises ErrorValue if it is negative or does not fit into 64 bits."""
     if 0 <= value <= UINT_MAX:
         return Uint(value)
     raise ErrorValue("overflow", "unsigned integer overflow")
@@ -115,13 +127,12 @@ NOT_FOUND: Found = (False, None)
 
 
 class MapValue:
-    """A map. What every kind of it answers."""
+    """A map. Its subclasses are the kinds of maps."""
 
     __slots__ = ()
-    zero_when_empty: ClassVar[bool] = True
 
     def find(self, key: object) -> Found:
-        """(True, value), or (False, None). Raises Abort for a key that cannot be hashed."""
+        """(True, value) if the map has the key, otherwise NOT_FOUND. Raises Abort for a key that cannot be hashed."""
         raise NotImplementedError
 
     def contains(self, key: object) -> bool:
@@ -129,11 +140,11 @@ class MapValue:
         return self.find(key)[0]
 
     def keys(self) -> Iterator[object]:
-        """The keys, in insertion order (which Kubernetes does not promise)."""
-        raise NotImplementedError
+        """The keys in the order of insertion. (Kubernetes does not guarantee an order.)"""
+        return (key for key, _ in self.items())
 
     def items(self) -> Iterator[tuple[object, object]]:
-        """Keys with values, in the order of `keys`."""
+        """The keys with their values, in the order of `keys`."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -141,7 +152,7 @@ class MapValue:
 
 
 class TextMap(MapValue):
-    """A map whose keys are all strings."""
+    """A map with strings as keys."""
 
     __slots__ = ("entries",)
 
@@ -152,9 +163,6 @@ class TextMap(MapValue):
         if key.__class__ is str and key in self.entries:
             return True, self.entries[key]
         return NOT_FOUND
-
-    def keys(self) -> Iterator[object]:
-        return iter(self.entries)
 
     def items(self) -> Iterator[tuple[object, object]]:
         return iter(self.entries.items())
@@ -167,10 +175,9 @@ EMPTY = TextMap({})
 
 
 class DomainMap(TextMap):
-    """`device.attributes` and `device.capacity`: indexing finds an empty map for an unknown domain, `in` does not."""
+    """`device.attributes` or `device.capacity`. An index of an unknown domain gives an empty map, but `in` is false."""
 
     __slots__ = ()
-    zero_when_empty: ClassVar[bool] = False
 
     def find(self, key: object) -> Found:
         found = super().find(key)
@@ -186,7 +193,7 @@ class DomainMap(TextMap):
 
 
 class LiteralMap(MapValue):
-    """A map made by an expression. `insert` is for the comprehension that builds it."""
+    """A map that an expression builds. Loops and map literals `insert` entries."""
 
     __slots__ = ("_entries",)
 
@@ -198,14 +205,8 @@ class LiteralMap(MapValue):
         self._entries[hashable(key)] = (key, value)
 
     def remove(self, key: object) -> None:
-        """Forget a key, if it is there."""
+        """Remove a key if the map has it."""
         self._entries.pop(hashable(key), None)
-
-    def copy(self) -> "LiteralMap":
-        """A map with the same entries."""
-        twin = LiteralMap()
-        twin._entries = dict(self._entries)
-        return twin
 
     def find(self, key: object) -> Found:
         if not self._entries:
@@ -216,9 +217,6 @@ class LiteralMap(MapValue):
                 return True, entry[1]
         return NOT_FOUND
 
-    def keys(self) -> Iterator[object]:
-        return (key for key, _ in self._entries.values())
-
     def items(self) -> Iterator[tuple[object, object]]:
         return iter(self._entries.values())
 
@@ -227,19 +225,19 @@ class LiteralMap(MapValue):
 
 
 def hashable(key: object) -> Hashable:
-    """A key for a Python dict that keeps values of different types apart. Raises Abort as LiteralMap does."""
+    """A key for a Python dict, different for values of different types. Raises Abort for a value that has no key."""
     kind = key.__class__
     if kind is str:
         return key
     if kind is bytes or (isinstance(key, Extension) and not key.hashable):
         raise Abort("internal", f"a {kind.__name__.lower()} value cannot be hashed, as maps and sets need it")
-    if isinstance(key, list | MapValue):  # only equal to itself
+    if isinstance(key, list | MapValue):  # lists and maps are only equal to themselves
         return kind, id(key)
     return kind, key
 
 
 def _candidates(key: object) -> Iterator[Hashable]:
-    """The dict keys under which an entry for `key` may be: its own, and for numbers the equal int and uint."""
+    """The dict keys of the entries that `key` finds: its own, and for a number those of the equal int and uint."""
     yield hashable(key)
     kind = key.__class__
     if kind is float:
@@ -263,7 +261,7 @@ class ConcatList(list[object]):
 
 
 class MutableList(list[object]):
-    """The list that a comprehension builds: adding to it changes it."""
+    """The list that a loop builds. Concatenation adds to it in place."""
 
     __slots__ = ()
 
@@ -283,12 +281,12 @@ _TYPES: Final[dict[type, Type]] = {
     OptionalValue: OPTIONAL,
     Duration: DURATION,
     Timestamp: TIMESTAMP,
-    ErrorValue: ERROR,  # a few operations leave one inside a list
+    ErrorValue: ERROR,  # lists can contain errors, see `unwrapped`
 }
 
 
 def type_of(value: object) -> Type:
-    """The value's type, as `type()` gives it."""
+    """The type of a value, as `type()` returns it."""
     known = _TYPES.get(value.__class__)
     if known is not None:
         return known
@@ -296,16 +294,16 @@ def type_of(value: object) -> Type:
         return MAP
     if isinstance(value, Extension):
         return value.cel_type
-    raise TypeError(f"{value.__class__.__name__} is no CEL value")
+    raise TypeError(f"{value.__class__.__name__} is not a CEL value")
 
 
 def type_name(value: object) -> str:
-    """The name of the value's type."""
+    """The name of the type of a value."""
     return type_of(value).name
 
 
 def no_such_overload(function: str = "", *arguments: object) -> ErrorValue:
-    """The fault of calling `function` with values that no overload takes."""
+    """The error of a call with arguments that no overload accepts."""
     signature = f": {function}({', '.join(map(type_name, arguments))})" if function else ""
     return ErrorValue("no_such_overload", "no such overload" + signature)
 
@@ -313,129 +311,8 @@ def no_such_overload(function: str = "", *arguments: object) -> ErrorValue:
 NUMBERS: Final = frozenset((int, Uint, float))
 
 
-def equal(left: object, right: object) -> bool:
-    """CEL's `left == right`. Raises ErrorValue where the comparison itself is an error."""
-    if left is None or right is None:
-        return left is right
-    return equal_values(left, right)
-
-
-def equal_values(left: object, right: object) -> bool:
-    """`equal` without the special standing of null, as containers compare their elements with a given value."""
-    kind = left.__class__
-    if kind in NUMBERS:
-        if right.__class__ not in NUMBERS:
-            return False
-        if kind is not right.__class__ and (kind is float or right.__class__ is float):
-            return float(left) == float(right)  # type: ignore[arg-type]
-        return left == right
-    if kind in _PLAIN:
-        return right.__class__ is kind and left == right
-    if isinstance(left, list):
-        return isinstance(right, list) and _equal_lists(left, right)
-    if isinstance(left, MapValue):
-        return isinstance(right, MapValue) and _equal_maps(left, right)
-    if isinstance(left, Extension):
-        if isinstance(right, ErrorValue):
-            raise right
-        return left.equals(right)
-    if isinstance(left, ErrorValue):
-        raise left
-    if isinstance(left, Type):
-        return isinstance(right, Type) and left.name == right.name
-    if isinstance(left, OptionalValue):
-        if not isinstance(right, OptionalValue):
-            return False
-        if left.present and right.present:
-            return equal_values(left.value, right.value)
-        return left.present == right.present
-    return False
-
-
-_PLAIN: Final = frozenset((bool, str, bytes, type(None), Duration, Timestamp))
-
-
-def _equal_lists(left: list[object], right: list[object]) -> bool:
-    if len(left) != len(right):
-        return False
-    spend(len(left))
-    fault: ErrorValue | None = None
-    for mine, other in zip(left, right, strict=True):
-        try:
-            if not equal(mine, other):
-                return False
-        except ErrorValue as undecided:  # counts as equal, unless the list is a concatenation
-            fault = fault or undecided
-    if fault is not None and isinstance(left, ConcatList):
-        raise fault
-    return True
-
-
-def _equal_maps(left: MapValue, right: MapValue) -> bool:
-    if len(left) != len(right):
-        return False
-    spend(len(left))
-    for key, mine in left.items():
-        found, other = right.find(key)
-        if not found:
-            return False
-        try:
-            if not equal(mine, other):
-                return False
-        except ErrorValue:  # counts as equal
-            continue
-    return True
-
-
-def same(left: object, right: object) -> bool:
-    """Whether two values are equal, an error counting as no: how searches in lists compare."""
-    try:
-        return equal_values(left, right)
-    except ErrorValue:
-        return False
-
-
-COMPARABLE: Final = frozenset((bool, int, Uint, float, str, bytes, Duration, Timestamp))
-
-
-def compare(left: object, right: object) -> int:
-    """-1, 0 or 1. Raises ErrorValue for NaN and for values that have no common order."""
-    kind = left.__class__
-    if kind in NUMBERS:
-        if right.__class__ not in NUMBERS:
-            raise no_such_overload()
-        if left != left or right != right:
-            raise ErrorValue("nan_order", "NaN values cannot be ordered")
-        if kind is float or right.__class__ is float:
-            left, right = float(left), float(right)  # type: ignore[arg-type]
-    elif kind not in COMPARABLE or right.__class__ is not kind:
-        raise no_such_overload()
-    return int(left > right) - int(left < right)  # type: ignore[operator]
-
-
-def size_of(value: object) -> int | None:
-    """Code points, bytes, elements or entries; None for other values."""
-    if isinstance(value, str | bytes | list | MapValue):
-        return len(value)
-    return None
-
-
-def cost_size(value: object) -> int:
-    """The size of a value in the cost of an extension function. Errors and scalars have size 1."""
-    if isinstance(value, str | bytes | list | MapValue):
-        return len(value)
-    return value.cost_size if isinstance(value, Extension) else 1
-
-
-def core_cost_size(value: object) -> int:
-    """The size of a value in the cost of a standard function: that of `cost_size`, but an optional has its value's."""
-    while isinstance(value, OptionalValue) and value.present:
-        value = value.value
-    return cost_size(value)
-
-
 def is_zero(value: object) -> bool:
-    """Whether optional.ofNonZeroValue() takes it for nothing."""
+    """Whether optional.ofNonZeroValue() returns optional.none() for the value."""
     if value is None or value is False:
         return True
     if value.__class__ in NUMBERS:
@@ -443,14 +320,14 @@ def is_zero(value: object) -> bool:
     if isinstance(value, str | bytes | list):
         return not value
     if isinstance(value, MapValue):
-        return value.zero_when_empty and len(value) == 0
+        return len(value) == 0 and not isinstance(value, DomainMap)
     return isinstance(value, Duration | Timestamp) and value.is_zero
 
 
 def unwrapped(value: object) -> object:
-    """The value of a bound optional after a conversion to Kubernetes' native form and back.
+    """The value of a bound optional after a conversion to Go's native form and back.
 
-    Raises ErrorValue when there is no way back.
+    Raises ErrorValue if the type does not support the conversion.
     """
     if isinstance(value, Extension):
         return value.unwrapped()
@@ -459,21 +336,21 @@ def unwrapped(value: object) -> object:
     if isinstance(value, Type):
         return value.name
     if isinstance(value, ConcatList):
-        return [_unwrapped_or_fault(item) for item in value]
-    if isinstance(value, MapValue) and not value.zero_when_empty:
+        return [_unwrapped_or_error(item) for item in value]
+    if isinstance(value, DomainMap):
         return TextMap({str(key): item for key, item in value.items()})
     return value
 
 
-def _unwrapped_or_fault(value: object) -> object:
+def _unwrapped_or_error(value: object) -> object:
     try:
         return unwrapped(value)
-    except ErrorValue as fault:
-        return fault
+    except ErrorValue as error:
+        return error
 
 
 def list_index(index: object) -> int:
-    """A list index from a value. Raises ErrorValue for what is none."""
+    """The index of a list that a value stands for. Raises ErrorValue if the value is not an index."""
     if isinstance(index, int) and index.__class__ is not bool and index <= INT_MAX:
         return int(index)
     if isinstance(index, float) and index.is_integer() and abs(index) < INT_MAX:
@@ -484,7 +361,7 @@ def list_index(index: object) -> int:
 
 
 def succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
-    """The function that tells whether `parse` does not raise ErrorValue."""
+    """A function that returns whether `parse` succeeds, that is, does not raise ErrorValue."""
 
     def test(*arguments: object) -> bool:
         try:
@@ -494,3 +371,111 @@ def succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
         return True
 
     return test
+
+
+# Sizes and costs
+
+
+def size_of(value: object) -> int | None:
+    """The number of code points, bytes, elements or entries. None for other values."""
+    if isinstance(value, str | bytes | list | MapValue):
+        return len(value)
+    return None
+
+
+def cost_size(value: object) -> int:
+    """The size of a value in the costs of Kubernetes' own functions. Errors and scalars have the size 1."""
+    if isinstance(value, str | bytes | list | MapValue):
+        return len(value)
+    return value.cost_size if isinstance(value, Extension) else 1
+
+
+def core_cost_size(value: object) -> int:
+    """The size of a value in the costs of CEL's standard functions. An optional has the size of its value."""
+    while isinstance(value, OptionalValue) and value.present:
+        value = value.value
+    return cost_size(value)
+
+
+def traversal_cost(size: int) -> int:
+    """The cost of reading a value: a tenth of its size, rounded up."""
+    return (size + 9) // 10
+
+
+def construction_cost(size: int) -> int:
+    """The cost of reading a value and building another of the same size: a fifth of the size, rounded up."""
+    return (size + 4) // 5
+
+
+def matching_cost(text_size: int, pattern_size: int) -> int:
+    """The cost of matching a regular expression."""
+    return traversal_cost(text_size + 1) * ((pattern_size + 3) // 4)
+
+
+def allocation_cost(size: int, factor: float = 1.0) -> int:
+    """The cost of making a list."""
+    return int(size * factor) + 11
+
+
+def read_first(arguments: Sequence[object], result: object) -> int:
+    """The cost of reading the first argument of one of Kubernetes' own functions."""
+    return traversal_cost(cost_size(arguments[0]))
+
+
+def read_core(arguments: Sequence[object], result: object) -> int:
+    """The cost of reading the first argument of one of CEL's standard functions."""
+    return traversal_cost(core_cost_size(arguments[0]))
+
+
+def read_shorter(arguments: Sequence[object], result: object) -> int:
+    """The cost of comparing two values up to the end of the shorter one."""
+    return traversal_cost(min(core_cost_size(arguments[0]), core_cost_size(arguments[1])))
+
+
+def read_both(arguments: Sequence[object], result: object) -> int:
+    """The cost of copying two values."""
+    return traversal_cost(core_cost_size(arguments[0]) + core_cost_size(arguments[1]))
+
+
+def rebuild_first(arguments: Sequence[object], result: object) -> int:
+    """The cost of reading the first argument and building a value of the same size."""
+    return construction_cost(cost_size(arguments[0]))
+
+
+def visit_first(arguments: Sequence[object], result: object) -> int:
+    """The cost of visiting everything inside the first argument: strings by their length, other values one each."""
+    return _visits(arguments[0])
+
+
+def _visits(value: object) -> int:
+    if isinstance(value, str):
+        return len(value.encode(errors="surrogatepass")) // 10
+    if isinstance(value, bytes):
+        return len(value) // 10
+    if isinstance(value, list):
+        spend(len(value))
+        return sum([_visits(item) for item in value])
+    if isinstance(value, MapValue):
+        spend(len(value))
+        return sum([_visits(key) + _visits(item) for key, item in value.items()])
+    return 1
+
+
+def parse_estimate(text: Operand, *options: Operand) -> CallEstimate:
+    """The estimate for parsing a text."""
+    return CallEstimate(text.size.scaled(TRAVERSAL))
+
+
+def parser(name: str, identifier: str, result: Type, call: Implementation) -> Function:
+    """A function that parses a text."""
+    return function(name, Overload(identifier, (STRING,), result, call, cost=read_first, estimate=parse_estimate))
+
+
+def comparisons(name: str, operand: Type, compare: Callable[..., int]) -> tuple[Function, ...]:
+    """compareTo(), isGreaterThan() and isLessThan() of a type. `compare` returns -1, 0 or 1."""
+    both = (operand, operand)
+    return (
+        method("compareTo", (f"{name}_compare_to", both, INT, compare)),
+        method("isGreaterThan", (f"{name}_is_greater_than", both, BOOL, lambda one, other: compare(one, other) > 0)),
+        method("isLessThan", (f"{name}_is_less_than", both, BOOL, lambda one, other: compare(one, other) < 0)),
+    )

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree builder: literals, nodes, and how deep they are nested.
+"""The tree builder: values of literals, nodes, and how deep they are nested.
 
-The tree is built while the parser reduces, so no recursion is involved, however deep the expression.
-Follows the visitor of cel-go's `parser/parser.go`, and `parser/unescape.go` for strings."""
+The parser calls the builder for each rule that it has recognized, so building needs no recursion, also for deep
+expressions. Follows the visitor of cel-go's `parser/parser.go`, and `parser/unescape.go` for strings.
+"""
 
 import math
 import re
@@ -12,18 +13,18 @@ from typing import Any, Final
 from ..types import INT_MAX, INT_MIN, UINT_MAX, Uint
 from .tree import Call, Entry, Ident, Invalid, ListNode, Literal, MapNode, MessageNode, Node, Select
 
-_LONGEST_NUMBER: Final = 4000  # digits; beyond it Python refuses to convert, and nothing fits anyway
+_LONGEST_NUMBER: Final = 4000  # digits; longer numbers exceed 64 bits, and Python refuses to convert them
 
 
 class LiteralError(ValueError):
-    """A token that looks like a literal but denotes no value."""
+    """A token has the form of a literal, but no value."""
 
 
 def integer(text: str) -> int:
     """The int of `-5` or `0x1F`."""
     value = _number(text)
     if value is None or not INT_MIN <= value <= INT_MAX:
-        raise LiteralError("invalid int literal: beyond 64 bits")
+        raise LiteralError("invalid int literal: does not fit into 64 bits")
     return value
 
 
@@ -31,13 +32,13 @@ def unsigned(text: str) -> Uint:
     """The uint of `5u` or `0x1Fu`."""
     value = _number(text[:-1])
     if value is None or value > UINT_MAX:
-        raise LiteralError("invalid uint literal: beyond 64 bits")
+        raise LiteralError("invalid uint literal: does not fit into 64 bits")
     return Uint(value)
 
 
 def _number(text: str) -> int | None:
     if len(text) > _LONGEST_NUMBER:
-        text = text.lstrip("-0") or "0"  # leading zeros are all that can make it so long and still fit
+        text = text.lstrip("-0") or "0"  # a valid number can only be this long because of leading zeros
     if len(text) > _LONGEST_NUMBER:
         return None
     return int(text, 16) if "x" in text else int(text)
@@ -52,7 +53,7 @@ def double(text: str) -> float:
 
 
 def string(text: str) -> str:
-    """The string that a quoted token denotes."""
+    """The value of a quoted token."""
     body, raw = _unquote(text)
     if raw or "\\" not in body:
         return body
@@ -60,7 +61,7 @@ def string(text: str) -> str:
 
 
 def octets(text: str) -> bytes:
-    """The bytes that a token such as `b'…'` denotes: escapes are bytes, everything else is UTF-8."""
+    """The value of a token such as `b'…'`. Escapes are bytes, and all other characters become UTF-8."""
     body, raw = _unquote(text[1:])
     if raw or "\\" not in body:
         return body.encode()
@@ -77,7 +78,7 @@ _SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\
 
 
 def _unquote(text: str) -> tuple[str, bool]:
-    """The inside of the quotes, with line ends made \\n, and whether escapes are left alone in it."""
+    """The text between the quotes with line ends as \\n, and whether escapes in it have no meaning (a raw string)."""
     raw = text[0] in "rR"
     quoted = (text[1:] if raw else text).replace("\r\n", "\n").replace("\r", "\n")
     width = 3 if len(quoted) >= 6 and quoted[:3] in ("'''", '"""') else 1
@@ -85,7 +86,7 @@ def _unquote(text: str) -> tuple[str, bool]:
 
 
 def _code(escape: str) -> int | None:
-    """The number in an octal, hexadecimal or Unicode escape; None for the others."""
+    """The number in an octal, hexadecimal or Unicode escape, None for other escapes."""
     if escape[0] in "0123":
         return int(escape, 8)
     return int(escape[1:], 16) if escape[0] in "xXuU" else None
@@ -103,7 +104,7 @@ def _character(match: re.Match[str]) -> str:
 
 def _octet(escape: str) -> bytes:
     if escape[0] in "uU":
-        raise LiteralError("bytes have no Unicode escapes (use \\x or octal ones)")
+        raise LiteralError("bytes literals have no Unicode escapes (use \\x or octal escapes)")
     code = _code(escape)
     return bytes((code,)) if code is not None else _SIMPLE.get(escape, escape).encode()
 
@@ -127,29 +128,31 @@ LITERALS: Final[dict[str, Callable[[str], object]]] = {
 }
 
 LOST: Final = "\0lost"
-"""In place of an operand that could not be read. Its place is in front of everything."""
+"""The name that stands for an operand that could not be read. Its offset is -1, before all others."""
 
 
 class Piece:
-    """A parsed part: its node, the nesting below it, and its name while it is nothing but `a.b.c`.
+    """A parsed part of the text: its node, and how deep the expressions below it are nested.
 
-    `exprs`, `relations` and `calcs` count the active uses of these grammar rules, `visits` the nested operators.
+    `exprs`, `relations` and `calcs` are the numbers of nested uses of these rules of the grammar, `visits` the number
+    of nested operators. `name` is set while the part consists only of names and dots, `chain` while it is a chain of &&
+    or ||.
     """
 
     __slots__ = ("calcs", "chain", "exprs", "name", "node", "relations", "visits")
 
     def __init__(self, node: Node, *parts: "Piece", visit: int = 0) -> None:
         self.node = node
-        self.exprs: int = max((part.exprs for part in parts), default=0)
-        self.relations: int = max((part.relations for part in parts), default=0)
-        self.calcs: int = max((part.calcs for part in parts), default=0)
-        self.visits: int = max((part.visits for part in parts), default=0) + visit
+        self.exprs: int = max([part.exprs for part in parts], default=0)
+        self.relations: int = max([part.relations for part in parts], default=0)
+        self.calcs: int = max([part.calcs for part in parts], default=0)
+        self.visits: int = max([part.visits for part in parts], default=0) + visit
         self.name = ""
         self.chain = ""
 
 
 _Infix = tuple[str, Piece, int]
-"""An operator with its left operand and its place."""
+"""An operator, its left operand, and its offset."""
 
 
 def _infix(operator: str) -> Any:
@@ -160,7 +163,10 @@ def _infix(operator: str) -> Any:
 
 
 class TreeBuilder:
-    """Builds the tree, with one method for each rule of the grammar. Anonymous tokens are parts of a rule, too."""
+    """Builds the tree.
+
+    Each method is a rule of the grammar. Its arguments are the parts of the rule with all tokens.
+    """
 
     def expr(self, condition: Piece, *rest: Any) -> Piece:
         if rest:
@@ -211,8 +217,11 @@ class TreeBuilder:
     def unary(self, piece: Piece) -> Piece:
         return piece
 
+    member = unary
+    primary = unary
+
     def nots(self, *parts: Any) -> tuple[int, int]:
-        """(how many, where the first one is)"""
+        """The number of signs, and the offset of the first sign."""
         return (parts[0][0] + 1, parts[0][1]) if len(parts) > 1 else (1, parts[0].start_pos)
 
     minuses = nots
@@ -222,9 +231,6 @@ class TreeBuilder:
 
     def unary_neg(self, signs: tuple[int, int], operand: Piece) -> Piece:
         return _prefixed("-_", signs, operand)
-
-    def member(self, piece: Piece) -> Piece:
-        return piece
 
     def member_dot(self, operand: Piece, dot: Any, field: Any) -> Piece:
         piece = Piece(Select(dot.start_pos, operand.node, str(field)), operand, visit=1)
@@ -236,26 +242,23 @@ class TreeBuilder:
         return Piece(Call(dot.start_pos, "_?._", [operand.node, name]), operand, visit=1)
 
     def member_dot_arg(self, target: Piece, _: Any, name: Any, opening: Any, *rest: Any) -> Piece:
-        arguments = _arguments(rest)
+        arguments: list[Piece] = _parts(rest)
         call = Call(opening.start_pos, str(name), [argument.node for argument in arguments], target.node)
         return Piece(call, target, *arguments, visit=1)
 
-    def member_index(self, operand: Piece, opening: Any, index: Piece, _: Any) -> Piece:
-        return Piece(Call(opening.start_pos, "_[_]", [operand.node, index.node]), operand, index, visit=1)
+    def member_index(self, operand: Piece, opening: Any, index: Piece, _: Any, operator: str = "_[_]") -> Piece:
+        return Piece(Call(opening.start_pos, operator, [operand.node, index.node]), operand, index, visit=1)
 
-    def member_opt_index(self, operand: Piece, opening: Any, _: Any, index: Piece, __: Any) -> Piece:
-        return Piece(Call(opening.start_pos, "_[?_]", [operand.node, index.node]), operand, index, visit=1)
+    def member_opt_index(self, operand: Piece, opening: Any, _: Any, index: Piece, closing: Any) -> Piece:
+        return self.member_index(operand, opening, index, closing, "_[?_]")
 
     def member_object(self, operand: Piece, opening: Any, *rest: Any) -> Piece:
-        fields: list[tuple[Entry, Piece]] = rest[0] if isinstance(rest[0], list) else []
+        fields: list[tuple[Entry, Piece]] = _parts(rest)
         values = [value for _, value in fields]
         if not operand.name:
-            message = "only a message's name can stand in front of '{'"
+            message = "only the name of a message is allowed before '{'"
             return Piece(Invalid(opening.start_pos, "syntax", message, (operand.node,)), operand, *values)
         return Piece(MessageNode(opening.start_pos, operand.name, [entry for entry, _ in fields]), *values)
-
-    def primary(self, piece: Piece) -> Piece:
-        return piece
 
     def dot_ident(self, _: Any, name: Any) -> Piece:
         return self._named(name, absolute=True)
@@ -278,7 +281,7 @@ class TreeBuilder:
         return self._called(name, str(name), opening, rest)
 
     def _called(self, name: Any, function: str, opening: Any, rest: tuple[Any, ...]) -> Piece:
-        arguments = _arguments(rest)
+        arguments: list[Piece] = _parts(rest)
         if str(name) in RESERVED:
             return Piece(_reserved(name), *arguments)
         return Piece(Call(opening.start_pos, function, [argument.node for argument in arguments]), *arguments)
@@ -288,7 +291,7 @@ class TreeBuilder:
         return inner
 
     def list_lit(self, opening: Any, *rest: Any) -> Piece:
-        elements: list[tuple[Piece, bool]] = rest[0] if isinstance(rest[0], list) else []
+        elements: list[tuple[Piece, bool]] = _parts(rest)
         pieces = [piece for piece, _ in elements]
         optional = frozenset(index for index, (_, maybe) in enumerate(elements) if maybe)
         return Piece(ListNode(opening.start_pos, [piece.node for piece in pieces], optional), *pieces)
@@ -303,7 +306,7 @@ class TreeBuilder:
     fieldinits = elements
 
     def map_lit(self, opening: Any, *rest: Any) -> Piece:
-        entries: list[tuple[Entry, Piece, Piece]] = rest[0] if isinstance(rest[0], list) else []
+        entries: list[tuple[Entry, Piece, Piece]] = _parts(rest)
         pieces = [piece for _, key, value in entries for piece in (key, value)]
         return Piece(MapNode(opening.start_pos, [entry for entry, _, _ in entries]), *pieces)
 
@@ -330,12 +333,16 @@ def _reserved(name: Any) -> Invalid:
     return Invalid(name.start_pos, "reserved", f"reserved identifier: {name}")
 
 
-def _arguments(rest: tuple[Any, ...]) -> list[Piece]:
+def _parts(rest: tuple[Any, ...]) -> list[Any]:
+    """The elements, entries or arguments after an opening bracket, empty if the closing one follows."""
     return rest[0] if isinstance(rest[0], list) else []
 
 
 def _chained(operator: str, *parts: Any) -> Piece:
-    """a && b && c as one call with three arguments: Kubernetes balances such chains, which comes to the same."""
+    """a && b && c as one call with three arguments.
+
+    Kubernetes makes a balanced tree of it, which has the same result.
+    """
     if len(parts) == 1:
         piece: Piece = parts[0]
         return piece

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors in text that is not an expression.
 
-Kubernetes' parser goes on behind an error, and reports first what is wrong in front of it: a reserved word, or an
-argument that a macro cannot take. So the tokens are repaired here as ANTLR's `DefaultErrorStrategy` does it with
-cel-go's grammar: a token is left out if the next one is what was expected, a missing bracket or colon is added if
-that makes the token fit, and otherwise the construct ends there and tokens are skipped up to one that may follow it.
+Kubernetes' parser continues after a syntax error. If there is an error before that place, such as a reserved word or an
+argument that a macro does not accept, it is reported first. To find such errors, the tokens are repaired here like
+ANTLR's `DefaultErrorStrategy` does it with cel-go's grammar:
+
+- A token is left out if the token after it is an expected one.
+- A missing bracket or colon is added if the next token fits then.
+- Otherwise the construct ends, and tokens are skipped up to one that may follow the construct.
 """
 
 import copy
@@ -14,7 +17,6 @@ from typing import Any, Final
 
 from ..errors import Issue
 from .builder import LOST, Piece
-from .grammar import lark_parser
 from .tree import MapNode, walk
 
 _BRACKETS: Final = {"RPAR": "LPAR", "RSQB": "LSQB", "RBRACE": "LBRACE"}
@@ -22,26 +24,32 @@ _SHOWN: Final = {"RPAR": "')'", "RSQB": "']'", "RBRACE": "'}'", "COMMA": "','", 
 _CLOSING: Final = {opening: closing for closing, opening in _BRACKETS.items()}
 _OPERATORS: Final = frozenset(("QMARK", "IN", "LESSTHAN", "MORETHAN", "PLUS", "MINUS", "STAR", "SLASH", "PERCENT"))
 _OPERAND: Final = "INT_LIT"
-"""A token that begins an operand: it is accepted where one is expected."""
+"""A token that starts an operand. The parser accepts it wherever it expects an operand."""
 _SUFFIXES: Final = frozenset(("DOT", "LSQB"))
 _MOST_REPAIRS: Final = 30
 _MOST_SKIPPED: Final = 256
-"""Kubernetes gives up after so many repairs in one text, or tokens skipped in one repair."""
+"""Kubernetes stops after this number of repairs in a text, or of skipped tokens in one repair."""
 _BROKEN: Final = re.compile(r"""[&|=].?|(["'])(?:(?!\1)[^\\\r\n]|\\[^\r\n])*.?""", re.DOTALL)
-"""A string without its end, or the first half of an operator: Kubernetes leaves out the next character, too."""
+"""A string without its end, or the first half of an operator. Kubernetes also leaves out the next character."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyntaxProblem:
-    """Where parsing failed and why, how deep in brackets that is, and what comes before (None: nothing is known)."""
+    """A syntax error, and how many brackets are nested before it.
+
+    `before` is the repaired expression. It is None if the text could not be repaired.
+    """
 
     issue: Issue
     depth: int
     before: Piece | None
 
 
-def syntax_problem(expression: str, error: Any, deepest: int) -> SyntaxProblem:
-    """The problem behind a lark UnexpectedInput error. Text that is nested `deepest` levels or more is not repaired."""
+def syntax_problem(parser: Any, expression: str, error: Any, deepest: int) -> SyntaxProblem:
+    """The problem that lark reported as `error` (UnexpectedInput).
+
+    Text with `deepest` or more levels of brackets is not repaired.
+    """
     from lark.exceptions import UnexpectedToken
 
     offset = len(expression)
@@ -49,11 +57,13 @@ def syntax_problem(expression: str, error: Any, deepest: int) -> SyntaxProblem:
         offset = error.pos_in_stream
     elif error.token.type != "$END":
         offset = error.token.start_pos
-    tokens = _tokens(expression)
+    tokens = _tokens(parser, expression)
     depth = _bracket_depth([token for token in tokens if token.start_pos < offset])
     issue = Issue("syntax", _describe(error), offset)
     try:
-        return SyntaxProblem(issue, depth, _Repair(tokens, len(expression)).piece() if depth < deepest else None)
+        return SyntaxProblem(
+            issue, depth, _Repair(parser, tokens, len(expression)).piece() if depth < deepest else None
+        )
     except _SkippedTooMuchError:
         return SyntaxProblem(Issue("other", issue.message, offset), depth, None)
 
@@ -75,14 +85,14 @@ def _describe(error: Any) -> str:
     return f"syntax error: unexpected {found}" + (f", expected {' or '.join(wanted)}" if wanted else "")
 
 
-def _tokens(expression: str) -> list[Any]:
-    """The tokens of the text. Characters that belong to none are left out."""
+def _tokens(parser: Any, expression: str) -> list[Any]:
+    """The tokens of the text. Characters that belong to no token are left out."""
     from lark.exceptions import UnexpectedCharacters
 
     text = expression
     while True:
         try:
-            return list(lark_parser().lex(text))
+            return list(parser.lex(text))
         except UnexpectedCharacters as error:
             place = error.pos_in_stream or 0
             broken = _BROKEN.match(text, place)
@@ -99,28 +109,30 @@ def _bracket_depth(tokens: list[Any]) -> int:
 
 
 class _SkippedTooMuchError(Exception):
-    """More tokens would be skipped than Kubernetes' parser does."""
+    """The repair would skip more tokens than Kubernetes' parser does."""
 
 
 class _Repair:
-    """Makes an expression of tokens. `_done` are those that fit, `_rest` those that are still to be looked at."""
+    """Makes an expression from tokens. `_done` are the tokens that fit, `_rest` the tokens that remain, in reverse."""
 
-    def __init__(self, tokens: list[Any], end: int) -> None:
+    def __init__(self, parser: Any, tokens: list[Any], end: int) -> None:
         from lark import Token
 
+        self._parser = parser
         self._token = Token
         self._rest: list[Any] = [Token("$END", "", end), *reversed(tokens)]
         self._done: list[Any] = []
         self._brackets: list[tuple[str, bool, bool]] = []
-        """The open ones, each with whether it belongs to the operand in front of it (a call, an index, a message),
-        and whether it does not to one behind a dot, or to an index."""
+        """The open brackets. The first bool: the bracket belongs to the operand before it (a call, an index, a
+        message). The second bool: it neither opens an index, nor belongs to a name after a dot.
+        """
         self._dot: object = None
-        """The last dot that no name followed."""
+        """The last dot that was not followed by a name."""
         self._bare_keys: set[int] = set()
         self._cursor = self._fresh()
 
     def piece(self) -> Piece | None:
-        """The expression, None if there is none. Raises _SkippedTooMuchError."""
+        """The repaired expression, None if it cannot be repaired. Raises _SkippedTooMuchError."""
         repairs, closing = 0, 0
         most_closing = 2 * len(self._rest)
         while self._rest:
@@ -137,8 +149,8 @@ class _Repair:
         return self._built()
 
     def _fresh(self) -> Any:
-        """A parser that builds nothing and has read `_done`."""
-        parser = lark_parser().parse_interactive()
+        """A parser that has read `_done` and builds no tree."""
+        parser = self._parser.parse_interactive()
         parser.parser_state.parse_conf = copy.copy(parser.parser_state.parse_conf)
         parser.parser_state.parse_conf.callbacks = {}
         for token in self._done:
@@ -149,7 +161,7 @@ class _Repair:
         from lark.exceptions import UnexpectedToken
 
         after_operand = _OPERAND not in self._cursor.choices()
-        cursor = self._cursor.copy(deepcopy_values=False)  # a token that does not fit may change it, too
+        cursor = self._cursor.copy(deepcopy_values=False)  # a token that does not fit may change the parser, too
         try:
             cursor.feed_token(token)
         except UnexpectedToken:
@@ -176,7 +188,7 @@ class _Repair:
         elif _OPERAND in accepted and not (last == "COMMA" and closing):
             if behind in accepted and not self._is_signed():
                 self._rest.pop()
-            elif closing or (last == "LSQB" and self._brackets[-1][1]):  # nothing of what is in the brackets is read
+            elif closing or (last == "LSQB" and self._brackets[-1][1]):  # the contents of the brackets are ignored
                 self._end_construct({_CLOSING[last]}, skips=True)
             else:
                 self._lose_operand()
@@ -188,15 +200,15 @@ class _Repair:
                 self._end_construct(expected - {"COMMA"})
 
     def _is_behind_dot(self) -> bool:
-        """Whether the name at the end of `_done` belongs to what is in front of a dot."""
+        """Whether `_done` ends with a dot and a name that select from an operand."""
         return len(self._done) > 2 and self._done[-2].type == "DOT" and not self._is_prefix(len(self._done) - 2)
 
     def _is_signed(self) -> bool:
-        """Whether the operand begins with a minus sign, which its rule looks at together with what follows."""
+        """Whether `_done` ends with a minus sign that starts an operand. The grammar joins it with the next token."""
         return bool(self._done) and self._done[-1].type == "MINUS" and self._is_prefix(len(self._done) - 1)
 
     def _is_prefix(self, place: int) -> bool:
-        """Whether an operand is expected in front of a token of `_done`."""
+        """Whether an operand starts at this index of `_done`."""
         return (
             place == 0
             or self._done[place - 1].type in (*_CLOSING, "COMMA", "COLON", "BANG")
@@ -204,7 +216,7 @@ class _Repair:
         )
 
     def _repair_selection(self) -> None:
-        """Behind a dot is no name, or another word: the selection is left out, or the operand that begins with it."""
+        """No name follows a dot: leave out the selection, or the operand that starts with the dot."""
         dot = self._done.pop()
         self._cursor = self._fresh()
         again, self._dot = self._dot is dot, dot
@@ -218,11 +230,11 @@ class _Repair:
             self._end_construct(self._cursor.accepts() & set(_BRACKETS))
 
     def _is_primary_open(self) -> bool:
-        """Whether a bracket is open behind which Kubernetes' parser waits for a dot or an index."""
+        """Whether a bracket is open after which Kubernetes' parser expects a dot or an index."""
         return any(is_primary for _, _, is_primary in self._brackets)
 
     def _take(self, kind: str, text: str, offset: int) -> None:
-        """Add a token of our own."""
+        """Add a token that the text does not have."""
         token = self._token(kind, text, offset)
         self._cursor.feed_token(token)
         self._done.append(token)
@@ -235,7 +247,7 @@ class _Repair:
         self._take("IDENT", LOST, -1)
 
     def _expected(self, accepted: set[str]) -> set[str]:
-        """The tokens that may follow an operand here, without operators."""
+        """The tokens, except operators, that may follow an operand here."""
         expected = accepted & {*_BRACKETS, "COLON", "$END"}
         opening, is_suffix, _ = self._brackets[-1] if self._brackets else ("", False, False)
         if "COMMA" in accepted and (opening == "LBRACE" or (opening == "LSQB" and not is_suffix)):
@@ -243,7 +255,7 @@ class _Repair:
         return expected
 
     def _end_construct(self, expected: set[str], *, skips: bool = False) -> None:
-        """Close the innermost bracket or condition. Skip tokens (`skips`) unless only the closing one is missing."""
+        """Close the innermost bracket or condition. Skip tokens before it, unless only the closing token is missing."""
         kind = next(iter(expected - {"$END"}), None)
         if kind is None:
             self._drop(len(self._rest) - 1)
@@ -264,14 +276,14 @@ class _Repair:
         if skips and kind == "COLON":
             self._rest.append(lost)
         elif skips and not is_primary and self._rest[-1].type in _SUFFIXES and len(self._brackets) > 1:
-            outer = self._brackets[-2][0]  # what ended can have no suffix, so it is taken for one of what is around it
+            outer = self._brackets[-2][0]  # the construct cannot have a suffix, so the suffix belongs to the outer one
             self._rest.append(self._token(_CLOSING[outer], "", token.start_pos))
         self._rest.append(closing)
         if kind == "RSQB" and is_suffix and self._done[-1].type == "LSQB":
             self._rest.append(lost)
 
     def _skip(self, more: frozenset[str] = frozenset()) -> None:
-        """Drop tokens up to one that may follow."""
+        """Leave out tokens up to one that may follow."""
         closing = {_CLOSING[bracket[0]] for bracket in self._brackets}
         stop = {*closing, *more, "$END", *(("COMMA", "COLON") if closing else ())}
         if self._is_primary_open():
@@ -280,7 +292,7 @@ class _Repair:
         self._drop(next(count for count, token in behind if token.type in stop or _is_operator(token.type)))
 
     def _drop(self, count: int) -> None:
-        """Leave out so many tokens."""
+        """Leave out this number of tokens."""
         if count > _MOST_SKIPPED:
             raise _SkippedTooMuchError
         del self._rest[len(self._rest) - count :]
@@ -288,7 +300,7 @@ class _Repair:
     def _built(self) -> Piece | None:
         from lark.exceptions import UnexpectedToken
 
-        parser = lark_parser().parse_interactive()
+        parser = self._parser.parse_interactive()
         piece: Any = None
         try:
             for token in self._done:
@@ -298,7 +310,7 @@ class _Repair:
         if not isinstance(piece, Piece):
             return None
         for node in walk(piece.node):
-            if isinstance(node, MapNode):  # Kubernetes does not look at keys without a value
+            if isinstance(node, MapNode):  # Kubernetes ignores keys without a value
                 node.entries = [entry for entry in node.entries if entry.offset not in self._bare_keys]
         return piece
 

@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Mapping
 
 from ...resource import AttributeList, AttributeValue, Version
+from ...resource.device import from_dotted
 from ...resource.limits import ATTRIBUTE_VALUE_BYTES
-from ...resource.semver import from_dotted
 from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Fabric, FabricState
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ...resource import CounterSet, Device, ResourceSlice, TaintEffect, Version
-from ...resource.semver import from_dotted
+from ...resource.device import from_dotted
 from ..devices import GPU_TYPE, MIG_TYPE, GpuDevices
 from ..inventory import Inventory
 from ..nvml import Placement

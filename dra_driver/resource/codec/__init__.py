@@ -1,12 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON of every served version of resource.k8s.io <-> the vocabulary. Nothing else knows versions exist."""
+"""Conversion between JSON and the types of this package, for every served version of resource.k8s.io.
 
-from .decode import Decoded, decode
+Other packages do not deal with versions. Decoding checks only the form: types, required fields and, if it is strict,
+that every field is known. Other rules of the API server are in `dra_driver.resource.validation`, because a stored
+object may violate rules that are newer than the object.
+"""
+
+from collections.abc import Callable, Mapping
+
+from ..claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from ..device import ResourceSlice
+from ..meta import Node
 from .decode_claims import decode_claim, decode_claim_template, decode_class
-from .decode_parts import decode_node
 from .decode_slices import decode_slice
 from .encode import encode_allocation, encode_claim_spec, encode_meta, encode_slice, encode_taint
-from .fields import BY_API_VERSION, DIALECTS, GROUP, V1, V1BETA1, V1BETA2, DecodeError, Dialect, Fields, json_type
+from .fields import (
+    BY_API_VERSION,
+    DIALECTS,
+    GROUP,
+    V1,
+    V1BETA1,
+    V1BETA2,
+    DecodeError,
+    Dialect,
+    Fields,
+    decode_node,
+    json_type,
+)
 
 __all__ = [
     "BY_API_VERSION",
@@ -32,3 +52,33 @@ __all__ = [
     "encode_taint",
     "json_type",
 ]
+
+Decoded = ResourceSlice | DeviceClass | ResourceClaim | ResourceClaimTemplate | Node
+
+
+def decode(value: object, *, strict: bool = True) -> Decoded:
+    """The object in `value` (parsed JSON or YAML). `strict` refuses unknown fields.
+
+    Raises DecodeError, which names the field, if it is not a well-formed ResourceSlice, DeviceClass, ResourceClaim,
+    ResourceClaimTemplate or Node.
+    """
+    if not isinstance(value, Mapping):
+        raise DecodeError("", f"a Kubernetes object is a mapping, not {json_type(value)}")
+    api_version, kind = value.get("apiVersion"), value.get("kind")
+    if not isinstance(api_version, str) or not isinstance(kind, str):
+        raise DecodeError("", "not a Kubernetes object: apiVersion and kind are missing")
+    if (api_version, kind) == ("v1", "Node"):
+        return decode_node(value, strict=strict)
+    dialect = BY_API_VERSION.get(api_version)
+    if dialect is None:
+        hint = f" (use {', '.join(d.api_version for d in DIALECTS)})" if api_version.startswith(GROUP + "/") else ""
+        raise DecodeError("apiVersion", f"{api_version!r} is not supported for kind {kind!r}{hint}")
+    decoders: dict[str, Callable[..., Decoded]] = {
+        "ResourceSlice": decode_slice,
+        "DeviceClass": decode_class,
+        "ResourceClaim": decode_claim,
+        "ResourceClaimTemplate": decode_claim_template,
+    }
+    if kind not in decoders:
+        raise DecodeError("kind", f"{kind!r} of {api_version} is not supported (use {', '.join(decoders)})")
+    return decoders[kind](value, dialect, strict=strict)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceSlices from JSON: pools, devices and what describes them."""
+"""Decoding of ResourceSlices."""
 
 from ..device import (
     AttributeList,
@@ -14,11 +14,10 @@ from ..device import (
     RequestRange,
     ResourcePool,
     ResourceSlice,
+    Version,
 )
 from ..quantity import Quantity
-from ..semver import Version
-from .decode_parts import node_selector, object_meta, timestamp
-from .fields import Dialect, Fields, json_type
+from .fields import Dialect, Fields, json_type, node_selector, object_meta, timestamp
 
 _SCALAR_TYPES: dict[str, type] = {"string": str, "int": int, "bool": bool, "version": str}
 _LIST_TYPES: dict[str, type] = {"strings": str, "ints": int, "bools": bool, "versions": str}
@@ -41,8 +40,8 @@ def decode_slice(value: object, dialect: Dialect, *, strict: bool = True) -> Res
         node_selector=node_selector(spec.object("nodeSelector")),
         all_nodes=spec.flag("allNodes"),
         per_device_node_selection=spec.flag("perDeviceNodeSelection"),
-        devices=spec.objects("devices", lambda fields: _device(fields, dialect)),
-        shared_counters=spec.objects("sharedCounters", _counter_set),
+        devices=spec.decode_all("devices", lambda fields: _device(fields, dialect)),
+        shared_counters=spec.decode_all("sharedCounters", _counter_set),
     )
     pool.finish()
     spec.finish()
@@ -51,15 +50,11 @@ def decode_slice(value: object, dialect: Dialect, *, strict: bool = True) -> Res
 
 
 def _counter_set(fields: Fields) -> CounterSet:
-    counters = CounterSet(fields.required_text("name"), _counters(fields))
-    fields.finish()
-    return counters
+    return CounterSet(fields.required_text("name"), _counters(fields))
 
 
 def _counter_consumption(fields: Fields) -> CounterConsumption:
-    consumption = CounterConsumption(fields.required_text("counterSet"), _counters(fields))
-    fields.finish()
-    return consumption
+    return CounterConsumption(fields.required_text("counterSet"), _counters(fields))
 
 
 def _counters(fields: Fields) -> dict[str, Quantity]:
@@ -73,37 +68,32 @@ def _capacities(fields: Fields, field: str) -> dict[str, DeviceCapacity]:
         if type(value) is dict and len(value) == 1 and type(text := value.get("value")) is str:
             decoded[name] = DeviceCapacity(fields.as_quantity(f"{field}[{name}].value", text))
         else:
-            decoded[name] = _capacity(Fields(value, f"{field}[{name}]", fields))
+            decoded[name] = Fields(value, f"{field}[{name}]", fields).decoded_by(_capacity)
     return decoded
 
 
 def _capacity(fields: Fields) -> DeviceCapacity:
-    value = fields.quantity("value")
+    return DeviceCapacity(_required_quantity(fields, "value"), fields.decode_one("requestPolicy", _request_policy))
+
+
+def _request_policy(fields: Fields) -> RequestPolicy:
+    values = fields.array("validValues")
+    return RequestPolicy(
+        default=fields.quantity("default"),
+        valid_values=tuple(fields.as_quantity(f"validValues[{i}]", value) for i, value in enumerate(values)),
+        valid_range=fields.decode_one("validRange", _request_range),
+    )
+
+
+def _request_range(fields: Fields) -> RequestRange:
+    return RequestRange(_required_quantity(fields, "min"), fields.quantity("max"), fields.quantity("step"))
+
+
+def _required_quantity(fields: Fields, field: str) -> Quantity:
+    value = fields.quantity(field)
     if value is None:
-        raise fields.error("value", "is required")
-    policy: RequestPolicy | None = None
-    policy_fields = fields.object("requestPolicy")
-    if policy_fields is not None:
-        values = policy_fields.array("validValues")
-        policy = RequestPolicy(
-            default=policy_fields.quantity("default"),
-            valid_values=tuple(policy_fields.as_quantity(f"validValues[{i}]", v) for i, v in enumerate(values)),
-            valid_range=_request_range(policy_fields.object("validRange")),
-        )
-        policy_fields.finish()
-    fields.finish()
-    return DeviceCapacity(value, policy)
-
-
-def _request_range(fields: Fields | None) -> RequestRange | None:
-    if fields is None:
-        return None
-    minimum = fields.quantity("min")
-    if minimum is None:
-        raise fields.error("min", "is required")
-    decoded = RequestRange(minimum, fields.quantity("max"), fields.quantity("step"))
-    fields.finish()
-    return decoded
+        raise fields.error(field, "is required")
+    return value
 
 
 def _device(fields: Fields, dialect: Dialect) -> Device:
@@ -129,11 +119,11 @@ def _device(fields: Fields, dialect: Dialect) -> Device:
         name=name,
         attributes=_attributes(body),
         capacity=_capacities(body, "capacity"),
-        consumes_counters=body.objects("consumesCounters", _counter_consumption),
+        consumes_counters=body.decode_all("consumesCounters", _counter_consumption),
         node_name=body.optional_text("nodeName"),
         node_selector=node_selector(body.object("nodeSelector")),
         all_nodes=body.flag("allNodes"),
-        taints=body.objects("taints", _taint),
+        taints=body.decode_all("taints", _taint),
         binds_to_node=body.flag("bindsToNode"),
         binding_conditions=body.texts("bindingConditions"),
         binding_failure_conditions=body.texts("bindingFailureConditions"),
@@ -141,8 +131,6 @@ def _device(fields: Fields, dialect: Dialect) -> Device:
     )
     body.ignore("nodeAllocatableResourceMappings")
     body.finish()
-    if body is not fields:
-        fields.finish()
     return device
 
 
@@ -184,11 +172,9 @@ def _attribute(fields: Fields, name: str, value: object) -> AttributeValue:
 
 
 def _taint(fields: Fields) -> DeviceTaint:
-    taint = DeviceTaint(
+    return DeviceTaint(
         key=fields.required_text("key"),
         effect=fields.required_text("effect"),
         value=fields.text("value"),
         time_added=timestamp(fields, "timeAdded"),
     )
-    fields.finish()
-    return taint

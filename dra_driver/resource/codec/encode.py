@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vocabulary into JSON objects of a chosen version of resource.k8s.io.
+"""Encoding of the objects that this project writes: slices, claims and allocations, in a version of resource.k8s.io.
 
-Only what this project writes: slices, claims and allocations. Empty fields are left out, as the
-API server leaves them out, so that encoding what it returned gives what it stores.
+Empty fields are left out. The API server leaves them out, too, so an object that it returned is encoded to the object
+that it stores.
 """
 
 from collections.abc import Mapping
@@ -29,18 +29,18 @@ from ..device import (
     MalformedAttribute,
     RequestPolicy,
     ResourceSlice,
+    Version,
     attribute_kind,
 )
 from ..meta import NodeSelector, NodeSelectorRequirement, ObjectMeta
 from ..quantity import Quantity
-from ..semver import Version
 from .fields import Dialect
 
 JSON = dict[str, Any]
 
 
 def encode_slice(resource_slice: ResourceSlice, dialect: Dialect) -> JSON:
-    """A ResourceSlice as the API server takes it."""
+    """A ResourceSlice as JSON for the API server."""
     spec = _compact(
         driver=resource_slice.driver,
         pool={
@@ -67,7 +67,7 @@ def encode_slice(resource_slice: ResourceSlice, dialect: Dialect) -> JSON:
 
 
 def encode_meta(meta: ObjectMeta) -> JSON:
-    """Object metadata, without what only the server sets."""
+    """Object metadata without the fields that only the API server sets."""
     return _compact(
         name=meta.name,
         namespace=meta.namespace,
@@ -107,7 +107,7 @@ def encode_claim_spec(claim: DeviceClaim, dialect: Dialect) -> JSON:
 
 
 def encode_allocation(allocation: AllocationResult) -> JSON:
-    """The `status.allocation` of a ResourceClaim; every version writes it alike."""
+    """The `status.allocation` of a ResourceClaim. It has the same form in all versions."""
     devices = _compact(
         results=[_allocated_device(result) for result in allocation.results],
         config=[_allocated_configuration(config) for config in allocation.config],
@@ -116,7 +116,7 @@ def encode_allocation(allocation: AllocationResult) -> JSON:
 
 
 def _compact(**fields: object) -> JSON:
-    """The fields that hold something: absent, empty and false ones go unwritten, a zero is written."""
+    """The fields without those that are absent, empty or false. A zero is kept."""
     return {name: value for name, value in fields.items() if value is not False and value not in (None, "", [], {})}
 
 

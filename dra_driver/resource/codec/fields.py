@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a JSON object field by field, with errors that name the place; and where the served versions differ.
+"""Reading JSON objects field by field, with errors that name the field. Also the parts that several kinds have.
 
-A `Fields` hands out each field once, checked for its JSON type, and `finish` reports the fields that nothing has read.
-null is absence, as in the Kubernetes API.
+`Fields` returns the value of each field once and checks its JSON type. `finish` reports fields that have not been read.
+As in the Kubernetes API, null means that the field is absent.
 
-v1 and v1beta2 have one form. v1beta1 nests a device's fields under `basic` and writes an exact request's fields
-directly into the request.
+The served versions differ in few points (`Dialect`): v1 and v1beta2 have the same form. In v1beta1 the fields of a
+device are under `basic`, and the fields of an exact request are directly in the request.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ...errors import DriverError
+from ..claim import OpaqueConfiguration
+from ..device import DeviceToleration
+from ..meta import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, OwnerReference
 from ..quantity import Quantity, QuantityError
 
 T = TypeVar("T")
@@ -21,7 +24,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 class DecodeError(DriverError, ValueError):
-    """The object is not of the form that its apiVersion and kind promise. `path` is where."""
+    """The object does not have the form of its apiVersion and kind. `path` is the place of the error."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}" if path else problem)
@@ -44,7 +47,7 @@ class Fields:
         self._known: list[str] = []
 
     def path(self, field: str = "") -> str:
-        """Where `field` is, e.g. `spec.devices[3].name`."""
+        """The path of a field, such as `spec.devices[3].name`."""
         parts = [self._step, field] if field else [self._step]
         parent = self._parent
         while parent is not None:
@@ -53,14 +56,14 @@ class Fields:
         return ".".join(part for part in parts if part).replace(".[", "[")
 
     def error(self, field: str, problem: str) -> DecodeError:
-        """An error about `field` of this object."""
+        """An error in a field of this object."""
         return DecodeError(self.path(field), problem)
 
     def __contains__(self, field: str) -> bool:
         return field in self._left
 
     def take(self, field: str) -> Any:
-        """The raw value of `field`, None when absent."""
+        """The value of a field without any check, None if it is absent."""
         self._known.append(field)
         return self._left.pop(field, None)
 
@@ -76,25 +79,25 @@ class Fields:
         return default if value is None else value
 
     def optional_text(self, field: str) -> str | None:
-        """A string field, None when absent."""
+        """A string field, None if it is absent."""
         return self._typed(field, str, "a string")
 
     def required_text(self, field: str) -> str:
-        """A string field that must be there and not be empty."""
+        """A string field that is required and must not be empty."""
         value = self._typed(field, str, "a string")
         if not value:
             raise self.error(field, "is required")
         return value
 
     def flag(self, field: str) -> bool:
-        """A boolean field, false when absent."""
+        """A boolean field, false if it is absent."""
         return self._typed(field, bool, "true or false") or False
 
     def integer(self, field: str) -> int | None:
-        """A 64-bit integer field, None when absent."""
+        """A 64-bit integer field, None if it is absent."""
         value = self.take(field)
         if type(value) is float and value.is_integer():
-            value = int(value)  # as the API server, which is sent 1 for 1.0
+            value = int(value)  # clients send 1 to the API server for 1.0
         if value is not None and type(value) is not int:
             raise self.error(field, f"must be an integer, not {json_type(value)}")
         if value is not None and value not in _INT64:
@@ -102,19 +105,19 @@ class Fields:
         return value
 
     def required_integer(self, field: str) -> int:
-        """A 64-bit integer field that must be there."""
+        """A 64-bit integer field that is required."""
         value = self.integer(field)
         if value is None:
             raise self.error(field, "is required")
         return value
 
     def quantity(self, field: str) -> Quantity | None:
-        """A quantity field (a string, or a number as YAML authors write it), None when absent."""
+        """A quantity field, None if it is absent. It is a string, or a number, which is usual in YAML."""
         value = self.take(field)
         return None if value is None else self.as_quantity(field, value)
 
     def as_quantity(self, field: str, value: object) -> Quantity:
-        """`value`, found at `field`, as a quantity."""
+        """The value of a field as a quantity."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise self.error(field, f'must be a quantity such as "40Gi", not {json_type(value)}')
         try:
@@ -123,23 +126,23 @@ class Fields:
             raise self.error(field, str(error)) from None
 
     def object(self, field: str) -> "Fields | None":
-        """A nested object, None when absent."""
+        """A nested object, None if it is absent."""
         value = self.take(field)
         return None if value is None else Fields(value, field, self)
 
     def required_object(self, field: str) -> "Fields":
-        """A nested object that must be there."""
+        """A nested object that is required."""
         value = self.take(field)
         if value is None:
             raise self.error(field, "is required")
         return Fields(value, field, self)
 
     def raw_object(self, field: str) -> Mapping[str, Any] | None:
-        """A nested object whose content is nobody's business here."""
+        """A nested object whose fields are not read, None if it is absent."""
         return self._typed(field, dict, "an object")
 
     def array(self, field: str) -> list[Any]:
-        """A list field, empty when absent."""
+        """A list field, empty if it is absent."""
         return self._typed(field, list, "a list") or []
 
     def texts(self, field: str) -> tuple[str, ...]:
@@ -151,11 +154,26 @@ class Fields:
         return tuple(values)
 
     def objects(self, field: str, decode: "Callable[[Fields], T]") -> tuple[T, ...]:
-        """A list of objects, each decoded."""
+        """A list of objects, each converted by `decode`."""
         return tuple(decode(Fields(value, f"{field}[{index}]", self)) for index, value in enumerate(self.array(field)))
 
+    def decode_all(self, field: str, decode: "Callable[[Fields], T]") -> tuple[T, ...]:
+        """Like `objects`, but `decode` must read all fields of an object."""
+        return self.objects(field, lambda inner: inner.decoded_by(decode))
+
+    def decode_one(self, field: str, decode: "Callable[[Fields], T]") -> T | None:
+        """A nested object, None if it is absent. `decode` must read all of its fields."""
+        inner = self.object(field)
+        return None if inner is None else inner.decoded_by(decode)
+
+    def decoded_by(self, decode: "Callable[[Fields], T]") -> T:
+        """This object, converted by `decode`, which must read all fields."""
+        decoded = decode(self)
+        self.finish()
+        return decoded
+
     def text_map(self, field: str) -> dict[str, str]:
-        """An object whose values are strings (labels)."""
+        """An object whose values are strings, such as labels."""
         values: dict[str, Any] = self._typed(field, dict, "an object") or {}
         for key, value in values.items():
             if type(value) is not str:
@@ -163,20 +181,19 @@ class Fields:
         return values
 
     def ignore(self, *fields: str) -> None:
-        """Fields that are known and of no concern."""
+        """Accept fields without reading their values."""
         for field in fields:
             self.take(field)
 
-    def ignore_rest(self) -> None:
-        """Whatever else is there is of no concern."""
-        self._left.clear()
-
     def finish(self) -> None:
-        """Refuse what was not read. Objects read leniently (from a newer server, say) may hold more."""
+        """Raise DecodeError if a field has not been read.
+
+        Without `strict`, unknown fields of newer versions are allowed.
+        """
         if not self._left or not self.strict:
             return
         field = next(iter(self._left))
-        import difflib  # only for those who make a mistake
+        import difflib  # only needed for the error
 
         close = difflib.get_close_matches(str(field), self._known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else f" (known here: {', '.join(sorted(self._known))})"
@@ -184,7 +201,7 @@ class Fields:
 
 
 def json_type(value: object) -> str:
-    """What a JSON author would call the type of `value`."""
+    """The name of the JSON type of a value, for messages."""
     match value:
         case None:
             return "null"
@@ -206,7 +223,7 @@ GROUP = "resource.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One version's JSON form."""
+    """The JSON form of one version."""
 
     version: str
     nested_device: bool = False  # devices[].basic
@@ -222,6 +239,111 @@ V1BETA2 = Dialect("v1beta2")
 V1BETA1 = Dialect("v1beta1", nested_device=True, flat_request=True)
 
 DIALECTS: tuple[Dialect, ...] = (V1, V1BETA2, V1BETA1)
-"""Newest first: the order in which a client should prefer them."""
+"""The newest version first. Clients should prefer newer versions."""
 
 BY_API_VERSION = {dialect.api_version: dialect for dialect in DIALECTS}
+
+
+# Parts that several kinds have
+
+
+def object_meta(top: Fields) -> ObjectMeta:
+    """`metadata` of an object, without the fields that only the API server uses."""
+    top.ignore("apiVersion", "kind")
+    return top.decode_one("metadata", _metadata) or ObjectMeta()
+
+
+def _metadata(fields: Fields) -> ObjectMeta:
+    fields.ignore("generation", "finalizers", "managedFields", "selfLink", "deletionGracePeriodSeconds")
+    return ObjectMeta(
+        name=fields.text("name"),
+        namespace=fields.text("namespace"),
+        uid=fields.text("uid"),
+        generate_name=fields.text("generateName"),
+        resource_version=fields.text("resourceVersion"),
+        creation_timestamp=timestamp(fields, "creationTimestamp"),
+        deletion_timestamp=timestamp(fields, "deletionTimestamp"),
+        labels=fields.text_map("labels"),
+        annotations=fields.text_map("annotations"),
+        owner_references=fields.decode_all("ownerReferences", _owner),
+    )
+
+
+def timestamp(fields: Fields, name: str) -> str:
+    """An RFC 3339 time. Loaders of YAML return a datetime if it has no quotes."""
+    value = fields.take(name)
+    if value is None or isinstance(value, str):
+        return value or ""
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat()).replace("+00:00", "Z")
+    raise fields.error(name, f"must be a time, not {json_type(value)}")
+
+
+def _owner(fields: Fields) -> OwnerReference:
+    fields.ignore("blockOwnerDeletion")
+    return OwnerReference(
+        fields.text("apiVersion"),
+        fields.text("kind"),
+        fields.text("name"),
+        fields.text("uid"),
+        fields.flag("controller"),
+    )
+
+
+def node_selector(fields: Fields | None) -> NodeSelector | None:
+    """A NodeSelector, None if it is absent."""
+    if fields is None:
+        return None
+    selector = NodeSelector(fields.decode_all("nodeSelectorTerms", _node_selector_term))
+    fields.finish()
+    return selector
+
+
+def _node_selector_term(fields: Fields) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
+        fields.decode_all("matchExpressions", _node_requirement), fields.decode_all("matchFields", _node_requirement)
+    )
+
+
+def _node_requirement(fields: Fields) -> NodeSelectorRequirement:
+    return NodeSelectorRequirement(
+        fields.required_text("key"), fields.required_text("operator"), fields.texts("values")
+    )
+
+
+def selector(fields: Fields) -> str:
+    """The expression of a CEL selector."""
+    return fields.required_object("cel").decoded_by(lambda cel: cel.required_text("expression"))
+
+
+def opaque(fields: Fields) -> OpaqueConfiguration:
+    """The field `opaque` of a configuration."""
+    return fields.required_object("opaque").decoded_by(_opaque)
+
+
+def _opaque(fields: Fields) -> OpaqueConfiguration:
+    parameters = fields.raw_object("parameters")
+    if parameters is None:
+        raise fields.error("parameters", "is required")
+    return OpaqueConfiguration(fields.required_text("driver"), parameters)
+
+
+def toleration(fields: Fields) -> DeviceToleration:
+    """A toleration of device taints."""
+    return DeviceToleration(
+        key=fields.text("key"),
+        operator=fields.text("operator") or "Equal",
+        value=fields.text("value"),
+        effect=fields.text("effect"),
+        toleration_seconds=fields.integer("tolerationSeconds"),
+    )
+
+
+def decode_node(value: object, *, strict: bool = True) -> Node:
+    """A core/v1 Node: its metadata, and the names of its allocatable extended resources."""
+    top = Fields(value, strict=strict)
+    metadata = object_meta(top)
+    status = top.object("status")
+    allocatable = (status.raw_object("allocatable") if status is not None else None) or {}
+    offered = (name for name, amount in allocatable.items() if "/" in name and str(amount) != "0")
+    return Node(metadata, frozenset(offered))
