@@ -13,6 +13,7 @@ from ..resource.codec import V1
 JSON = dict[str, Any]
 
 PODS = Kind("v1", "pods", namespaced=True)
+NAMESPACES = Kind("v1", "namespaces")
 CLAIMS = Kind(V1.api_version, "resourceclaims", namespaced=True)
 TEMPLATES = Kind(V1.api_version, "resourceclaimtemplates", namespaced=True)
 SLICES = Kind(V1.api_version, "resourceslices")

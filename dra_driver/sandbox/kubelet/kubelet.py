@@ -35,7 +35,7 @@ def default_labels(name: str) -> Mapping[str, str]:
 
 def node_status(name: str, now: float) -> Mapping[str, Any]:
     """The status of a node that is ready for pods."""
-    resources = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    resources = {"cpu": "192", "memory": "2Ti", "ephemeral-storage": "2Ti", "pods": "110"}
     return {
         "addresses": [{"type": "InternalIP", "address": HOST_IP}, {"type": "Hostname", "address": name}],
         "capacity": resources,
