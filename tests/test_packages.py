@@ -61,7 +61,7 @@ SANDBOX = (
 """The packages and modules of dra_driver/sandbox, the lowest layer first."""
 API_SERVER = (
     *("objects", "names", "field_errors", "status", "release", "faults", "users", "schema", "kinds"),
-    *("patches", "apply", "groups", "table", "storage", "catalog", "auth", "verbs", "controllers"),
+    *("patches", "apply", "groups", "store", "listing", "catalog", "rbac", "verbs", "controllers"),
     *("discovery", "http", "certificates", "server"),
 )
 """The packages and modules of dra_driver/sandbox/apiserver, the lowest layer first."""

@@ -11,9 +11,9 @@ from .faults import Faults
 from .kinds import Context, Served, ServedKind
 from .objects import Clock, Object, encode
 from .release import Release
+from .schema import Type
 from .schema.published import PublishedSchemas
-from .schema.types import Type
-from .storage.store import Store
+from .store import Store
 from .users import INTERNAL, Tokens, User
 
 

@@ -15,7 +15,7 @@ from . import names
 from .field_errors import FieldError
 from .objects import Object, pick
 from .release import Release
-from .schema.types import Type
+from .schema import Type
 from .users import User
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")

@@ -27,15 +27,14 @@ from aiohttp import web
 
 from .catalog import Catalog, CelCheck, Cluster
 from .certificates import Certificates, make_certificates
-from .controllers.internal import internal_call
-from .controllers.manager import Controllers
+from .controllers import Controllers, internal_call
 from .faults import Faults
-from .groups.access import RBAC_GROUP
-from .http.handler import Handler
+from .groups import builtin_kinds
+from .groups.core import RBAC_GROUP
+from .http import Handler
 from .objects import Clock, Object, now
 from .release import NEWEST, Release, release
 from .schema.published import schemas_of
-from .table import builtin_kinds
 from .users import ADMIN, Tokens, User, service_account
 from .verbs.write import create
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..objects import Object
-from ..schema.types import Shape, Type
+from ..schema import Shape, Type
 
 Path = tuple[str, ...]
 Paths = Set[Path]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..objects import canonical
-from ..schema.types import ListKind, Shape, Type
+from ..schema import ListKind, Shape, Type
 from .managers import ITSELF, Path, Tree
 
 

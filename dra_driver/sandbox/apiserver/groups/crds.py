@@ -12,7 +12,7 @@ from .. import names
 from ..field_errors import FieldError
 from ..kinds import Context, ServedKind, Strategy
 from ..objects import Object, pick, timestamp
-from ..schema.types import Shape, Type
+from ..schema import Shape, Type
 from .columns import NAME_AND_AGE
 
 GROUP: Final = "apiextensions.k8s.io"

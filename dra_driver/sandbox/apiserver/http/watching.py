@@ -14,13 +14,12 @@ from .. import field_errors as errors
 from .. import status
 from ..catalog import Cluster
 from ..kinds import Served
+from ..listing import INITIAL_EVENTS_END, Selection, Told, begin, drain, end
 from ..objects import Object, encode
-from ..storage.listing import INITIAL_EVENTS_END, Selection, Told, begin, drain, end
-from ..storage.store import Record
-from ..verbs.call import Call
-from ..verbs.read import selectors
+from ..store import Record
+from ..verbs.request import Call, selectors
 from . import rendering
-from .negotiation import Media
+from .rendering import Media
 
 _SHORTEST: Final = 1800.0
 """Seconds that a watch without a timeout lasts at least; at most twice that."""

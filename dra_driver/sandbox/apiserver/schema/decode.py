@@ -24,7 +24,7 @@ from dra_driver.resource.quantity import Quantity, QuantityError
 from .. import field_errors as errors
 from ..field_errors import FieldError
 from ..objects import Object, parse_timestamp, timestamp
-from .types import Shape, Type
+from . import Shape, Type
 
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
 _MICROSECONDS = re.compile(r"\.\d{6}(?!\d)")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..objects import Object, timestamp
-from .types import Shape, Type
+from . import Shape, Type
 
 WIRE_FILE: Final = Path(__file__).with_name("wire.json")
 MAGIC: Final = b"k8s\x00"

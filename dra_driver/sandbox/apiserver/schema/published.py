@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from .types import ListKind, Shape, Type
+from . import ListKind, Shape, Type
 
 _STRING_DEFINITIONS = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": Type(Shape.QUANTITY, go_name="resource.Quantity"),

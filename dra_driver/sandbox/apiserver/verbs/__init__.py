@@ -1,2 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request does, once it is known who asks for what: one module a verb."""
+"""From a request to the code of its verb or subresource."""
+
+from typing import Final
+
+from .. import status
+from ..catalog import Cluster
+from ..listing import Page
+from ..objects import Object
+from ..store import Record
+from . import delete, modify, request, subresources
+from .request import Call
+
+_STATUS_VERBS: Final = ("get", "update", "patch")
+
+
+def run(cluster: Cluster, call: Call) -> tuple[Record | Page | Object, int]:
+    """Carries out any verb but watch: the result and its HTTP status. Raises ApiError."""
+    if call.subresource and call.subresource != "status":
+        return subresources.run(cluster, call)
+    match call.verb:
+        case "get":
+            return request.get_object(cluster, call), 200
+        case "list":
+            return request.list_objects(cluster, call), 200
+        case "create":
+            return modify.create_object(cluster, call)
+        case "update":
+            return modify.update_object(cluster, call)
+        case "patch":
+            return modify.patch_object(cluster, call)
+        case "delete":
+            return delete.delete_object(cluster, call)
+        case "deletecollection":
+            return delete.delete_collection(cluster, call), 200
+    raise status.method_not_allowed()
+
+
+def check_shape(call: Call) -> None:
+    """Raises 404 or 405 when the URL does not fit the kind, or the verb does not fit the URL."""
+    kind = call.kind
+    if call.subresource:
+        if call.subresource not in kind.subresources:
+            raise status.no_such_resource()
+        if call.subresource == "status" and call.verb not in _STATUS_VERBS:
+            raise status.method_not_allowed()
+        return
+    if kind.namespaced != bool(call.namespace):
+        if not kind.namespaced or call.name:
+            raise status.no_such_resource()
+        if call.verb not in ("list", "watch"):
+            raise status.method_not_allowed()
+    named = call.verb in ("get", "update", "patch", "delete")
+    if call.verb not in kind.verbs or named != bool(call.name):
+        raise status.method_not_allowed()

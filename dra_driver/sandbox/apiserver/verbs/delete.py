@@ -8,12 +8,10 @@ from typing import Final
 from .. import field_errors as errors
 from .. import status
 from ..catalog import Cluster
+from ..listing import Page, list_page
 from ..objects import Object, clone, parse_timestamp, timestamp
-from ..storage.listing import Page, list_page
-from ..storage.store import Record
-from .body import read_message
-from .call import Call
-from .read import list_query
+from ..store import Record
+from .request import Call, list_query, read_message
 from .write import check_delete
 
 ORPHAN: Final = "orphan"

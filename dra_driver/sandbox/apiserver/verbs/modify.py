@@ -7,18 +7,15 @@ from typing import Any, Final
 
 from .. import field_errors as errors
 from .. import status
-from ..apply import applier
+from ..apply import apply_configuration
 from ..apply.typed import TypedError
 from ..catalog import Cluster
 from ..objects import Object, pick
-from ..patches import MalformedPatchError, PatchError
-from ..patches.json_patch import apply_json_patch, apply_merge_patch
-from ..patches.strategic import apply_strategic_patch
+from ..patches import MalformedPatchError, PatchError, apply_json_patch, apply_merge_patch, apply_strategic_patch
+from ..schema import Type
 from ..schema.decode import DecodeError, decode, json_name
-from ..schema.types import Type
-from ..storage.store import Record
-from .body import DecodingError, defaulted, read_object, shown, stored_form
-from .call import Call
+from ..store import Record
+from .request import Call, DecodingError, defaulted, read_object, shown, stored_form
 from .write import as_versioned, create, replace, writer
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -159,7 +156,7 @@ def _apply(cluster: Cluster, call: Call) -> tuple[Record, int]:
     live = existing.object if existing else None
     config["metadata"].setdefault("name", call.name)
     try:
-        merged = applier.apply(live, config, writer(cluster, call), force=call.flag("force"))
+        merged = apply_configuration(live, config, writer(cluster, call), force=call.flag("force"))
     except TypedError as problem:
         raise status.internal(f"failed to create typed patch object: {problem}", plain=True) from problem
     obj = defaulted(cluster, call, decode(merged, call.served.type).value)

@@ -9,13 +9,11 @@ from .. import status
 from ..apply.managers import decode
 from ..catalog import Cluster
 from ..objects import Object, clone, pick, timestamp
-from ..storage.store import Record
+from ..store import Record
 from ..users import service_account
-from .body import read_message, typed
-from .call import Call
 from .delete import DeleteOptions, delete_record
 from .modify import patched
-from .read import get_object
+from .request import Call, get_object, read_message, typed
 from .write import replace
 
 _SCALE: Final = ("autoscaling/v1", "Scale")

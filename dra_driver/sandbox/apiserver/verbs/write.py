@@ -14,18 +14,17 @@ from typing import Any, Final
 
 from .. import field_errors as errors
 from .. import status
-from ..apply import applier
+from ..apply import Writer, track_update
 from ..apply.managers import Path
-from ..auth.rbac import authorizer
 from ..catalog import Cluster
 from ..field_errors import FieldError
 from ..groups import meta as meta_rules
 from ..kinds import Context, Strategy
 from ..objects import Object, clone, generated_name, new_uid, timestamp
+from ..rbac import authorizer
 from ..schema.decode import missing_fields, without_empties
-from ..storage.store import Record
-from .body import versioned
-from .call import Call
+from ..store import Record
+from .request import Call, versioned
 
 IMMORTAL: Final = ("default", "kube-system", "kube-public")
 
@@ -69,7 +68,7 @@ def request_context(cluster: Cluster, call: Call) -> Context:
     return context
 
 
-def writer(cluster: Cluster, call: Call) -> applier.Writer:
+def writer(cluster: Cluster, call: Call) -> Writer:
     """The request, as managed fields see it."""
     served = call.served
     versions = (version for version in served.kind.versions if cluster.catalog.find(*_where(call, version)))
@@ -81,7 +80,7 @@ def writer(cluster: Cluster, call: Call) -> applier.Writer:
         ignored: frozenset[Path] = frozenset((name,) for name in reset)
     else:
         ignored = _STATUS_ONLY if "status" in served.kind.subresources else frozenset()
-    return applier.Writer(
+    return Writer(
         manager=call.manager,
         api_version=served.api_version,
         subresource=call.subresource,
@@ -105,7 +104,7 @@ def create(cluster: Cluster, call: Call, obj: Object, *, track: bool = True) -> 
     _place(call, meta)
     cluster.faults.admit(call.kind.plural, obj)
     if track:
-        applier.update({"metadata": {}}, obj, writer(cluster, call))
+        track_update({"metadata": {}}, obj, writer(cluster, call))
     generating = not meta.get("name") and bool(meta.get("generateName"))
     check_create(cluster, call, obj)
     for attempt in range(_NAME_ATTEMPTS):
@@ -165,7 +164,7 @@ def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, trac
     if not call.subresource:
         cluster.faults.admit(kind.plural, obj)
     if track:
-        applier.update(live, obj, writer(cluster, call))
+        track_update(live, obj, writer(cluster, call))
     _check_version(call, meta, live)
     _carry_over(meta, live["metadata"])
     _reset(call, obj, live)

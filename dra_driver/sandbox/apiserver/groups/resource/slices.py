@@ -16,7 +16,7 @@ from ... import field_errors as errors
 from ... import names
 from ...kinds import Context, Strategy
 from ...objects import Object, timestamp
-from . import gates, rules
+from . import rules, versions
 from .rules import Problems
 
 _SEMVER: Final = re.compile(
@@ -42,8 +42,8 @@ def set_defaults(obj: Object, context: Context) -> None:
 
 
 def prepare(new: Object, old: Object | None, context: Context) -> None:
-    """Drops fields behind disabled gates."""
-    gates.drop_disabled(new, old, gates.SLICE, context.release)
+    """Drops fields behind disabled versions."""
+    versions.drop_disabled(new, old, versions.SLICE, context.release)
 
 
 def warn(new: Object, context: Context) -> Iterable[str]:

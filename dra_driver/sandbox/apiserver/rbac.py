@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .. import status
-from ..catalog import Cluster
-from ..groups.access import RBAC_GROUP
-from ..kinds import ServedKind
-from ..objects import Object, timestamp
-from ..users import ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User, service_account
+from . import status
+from .catalog import Cluster
+from .groups.core import RBAC_GROUP
+from .kinds import ServedKind
+from .objects import Object, timestamp
+from .users import ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User, service_account
 
 _ROLES: Final = f"roles.{RBAC_GROUP}"
 _CLUSTER_ROLES: Final = f"clusterroles.{RBAC_GROUP}"

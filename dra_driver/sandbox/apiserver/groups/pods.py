@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from dra_driver.resource.quantity import Quantity
 
-from ... import field_errors as errors
-from ... import names
-from ...field_errors import FieldError
-from ...kinds import Column, Context, Strategy
-from ...objects import Object, clone, pick
-from .. import columns
-from ..columns import AGE, NAME, NONE
+from .. import field_errors as errors
+from .. import names
+from ..field_errors import FieldError
+from ..kinds import Column, Context, Strategy
+from ..objects import Object, clone, pick
+from . import columns
+from .columns import AGE, NAME, NONE
 
 _FILE_MODE: Final = 420
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Final
 
-from ..kinds import Served
-from ..objects import Object, encode
+from .kinds import Served
+from .objects import Object, encode
 
 HISTORY: Final = 10_000
 """Events that a collection remembers; a watch from before them gets 410 Gone."""

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request, understood: the resource it means, who asks, and its options."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from .. import field_errors as errors
+from .. import status
+from ..catalog import Cluster
+from ..field_errors import FieldError
+from ..kinds import FieldSelectors, Served, ServedKind, text_at
+from ..listing import ListQuery, Page, SelectorError, Test, field_terms, field_test, label_test, list_page
+from ..objects import Object
+from ..release import RESOURCE_GROUP
+from ..schema import Type
+from ..schema.decode import DecodeError, decode, json_name
+from ..schema.protobuf import WireError, decode_message, read_envelope
+from ..store import Record
+from ..users import User
+
+Query = Mapping[str, Sequence[str]]
+
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+_MANAGER_LENGTH = 128
+
+
+@dataclass
+class Call:
+    """A request to a resource. `warnings` go back to the client in headers."""
+
+    verb: str
+    served: Served
+    namespace: str
+    name: str
+    subresource: str
+    user: User
+    query: Query = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = ""
+    user_agent: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> ServedKind:
+        """The kind that the URL names."""
+        return self.served.kind
+
+    @property
+    def key(self) -> str:
+        """The key of the object that the URL names."""
+        return self.key_of(self.name)
+
+    def key_of(self, name: str) -> str:
+        """The key of an object of this name in the request's namespace."""
+        return f"{self.namespace}/{name}" if self.kind.namespaced else name
+
+    def option(self, name: str) -> str:
+        """A query parameter; empty when it is absent."""
+        values = self.query.get(name)
+        return values[0] if values else ""
+
+    def flag(self, name: str) -> bool:
+        """A boolean query parameter: present and neither `false` nor `0`."""
+        values = self.query.get(name)
+        return values is not None and len(values) > 0 and values[0].lower() not in ("false", "0")
+
+    def number(self, name: str) -> int | None:
+        """An integer query parameter; 400 when it is none."""
+        text = self.option(name)
+        if not text:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+    @cached_property
+    def dry_run(self) -> bool:
+        """Whether nothing must be stored."""
+        return "All" in self.query.get("dryRun", ())
+
+    @cached_property
+    def field_validation(self) -> str:
+        """What to do about unknown and duplicate fields: Ignore, Warn or Strict."""
+        return self.option("fieldValidation") or "Warn"
+
+    @cached_property
+    def manager(self) -> str:
+        """The field manager: the parameter, or the first part of the user agent."""
+        given = self.option("fieldManager")
+        return given or self.user_agent.partition("/")[0][:_MANAGER_LENGTH]
+
+    def missing(self) -> status.RequestError:
+        """404 for the object that the URL names."""
+        return status.not_found(self.kind.plural, self.kind.group, self.name)
+
+    def invalid(self, name: str, problems: Sequence[FieldError]) -> status.RequestError:
+        """422 for an object of this kind."""
+        return status.invalid(self.kind.name, self.kind.group, name, problems)
+
+    def conflict(self, name: str, detail: str) -> status.RequestError:
+        """409 for an object of this kind."""
+        return status.conflict(self.kind.plural, self.kind.group, name, detail)
+
+    def check_write_options(self, options: str) -> None:
+        """Raises 422 when the query parameters of a create, update or patch are wrong."""
+        problems = list(self._option_problems())
+        if problems:
+            raise status.invalid_options(options, problems)
+
+    def _option_problems(self) -> Iterator[FieldError]:
+        dry_run = [value for value in self.query.get("dryRun", ()) if value]
+        if dry_run and dry_run != ["All"]:
+            yield errors.not_supported("dryRun", dry_run, ["All"])
+        manager = self.option("fieldManager")
+        if len(manager) > _MANAGER_LENGTH:
+            yield errors.too_long("fieldManager", _MANAGER_LENGTH)
+        if any(not letter.isprintable() for letter in manager):
+            yield errors.invalid("fieldManager", manager, "should only contain printable characters")
+        if self.option("fieldValidation") not in _VALIDATIONS:
+            yield errors.not_supported("fieldValidation", self.option("fieldValidation"), _VALIDATIONS)
+
+
+_NAME: Final = "metadata.name"
+
+
+def get_object(cluster: Cluster, call: Call) -> Record:
+    """GET of one object. 404, or 504 when the client has seen a later revision than there is."""
+    wanted = resource_version(call)
+    if wanted and wanted > cluster.store.revision:
+        raise status.too_large_resource_version(wanted, cluster.store.revision)
+    record = cluster.store.get(call.kind.stored_in, call.key)
+    if record is None:
+        raise call.missing()
+    return record
+
+
+def list_objects(cluster: Cluster, call: Call) -> Page:
+    """GET of a collection."""
+    return list_page(cluster.store, call.kind, call.namespace, list_query(call))
+
+
+def resource_version(call: Call) -> int | None:
+    """The resourceVersion parameter; 400 when it is none."""
+    text = call.option("resourceVersion")
+    if not text:
+        return None
+    if not text.isdecimal():
+        problem = errors.invalid("resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise status.bad_request(f"invalid resource version: {problem}")
+    return int(text)
+
+
+def list_query(call: Call) -> ListQuery:
+    """The list parameters of a request. 400 or 422 when they are wrong."""
+    token = call.option("continue")
+    revision = resource_version(call)
+    if token and revision:
+        raise status.bad_request("specifying resource version is not allowed when using continue")
+    tests, name = selectors(call)
+    return ListQuery(
+        tests=tests,
+        name=name,
+        limit=0 if revision == 0 else call.number("limit") or 0,  # "any version" comes whole, as from a cache
+        token=token,
+        revision=revision,
+    )
+
+
+def selectors(call: Call) -> tuple[tuple[Test, ...], str]:
+    """The tests of labelSelector and fieldSelector, and the only name that can match. 400 when they are wrong."""
+    tests = []
+    name = call.name
+    try:
+        labels = label_test(call.option("labelSelector"))
+        if labels is not None:
+            tests.append(labels)
+        text = call.option("fieldSelector")
+        _check_fields(call, text)
+        fields = field_test(text, readers(call))
+        if fields is not None:
+            tests.append(fields)
+            name = name or next((value for key, equal, value in field_terms(text) if key == _NAME and equal), "")
+    except SelectorError as error:
+        raise status.bad_request(str(error)) from error
+    return tuple(tests), name
+
+
+def _check_fields(call: Call, text: str) -> None:
+    """Kinds that can be selected by more than their name word their refusal themselves."""
+    if not call.kind.selectors:
+        return
+    known = readers(call)
+    for name, _, _ in field_terms(text):
+        if name not in known:
+            where = (
+                f" for {call.served.api_version}, Kind={call.kind.name}" if call.kind.group == RESOURCE_GROUP else ""
+            )
+            raise status.bad_request(f"field label not supported{where}: {name}")
+
+
+def readers(call: Call) -> FieldSelectors:
+    """The fields that objects of the kind can be selected by."""
+    common = {_NAME: text_at("metadata", "name")}
+    if call.kind.namespaced:
+        common["metadata.namespace"] = text_at("metadata", "namespace")
+    return {**common, **call.kind.selectors}
+
+
+JSON: Final = "application/json"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+
+
+Messages = Callable[[str, str, str], Type | None]
+"""(group, version, kind) -> the type of a protobuf body."""
+
+
+def read_body(body: bytes, content_type: str, kind: str, api_version: str, messages: Messages | None) -> Object:
+    """The body of a request as a JSON object.
+
+    `kind` and `api_version` are the URL's. Without `messages` protobuf is refused. 400 or 415 when
+    the body is no object.
+    """
+    content_type = content_type.partition(";")[0].strip().lower() or JSON
+    prefix = f"the object provided is unrecognized (must be of type {kind})"
+    readable = (JSON,) if messages is None else (JSON, PROTOBUF)
+    if content_type not in readable:
+        raise status.unsupported_media_type(readable)
+    value: Any
+    try:
+        if content_type == PROTOBUF and messages is not None:
+            return _read_protobuf(body, kind, api_version, messages)
+        value = json.loads(body)
+    except ValueError as problem:
+        start = body[:32].decode(errors="replace") or "<empty>"
+        raise status.bad_request(
+            f"{prefix}: couldn't get version/kind; json parse error: {problem} ({start})"
+        ) from problem
+    except WireError as problem:
+        raise status.bad_request(f"{prefix}: {problem}") from problem
+    if not isinstance(value, dict):
+        text = f"json: cannot unmarshal {json_name(value)} into Go value of type {kind}"
+        raise status.bad_request(f"{prefix}: couldn't get version/kind; json parse error: {text}")
+    found: Object = value
+    return found
+
+
+def _read_protobuf(body: bytes, kind: str, api_version: str, messages: Messages) -> Object:
+    head, raw = read_envelope(body)
+    group, _, version = head.get("apiVersion", api_version).rpartition("/")
+    node = messages(group, version, head.get("kind", kind))
+    if node is None:
+        raise WireError(f"{head} is not known")
+    return {**decode_message(raw, node), **head}
+
+
+def read_value(cluster: Cluster, call: Call) -> Object:
+    """As `read_body`, of a request to a resource."""
+    messages = None if call.kind.custom else cluster.catalog.schemas.find
+    return read_body(call.body, call.content_type, call.kind.name, call.served.api_version, messages)
+
+
+def read_message(cluster: Cluster, call: Call, api_version: str, kind: str) -> Object:
+    """The body as a message that is of another kind than the URL's: options, a Binding, a Scale. 400 or 415."""
+    return typed(cluster, read_value(cluster, call), api_version, kind)
+
+
+def typed(cluster: Cluster, value: Object, api_version: str, kind: str) -> Object:
+    """`value` decoded as a built-in kind; fields that it does not have are left out. 400 when it does not fit."""
+    group, _, version = api_version.rpartition("/")
+    node = cluster.catalog.schemas.find(group, version, kind)
+    assert node is not None, f"{api_version} {kind} is published"
+    try:
+        return decode(value, node).value
+    except DecodeError as problem:
+        text = f'{kind} in version "{version}" cannot be handled as a {kind}: {problem}'
+        raise status.bad_request(text) from problem
+
+
+def read_object(cluster: Cluster, call: Call) -> Object:
+    """The body's object, decoded, defaulted, in stored form. 400, 415 or 422 when it cannot be had."""
+    value = read_value(cluster, call)
+    _check_kind(call, value)
+    try:
+        return stored_form(cluster, call, value)
+    except DecodingError as problem:
+        version = call.served.version
+        text = f'{call.kind.name} in version "{version}" cannot be handled as a {call.kind.name}: {problem}'
+        raise status.bad_request(text) from problem
+
+
+def _check_kind(call: Call, value: Object) -> None:
+    """Raises 400 when the object says that it is of another kind or version than the URL's."""
+    kind = value.get("kind") or call.kind.name
+    api_version = value.get("apiVersion") or call.served.api_version
+    version = str(api_version).rpartition("/")[2]
+    expected = call.served
+    if kind != expected.kind.name:
+        text = f"the object's kind is {kind}, the URL is of {expected.kind.plural}"
+        raise status.bad_request(f'{kind} in version "{version}" cannot be handled as a {expected.kind.name}: {text}')
+    if api_version != expected.api_version:
+        raise status.bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version "
+            f"({expected.api_version})"
+        )
+
+
+class DecodingError(Exception):
+    """The JSON does not fit the kind's schema, or strict validation objects to fields of it."""
+
+
+def stored_form(cluster: Cluster, call: Call, value: Object) -> Object:
+    """A JSON object in the request's version, decoded, converted and defaulted. Raises DecodingError."""
+    try:
+        decoded = decode(value, call.served.type)
+    except DecodeError as error:
+        raise DecodingError(str(error)) from error
+    if decoded.unknown and call.field_validation == "Strict":
+        raise DecodingError(f"strict decoding error: {', '.join(decoded.unknown)}")
+    if call.field_validation == "Warn":
+        call.warnings += [text for text in decoded.unknown if text not in call.warnings]
+    return defaulted(cluster, call, decoded.value)
+
+
+def defaulted(cluster: Cluster, call: Call, value: Object) -> Object:
+    """A decoded object in stored form, with its defaults."""
+    value.pop("apiVersion", None)
+    value.pop("kind", None)
+    value.setdefault("metadata", {})
+    stored = call.kind.to_stored(value, call.served.version)
+    call.kind.strategy.default(stored, cluster.context(call.user))
+    return stored
+
+
+def versioned(obj: Object, served: Served) -> Object:
+    """A stored object in a served version, with `apiVersion` and `kind`; shares parts with it."""
+    converted = served.kind.from_stored(obj, served.version)
+    return {"apiVersion": served.api_version, "kind": served.kind.name, **converted}
+
+
+def shown(value: Any) -> str:
+    """A JSON value inside an error text."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
