@@ -45,12 +45,11 @@ FOLDERS = (
 """The packages of kubeletplugin, the lowest layer first. Modules outside of these packages may import all of them."""
 
 SANDBOX = (
-    *("kubelet", "apiserver", "child", "loop", "extended"),
+    *("kubelet", "apiserver", "child", "loop"),
     *(
         "claimcontroller",
         "scheduler",
         "workloads",
-        "real",
         "controlplane",
         "nodes",
         "environment",

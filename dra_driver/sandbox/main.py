@@ -155,8 +155,8 @@ def up(
     from ..dryrun.release import parse_gates
     from ..gpu.policy import PolicyError, load_policy
     from .apiserver import ReleaseError
+    from .controlplane import RealControlPlaneError
     from .environment import Kubernetes, Sandbox, SandboxError
-    from .real import RealControlPlaneError
 
     try:
         if policy is not None:

@@ -8,17 +8,17 @@ node fits, the pod's condition and its Event have the text of kube-scheduler 1.3
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..allocation import Features
 from ..kubeapi import NODES, ApiClient, Kind, NotFoundError
 from ..kubeapi.events import EventRecorder
-from ..resource import AllocationResult, ObjectMeta, OwnerReference
+from ..resource import AllocationResult, ObjectMeta, OwnerReference, ResourceClaim
 from ..resource.codec import V1, encode_allocation, encode_claim_spec, encode_meta
-from ..scheduling import Attempt, Given, Pod, PodDecoder, Snapshot
+from ..scheduling import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
+from ..scheduling.extended import ExtendedRequest
 from ..scheduling.load import Reader
-from .extended import ANNOTATION, claim_status, claimed_on, is_special_claim
 from .kubelet.podstatus import timestamp
 from .loop import (
     CLAIMS,
@@ -29,6 +29,7 @@ from .loop import (
     PODS,
     SLICES,
     claim_names,
+    controlled_by,
     is_alive,
     reference,
     without_protection,
@@ -179,3 +180,49 @@ class Scheduler:
         others = [one for one in conditions if one["type"] != "PodScheduled"]
         status = {**pod.get("status", {}), "conditions": [*others, condition]}
         self._client.update(PODS, {**pod, "status": status}, subresource="status")
+
+
+ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of the scheduler's claim. It tells this claim from other claims that the pod controls."""
+
+
+def is_special_claim(claim: JSON, pod: JSON) -> bool:
+    """Return whether the scheduler made the claim for the pod."""
+    annotations = claim["metadata"].get("annotations") or {}
+    return annotations.get(ANNOTATION) == "true" and controlled_by(claim) == pod["metadata"]["uid"]
+
+
+def claimed_on(pod: Pod, node: ClusterNode, served: Container[str]) -> list[ExtendedRequest]:
+    """Return the requests that the claim serves on the node: those that no device plugin of the node offers."""
+    return [one for one in pod.extended if one.resource in served and not node.allocatable.get(one.resource)]
+
+
+def claim_status(pod: JSON, name: str, claim: ResourceClaim, claimed: Sequence[ExtendedRequest]) -> JSON:
+    """Return `status.extendedResourceClaimStatus` of a pod whose special claim has the name `name`."""
+    containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
+    made = {request.name for request in claim.spec.requests}
+    mappings = [
+        {"containerName": containers[one.index]["name"], "resourceName": resource, "requestName": request}
+        for resource in sorted({one.resource for one in claimed})
+        for one, request in _mappings([one for one in claimed if one.resource == resource], made)
+    ]
+    return {"resourceClaimName": name, "requestMappings": mappings}
+
+
+def _mappings(requests: Sequence[ExtendedRequest], made: set[str]) -> Iterator[tuple[ExtendedRequest, str]]:
+    """Yield which requests of the claim serve each container, for one resource.
+
+    Init containers use devices that later containers hold. If one needs more, the claim has one request for the rest.
+    """
+    lasting = [one for one in requests if not one.short_lived]
+    passing = [one for one in requests if one.short_lived]
+    yield from ((one, one.request) for one in lasting)
+    on_top = [one.request for one in passing if one.request in made]
+    for one in passing:
+        missing = one.count
+        for later in lasting:
+            if later.index >= one.index and missing > 0:
+                yield one, later.request
+                missing -= later.count
+        if missing > 0:
+            yield from ((one, request) for request in on_top)

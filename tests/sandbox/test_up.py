@@ -15,11 +15,10 @@ import yaml
 
 from dra_driver.command import run
 from dra_driver.kubeapi import NODES, ApiClient, Kind
-from dra_driver.sandbox.controlplane import RELEASE, device_classes
+from dra_driver.sandbox.controlplane import PROGRAMS, RELEASE, device_classes
 from dra_driver.sandbox.environment import Sandbox
 from dra_driver.sandbox.loop import CLASSES, DAEMON_SETS, PODS, SLICES
 from dra_driver.sandbox.main import sandbox
-from dra_driver.sandbox.real import PROGRAMS
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 

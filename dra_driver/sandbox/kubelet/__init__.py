@@ -22,10 +22,9 @@ from .cdi import CdiError, DeviceNode, Hook, IntelRdt, Mount, NetDevice
 from .health import DeviceHealth
 from .journal import Entry, Journal
 from .kubelet import Kubelet
-from .oci import ContainerSpec, DeviceStat, OciDevice, stat_device, stat_stand_in
 from .options import Backoff, Options, Periods
 from .plugin import Registration
-from .process import run
+from .runtime import ContainerSpec, DeviceStat, OciDevice, stat_device, stat_stand_in
 from .state import CheckpointError, ClaimError, ClaimInfo
 from .wire import ClaimAnswer, ClaimRef, Health, PreparedDevice
 
@@ -57,7 +56,6 @@ __all__ = [
     "Periods",
     "PreparedDevice",
     "Registration",
-    "run",
     "stat_device",
     "stat_stand_in",
 ]

@@ -12,16 +12,13 @@ from .apiclient import Cluster, KubeletApiError
 from .health import DeviceHealth, HealthCache, HealthWatch
 from .journal import Journal
 from .manager import ClaimManager
-from .oci import ContainerSpec
 from .options import Options
-from .plugin import Registration
-from .plugins import Plugins
+from .plugin import Registration, decide, register
+from .plugins import Plugins, PluginWatcher
 from .pods import Phase, PodManager, Services
 from .podstatus import HOST_IP, timestamp
-from .registration import decide, register
-from .runtime import Runtime
+from .runtime import ContainerSpec, Runtime
 from .state import ClaimCache, ClaimInfo
-from .watcher import PluginWatcher
 from .wire import ClaimAnswer, ClaimRef
 
 KUBELET_VERSION = "v1.36.2"

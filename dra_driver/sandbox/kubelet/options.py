@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from .cdi import VERSIONS
-from .oci import DeviceStat, stat_device
+from .runtime import DeviceStat, stat_device
 from .wire import HEALTH_SERVICES, PLUGIN_SERVICES
 
 

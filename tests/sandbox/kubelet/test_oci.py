@@ -20,7 +20,7 @@ from dra_driver.sandbox.kubelet import (
     stat_stand_in,
 )
 from dra_driver.sandbox.kubelet.cdi import Edits, IntelRdt
-from dra_driver.sandbox.kubelet.oci import apply, problems_on_host, to_json
+from dra_driver.sandbox.kubelet.runtime import apply, problems_on_host, to_json
 
 
 def host(path: str) -> DeviceStat:
