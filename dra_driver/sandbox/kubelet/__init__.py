@@ -18,7 +18,7 @@ From the ground up: `wire` (messages), `registration` (decisions), `state` (deci
 """
 
 from .apiclient import Cluster, KubeletApiError, KubernetesCluster
-from .cdi import CdiError, DeviceNode, Hook, IntelRdt, Mount, NetDevice
+from .cdi import CdiError, DeviceNode, Hook, Mount
 from .health import DeviceHealth
 from .journal import Entry, Journal
 from .kubelet import Kubelet
@@ -44,13 +44,11 @@ __all__ = [
     "Entry",
     "Health",
     "Hook",
-    "IntelRdt",
     "Journal",
     "Kubelet",
     "KubeletApiError",
     "KubernetesCluster",
     "Mount",
-    "NetDevice",
     "OciDevice",
     "Options",
     "Periods",

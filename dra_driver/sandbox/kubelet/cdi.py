@@ -68,34 +68,13 @@ class Hook:
 
 
 @dataclass(frozen=True, slots=True)
-class NetDevice:
-    """A network interface moved into the container."""
-
-    host_interface_name: str = ""
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class IntelRdt:
-    """Cache and memory bandwidth allocation."""
-
-    clos_id: str = ""
-    l3_cache_schema: str = ""
-    mem_bw_schema: str = ""
-    schemata: tuple[str, ...] = ()
-    enable_monitoring: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Edits:
     """What a device, or a whole spec, changes in a container."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
-    net_devices: tuple[NetDevice, ...] = ()
     hooks: tuple[Hook, ...] = ()
     mounts: tuple[Mount, ...] = ()
-    intel_rdt: IntelRdt | None = None
     additional_gids: tuple[int, ...] = ()
 
     def __add__(self, other: "Edits") -> "Edits":
@@ -103,10 +82,8 @@ class Edits:
         return Edits(
             self.env + other.env,
             self.device_nodes + other.device_nodes,
-            self.net_devices + other.net_devices,
             self.hooks + other.hooks,
             self.mounts + other.mounts,
-            other.intel_rdt or self.intel_rdt,
             self.additional_gids + other.additional_gids,
         )
 
@@ -145,10 +122,8 @@ def load(text: str, *, is_yaml: bool = False, newest: str = VERSIONS[-1]) -> Spe
 def minimum_version(spec: Spec) -> str:
     """The oldest version that has all that the spec uses."""
     all_edits = [spec.edits, *(device.edits for device in spec.devices)]
-    rdt = [edits.intel_rdt for edits in all_edits if edits.intel_rdt is not None]
     needs = {
-        "1.1.0": any(edits.net_devices for edits in all_edits) or any(r.schemata or r.enable_monitoring for r in rdt),
-        "0.7.0": bool(rdt) or any(edits.additional_gids for edits in all_edits),
+        "0.7.0": any(edits.additional_gids for edits in all_edits),
         "0.6.0": bool(spec.annotations)
         or any(device.annotations for device in spec.devices)
         or "." in spec.kind.partition("/")[2],
@@ -201,10 +176,6 @@ def _check_edits(edits: Edits) -> None:
     for mount in edits.mounts:
         if not mount.host_path or not mount.container_path:
             raise CdiError("invalid CDI Spec: invalid mount, empty host or container path")
-    for attribute in ("host_interface_name", "name"):
-        names = [getattr(device, attribute) for device in edits.net_devices]
-        if "" in names or len(set(names)) < len(names):
-            raise CdiError(f"invalid CDI Spec: net devices: empty or duplicate {attribute}")
 
 
 def _check_env(env: Iterable[str]) -> None:
@@ -237,7 +208,7 @@ def _scalar(kind: type, description: str) -> _Reader:
     return read
 
 
-_string, _integer, _boolean = _scalar(str, "a string"), _scalar(int, "an integer"), _scalar(bool, "a boolean")
+_string, _integer = _scalar(str, "a string"), _scalar(int, "an integer")
 
 
 def _natural(raw: Any, where: str) -> Any:
@@ -300,26 +271,13 @@ _hook = _object(
         "timeout": ("timeout", _integer),
     },
 )
-_net_device = _object(NetDevice, {"hostInterfaceName": ("host_interface_name", _string), "name": ("name", _string)})
-_intel_rdt = _object(
-    IntelRdt,
-    {
-        "closID": ("clos_id", _string),
-        "l3CacheSchema": ("l3_cache_schema", _string),
-        "memBwSchema": ("mem_bw_schema", _string),
-        "schemata": ("schemata", _strings),
-        "enableMonitoring": ("enable_monitoring", _boolean),
-    },
-)
 _edits = _object(
     Edits,
     {
         "env": ("env", _strings),
         "deviceNodes": ("device_nodes", _list_of(_device_node)),
-        "netDevices": ("net_devices", _list_of(_net_device)),
         "hooks": ("hooks", _list_of(_hook)),
         "mounts": ("mounts", _list_of(_mount)),
-        "intelRdt": ("intel_rdt", _intel_rdt),
         "additionalGids": ("additional_gids", _list_of(_natural)),
     },
 )

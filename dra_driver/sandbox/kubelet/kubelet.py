@@ -87,13 +87,7 @@ class Kubelet:
         self._health = HealthCache(periods.health_timeout)
         watch = HealthWatch(self._health, periods, self.journal, self._health_changed)
         self._plugins = Plugins(periods, self._wipe, watch, self.journal)
-        self._runtime = Runtime(
-            options.containers_dir,
-            options.cdi_dirs,
-            options.cdi_version,
-            options.device_stat,
-            processes=options.processes,
-        )
+        self._runtime = Runtime(options.cdi_dirs, options.cdi_version, options.device_stat)
         manager = ClaimManager(self._claims, cluster.get_claim, self._plugins.get, self.journal)
         self._pods = PodManager(
             Services(cluster, manager, self._claims, self._health, self._runtime, self.journal, periods)
@@ -138,10 +132,6 @@ class Kubelet:
         for thread in self._threads:
             thread.join()
         self._pods.join()
-        if not self.options.containers_survive:
-            for uid in self._runtime.pods():
-                self._runtime.stop_pod(uid, 0)
-                self._runtime.remove_pod(uid)
         self.journal.record("KubeletStopped", self.options.node_name)
 
     # what can be waited for
@@ -214,13 +204,8 @@ class Kubelet:
     def container(self, namespace: str, pod: str, container: str) -> ContainerSpec | None:
         """What a container was created with, if it was."""
         worker = self._pods.find(namespace, pod)
-        return self._runtime.spec(worker.pod.uid, container) if worker else None
-
-    def pid(self, namespace: str, pod: str, container: str) -> int | None:
-        """The process that stands for a container, if one does."""
-        worker = self._pods.find(namespace, pod)
         running = self._runtime.containers(worker.pod.uid).get(container) if worker else None
-        return running.process.pid if running and running.process else None
+        return running.spec if running else None
 
     # what can be done
 
@@ -231,13 +216,6 @@ class Kubelet:
     def unprepare(self, driver: str, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
         """Call NodeUnprepareResources in the same way."""
         return self._plugins.get(driver).unprepare(claims)
-
-    def finish_pod(self, namespace: str, name: str) -> None:
-        """Let all containers of a pod end successfully, as those of a job do. Raises KeyError for an unknown pod."""
-        worker = self._pods.find(namespace, name)
-        if worker is None:
-            raise KeyError(f"no pod {namespace}/{name} on node {self.options.node_name}")
-        worker.finish()
 
     # the threads
 

@@ -37,7 +37,6 @@ class Container:
 
     name: str
     image: str = ""
-    args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     claims: tuple[ContainerClaim, ...] = ()
     requested: frozenset[str] = frozenset()
@@ -70,7 +69,6 @@ class Pod:
     extended_requests: tuple[RequestMapping, ...] = ()
     phase: str = "Pending"
     deleting: bool = False
-    grace_period: int = 30
     run_seconds: float | None = None
     raw: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False)
 
@@ -119,7 +117,6 @@ def decode_pod(raw: Mapping[str, Any]) -> Pod:
         ),
         phase=status.get("phase") or "Pending",
         deleting=bool(metadata.get("deletionTimestamp")),
-        grace_period=int(metadata.get("deletionGracePeriodSeconds") or 0),
         run_seconds=_seconds((metadata.get("annotations") or {}).get(RUN_SECONDS)),
         raw=raw,
     )
@@ -142,7 +139,6 @@ def _container(raw: Mapping[str, Any]) -> Container:
     return Container(
         name=raw["name"],
         image=raw.get("image") or "",
-        args=(*(raw.get("command") or ()), *(raw.get("args") or ())),
         # values from elsewhere (valueFrom) stay out: nothing here runs the program that would read them
         env=tuple(f"{entry['name']}={entry.get('value') or ''}" for entry in raw.get("env") or ()),
         claims=tuple(

@@ -58,13 +58,11 @@ class Periods:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """One node's kubelet.
+    """Options of one node's kubelet.
 
-    `root` stands for /var/lib/kubelet and is made when missing. `cdi_dirs` come lowest priority
-    first, as in containerd's `cdi_spec_dirs`. `services` and `health_services` are the gRPC services
-    this kubelet knows; leaving some out makes it an older one. With `processes`, every container is
-    a `sleep` of its own, so that something can be in use. `device_stat` answers for device nodes
-    whose spec leaves type and numbers open.
+    `root` stands for /var/lib/kubelet; kubelet creates it. `cdi_dirs` are in ascending priority, like containerd's
+    `cdi_spec_dirs`. `services` and `health_services` are the gRPC services that this kubelet knows; an older kubelet
+    knows fewer. `device_stat` returns the type and numbers of device nodes whose CDI spec does not give them.
     """
 
     node_name: str
@@ -76,9 +74,6 @@ class Options:
     health_services: tuple[str, ...] = tuple(HEALTH_SERVICES)
     cdi_version: str = VERSIONS[-1]
     """The newest cdiVersion that the container runtime knows: 0.8.0 is containerd 1.7, 1.0.0 is 2.0."""
-    processes: bool = False
-    containers_survive: bool = False
-    """Leave containers running when kubelet stops, as real ones do. Otherwise nothing outlives it."""
     device_stat: Callable[[str], DeviceStat] = stat_device
 
     def __post_init__(self) -> None:
@@ -99,8 +94,3 @@ class Options:
     def checkpoint(self) -> Path:
         """The claims that this node has prepared or is about to."""
         return self.root / "dra_manager_state"
-
-    @property
-    def containers_dir(self) -> Path:
-        """One directory a pod, and in it one a container."""
-        return self.root / "containers"

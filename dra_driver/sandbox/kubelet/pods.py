@@ -138,7 +138,7 @@ class PodWorker:
             except ClaimError as error:
                 self._event(pod, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
                 return _jittered(services.periods.pod_resync)
-            services.runtime.create_pod(pod)
+            services.runtime.create_pod(pod.uid)
         failed = self._start_containers(pod)
         self._report(pod, {})
         if failed:
@@ -168,7 +168,7 @@ class PodWorker:
                 continue
             try:
                 ids = services.manager.cdi_ids(pod, container)
-                services.runtime.create_container(pod, container, ids)
+                services.runtime.create_container(pod.uid, container, ids)
             except (ContainerError, ClaimError) as error:
                 reason = error.reason if isinstance(error, ContainerError) else "CreateContainerConfigError"
                 self._waiting[container.name] = Waiting(reason, str(error))
@@ -184,7 +184,6 @@ class PodWorker:
             vanished = self._vanished
         if self.phase is not Phase.FINISHED:
             containers = services.runtime.containers(pod.uid)
-            codes = services.runtime.stop_pod(pod.uid, pod.grace_period)
             try:
                 services.manager.unprepare(pod)
             except ClaimError as error:
@@ -193,10 +192,7 @@ class PodWorker:
             if not vanished and not pod.terminal:
                 now = time.time()
                 ended: dict[str, ContainerState] = {
-                    name: Terminated(
-                        0 if self._completed else code, now, containers[name].id, containers[name].started_at
-                    )
-                    for name, code in codes.items()
+                    name: Terminated(0, now, one.id, one.started_at) for name, one in containers.items()
                 }
                 self._report(pod, {c.name: Terminated(_NEVER_RAN, now) for c in pod.all_containers} | ended)
             services.runtime.remove_pod(pod.uid)
@@ -268,9 +264,7 @@ class PodManager:
                 for worker in self._all():
                     if worker.pod.uid not in known:
                         worker.vanish()
-                if not self._listed.is_set():
-                    self._remove_orphans(known)
-                    self._listed.set()
+                self._listed.set()
             case PodChanged(pod):
                 self._update(pod)
             case PodGone(uid):
@@ -330,11 +324,3 @@ class PodManager:
         with self._lock:
             del self._workers[pod.uid]
         self._services.journal.record("PodGone", str(pod))
-
-    def _remove_orphans(self, known: set[str]) -> None:
-        """Stop the containers of pods that were deleted while no kubelet was there; their claims are reconciled."""
-        for uid in self._services.runtime.pods():
-            if uid not in known:
-                self._services.runtime.stop_pod(uid, 0)
-                self._services.runtime.remove_pod(uid)
-                self._services.journal.record("OrphanRemoved", uid)
