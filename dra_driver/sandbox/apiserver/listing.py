@@ -139,13 +139,6 @@ def _unquote(text: str) -> str:
 
 
 _FORMAT: Final = "meta.k8s.io/v1"
-_INCONSISTENT: Final = -1
-_TOO_OLD: Final = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list "
-    "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
-    "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
-    "modified, or deleted between the time the first chunk was returned and now may show up in the list."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +170,9 @@ def list_page(store: Store, kind: ServedKind, namespace: str, query: ListQuery) 
     records = collection.records
     keys = collection.ordered()
     if query.token:
-        asked, after = _read_token(query.token)
-        if asked != _INCONSISTENT:
-            revision = asked
-            if asked < collection.floor:
-                raise _too_old(after)
+        revision, after = _read_token(query.token)
+        if revision < collection.floor:
+            raise status.expired("The provided continue parameter is too old to display a consistent list result.")
     elif query.revision and query.revision > store.revision:
         raise status.too_large_resource_version(query.revision, store.revision)
     prefix = f"{namespace}/" if namespace else ""
@@ -219,24 +210,6 @@ def _read_token(token: str) -> tuple[int, str]:
         return int(content["rv"]), str(content["start"]).rstrip("\0")
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise status.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
-
-
-def _too_old(after: str) -> status.RequestError:
-    error = status.expired(_TOO_OLD)
-    return GoneWithToken(error, _token(_INCONSISTENT, after))
-
-
-class GoneWithToken(status.RequestError):
-    """410 that offers a token for going on without consistency."""
-
-    def __init__(self, error: status.RequestError, token: str) -> None:
-        super().__init__(error.code, error.reason, str(error), error.details)
-        self.token = token
-
-    @property
-    def status(self) -> dict[str, object]:
-        """The Status, with the token where a list has it."""
-        return {**super().status, "metadata": {"continue": self.token}}
 
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"

@@ -16,7 +16,7 @@ from .catalog import Cluster
 from .groups.core import RBAC_GROUP
 from .kinds import ServedKind
 from .objects import Object, timestamp
-from .users import ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User, service_account
+from .users import AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User, service_account
 
 _ROLES: Final = f"roles.{RBAC_GROUP}"
 _CLUSTER_ROLES: Final = f"clusterroles.{RBAC_GROUP}"
@@ -185,8 +185,6 @@ def _named(sent: list[tuple[str, str]]) -> User:
     if not groups and name.startswith(SERVICE_ACCOUNT_PREFIX):
         namespace, _, account = name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
         groups = service_account(namespace, account).groups
-    elif name == ANONYMOUS.name:
-        groups = groups or ANONYMOUS.groups
     elif AUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
     return User(name, groups)

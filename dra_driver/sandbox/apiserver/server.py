@@ -113,6 +113,9 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _STOP_SECONDS: Final = 5.0
+_HOST: Final = "127.0.0.1"
+_NAMES: Final = (_HOST, "::1", "localhost", "kubernetes", "kubernetes.default.svc")
+"""Hosts that the server's certificate is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +128,11 @@ class ApiServerOptions:
     """Feature gates that differ from the release's defaults."""
     resource_versions: tuple[str, ...] | None = None
     """Versions of resource.k8s.io to serve; None: those that the release serves unasked."""
-    host: str = "127.0.0.1"
     port: int = 0
     """0 takes a free one."""
     tls: bool = True
     rbac: bool = False
     """Whether to enforce RBAC. Members of system:masters, the admin token's user among them, may do everything."""
-    anonymous: bool = False
-    """Whether a request without a token is from system:anonymous instead of refused."""
     admin_token: str = ""
     """Empty makes a random one."""
     check_cel: CelCheck | None = None
@@ -161,14 +161,12 @@ class RunningServer:
         self._loop = asyncio.get_running_loop()
         self._certificates = certificates
         self.admin_token = admin_token
-        self.host = options.host
         self.port = port
 
     @property
     def url(self) -> str:
         """`https://127.0.0.1:PORT`."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self._certificates else 'http'}://{host}:{self.port}"
+        return f"{'https' if self._certificates else 'http'}://{_HOST}:{self.port}"
 
     @property
     def certificate_authority(self) -> bytes | None:
@@ -182,7 +180,7 @@ class RunningServer:
 
     @property
     def tokens(self) -> Tokens:
-        """The bearer tokens that are accepted."""
+        """The bearer tokens that the server accepts."""
         return self._cluster.tokens
 
     def add_user(self, user: User, token: str = "") -> str:
@@ -234,7 +232,7 @@ class RunningServer:
 
 
 @asynccontextmanager
-async def serving(options: ApiServerOptions) -> AsyncIterator[RunningServer]:
+async def _serving(options: ApiServerOptions) -> AsyncIterator[RunningServer]:
     """A server on the current event loop, listening until the context is left.
 
     Raises ReleaseError, SchemaError, or OSError when the port is taken.
@@ -249,13 +247,13 @@ async def serving(options: ApiServerOptions) -> AsyncIterator[RunningServer]:
         check_cel=options.check_cel,
         bookmark_interval=options.bookmark_interval,
     )
-    listener = socket.create_server((options.host, options.port), backlog=512)
+    listener = socket.create_server((_HOST, options.port), backlog=512)
     try:
         port = listener.getsockname()[1]
-        certificates = make_certificates(_names(options.host)) if options.tls else None
+        certificates = make_certificates(_NAMES) if options.tls else None
         controllers = Controllers(cluster)
         bootstrap(cluster)
-        handler = Handler(cluster, f"{options.host}:{port}", anonymous=options.anonymous)
+        handler = Handler(cluster, f"{_HOST}:{port}")
         handler.settle = controllers.settle
         token = options.admin_token or cluster.tokens.issue(ADMIN)
         cluster.tokens.add(token, ADMIN)
@@ -275,14 +273,6 @@ async def serving(options: ApiServerOptions) -> AsyncIterator[RunningServer]:
             for watcher in cluster.store.collection(name).watchers:
                 watcher.end()
         await runner.cleanup()
-
-
-def _names(host: str) -> list[str]:
-    names = ["127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc"]
-    if host not in names and host not in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
-        names.append(host)
-    name = socket.gethostname()
-    return names if name in names else [*names, name]
 
 
 class ApiServer:
@@ -330,7 +320,7 @@ class ApiServer:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        async with serving(self._options) as running:
+        async with _serving(self._options) as running:
             self._running = running
             self._started.set()
             await self._stopping.wait()
@@ -342,22 +332,3 @@ class ApiServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def run(options: ApiServerOptions, ready: Callable[[RunningServer], None]) -> None:
-    """Serves in this process until it is interrupted or terminated.
-
-    `ready` is called once, when the server listens: to write a kubeconfig, to print the address.
-    """
-    import signal
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        stopping = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopping.set)
-        async with serving(options) as running:
-            ready(running)
-            await stopping.wait()
-
-    asyncio.run(main())

@@ -45,7 +45,6 @@ class User:
         return tuple(self.extra.get(NODE_NAME, ()))
 
 
-ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
 ADMIN: Final = User("kubernetes-admin", (SYSTEM_MASTERS, AUTHENTICATED))
 INTERNAL: Final = User("system:apiserver", (SYSTEM_MASTERS, AUTHENTICATED))
 """The server's own controllers."""

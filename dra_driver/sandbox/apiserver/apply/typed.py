@@ -199,19 +199,12 @@ def _compare_lists(old: Any, new: Any, node: Type, path: Path, result: Compariso
     for element in dict.fromkeys((*lefts, *rights)):
         here = (*path, element)
         left, right = lefts.get(element, []), rights.get(element, [])
-        if len(left) <= 1 and len(right) <= 1:
-            _compare(left[0] if left else _ABSENT, right[0] if right else _ABSENT, node.item, here, result)
-        elif len(left) >= 2 and len(right) >= 2:
+        if len(left) > 1 or len(right) > 1:  # duplicates, which an update may make, are compared as a whole
+            changes = result.modified if left and right else result.added if right else result.removed
             if left != right:
-                result.modified.add(here)
-        elif len(left) >= 2:
-            result.removed.add(here)
-            if right:
-                _compare(_ABSENT, right[0], node.item, here, result)
+                changes.add(here)
         else:
-            result.added.add(here)
-            if left:
-                _compare(left[0], _ABSENT, node.item, here, result)
+            _compare(left[0] if left else _ABSENT, right[0] if right else _ABSENT, node.item, here, result)
 
 
 def _grouped(items: Any, node: Type) -> dict[str, list[Any]]:

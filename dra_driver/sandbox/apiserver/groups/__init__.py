@@ -14,6 +14,8 @@ from . import core, crds, pods, resource, workloads
 from .columns import CREATED, NAME, NAME_AND_AGE
 
 _STORED: Final = Strategy(status_keeps_metadata=True)
+_PRIORITY: Final = Strategy(default=lambda obj, context: obj.setdefault("preemptionPolicy", "PreemptLowerPriority"))
+"""`kubectl describe` fails without this default."""
 _STATUS: Final = ("status",)
 _SCALED: Final = ("scale", "status")
 _CREATED: Final = (NAME, CREATED)
@@ -87,7 +89,7 @@ def _core() -> tuple[ServedKind, ...]:
         ),
         _kind("", "ServiceAccount", "serviceaccounts", "sa", core.SERVICE_ACCOUNT, under=("token",)),
         _kind("", "Secret", "secrets", "", core.SECRET, core.SECRET_COLUMNS, selectors=_at("type")),
-        _kind("", "ConfigMap", "configmaps", "cm", core.CONFIG_MAP, core.CONFIG_MAP_COLUMNS),
+        _kind("", "ConfigMap", "configmaps", "cm", columns=core.CONFIG_MAP_COLUMNS),
         _kind(*("", "Service", "services", "svc", core.SERVICE, core.SERVICE_COLUMNS, _STATUS, service), in_all=True),
     )
 
@@ -139,6 +141,6 @@ def _others() -> tuple[ServedKind, ...]:
         _kind("batch", "CronJob", "cronjobs", "cj", under=_STATUS),
         _kind("discovery.k8s.io", "EndpointSlice", "endpointslices"),
         _kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False),
-        _kind("scheduling.k8s.io", "PriorityClass", "priorityclasses", "pc", namespaced=False),
+        _kind("scheduling.k8s.io", "PriorityClass", "priorityclasses", "pc", _PRIORITY, namespaced=False),
         _kind("storage.k8s.io", "StorageClass", "storageclasses", "sc", namespaced=False),
     )

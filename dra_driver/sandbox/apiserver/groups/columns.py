@@ -16,35 +16,28 @@ NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
 
 
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_SPANS: Final = (
+    (120, "s", 1, "", 1),
+    (10 * _MINUTE, "m", _MINUTE, "s", 1),
+    (180 * _MINUTE, "m", _MINUTE, "", 1),
+    (8 * _HOUR, "h", _HOUR, "m", _MINUTE),
+    (48 * _HOUR, "h", _HOUR, "", 1),
+    (8 * _DAY, "d", _DAY, "h", _HOUR),
+    (2 * 365 * _DAY, "d", _DAY, "", 1),
+)
+"""Upper limits of spans of time, and the unit of such a span, with its seconds; then the same of what is left."""
+
+
 def human_duration(seconds: float) -> str:
     """A span of time in at most two units: `95s`, `3m20s`, `5h`, `2d4h`, `400d`, `3y`."""
-    total = int(seconds)
-    if total < -1:
-        return "<invalid>"
-    if total < 0:
-        return "0s"
-    if total < 120:
-        return f"{total}s"
-    minutes = total // 60
-    if minutes < 10:
-        return f"{minutes}m{total % 60}s" if total % 60 else f"{minutes}m"
-    if minutes < 180:
-        return f"{minutes}m"
-    hours = total // 3600
-    if hours < 8:
-        rest = minutes % 60
-        return f"{hours}h{rest}m" if rest else f"{hours}h"
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 24 * 8:
-        rest = hours % 24
-        return f"{hours // 24}d{rest}h" if rest else f"{hours // 24}d"
-    if hours < 24 * 365 * 2:
-        return f"{hours // 24}d"
-    if hours < 24 * 365 * 8:
-        rest = (hours // 24) % 365
-        return f"{hours // 24 // 365}y{rest}d" if rest else f"{hours // 24 // 365}y"
-    return f"{hours // 24 // 365}y"
+    total = max(int(seconds), 0)
+    for limit, unit, size, rest, part in _SPANS:
+        if total < limit:
+            whole, left = divmod(total, size)
+            return f"{whole}{unit}" + (f"{left // part}{rest}" if rest and left // part else "")
+    years, left = divmod(total, 365 * _DAY)
+    return f"{years}y{left // _DAY}d" if years < 8 and left >= _DAY else f"{years}y"
 
 
 def since(text: str | None, now: datetime) -> str:

@@ -18,7 +18,6 @@ from . import columns
 from .columns import AGE, NAME, NONE
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
-_DATA_BYTES: Final = 1024 * 1024
 _SERVICE_NETWORK: Final = "10.96"
 
 Problems = Iterator[FieldError]
@@ -56,16 +55,6 @@ def prepare_node(new: Object, old: Object | None, context: Context) -> None:
     new.setdefault("spec", {})
 
 
-def validate_node(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a node."""
-    for index, taint in enumerate(new.get("spec", {}).get("taints", ())):
-        for problem in names.label_key_problems(taint.get("key", "")):
-            yield errors.invalid(f"spec.taints[{index}].key", taint.get("key", ""), problem)
-    before = pick(old, "spec", "providerID") if old else None
-    if before and pick(new, "spec", "providerID") != before:
-        yield errors.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
-
-
 def set_secret_defaults(obj: Object, context: Context) -> None:
     """`stringData` is written as `data`."""
     obj["type"] = obj.get("type") or "Opaque"
@@ -73,39 +62,6 @@ def set_secret_defaults(obj: Object, context: Context) -> None:
     if texts:
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in texts.items()}
         obj["data"] = {**obj.get("data", {}), **encoded}
-
-
-def validate_secret(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a secret, or with its change."""
-    if old is not None and new.get("type") != old.get("type"):
-        yield errors.invalid("type", new.get("type"), "field is immutable")
-    yield from _data_problems(new, old, ("data",))
-
-
-def validate_config_map(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a config map, or with its change."""
-    yield from _data_problems(new, old, ("data", "binaryData"))
-
-
-def _data_problems(new: Object, old: Object | None, fields: tuple[str, ...]) -> Problems:
-    size = 0
-    for field in fields:
-        for key, value in (new.get(field) or {}).items():
-            size += len(value.encode())
-            if not key or len(key) > 253 or not all(letter.isalnum() or letter in "-_." for letter in key):
-                text = (
-                    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  "
-                    "or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-                )
-                yield errors.invalid(f"{field}[{key}]", key, text)
-    if size > _DATA_BYTES:
-        yield errors.too_long("data", _DATA_BYTES)
-    if old is not None and old.get("immutable"):
-        if not new.get("immutable"):
-            yield errors.forbidden("immutable", "field is immutable when `immutable` is set")
-        for field in fields:
-            if (new.get(field) or {}) != (old.get(field) or {}):
-                yield errors.forbidden(field, "field is immutable when `immutable` is set")
 
 
 def set_service_defaults(obj: Object, context: Context) -> None:
@@ -135,16 +91,6 @@ def prepare_service(new: Object, old: Object | None, context: Context) -> None:
     anywhere = spec["clusterIP"] == "None" and not spec.get("selector")
     spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if anywhere else ["IPv4"])
     spec.setdefault("ipFamilyPolicy", "RequireDualStack" if anywhere else "SingleStack")
-
-
-def validate_service(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a service, or with its change."""
-    spec = new["spec"]
-    if not spec.get("ports") and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
-        yield errors.required("spec.ports")
-    before = pick(old, "spec", "clusterIP") if old else None
-    if before and spec.get("clusterIP") != before and spec["type"] != "ExternalName":
-        yield errors.invalid("spec.clusterIPs[0]", [spec.get("clusterIP")], "may not change once set")
 
 
 def _node_status(node: Object) -> str:
@@ -206,14 +152,12 @@ NAMESPACE: Final = Strategy(
     begin_deletion=begin_namespace_deletion,
     held=namespace_is_held,
 )
-NODE: Final = Strategy(prepare=prepare_node, validate=validate_node, status_keeps_metadata=True)
-SECRET: Final = Strategy(default=set_secret_defaults, validate=validate_secret)
-CONFIG_MAP: Final = Strategy(validate=validate_config_map)
+NODE: Final = Strategy(prepare=prepare_node, status_keeps_metadata=True)
+SECRET: Final = Strategy(default=set_secret_defaults)
 SERVICE_ACCOUNT: Final = Strategy(returns_deleted=True)
 SERVICE: Final = Strategy(
     default=set_service_defaults,
     prepare=prepare_service,
-    validate=validate_service,
     name_problems=names.label_name,
     first_status={"loadBalancer": {}},
     status_keeps_metadata=True,
@@ -263,14 +207,6 @@ def set_event_defaults(obj: Object, context: Context) -> None:
     obj.setdefault("source", {})
 
 
-def validate_event(new: Object, old: Object | None, context: Context) -> Iterator[FieldError]:
-    """What is wrong with an event of the core group."""
-    involved = pick(new, "involvedObject", "namespace") or ""
-    namespace = new["metadata"].get("namespace", "")
-    if involved != namespace and not (not involved and namespace in ("default", "kube-system")):
-        yield errors.invalid("involvedObject.namespace", involved, "does not match event.namespace")
-
-
 def _last_seen(event: Object, now: datetime) -> Any:
     series = pick(event, "series", "lastObservedTime")
     return columns.since(series or event.get("lastTimestamp") or event.get("eventTime"), now)
@@ -315,11 +251,10 @@ EVENT_SELECTORS: Final = {
     "source": text_at("source", "component"),
     "type": text_at("type"),
 }
-EVENT: Final = Strategy(default=set_event_defaults, validate=validate_event)
+EVENT: Final = Strategy(default=set_event_defaults)
 
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
-_SUBJECTS: Final = ("ServiceAccount", "User", "Group")
 
 
 def set_binding_defaults(obj: Object, context: Context) -> None:
@@ -332,51 +267,10 @@ def set_binding_defaults(obj: Object, context: Context) -> None:
             subject["apiGroup"] = RBAC_GROUP
 
 
-def validate_role(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a Role or ClusterRole."""
-    namespaced = bool(new["metadata"].get("namespace"))
-    for index, rule in enumerate(new.get("rules") or ()):
-        path = f"rules[{index}]"
-        if not rule.get("verbs"):
-            yield errors.required(f"{path}.verbs", "verbs must contain at least one value")
-        if rule.get("nonResourceURLs"):
-            if namespaced:
-                text = "namespaced rules cannot apply to non-resource URLs"
-                yield errors.invalid(f"{path}.nonResourceURLs", rule["nonResourceURLs"], text)
-            continue
-        if not rule.get("apiGroups"):
-            yield errors.required(f"{path}.apiGroups", "resource rules must supply at least one api group")
-        if not rule.get("resources"):
-            yield errors.required(f"{path}.resources", "resource rules must supply at least one resource")
-
-
 def validate_binding(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a RoleBinding or ClusterRoleBinding, or with its change."""
-    role = new.get("roleRef") or {}
-    kinds = ("Role", "ClusterRole") if new["metadata"].get("namespace") else ("ClusterRole",)
-    if role.get("kind") not in kinds:
-        yield errors.not_supported("roleRef.kind", role.get("kind", ""), kinds)
-    if not role.get("name"):
-        yield errors.required("roleRef.name")
-    for index, subject in enumerate(new.get("subjects") or ()):
-        path = f"subjects[{index}]"
-        if not subject.get("name"):
-            yield errors.required(f"{path}.name")
-        if subject.get("kind") not in _SUBJECTS:
-            yield errors.not_supported(f"{path}.kind", subject.get("kind", ""), _SUBJECTS)
-    if old is not None and role != old.get("roleRef"):
-        yield errors.invalid("roleRef", role, "cannot change roleRef")
-
-
-def validate_lease(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a lease."""
-    spec = new.get("spec") or {}
-    for field in ("leaseDurationSeconds", "leaseTransitions"):
-        value = spec.get(field)
-        least = 1 if field == "leaseDurationSeconds" else 0
-        if value is not None and value < least:
-            text = "must be greater than 0" if least else "must be greater than or equal to 0"
-            yield errors.invalid(f"spec.{field}", value, text)
+    """Yield what is wrong with a change of a RoleBinding or ClusterRoleBinding."""
+    if old is not None and new.get("roleRef") != old.get("roleRef"):
+        yield errors.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
 
 
 def _role(binding: Object) -> str:
@@ -395,13 +289,13 @@ def _subjects(kind: str) -> Any:
     return find
 
 
-ROLE: Final = Strategy(validate=validate_role, name_problems=names.path_segment_problems)
+ROLE: Final = Strategy(name_problems=names.path_segment_problems)
 BINDING: Final = Strategy(
     default=set_binding_defaults,
     validate=validate_binding,
     name_problems=names.path_segment_problems,
 )
-LEASE: Final = Strategy(validate=validate_lease, unconditional_update=False)
+LEASE: Final = Strategy(unconditional_update=False)
 
 BINDING_COLUMNS: Final = (
     NAME,

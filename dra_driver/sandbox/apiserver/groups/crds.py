@@ -63,19 +63,9 @@ def validate(new: Object, old: Object | None, context: Context) -> Iterator[Fiel
         yield errors.invalid("spec.group", group, "should be a domain with at least one dot")
     if spec.get("scope") not in ("Cluster", "Namespaced"):
         yield errors.not_supported("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
-    for field in ("plural", "singular", "kind", "listKind"):
-        for problem in names.label_problems(kind_names.get(field, "").lower()):
-            yield errors.invalid(f"spec.names.{field}", kind_names.get(field, ""), problem)
-    for index, version in enumerate(_versions(new)):
-        for problem in names.label_problems(version.get("name", "")):
-            yield errors.invalid(f"spec.versions[{index}].name", version.get("name", ""), problem)
     if sum(version.get("storage") is True for version in _versions(new)) != 1:
         text = "must have exactly one version marked as storage version"
         yield errors.invalid("spec.versions", [version.get("name", "") for version in _versions(new)], text)
-    if old is not None:
-        for path in (("scope",), ("group",), ("names", "kind"), ("names", "plural")):
-            if pick(spec, *path) != pick(old["spec"], *path):
-                yield errors.invalid(f"spec.{'.'.join(path)}", pick(spec, *path), "field is immutable")
 
 
 STRATEGY: Final = Strategy(

@@ -75,7 +75,6 @@ def annotation_problems(annotations: Any, path: str) -> Iterator[FieldError]:
 
 
 def _owner_problems(owners: Iterable[Object], path: str) -> Iterator[FieldError]:
-    controller = ""
     for owner in owners:
         group, slash, version = owner.get("apiVersion", "").rpartition("/")
         if not version or (slash and not group):
@@ -83,16 +82,6 @@ def _owner_problems(owners: Iterable[Object], path: str) -> Iterator[FieldError]
         for field in ("kind", "name", "uid"):
             if not owner.get(field):
                 yield errors.invalid(f"{path}.{field}", owner.get(field, ""), "must not be empty")
-        if group == "" and version == "v1" and owner.get("kind") == "Event":
-            yield errors.invalid(path, "/v1, Kind=Event", "/v1, Kind=Event is disallowed from being an owner")
-        if owner.get("controller"):
-            if controller:
-                text = (
-                    "Only one reference can have Controller set to true. Found "
-                    f'"true" in references for {controller} and {owner.get("name", "")}'
-                )
-                yield errors.invalid(path, list(owners), text)
-            controller = owner.get("name", "")
 
 
 def _finalizer_problems(finalizer: str, path: str) -> Iterator[FieldError]:
@@ -108,17 +97,14 @@ def metadata_update_problems(meta: Object, old: Object) -> Iterator[FieldError]:
     if old.get("deletionTimestamp"):
         added = [name for name in meta.get("finalizers", ()) if name not in old.get("finalizers", ())]
         if added:
+            quoted = ", ".join(f'"{name}"' for name in added)
             text = "no new finalizers can be added if the object is being deleted, found new finalizers"
-            yield errors.forbidden("metadata.finalizers", f"{text} {_go_strings(added)}")
+            yield errors.forbidden("metadata.finalizers", f"{text} []string{{{quoted}}}")
     if meta.get("generation", 0) < old.get("generation", 0):
         yield errors.invalid("metadata.generation", meta.get("generation", 0), "must not be decremented")
     for field in ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if meta.get(field) != old.get(field):
             yield errors.invalid(f"metadata.{field}", meta.get(field), "field is immutable")
-
-
-def _go_strings(values: list[str]) -> str:
-    return "[]string{" + ", ".join(f'"{value}"' for value in values) + "}"
 
 
 def condition_problems(conditions: Iterable[Object], path: str) -> Iterator[FieldError]:

@@ -6,7 +6,6 @@ admission plugins DefaultTolerationSeconds and Priority.
 """
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any, Final
 
 from dra_driver.resource.quantity import Quantity
@@ -131,19 +130,6 @@ def _set_volume_defaults(volume: Object) -> None:
             volume[source].setdefault("defaultMode", _FILE_MODE)
     if volume.get("hostPath") is not None:
         volume["hostPath"].setdefault("type", "")
-    for source in (volume.get("projected") or {}).get("sources", ()):
-        token = source.get("serviceAccountToken")
-        if token is not None:
-            token.setdefault("expirationSeconds", 3600)
-        for item in (source.get("downwardAPI") or {}).get("items", ()):
-            _set_reference_version(item)
-    for item in (volume.get("downwardAPI") or {}).get("items", ()):
-        _set_reference_version(item)
-
-
-def _set_reference_version(item: Object) -> None:
-    if item.get("fieldRef") is not None and not item["fieldRef"].get("apiVersion"):
-        item["fieldRef"]["apiVersion"] = "v1"
 
 
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
@@ -332,7 +318,6 @@ def _status(pod: Object) -> str:
         if waiting is not None and waiting.get("reason", "PodInitializing") != "PodInitializing":
             return f"Init:{waiting['reason']}"
         return f"Init:{index}/{len(pod['spec'].get('initContainers', ()))}"
-    running = False
     for item in reversed(status.get("containerStatuses", ())):
         state = item.get("state", {})
         waiting, terminated = state.get("waiting") or {}, state.get("terminated") or {}
@@ -340,45 +325,23 @@ def _status(pod: Object) -> str:
             reason = waiting["reason"]
         elif terminated:
             reason = terminated.get("reason") or f"ExitCode:{terminated.get('exitCode', 0)}"
-        elif item.get("ready") and state.get("running") is not None:
-            running = True
-    if reason == "Completed" and running:
-        reason = "Running" if _has_condition(status, "Ready") else "NotReady"
-    if pod["metadata"].get("deletionTimestamp"):
-        return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
-    return reason
+    return "Terminating" if pod["metadata"].get("deletionTimestamp") else reason
 
 
-def _has_condition(status: Object, kind: str) -> bool:
-    return any(item.get("type") == kind and item.get("status") == "True" for item in status.get("conditions", ()))
-
-
-def _restarts(pod: Object, now: datetime) -> str:
-    statuses = pick(pod, "status", "containerStatuses") or []
-    total = sum(item.get("restartCount", 0) for item in statuses)
-    ends = [pick(item, "lastState", "terminated", "finishedAt") for item in statuses]
-    last = max((end for end in ends if end), default="")
-    return f"{total} ({columns.since(last, now)} ago)" if total and last else str(total)
-
-
-def _readiness_gates(pod: Object) -> str:
-    gates = pod["spec"].get("readinessGates") or []
-    if not gates:
-        return NONE
-    met = sum(1 for gate in gates if _has_condition(pod.get("status") or {}, gate.get("conditionType", "")))
-    return f"{met}/{len(gates)}"
+def _restarts(pod: Object) -> str:
+    return str(sum(item.get("restartCount", 0) for item in pick(pod, "status", "containerStatuses") or ()))
 
 
 COLUMNS: Final[tuple[Column, ...]] = (
     NAME,
     columns.made("Ready", _ready),
     columns.made("Status", _status),
-    Column("Restarts", _restarts),
+    columns.made("Restarts", _restarts),
     AGE,
     columns.text("IP", "status", "podIP", wide=True, absent=NONE),
     columns.text("Node", "spec", "nodeName", wide=True, absent=NONE),
     columns.text("Nominated Node", "status", "nominatedNodeName", wide=True, absent=NONE),
-    columns.made("Readiness Gates", _readiness_gates, wide=True),
+    columns.made("Readiness Gates", lambda pod: NONE, wide=True),
 )
 STRATEGY: Final = Strategy(
     default=set_defaults,

@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from dra_driver.resource.codec import Fields
+from dra_driver.scheduling.objects import decode_label_selector
+
 from .. import field_errors as errors
 from ..field_errors import FieldError
 from ..kinds import Column, Context, Strategy
@@ -115,25 +118,9 @@ def _selector_problems(spec: Object, noun: str) -> Problems:
         yield errors.invalid("spec.selector", {}, f"empty selector is invalid for {noun}")
         return
     labels = pick(spec, "template", "metadata", "labels") or {}
-    if not selector or not _selects(selector, labels):
+    if not selector or not decode_label_selector(Fields(selector, strict=False)).matches(labels):
         text = "`selector` does not match template `labels`"
         yield errors.invalid("spec.template.metadata.labels", labels, text)
-
-
-def _selects(selector: Object, labels: dict[str, str]) -> bool:
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    for term in selector.get("matchExpressions") or ():
-        value, values = labels.get(term.get("key", "")), term.get("values") or ()
-        holds = {
-            "In": value in values,
-            "NotIn": value not in values,
-            "Exists": value is not None,
-            "DoesNotExist": value is None,
-        }
-        if not holds.get(term.get("operator", ""), False):
-            return False
-    return True
 
 
 def _ready(obj: Object) -> Any:
@@ -256,7 +243,12 @@ def prepare_job(new: Object, old: Object | None, context: Context) -> None:
 def validate_job(new: Object, old: Object | None, context: Context) -> Problems:
     """What is wrong with a job, or with its change."""
     spec = new["spec"]
-    yield from _template_problems(spec, "spec")
+    template, field = template_spec(spec), "spec.template.spec.restartPolicy"
+    yield from spec_problems(template, "spec.template.spec")
+    if template.get("restartPolicy") == "Always":
+        yield errors.required(field, 'valid values: "OnFailure", "Never"')
+    elif template.get("restartPolicy") not in _JOB_POLICIES:
+        yield errors.not_supported(field, template.get("restartPolicy"), _JOB_POLICIES)
     for field in ("completions", "parallelism", "backoffLimit"):
         if (spec.get(field) or 0) < 0:
             yield errors.invalid(f"spec.{field}", spec[field], "must be greater than or equal to 0")
@@ -266,18 +258,6 @@ def validate_job(new: Object, old: Object | None, context: Context) -> Problems:
     for field in _JOB_FIXED:
         if spec.get(field) != before.get(field):
             yield errors.invalid(f"spec.{field}", spec.get(field), "field is immutable")
-
-
-def _template_problems(spec: Object, path: str) -> Problems:
-    template = template_spec(spec)
-    yield from spec_problems(template, f"{path}.template.spec")
-    if template.get("restartPolicy") not in _JOB_POLICIES:
-        field = f"{path}.template.spec.restartPolicy"
-        yield (
-            FieldError("FieldValueRequired", field, 'Required value: valid values: "OnFailure", "Never"')
-            if template.get("restartPolicy") == "Always"
-            else errors.not_supported(field, template.get("restartPolicy"), _JOB_POLICIES)
-        )
 
 
 def _condition(job: Object, kind: str) -> bool:
@@ -291,10 +271,7 @@ def _status(job: Object) -> str:
             return kind
     if job["metadata"].get("deletionTimestamp"):
         return "Terminating"
-    for kind, shown in (("Suspended", "Suspended"), ("FailureTarget", "FailureTarget")):
-        if _condition(job, kind):
-            return shown
-    return "SuccessCriteriaMet" if _condition(job, "SuccessCriteriaMet") else "Running"
+    return "Suspended" if _condition(job, "Suspended") else "Running"
 
 
 def _completions(job: Object) -> str:

@@ -19,7 +19,7 @@ from ..kinds import Served
 from ..listing import Page
 from ..rbac import acting_user
 from ..store import Record
-from ..users import ANONYMOUS, User
+from ..users import User
 from ..verbs import check_shape, run
 from ..verbs.request import Call, read_body, typed
 from . import watching
@@ -46,10 +46,9 @@ _NOT_FOUND: Final = Reply(404, b"404 page not found\n", "text/plain; charset=utf
 class Handler:
     """Answers requests for one cluster."""
 
-    def __init__(self, cluster: Cluster, address: str, *, anonymous: bool) -> None:
+    def __init__(self, cluster: Cluster, address: str) -> None:
         self._cluster = cluster
         self._paths = Paths(cluster.catalog, address)
-        self._anonymous = anonymous
         self.settle: Callable[[], None] = lambda: None
         """Called after each write, to let the controllers do their part."""
 
@@ -89,8 +88,6 @@ class Handler:
     def _authenticate(self, request: web.BaseRequest) -> User:
         header = request.headers.get("Authorization", "")
         if not header:
-            if self._anonymous:
-                return ANONYMOUS
             raise status.unauthorized()
         scheme, _, token = header.partition(" ")
         user = self._cluster.tokens.user(token.strip()) if scheme.lower() == "bearer" else None

@@ -44,32 +44,14 @@ PLAIN: Final = Media()
 
 
 @lru_cache(maxsize=256)
-def accept_terms(header: str) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """The media types of an Accept header, most wanted first, with their parameters."""
-    terms = []
-    for index, term in enumerate(header.split(",")):
-        kind, *parameters = (part.strip() for part in term.split(";"))
-        pairs = tuple((key.strip(), value.strip()) for key, _, value in (text.partition("=") for text in parameters))
-        terms.append((-_quality(dict(pairs).get("q", "")), index, kind.lower(), pairs))
-    return tuple((kind, pairs) for _, _, kind, pairs in sorted(terms))
-
-
-def _quality(text: str) -> float:
-    """How much a media type is wanted; what is not a number counts as if it were not there."""
-    try:
-        return float(text)
-    except ValueError:
-        return 1.0
-
-
-@lru_cache(maxsize=256)
 def negotiate(header: str) -> Media:
     """The representation of objects for an Accept header. Raises 406 when nothing fits."""
     if not header.strip():
         return PLAIN
-    for kind, pairs in accept_terms(header):
-        parameters = dict(pairs)
-        if kind not in (JSON, "application/*", "*/*"):
+    for term in header.split(","):
+        kind, *rest = (part.strip() for part in term.split(";"))
+        parameters = {key.strip(): value.strip() for key, _, value in (text.partition("=") for text in rest)}
+        if kind.lower() not in (JSON, "application/*", "*/*"):
             continue
         form = parameters.get("as", "")
         if not form:

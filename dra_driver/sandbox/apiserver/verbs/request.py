@@ -14,7 +14,6 @@ from ..field_errors import FieldError
 from ..kinds import FieldSelectors, Served, ServedKind, text_at
 from ..listing import ListQuery, Page, SelectorError, Test, field_terms, field_test, label_test, list_page
 from ..objects import Object
-from ..release import RESOURCE_GROUP
 from ..schema import Type
 from ..schema.decode import DecodeError, decode, json_name
 from ..schema.protobuf import WireError, decode_message, read_envelope
@@ -179,7 +178,6 @@ def selectors(call: Call) -> tuple[tuple[Test, ...], str]:
         if labels is not None:
             tests.append(labels)
         text = call.option("fieldSelector")
-        _check_fields(call, text)
         fields = field_test(text, readers(call))
         if fields is not None:
             tests.append(fields)
@@ -187,19 +185,6 @@ def selectors(call: Call) -> tuple[tuple[Test, ...], str]:
     except SelectorError as error:
         raise status.bad_request(str(error)) from error
     return tuple(tests), name
-
-
-def _check_fields(call: Call, text: str) -> None:
-    """Kinds that can be selected by more than their name word their refusal themselves."""
-    if not call.kind.selectors:
-        return
-    known = readers(call)
-    for name, _, _ in field_terms(text):
-        if name not in known:
-            where = (
-                f" for {call.served.api_version}, Kind={call.kind.name}" if call.kind.group == RESOURCE_GROUP else ""
-            )
-            raise status.bad_request(f"field label not supported{where}: {name}")
 
 
 def readers(call: Call) -> FieldSelectors:

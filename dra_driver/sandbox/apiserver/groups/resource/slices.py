@@ -28,10 +28,6 @@ _SEMVER: Final = re.compile(
 _LISTS: Final = ("bools", "ints", "strings", "versions")
 _VALUES: Final = ("bool", "int", "string", "version", *_LISTS)
 _FOUR: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-_THREE: Final = (
-    "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when "
-    "`perDeviceNodeSelection` is set to true in the ResourceSlice spec"
-)
 
 
 def set_defaults(obj: Object, context: Context) -> None:
@@ -157,27 +153,17 @@ def _device_problems(device: Object, old: Object | None, path: str, spec: Object
         if not rules.is_qualified_name(key):
             yield from rules.qualified_name_problems(key, f"{path}.attributes")
         if not _is_plain_attribute(value):
-            yield from _attribute_problems(value, f"{path}.attributes[{_shortened(key)}]")
+            yield from _attribute_problems(value, f"{path}.attributes[{key}]")
     several = device.get("allowMultipleAllocations") is True
     for key, value in capacity.items():
         if not rules.is_qualified_name(key):
             yield from rules.qualified_name_problems(key, f"{path}.capacity")
         if value.get("requestPolicy") is not None:
-            yield from policy_problems(value, several, f"{path}.capacity[{_shortened(key)}].requestPolicy")
+            yield from policy_problems(value, several, f"{path}.capacity[{key}].requestPolicy")
     if old is None or (old.get("taints") or []) != (device.get("taints") or []):
         yield from rules.taints_problems(device.get("taints", ()), f"{path}.taints", context)
     yield from consumption_problems(device, spec, path, context)
-    yield from _device_node_problems(device, path, spec.get("perDeviceNodeSelection") is True)
     yield from rules.binding_problems(device, path)
-
-
-def _shortened(key: str) -> str:
-    """Keys in paths are cut in the middle at the length of the longest valid one."""
-    limit = limits.DRIVER_NAME_BYTES + 1 + limits.IDENTIFIER_BYTES
-    if len(key) <= limit:
-        return key
-    remaining = limit - len("...")
-    return f"{key[: (remaining + 1) // 2]}...{key[len(key) - remaining // 2 :]}"
 
 
 def _value_count(attribute: Object) -> int:
@@ -210,36 +196,6 @@ def _attribute_problems(value: Object, path: str) -> Problems:
                 yield errors.too_long(place, limits.ATTRIBUTE_VALUE_BYTES)
     if len(present) != 1:
         yield errors.invalid(path, value if present else "", "exactly one value must be specified")
-
-
-def _device_node_problems(device: Object, path: str, per_device: bool) -> Problems:
-    node, selector, everywhere = device.get("nodeName"), device.get("nodeSelector"), device.get("allNodes")
-    if not per_device:
-        if node is not None or selector is not None or everywhere is not None:
-            text = (
-                "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` "
-                "is set to true in the ResourceSlice spec"
-            )
-            yield errors.invalid(path, None, text)
-        return
-    chosen = []
-    if node:
-        chosen.append("`nodeName`")
-        for problem in names.subdomain_problems(node):
-            yield errors.invalid(f"{path}.nodeName", node, problem)
-    elif node is not None:
-        yield errors.invalid(f"{path}.nodeName", "", "must not be empty")
-    if selector is not None:
-        chosen.append("`nodeSelector`")
-        yield from rules.node_selector_problems(selector, f"{path}.nodeSelector")
-    if everywhere is True:
-        chosen.append("`allNodes`")
-    elif everywhere is False:
-        yield errors.invalid(f"{path}.allNodes", False, "must be either unset or set to true")
-    if not chosen:
-        yield errors.required(path, _THREE)
-    elif len(chosen) > 1:
-        yield errors.invalid(path, f"{{{', '.join(chosen)}}}", _THREE)
 
 
 STRATEGY: Final = Strategy(
