@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control plane of a sandbox: the embedded API server and the stand-in controllers, or Kubernetes' own programs.
+"""The control plane of a sandbox: the embedded API server and stand-in controllers, or Kubernetes' own programs.
 
-Its DeviceClasses are those of the Helm chart, read from the chart's own file.
+The programs are etcd, kube-apiserver, kube-controller-manager and kube-scheduler in the folder KUBEBUILDER_ASSETS, as
+for envtest. They get new certificates and keys each time, and they end with this process.
+
+The DeviceClasses of a sandbox come from the file of the Helm chart.
 """
 
 import contextlib
@@ -40,28 +43,28 @@ from .workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets
 
 @dataclass(frozen=True, slots=True)
 class Kubernetes:
-    """Which Kubernetes to be like, or with `assets` (a folder with its programs) to run."""
+    """The release of Kubernetes that the sandbox behaves like, or with `assets` the folder of the programs to run."""
 
     version: str = DEFAULT_RELEASE
-    """`1.36`; the programs in `assets` have their own."""
+    """The release, such as `1.36`. Programs in `assets` have their own."""
     gates: Mapping[str, bool] = field(default_factory=dict)
-    """Feature gates that differ from the release's defaults."""
+    """Feature gates that differ from the defaults of the release."""
     port: int = 0
-    """Of the API server; 0 takes a free one."""
+    """The port of the API server. 0 selects a free port."""
     assets: Path | None = None
 
     def release(self) -> Release:
-        """The release with its gates. Raises ReleaseError for a gate that it has not."""
+        """Return the release with its feature gates. Raises ReleaseError if the release does not have one of them."""
         return ApiServerOptions(minor=int(self.version.partition(".")[2]), gates=self.gates).release()
 
 
 def control_plane(
     kubernetes: Kubernetes, folder: Path, kubeconfig: Path, lock: int
 ) -> AbstractContextManager[Callable[[], None]]:
-    """The control plane of these options, with the administrator's `kubeconfig` written when it is entered.
+    """Run the control plane inside the context, with the administrator's kubeconfig in `kubeconfig`.
 
-    The context is a function that starts what acts on objects; programs keep their files in `folder`, and inherit the
-    descriptor `lock`. Raises RealControlPlaneError, SchemaError and OSError.
+    The context is a function that starts the controllers and the scheduler. Programs keep their files in `folder`
+    and inherit the descriptor `lock`. Raises RealControlPlaneError, SchemaError and OSError.
     """
     if kubernetes.assets is None:
         return _embedded(kubernetes, kubeconfig)
@@ -93,7 +96,9 @@ def _embedded(kubernetes: Kubernetes, kubeconfig: Path) -> Iterator[Callable[[],
 
 
 def controllers(client: ApiClient, version: str, release: Release) -> list[Controller]:
-    """Stand-ins for the controllers of kube-controller-manager and for kube-scheduler, in the order of their steps."""
+    """Return stand-ins for the controllers of kube-controller-manager and for kube-scheduler, in the order of their
+    steps.
+    """
     known = {gate: on for gate, on in release.gates.items() if gate in GATES}
     features = Features.from_gates(known, release=version)
     extended = release.enabled("DRAExtendedResource")
@@ -106,7 +111,7 @@ def controllers(client: ApiClient, version: str, release: Release) -> list[Contr
 
 
 def _selector_problem(expression: str, release: str) -> str | None:
-    """Why kube-apiserver refuses a new selector."""
+    """Return why kube-apiserver would refuse a new selector, or None."""
     try:
         cost = compile_selector(expression, Environment(release, stored=False)).max_cost
     except CompileError as error:
@@ -115,13 +120,16 @@ def _selector_problem(expression: str, release: str) -> str | None:
 
 
 RELEASE = "dra-driver-gpu"
-"""Name and namespace of the Helm release that may take the classes over: those of `helm install` in the README."""
+"""The name and the namespace of the Helm release that may adopt the classes. The README's `helm install` uses them."""
 
 _CHECKOUT = Path(__file__).parents[2] / "charts/dra-driver-gpu/files/deviceclasses.yaml"
 
 
 def device_classes() -> list[JSON]:
-    """The classes as API objects. They look like those of `RELEASE`, so that installing the chart adopts them."""
+    """Return the DeviceClasses as API objects.
+
+    They look like those of the Helm release `RELEASE`, so `helm install` adopts them.
+    """
     packaged = Path(str(resources.files("dra_driver.sandbox") / "deviceclasses.yaml"))
     text = (_CHECKOUT if _CHECKOUT.is_file() else packaged).read_text(encoding="utf-8")
     return [
@@ -145,30 +153,28 @@ _PAUSE_SECONDS: Final = 0.1
 _NAMESPACES: Final = Kind("v1", "namespaces")
 _ACCOUNTS: Final = Kind("v1", "serviceaccounts", namespaced=True)
 _INDEPENDENT: Final = ("--leader-elect=false", "--secure-port=0")
-"""Flags of a component that is the only one of its kind and serves nobody."""
+"""Flags of a component without replicas and without an endpoint."""
 
 
 class RealControlPlaneError(DriverError):
-    """A program is missing, or does not start; the text says which one, and what its log ends with."""
+    """A program is missing or does not start. The text names the program and has the last line of its log."""
 
 
 @contextlib.contextmanager
 def real_control_plane(
     assets: Path, folder: Path, kubeconfig: Path, gates: Mapping[str, bool], port: int = 0, lock: int | None = None
 ) -> Iterator[Callable[[], None]]:
-    """A control plane of the programs in `assets`, with the administrator's kubeconfig written to `kubeconfig`.
+    """Run the programs in `assets` inside the context, with the administrator's kubeconfig in `kubeconfig`.
 
-    The context is a function that starts kube-scheduler and kube-controller-manager, which the API server waits for:
-    without them no namespace has a service account. The programs inherit the descriptor `lock`.
-
-    Raises RealControlPlaneError.
+    The context is a function that starts kube-scheduler and kube-controller-manager, and waits until namespace
+    `default` has a service account. The programs inherit the descriptor `lock`. Raises RealControlPlaneError.
     """
     if missing := [name for name in PROGRAMS if not (assets / name).is_file()]:
         raise RealControlPlaneError(f"{assets} has no {', '.join(missing)}; --real needs {', '.join(PROGRAMS)} there")
     flags = [f"--feature-gates={','.join(f'{name}={str(on).lower()}' for name, on in gates.items())}"] if gates else []
     with contextlib.ExitStack() as stack:
-        # Nodes stay without the taint that a node lifecycle controller would take away: the stand-in kubelets renew
-        # no leases, so there is no such controller.
+        # The plugin that taints new nodes is disabled, because the sandbox runs no node lifecycle controller that would
+        # remove the taint: the stand-in kubelets renew no leases.
         admission = "--disable-admission-plugins=TaintNodesByCondition"
         start = real_api_server(assets, folder, kubeconfig, [admission, *flags], port=port, lock=lock)
         stack.enter_context(start)
@@ -193,12 +199,12 @@ def real_control_plane(
 def real_api_server(
     assets: Path, folder: Path, kubeconfig: Path, flags: Sequence[str] = (), *, port: int = 0, lock: int | None = None
 ) -> Iterator[None]:
-    """etcd and kube-apiserver, ready for requests, with the administrator's kubeconfig written to `kubeconfig`.
+    """Run etcd and kube-apiserver inside the context, with the administrator's kubeconfig in `kubeconfig`.
 
-    `flags` are more ones of kube-apiserver. Raises RealControlPlaneError.
+    `flags` are additional flags of kube-apiserver. Raises RealControlPlaneError.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder / "etcd", ignore_errors=True)  # of a sandbox that was killed
+    shutil.rmtree(folder / "etcd", ignore_errors=True)  # left by a sandbox that was killed
     certificates = make_certificates(("127.0.0.1", "localhost"))
     token = secrets.token_urlsafe(32)
     files = {
@@ -229,7 +235,7 @@ def real_api_server(
         f"--tls-cert-file={folder / 'tls.crt'}",
         f"--tls-private-key-file={folder / 'tls.key'}",
         f"--token-auth-file={folder / 'tokens.csv'}",
-        "--allow-privileged",  # the pods on nodes are
+        "--allow-privileged",  # the pods of the driver are privileged
         "--authorization-mode=RBAC",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--service-account-issuer=https://localhost/",
@@ -271,7 +277,7 @@ def _free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def _program(path: Path, flags: Sequence[str], folder: Path, lock: int | None) -> Iterator["_Program"]:
-    """A program, until the context is left or this process is gone; it logs into `folder`."""
+    """Run a program inside the context, or until this process ends. Its log is in `folder`."""
     setpriv = shutil.which("setpriv")
     guard = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
     inherited = () if lock is None else (lock,)
@@ -285,7 +291,7 @@ def _program(path: Path, flags: Sequence[str], folder: Path, lock: int | None) -
         try:
             yield _Program(path.name, process, log)
         finally:
-            process.kill()  # a termination waits for the last watch to end, and nothing of it is kept
+            process.kill()  # SIGTERM would wait for the last watch to end, and no data has to be kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +301,7 @@ class _Program:
     log: Path
 
     def wait(self, request: Callable[[], object]) -> None:
-        """Repeat a request until it succeeds. Raises RealControlPlaneError when the program ends, or takes too long."""
+        """Repeat a request until it succeeds. Raises RealControlPlaneError if the program ends, or after 90 seconds."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dra-sandbox command: the driver on a laptop, with simulated GPUs."""
+"""The dra-sandbox command: a cluster with simulated GPUs on a laptop."""
 
 import errno
 import logging
@@ -181,7 +181,7 @@ def up(
 
 
 def _assets() -> Path:
-    """The folder with Kubernetes' own programs. Raises InputError when the environment does not name one."""
+    """Return the folder of Kubernetes' own programs. Raises InputError if the environment does not name one."""
     named = os.environ.get("KUBEBUILDER_ASSETS")
     if not named:
         raise InputError("--real: set KUBEBUILDER_ASSETS to the folder of kube-apiserver and the other programs")
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _end_in_order() -> None:
-    """Let other requests to end do what Ctrl-C does. Under nohup, a terminal that closes is none."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C. Under nohup, SIGHUP stays ignored."""
     requests = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         requests.append(signal.SIGHUP)

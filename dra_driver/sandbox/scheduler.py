@@ -210,9 +210,10 @@ def claim_status(pod: JSON, name: str, claim: ResourceClaim, claimed: Sequence[E
 
 
 def _mappings(requests: Sequence[ExtendedRequest], made: set[str]) -> Iterator[tuple[ExtendedRequest, str]]:
-    """Yield which requests of the claim serve each container, for one resource.
+    """Yield the requests of the claim that serve each container, for one resource.
 
-    Init containers use devices that later containers hold. If one needs more, the claim has one request for the rest.
+    Init containers use devices of later containers. If an init container needs more, the claim has one request for
+    the rest.
     """
     lasting = [one for one in requests if not one.short_lived]
     passing = [one for one in requests if one.short_lived]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server does on its own after a write: custom kinds, namespaces, garbage.
+"""The server's own controllers: they serve custom kinds, empty namespaces and collect garbage after each write.
 
-A real cluster does some of this in kube-controller-manager. Nothing else of that is here: no service accounts are
-made, and nodes have no lifecycle. `dra_driver.sandbox.workloads` makes pods.
+In a real cluster, kube-controller-manager does part of this. The server creates no service accounts and has no node
+lifecycle. `dra_driver.sandbox.workloads` creates pods.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ MANAGER = "kube-apiserver"
 
 
 def internal_call(served: Served, namespace: str, name: str, subresource: str = "") -> Call:
-    """A request of the server itself."""
+    """Return a request that the server itself sends."""
     return Call("update", served, namespace, name, subresource, INTERNAL, user_agent=MANAGER)
 
 
 def modify(
     cluster: Cluster, collection: str, record: Record, change: Callable[[Object], None], subresource: str = ""
 ) -> Record:
-    """Changes a stored object; the same record when the change makes no difference."""
+    """Change a stored object and return the new record, or the same record if `change` makes no difference."""
     obj: Object = clone(record.object)
     change(obj)
     if obj == record.object:
@@ -44,11 +44,15 @@ def modify(
 
 
 ObjectRef = tuple[str, str]
-"""Collection and key."""
+"""The collection and the key of an object."""
 
 
 class GarbageCollector:
-    """Keeps track of owners. Call `observe` with every event, then `collect` when the write is done."""
+    """The garbage collector: it deletes objects whose owners are gone, or orphans them on request.
+
+    Call `observe` with every event, then `collect` after the write. Each change of an object queues the object, its
+    owners and its dependents. The results are those of kube-controller-manager's garbage collector.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -57,7 +61,7 @@ class GarbageCollector:
         self._queue: deque[ObjectRef] = deque()
 
     def observe(self, collection: str, event: Event) -> None:
-        """Takes note of a change."""
+        """Record a change of an object."""
         ref = (collection, event.record.key)
         meta = event.record.object["metadata"]
         for owner in _owners(event.previous.object if event.previous else None):
@@ -81,11 +85,11 @@ class GarbageCollector:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is waiting to be looked at."""
+        """Whether the queue is empty."""
         return not self._queue
 
     def collect(self) -> None:
-        """Looks at everything that changed, and at what that changes."""
+        """Process the queue, with the objects that this adds to it."""
         while self._queue:
             collection, key = self._queue.popleft()
             record = self._cluster.store.get(collection, key)
@@ -110,7 +114,7 @@ class GarbageCollector:
             modify(self._cluster, collection, record, partial(_set_owners, owners=alive))
 
     def _exists(self, owner: Object) -> bool:
-        """Whether the owner is there. One of a kind that is not served here is given the benefit of the doubt."""
+        """Return whether the owner exists. An owner of a kind that is not served counts as existing."""
         if owner["uid"] in self._by_uid:
             return True
         group, _, version = owner.get("apiVersion", "").rpartition("/")
@@ -175,7 +179,7 @@ NAMESPACES = "namespaces"
 
 
 class NamespaceController:
-    """Empties namespaces that are being deleted. Call `observe` with every event, then `work`."""
+    """The controller that empties namespaces that are being deleted. Call `observe` with every event, then `work`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -183,7 +187,7 @@ class NamespaceController:
         self._dirty: set[str] = set()
 
     def observe(self, collection: str, event: Event) -> None:
-        """Takes note of a change of a namespace, or of something inside one that is going."""
+        """Record a change of a namespace, or of an object inside a namespace that is being deleted."""
         if collection == NAMESPACES:
             name = event.record.key
             if event.change is Change.DELETED:
@@ -196,11 +200,11 @@ class NamespaceController:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether no namespace needs work."""
         return not self._dirty
 
     def work(self) -> None:
-        """Deletes what is left in the namespaces that are going, and finishes the empty ones."""
+        """Delete the objects in namespaces that are being deleted, then the empty namespaces."""
         while self._dirty:
             name = self._dirty.pop()
             record = self._cluster.store.get(NAMESPACES, name)
@@ -225,7 +229,7 @@ class NamespaceController:
         return remaining
 
     def _finish(self, record: Record) -> None:
-        """Takes the namespace's own finalizer; without any other, it goes."""
+        """Remove the finalizer `kubernetes`. The namespace is deleted if it has no other finalizer."""
         obj: Object = {**record.object, "metadata": dict(record.object["metadata"]), "spec": {}}
         if obj["metadata"].get("finalizers"):
             self._cluster.store.put(NAMESPACES, record.key, obj)
@@ -237,13 +241,13 @@ DEFINITIONS = f"customresourcedefinitions.{GROUP}"
 
 
 class CustomKinds:
-    """Keeps the catalog in step with the definitions. Call `observe` with every event."""
+    """The controller that serves the kinds of CustomResourceDefinitions. Call `observe` with every event."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def observe(self, collection: str, event: Event) -> None:
-        """Serves what a new or changed definition says; with a definition its objects go, too."""
+        """Update the catalog for a new or changed definition. If it is deleted, delete its objects as well."""
         if collection != DEFINITIONS:
             return
         catalog, crd = self._cluster.catalog, event.record.object
@@ -258,7 +262,7 @@ class CustomKinds:
 
 
 class Controllers:
-    """All controllers of a server, fed with every event of its store."""
+    """All controllers of a server. They get every event of its store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._custom = CustomKinds(cluster)
@@ -273,7 +277,7 @@ class Controllers:
         self._namespaces.observe(collection, event)
 
     def settle(self) -> None:
-        """Lets the controllers work soon: after the answer to the current request has been made."""
+        """Schedule the controllers. They run after the answer to the current request has been made."""
         if not self._scheduled and not self._idle:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._work)

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Discovery: the documents below /api and /apis, as in k8s.io/apiserver/pkg/endpoints/discovery.
+"""The documents that tell clients what the server serves: discovery below /api and /apis, and OpenAPI.
 
-There is no aggregated form: clients that prefer it ask for these one by one.
+Discovery follows k8s.io/apiserver/pkg/endpoints/discovery. There is no aggregated discovery; clients that prefer it
+fall back to these documents.
+
+OpenAPI documents come from the published schemas. They have what clients use: schemas with descriptions, merge keys and
+kinds (for `kubectl explain` and the strategic merge patches of `kubectl apply`), and the kinds and query parameters of
+operations (which tell kubectl that the server validates fields).
 """
 
 import base64
@@ -32,13 +37,13 @@ _FOREIGN_KINDS = {
 
 
 def api_versions(address: str) -> Object:
-    """`/api`."""
+    """Return the document `/api`."""
     addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
 
 
 def group_versions(catalog: Catalog) -> dict[str, list[str]]:
-    """Every named group and its versions, the preferred one first."""
+    """Return every named group with its versions. The preferred version comes first."""
     found: dict[str, set[str]] = {}
     for served in catalog:
         if served.kind.group:
@@ -49,13 +54,13 @@ def group_versions(catalog: Catalog) -> dict[str, list[str]]:
 
 
 def api_group(group: str, versions: Iterable[str]) -> Object:
-    """`/apis/GROUP`, without kind and apiVersion."""
+    """Return the document `/apis/GROUP`, without kind and apiVersion."""
     named = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
     return {"name": group, "versions": named, "preferredVersion": named[0]}
 
 
 def api_group_list(catalog: Catalog) -> Object:
-    """`/apis`."""
+    """Return the document `/apis`."""
     groups = [api_group(group, versions) for group, versions in group_versions(catalog).items()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
@@ -71,7 +76,7 @@ def _storage_hash(kind: ServedKind) -> str:
 
 
 def api_resource_list(catalog: Catalog, group: str, version: str) -> Object:
-    """`/api/v1` or `/apis/GROUP/VERSION`."""
+    """Return the document `/api/v1` or `/apis/GROUP/VERSION`."""
     resources = []
     for served in _of(catalog, group, version):
         resources.append(_resource(served.kind))
@@ -119,7 +124,7 @@ def _subresources(kind: ServedKind) -> Iterator[Object]:
 
 
 def version_info(minor: int) -> Object:
-    """`/version`."""
+    """Return the document `/version`."""
     return {
         "major": "1",
         "minor": str(minor),
@@ -144,17 +149,19 @@ _WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation")
 _INFO: Final = {"title": "Kubernetes", "version": "unversioned"}
 
 V2_PROTOBUF_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""What a server calls it; clients ask for it with an @ before v1.0, which no Content-Type may hold."""
+"""The Content-Type of OpenAPI v2 as protobuf. Clients ask for it with an @ before v1.0, which a Content-Type cannot
+contain.
+"""
 V2_PROTOBUF: Final = b"\x0a\x032.0\x12\x19\x0a\x0aKubernetes\x12\x0bunversioned"
-"""OpenAPI v2 as protobuf: a Document with `swagger` and `info` but no definitions.
+"""OpenAPI v2 as protobuf: a Document with `swagger` and `info`, but without definitions.
 
-kubectl, which takes OpenAPI v2 in no other form, looks here only for a kind that v3 has not. That there is none here
-either makes it go on to say that there are no matches for the kind.
+kubectl reads OpenAPI v2 only for kinds that v3 does not have. With this document it reports that there are no matches
+for the kind.
 """
 
 
 def paths_of(catalog: Catalog) -> dict[str, tuple[str, str]]:
-    """The documents of OpenAPI v3: path (`apis/apps/v1`) -> group and version."""
+    """Return the documents of OpenAPI v3: a map from the path (`apis/apps/v1`) to group and version."""
     found = {"api/v1": ("", "v1")}
     for group, versions in group_versions(catalog).items():
         for version in versions:
@@ -163,14 +170,14 @@ def paths_of(catalog: Catalog) -> dict[str, tuple[str, str]]:
 
 
 def index_document(catalog: Catalog) -> Object:
-    """`/openapi/v3`."""
+    """Return the document `/openapi/v3`."""
     seed = f"{catalog.release.minor}/{catalog.generation}"
     digest = hashlib.sha256(seed.encode()).hexdigest().upper()
     return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"} for path in paths_of(catalog)}}
 
 
 def v3_document(catalog: Catalog, group: str, version: str) -> bytes:
-    """`/openapi/v3/apis/GROUP/VERSION`."""
+    """Return the document `/openapi/v3/apis/GROUP/VERSION`."""
     served = [item for item in catalog if (item.kind.group, item.version) == (group, version)]
     definitions = _definitions(catalog, served)
     document = {
@@ -183,7 +190,7 @@ def v3_document(catalog: Catalog, group: str, version: str) -> bytes:
 
 
 def _definitions(catalog: Catalog, served: Iterable[Served]) -> dict[str, Object]:
-    """The schemas of some kinds and everything that they refer to."""
+    """Return the schemas of some kinds and everything that they refer to."""
     found: dict[str, Object] = {}
     for item in served:
         if item.kind.custom:
@@ -227,7 +234,7 @@ def _custom_schema(served: Served) -> Object:
 
 
 def _schema(schema: Any) -> Any:
-    """A published schema as OpenAPI writes it: no null types, references to its components."""
+    """Return a published schema in OpenAPI's form: without null types, with references to components."""
     if isinstance(schema, list):
         return [_schema(item) for item in schema]
     if not isinstance(schema, dict):
@@ -255,7 +262,7 @@ def _schema(schema: Any) -> Any:
 
 
 def _is_envelope(schema: Object) -> bool:
-    """Whether this is the schema of `apiVersion` or `kind`, whose one value OpenAPI does not state."""
+    """Return whether this is the schema of `apiVersion` or `kind`. OpenAPI does not state their only value."""
     return len(schema.get("enum", ())) == 1 and pick(schema, "description") is not None
 
 

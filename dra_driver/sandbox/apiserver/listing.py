@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Label and field selectors: from the text of a query parameter to a test of an object.
+"""Lists and watches: selectors, the pages of a list, and the events of a watch.
 
-The grammar of labels is that of k8s.io/apimachinery's labels package, that of fields the one of
-its fields package (`=`, `==`, `!=`, comma; a backslash quotes).
+The grammars of selectors follow the packages labels and fields of k8s.io/apimachinery.
+
+A continue token has the revision of the first page, and the key after which the list continues. Unlike in etcd, later
+pages show the objects at the time when they are read.
+
+If an object starts or stops to match a watcher's selectors, the watcher gets an ADDED or DELETED event. Bookmarks tell
+a watcher without events which revision it has reached.
 """
 
 import base64
@@ -27,11 +32,11 @@ _REQUIREMENT = re.compile(
     rf"|(?P<key>{_WORD})\s*(?:(?P<operator>==|=|!=|<|>)\s*(?P<value>[^\s=!(),<>]*)"
     rf"|\b(?P<set>in|notin)\s*\((?P<values>[^()=!<>]*)\))?)\s*(?:,(?=\s*[^\s,])|$)"
 )
-"""One requirement of a label selector, up to the comma before the next one."""
+"""One requirement of a label selector, up to the comma before the next requirement."""
 
 
 class SelectorError(ValueError):
-    """The text is not a selector, or names something that cannot be selected by."""
+    """The text is not a selector, or names a field that the kind cannot be selected by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class _Requirement:
 
 
 def label_test(text: str) -> Test | None:
-    """The test of a labelSelector; None when it selects everything. Raises SelectorError."""
+    """Return the test of a labelSelector, or None if it selects everything. Raises SelectorError."""
     requirements = list(_requirements(text))
     if not requirements:
         return None
@@ -99,7 +104,7 @@ FieldReaders = Mapping[str, Callable[[Object], str]]
 
 
 def field_terms(text: str) -> list[tuple[str, bool, str]]:
-    """The terms of a fieldSelector: (field, whether it must be equal, value). Raises SelectorError."""
+    """Return the terms of a fieldSelector as (field, whether it must be equal, value). Raises SelectorError."""
     terms = []
     for term in _split_unquoted(text):
         if not term:
@@ -112,9 +117,9 @@ def field_terms(text: str) -> list[tuple[str, bool, str]]:
 
 
 def field_test(text: str, readers: FieldReaders) -> Test | None:
-    """The test of a fieldSelector over the fields that a kind can be selected by.
+    """Return the test of a fieldSelector, or None if it selects everything.
 
-    None when it selects everything. Raises SelectorError for a field that it cannot.
+    `readers` are the fields that the kind can be selected by. Raises SelectorError for any other field.
     """
     terms = field_terms(text)
     for name, _, _ in terms:
@@ -147,7 +152,7 @@ class ListQuery:
 
     tests: tuple[Test, ...] = ()
     name: str = ""
-    """The only name wanted (a metadata.name selector); it is tested as well."""
+    """The only name that can match (from a metadata.name selector). `tests` test it as well."""
     limit: int = 0
     token: str = ""
     revision: int | None = None
@@ -155,7 +160,7 @@ class ListQuery:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A list's result."""
+    """One page of a list."""
 
     records: list[Record]
     revision: int
@@ -164,7 +169,7 @@ class Page:
 
 
 def list_page(store: Store, kind: ServedKind, namespace: str, query: ListQuery) -> Page:
-    """The matching objects of a namespace (empty: of all). Raises 400, 410 and 504."""
+    """Return the matching objects of a namespace, or of all namespaces. Raises 400, 410 and 504."""
     collection = store.collection(kind.stored_in)
     revision, after = store.revision, ""
     records = collection.records
@@ -217,7 +222,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One thing to tell the watcher. `event` is what it comes from; None for an initial object."""
+    """One message to a watcher. `event` is None for an initial object."""
 
     type: Change
     record: Record
@@ -226,14 +231,14 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects a watcher wants."""
+    """The objects that a watcher selects."""
 
     prefix: str = ""
-    """Of their keys: a namespace and a slash."""
+    """The prefix of their keys: a namespace and a slash."""
     tests: tuple[Test, ...] = ()
 
     def wants(self, record: Record | None) -> bool:
-        """Whether the record exists and matches."""
+        """Return whether the record exists and matches."""
         return (
             record is not None
             and record.key.startswith(self.prefix)
@@ -241,7 +246,7 @@ class Selection:
         )
 
     def told(self, event: Event) -> Told | None:
-        """What an event means to this watcher; None when it is none of its business."""
+        """Return the message that an event is for this watcher, or None."""
         if not event.record.key.startswith(self.prefix):
             return None
         if not self.tests:
@@ -258,10 +263,11 @@ class Selection:
 def begin(
     store: Store, kind: ServedKind, selection: Selection, revision: int | None, *, initial: bool
 ) -> tuple[Watcher, list[Told], int]:
-    """A registered watcher, what it is told at once, and the revision that it then knows.
+    """Register a watcher. Return it, its first messages, and the revision that it knows then.
 
-    `revision` None or 0 starts with all objects as added, like `initial`; any other with the
-    events after it. Raises 410 when those are forgotten, 504 for an `initial` list of the future.
+    If `revision` is None or 0, or with `initial`, the first messages add all objects. Otherwise they are the events
+    after `revision`. Raises 410 if these events are no longer stored, and 504 for an `initial` list of a future
+    revision.
     """
     collection = store.collection(kind.stored_in)
     if initial and revision is not None and revision > store.revision:
@@ -282,12 +288,12 @@ def begin(
 
 
 def end(store: Store, kind: ServedKind, watcher: Watcher) -> None:
-    """Forgets a watcher."""
+    """Remove a watcher."""
     store.collection(kind.stored_in).watchers.discard(watcher)
 
 
 def drain(watcher: Watcher, selection: Selection) -> Iterator[Told]:
-    """What the watcher's pending events mean to it; they are pending no longer."""
+    """Yield the messages of the watcher's pending events, and remove the events."""
     while watcher.pending:
         told = selection.told(watcher.pending.popleft())
         if told is not None:

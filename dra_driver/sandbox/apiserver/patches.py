@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three kinds of patch that are pure functions of the current object and the patch.
+"""JSON Patch (RFC 6902), JSON Merge Patch (RFC 7386) and strategic merge patch, as pure functions.
 
-The fourth, server-side apply, needs to know who owns what and lives in `apply`.
+`apply` has server-side apply, which also needs the owners of fields.
+
+JSON Patch has the extensions of the API server: a replaced field need not exist, an absent value is null, and an absent
+field is equal to null. Strategic merge patch reads merge keys and strategies from the type, and the directives
+`$patch`, `$retainKeys`, `$deleteFromPrimitiveList/FIELD` and `$setElementOrder/FIELD` from the patch. It follows
+k8s.io/apimachinery/pkg/util/strategicpatch.
 """
 
 from collections.abc import Callable
@@ -13,11 +18,11 @@ from .schema.decode import json_name
 
 
 class PatchError(Exception):
-    """The patch does not fit the object."""
+    """The patch cannot be applied to the object."""
 
 
 class MalformedPatchError(PatchError):
-    """The patch is none of its kind."""
+    """The patch is malformed."""
 
 
 _GO_ITEM: Final = "handlers.jsonPatchOp"
@@ -25,7 +30,7 @@ _GO_TYPE: Final = f"[]{_GO_ITEM}"
 
 
 def apply_json_patch(target: Any, operations: Any) -> Any:
-    """`target` after all operations; it is not changed itself. Raises PatchError."""
+    """Return `target` after all operations, without changing it. Raises PatchError."""
     if not isinstance(operations, list):
         raise MalformedPatchError(f"json: cannot unmarshal {json_name(operations)} into Go value of type {_GO_TYPE}")
     document = clone(target)
@@ -134,7 +139,7 @@ def _remove(document: Any, path: list[str]) -> Any:
 
 
 def apply_merge_patch(target: Any, patch: Any) -> Any:
-    """`target` with `patch` merged in: null removes, objects merge, anything else replaces."""
+    """Return `target` merged with `patch`: null removes a field, objects merge, and any other value replaces."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -153,7 +158,7 @@ ORDER: Final = "$setElementOrder/"
 
 
 def apply_strategic_patch(target: Any, patch: Any, node: Type) -> Any:
-    """`target`, an object of type `node`, with `patch` merged in. Raises PatchError."""
+    """Return `target`, an object of type `node`, merged with `patch`. Raises PatchError."""
     if not isinstance(patch, dict):
         raise MalformedPatchError("a strategic merge patch must be an object")
     return _merge_maps(target, patch, node)
@@ -219,7 +224,7 @@ def _merge_value(current: Any, value: Any, node: Type, order: Any) -> Any:
 
 
 def _clean(value: Any, node: Type) -> Any:
-    """A value that replaces or is new: without directives and nulls."""
+    """Return a new or replacing value, without directives and nulls."""
     if isinstance(value, dict):
         if node.shape is Shape.ANY:
             return value
@@ -259,7 +264,7 @@ def _merge_lists(existing: list[Any], patch: list[Any], node: Type) -> list[Any]
 
 
 def _shown(value: Any) -> str:
-    """A JSON value as Go prints it."""
+    """Return a JSON value in Go's notation."""
     if isinstance(value, dict):
         return f"map[{' '.join(f'{key}:{_shown(item)}' for key, item in sorted(value.items()))}]"
     if isinstance(value, list):
@@ -275,7 +280,7 @@ def _identity(merge_key: str) -> Callable[[Any], Any]:
 
 
 def _ordered(merged: list[Any], server: list[Any], order: Any, merge_key: str) -> list[Any]:
-    """`merged` in the order the patch asks for; items that it does not name keep their place in the server's list."""
+    """Return `merged` in the order that the patch requests. Items that the patch does not name keep their positions."""
     identity = _identity(merge_key)
     wanted = [identity(item) for item in order]
     listed = sorted(

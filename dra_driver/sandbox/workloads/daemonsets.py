@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DaemonSets: a pod on every node that the template selects."""
+"""DaemonSets: one pod on every node that the template selects."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from .owned import HASH_LABEL, Workloads, is_owned, is_ready, revision_of, share
 
 
 class DaemonSets(Workloads):
-    """Makes pods for nodes; which node a pod is for is in its node affinity, and the scheduler binds it there."""
+    """Creates a pod for each node. The pod's node affinity names the node, and the scheduler binds the pod to it."""
 
     kind = DAEMON_SETS
     name = "DaemonSet"
@@ -33,7 +33,7 @@ class DaemonSets(Workloads):
             if is_finished(pod):
                 self.delete(PODS, [pod])
             elif node := by_node.get(_node(pod)):
-                misplaced.append(pod)  # there is one already
+                misplaced.append(pod)  # the node has a pod already
             elif node is None:
                 misplaced.append(pod)
             else:
@@ -61,7 +61,7 @@ class DaemonSets(Workloads):
         )
 
     def _update(self, spec: JSON, wanted: int, running: list[JSON], updated: list[JSON]) -> None:
-        """Delete pods of an older template: those that are not ready, and as many others as may be unavailable."""
+        """Delete pods of older templates: those that are not ready, and as many others as may be unavailable."""
         strategy = spec["updateStrategy"]
         if strategy["type"] != "RollingUpdate":
             return
@@ -99,7 +99,7 @@ def _runs_on(spec: JSON, node: JSON) -> bool:
 
 
 def _affinity(spec: JSON, node: str) -> JSON:
-    """The template's affinity, with the node as the only one that is required."""
+    """Return the template's affinity, with this node as the only required one."""
     affinity = spec.get("affinity") or {}
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
@@ -113,7 +113,7 @@ def _affinity(spec: JSON, node: str) -> JSON:
 
 
 def _node(pod: JSON) -> str:
-    """The node that a pod is on, or is for."""
+    """Return the node that a pod is on, or that its affinity names."""
     if name := pod["spec"].get("nodeName"):
         return str(name)
     required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ways to write an object, seen from its managed fields: update it, or apply to it.
+"""Server-side apply and managed fields: how an update or an apply changes an object and the owners of its fields.
 
-An update gives the fields that it changes to its manager. An apply merges a configuration into
-the object, removes what its manager applied before and no longer does (unless another manager
-owns it), and is refused when it would change what others own. Follows merge/update.go of
-structured-merge-diff v6 and the managers of k8s.io/apimachinery that wrap it.
+An update makes its manager the owner of the fields that it changes. An apply merges a configuration into the object,
+and removes what its manager applied before and no longer applies, unless another manager owns it. An apply that would
+change fields of other managers is refused. Follows merge/update.go of structured-merge-diff v6 and the managers of
+k8s.io/apimachinery around it.
 """
 
 import json
@@ -40,24 +40,24 @@ KUBECTL: Final = "kubectl"
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes what: one request, as far as managed fields depend on it."""
+    """The part of a request that managed fields depend on."""
 
     manager: str
     api_version: str
-    """Of the request, `resource.k8s.io/v1`."""
+    """The API version of the request: `resource.k8s.io/v1`."""
     subresource: str
     time: str
     node: Type
     """The kind's type in that version."""
     in_version: Callable[[Object], Object]
-    """A stored object in that version."""
+    """Convert a stored object to that version."""
     served: frozenset[str]
-    """All API versions in which the kind is served; managers of others are forgotten."""
+    """All API versions in which the kind is served. Managers with other versions are dropped."""
     ignored: frozenset[Path]
-    """What this request cannot change: the status, or all but the status."""
+    """The fields that this request cannot change: the status, or everything but the status."""
 
     def identity(self, operation: str) -> ManagerId:
-        """The manager that this request makes."""
+        """Return the manager that this request writes as."""
         version = "" if operation == APPLY else self.api_version
         return ManagerId(self.manager or "unknown", operation, version, self.subresource)
 
@@ -69,9 +69,9 @@ class _ConflictError(Exception):
 
 
 def track_update(live: Object, new: Object, writer: Writer) -> None:
-    """Records in `new`, a stored object, who owns its fields now; `live` is what it replaces.
+    """Record in `new`, a stored object, who owns its fields. `live` is the object that it replaces.
 
-    For a new object, `live` is an empty one.
+    For a new object, `live` is empty.
     """
     managers = _before_update(live, new, writer)
     new["metadata"].pop("managedFields", None)
@@ -81,7 +81,7 @@ def track_update(live: Object, new: Object, writer: Writer) -> None:
     try:
         change = _change(_without_managed(live), _as_sent(writer.in_version(new), writer.node), writer)
     except typed.TypedError:
-        return  # as the real server: an object that cannot be merged by its type is not tracked
+        return  # as in kube-apiserver, an object that cannot be merged by its type has no owners
     managers = _settled(change, managers, who, writer)
     before = managers[who].paths - change.removed if who in managers else frozenset()
     taken = stripped(change.modified | change.added)
@@ -93,12 +93,12 @@ def track_update(live: Object, new: Object, writer: Writer) -> None:
 
 
 def _as_sent(obj: Object, node: Type) -> Object:
-    """The object in Go's JSON, which leaves out lists and maps that are empty and may be."""
+    """Return the object as Go's JSON has it: without optional lists and maps that are empty."""
     return without_empties(obj, node, required=False) if node.definition else obj
 
 
 def _before_update(live: Object, new: Object, writer: Writer) -> Managers | None:
-    """The managers to start from; None when nobody tracks this object."""
+    """Return the managers before the update, or None if the object is not tracked."""
     sent = new["metadata"].get("managedFields")
     current = decode(live.get("metadata", {}).get("managedFields", ()))
     if not writer.subresource and sent is not None:
@@ -109,10 +109,10 @@ def _before_update(live: Object, new: Object, writer: Writer) -> Managers | None
 
 
 def apply_configuration(live: Object | None, config: Object, writer: Writer, *, force: bool) -> Object:
-    """The object, in the version of the request, that applying `config` to `live` makes.
+    """Return the object, in the version of the request, after applying `config` to `live`.
 
-    `live` is a stored object or None. Raises ApiError on conflicts, TypedError when the
-    configuration cannot be merged.
+    `live` is a stored object or None. Raises RequestError for conflicts, and TypedError if the configuration cannot
+    be merged.
     """
     current = _without_managed(live) if live else {"metadata": {}}
     managers = decode(live["metadata"].get("managedFields", ())) if live else {}
@@ -152,20 +152,20 @@ def _apply(current: Object, config: Object, writer: Writer, managers: Managers, 
 
 
 def _pruned(merged: Any, managers: Managers, last: Owned, node: Type) -> Any:
-    """`merged` without what its applier owned last time and nobody owns now."""
+    """Return `merged` without the fields that its applier owned last time and that nobody owns now."""
     dropped = with_named_fields(last.paths, node)
     pruned = typed.remove(merged, tree_of(dropped), node) or {}
     owned: set[Path] = set().union(*(manager.paths for manager in managers.values()))
     everything = with_named_fields(typed.field_set(merged, node), node)
     kept = with_named_fields(typed.field_set(pruned, node), node) | with_named_fields(owned, node)
     pruned = typed.remove(merged, tree_of(everything - kept), node) or {}
-    # What was removed along with its container, but was never this applier's, comes back.
+    # Fields that were removed with their container, but never belonged to this applier, are restored.
     left = with_named_fields(typed.field_set(pruned, node), node)
     return typed.remove(merged, tree_of((everything - left) & dropped), node) or {}
 
 
 def _change(old: Object, new: Any, writer: Writer) -> typed.Comparison:
-    """From `old`, a stored object, to `new`, which is in the version of the request."""
+    """Compare `old`, a stored object, with `new`, which is in the version of the request."""
     change = typed.compare(writer.in_version(old), new, writer.node)
     return typed.Comparison(
         without_prefixes(change.added, writer.ignored),
@@ -175,14 +175,14 @@ def _change(old: Object, new: Any, writer: Writer) -> typed.Comparison:
 
 
 def _lost(change: typed.Comparison, managers: Managers, writing: ManagerId) -> dict[ManagerId, set[Path]]:
-    """The fields of others that the change takes."""
+    """Return the fields of other managers that the change would take."""
     taken = change.modified | change.added
     lost = {who: set(owned.paths & taken) for who, owned in managers.items() if who != writing}
     return {who: paths for who, paths in lost.items() if paths}
 
 
 def _settled(change: typed.Comparison, managers: Managers, writing: ManagerId, writer: Writer) -> Managers:
-    """The managers, of whom all but the writing one lose what changed or went away."""
+    """Return the managers. All but the writing manager lose the fields that the change modifies or removes."""
     gone = change.modified | change.added | change.removed
     return {
         who: owned if who == writing else replace(owned, paths=owned.paths - gone)
@@ -192,7 +192,7 @@ def _settled(change: typed.Comparison, managers: Managers, writing: ManagerId, w
 
 
 def _not_last_applied(found: dict[ManagerId, set[Path]], current: Object, writer: Writer) -> dict[ManagerId, set[Path]]:
-    """The conflicts that do not come from an earlier client-side `kubectl apply`."""
+    """Return the conflicts that are not due to an earlier client-side `kubectl apply`."""
     text = current["metadata"].get("annotations", {}).get(LAST_APPLIED)
     try:
         last = json.loads(text) if text else None
@@ -230,7 +230,7 @@ def _refusal(found: dict[ManagerId, set[Path]]) -> status.RequestError:
 
 
 def _without_managed(obj: Object) -> Object:
-    """The object without its managed fields; shares everything else with it."""
+    """Return the object without its managed fields. The result shares all other parts with the object."""
     if "managedFields" not in obj.get("metadata", {}):
         return obj
     meta = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}

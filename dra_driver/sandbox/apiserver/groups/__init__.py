@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of kinds that are built in: a kind is one entry.
+"""The table of the built-in kinds. The modules of this package have their defaults, rules and columns.
 
-Kinds without a strategy are stored and checked against their schema, and nothing more; they are here because clients
-of a cluster list or create them.
+The server stores kinds without a strategy and checks them against their schema. They are here because clients list or
+create them.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _BUDGET: Final = Strategy(
 
 
 def _at(*paths: str, **absent: str) -> FieldSelectors:
-    """Field selectors of paths such as `spec.nodeName`; `absent` are the texts of fields that are not there."""
+    """Return field selectors of paths such as `spec.nodeName`. `absent` has the texts for absent fields."""
     return {path: text_at(*path.split("."), absent=absent.get(path.rpartition(".")[2], "")) for path in paths}
 
 
@@ -54,7 +54,7 @@ def _kind(
     selectors: FieldSelectors | None = None,
     **more: Any,
 ) -> ServedKind:
-    """A kind with the subresources `under` it; `short` are its short names, with spaces between them."""
+    """Return a kind with the subresources `under` it. `short` has its short names, separated by spaces."""
     return ServedKind(
         group,
         name,
@@ -69,7 +69,7 @@ def _kind(
 
 
 def builtin_kinds(release: Release) -> tuple[ServedKind, ...]:
-    """Every kind that the server has from the start."""
+    """Return all built-in kinds of a release."""
     return (*_core(), *_workloads(), *_access(), *resource.kinds(release), *_others())
 
 

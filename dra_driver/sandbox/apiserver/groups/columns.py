@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the columns of several kinds have in common: names, ages, and the text of small lists.
+"""Columns of `kubectl get` that several kinds share: names, ages, and the text of small lists.
 
-Follows pkg/printers/internalversion of k8s.io/kubernetes; `kubectl get` prints what the server
-puts into these cells.
+Follows pkg/printers/internalversion of k8s.io/kubernetes.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,11 +25,11 @@ _SPANS: Final = (
     (8 * _DAY, "d", _DAY, "h", _HOUR),
     (2 * 365 * _DAY, "d", _DAY, "", 1),
 )
-"""Upper limits of spans of time, and the unit of such a span, with its seconds; then the same of what is left."""
+"""For spans of time below a limit: the unit and its seconds, then the unit of the remainder and its seconds."""
 
 
 def human_duration(seconds: float) -> str:
-    """A span of time in at most two units: `95s`, `3m20s`, `5h`, `2d4h`, `400d`, `3y`."""
+    """Return a duration in at most two units: `95s`, `3m20s`, `5h`, `2d4h`, `400d`, `3y`."""
     total = max(int(seconds), 0)
     for limit, unit, size, rest, part in _SPANS:
         if total < limit:
@@ -41,7 +40,7 @@ def human_duration(seconds: float) -> str:
 
 
 def since(text: str | None, now: datetime) -> str:
-    """How long ago an RFC 3339 time was."""
+    """Return the age of an RFC 3339 time."""
     if not text:
         return UNKNOWN
     return human_duration((now - parse_timestamp(text)).total_seconds())
@@ -66,39 +65,39 @@ NAME_AND_AGE: Final = (NAME, AGE)
 
 
 def text(title: str, *path: str, wide: bool = False, absent: str = "") -> Column:
-    """A column with the text at a path."""
+    """Return a column with the text at a path."""
     return Column(title, lambda obj, now: pick(obj, *path) or absent, priority=int(wide))
 
 
 def number(title: str, *path: str) -> Column:
-    """A column with the number at a path, 0 when there is none."""
+    """Return a column with the number at a path, or 0."""
     return Column(title, lambda obj, now: pick(obj, *path) or 0, type="integer")
 
 
 def made(title: str, make: Callable[[Object], Any], *, wide: bool = False, kind: str = "string") -> Column:
-    """A column whose cell is made of the whole object."""
+    """Return a column whose cell is computed from the object."""
     return Column(title, lambda obj, now: make(obj), type=kind, priority=int(wide))
 
 
 def count(title: str, *path: str) -> Column:
-    """A column with the length of a list or map."""
+    """Return a column with the length of a list or map."""
     return Column(title, lambda obj, now: len(pick(obj, *path) or ()), type="integer")
 
 
 def joined(items: Iterable[str]) -> str:
-    """A list in one cell."""
+    """Return the text of a list."""
     return ",".join(items)
 
 
 def labels(selector: Any) -> str:
-    """A map of labels in one cell."""
+    """Return the text of a map of labels."""
     if not selector:
         return NONE
     return joined(f"{key}={value}" for key, value in sorted(selector.items()))
 
 
 def label_selector(selector: Any) -> str:
-    """A LabelSelector in one cell."""
+    """Return the text of a LabelSelector."""
     selector = selector or {}
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     for term in selector.get("matchExpressions") or ():
@@ -114,7 +113,7 @@ def label_selector(selector: Any) -> str:
 
 
 def containers(template: Any) -> Iterable[Object]:
-    """The containers of a pod template."""
+    """Return the containers of a pod template."""
     found: Iterable[Object] = pick(template, "spec", "containers") or ()
     return found
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small core kinds: Namespace, Node, ConfigMap, Secret, Service, ServiceAccount, Event.
+"""Small kinds: namespaces, nodes, config maps, secrets, services, events, roles and leases.
 
-Event is that of the core group. events.k8s.io, which has other names for the same fields, is not served.
+Events are those of the core group. The server does not serve events.k8s.io, which has other names for the same fields.
 """
 
 import base64
@@ -24,14 +24,14 @@ Problems = Iterator[FieldError]
 
 
 def set_namespace_defaults(obj: Object, context: Context) -> None:
-    """The label that selectors find a namespace by."""
+    """Set the label that namespace selectors use."""
     meta = obj["metadata"]
     if meta.get("name"):
         meta.setdefault("labels", {})[NAMESPACE_LABEL] = meta["name"]
 
 
 def prepare_namespace(new: Object, old: Object | None, context: Context) -> None:
-    """A namespace goes only after its content: that is what its own finalizer is for."""
+    """Set the finalizer `kubernetes`, which keeps a namespace until its content is deleted."""
     if old is None:
         new["spec"] = {"finalizers": ["kubernetes"]}
         new["status"] = {"phase": "Active"}
@@ -40,23 +40,23 @@ def prepare_namespace(new: Object, old: Object | None, context: Context) -> None
 
 
 def begin_namespace_deletion(obj: Object, now: datetime) -> None:
-    """A namespace that goes says so, and takes no new objects."""
+    """Mark a namespace as being deleted."""
     obj["metadata"]["deletionTimestamp"] = timestamp(now)
     obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
 
 
 def namespace_is_held(obj: Object) -> bool:
-    """Whether the namespace's content has not been removed yet."""
+    """Return whether the namespace still has content."""
     return bool(pick(obj, "spec", "finalizers"))
 
 
 def prepare_node(new: Object, old: Object | None, context: Context) -> None:
-    """A node registers with its status; afterwards that has its own endpoint."""
+    """Set an empty spec. A node registers with its status; later writes of the status use its own endpoint."""
     new.setdefault("spec", {})
 
 
 def set_secret_defaults(obj: Object, context: Context) -> None:
-    """`stringData` is written as `data`."""
+    """Move `stringData` into `data`, and set the type."""
     obj["type"] = obj.get("type") or "Opaque"
     texts = obj.pop("stringData", None)
     if texts:
@@ -65,7 +65,7 @@ def set_secret_defaults(obj: Object, context: Context) -> None:
 
 
 def set_service_defaults(obj: Object, context: Context) -> None:
-    """Type, ports and traffic policies."""
+    """Set the type, ports and traffic policies."""
     spec = obj.setdefault("spec", {})
     for field, value in (("type", "ClusterIP"), ("sessionAffinity", "None")):
         if not spec.get(field):
@@ -79,7 +79,7 @@ def set_service_defaults(obj: Object, context: Context) -> None:
 
 
 def prepare_service(new: Object, old: Object | None, context: Context) -> None:
-    """Gives a service an address, and lets it keep it. No traffic goes there."""
+    """Assign an address to a new service and keep it in updates. The address leads nowhere."""
     spec = new["spec"]
     before = pick(old, "spec", "clusterIP") if old else None
     if spec["type"] == "ExternalName":
@@ -197,12 +197,12 @@ SERVICE_COLUMNS: Final = (
 
 
 def event_from_stored(obj: Object, version: str) -> Object:
-    """A stored event, which always says who reports."""
+    """Add the reporting fields, which events always have."""
     return {"reportingComponent": "", "reportingInstance": "", **obj}
 
 
 def set_event_defaults(obj: Object, context: Context) -> None:
-    """Fields that clients and columns count on."""
+    """Set fields that clients and columns expect."""
     obj.setdefault("involvedObject", {})
     obj.setdefault("source", {})
 
@@ -258,7 +258,7 @@ RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 
 
 def set_binding_defaults(obj: Object, context: Context) -> None:
-    """The API groups of a binding's role and subjects."""
+    """Set the API groups of a binding's role and subjects."""
     role = obj.get("roleRef")
     if isinstance(role, dict) and not role.get("apiGroup"):
         role["apiGroup"] = RBAC_GROUP

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""apiextensions.k8s.io: CustomResourceDefinition, and the kinds that it makes.
+"""CustomResourceDefinitions (apiextensions.k8s.io), and the kinds that they define.
 
-Objects of such a kind are stored as they are sent: their schema is kept with the definition, but not applied.
+The server stores custom objects as clients send them. It keeps the schema in the definition, but does not apply it.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _TEXT: Final = Type(Shape.STRING, go_name="string")
 
 
 def set_defaults(obj: Object, context: Context) -> None:
-    """Singular and list names, conversion."""
+    """Set singular and list names, and the conversion."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("conversion", {"strategy": "None"})
     kind_names = spec.setdefault("names", {})
@@ -30,7 +30,7 @@ def set_defaults(obj: Object, context: Context) -> None:
 
 
 def prepare(new: Object, old: Object | None, context: Context) -> None:
-    """A new definition is served as soon as it is stored."""
+    """Set the status: a new definition is established at once."""
     if old is None:
         now = timestamp(context.now)
         new["status"] = {
@@ -53,7 +53,7 @@ def _versions(crd: Object) -> list[Object]:
 
 
 def validate(new: Object, old: Object | None, context: Context) -> Iterator[FieldError]:
-    """What is wrong with a definition, or with its change: its names, its scope, its versions."""
+    """Yield what is wrong with the names, the scope or the versions of a definition."""
     spec = new.get("spec", {})
     kind_names, group = spec.get("names", {}), spec.get("group", "")
     if new["metadata"].get("name") != f"{kind_names.get('plural', '')}.{group}":
@@ -82,7 +82,7 @@ _CUSTOM: Final = Strategy(generation=("*",), checks_required=False, unconditiona
 
 
 def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str]]:
-    """The kinds that a definition serves, each with its version; the one that is stored comes first."""
+    """Yield the served kinds of a definition with their versions. The stored version comes first."""
     spec = crd["spec"]
     kind_names = spec["names"]
     versions = sorted(_versions(crd), key=lambda version: names.version_order(version["name"]))
@@ -112,6 +112,6 @@ def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str]]:
 
 
 def custom_type(kind: ServedKind, version: str, metadata: Type) -> Type:
-    """The type of a custom object: its `metadata`, and whatever else it has."""
+    """Return the type of a custom object: its `metadata`, and any other fields."""
     fields = {"apiVersion": _TEXT, "kind": _TEXT, "metadata": metadata}
     return Type(Shape.STRUCT, go_name=f"{version}.{kind.name}", fields=fields, open=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pod: defaults, validation of what matters to scheduling and claims, graceful deletion, columns.
+"""Pods: defaults, validation of what matters for scheduling and claims, graceful deletion, columns.
 
-The defaults, also those of pod templates, follow pkg/apis/core/v1/defaults.go of k8s.io/kubernetes, and for pods the
-admission plugins DefaultTolerationSeconds and Priority.
+The defaults of pods and pod templates follow pkg/apis/core/v1/defaults.go of k8s.io/kubernetes. Pods also get what the
+admission plugins DefaultTolerationSeconds and Priority add.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _NODE_FAILURE_SECONDS: Final = 300
 
 
 def set_spec_defaults(spec: Object) -> None:
-    """Of a pod's spec or a template's."""
+    """Set the defaults of the spec of a pod or of a pod template."""
     for field, value in (
         ("restartPolicy", "Always"),
         ("dnsPolicy", "ClusterFirst"),
@@ -46,7 +46,7 @@ def set_spec_defaults(spec: Object) -> None:
 
 
 def set_pod_defaults(spec: Object) -> None:
-    """Of a pod alone, after `set_spec_defaults`."""
+    """Set the defaults that only pods have, after `set_spec_defaults`."""
     spec.setdefault("enableServiceLinks", True)
     for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
         resources = container.get("resources", {})
@@ -55,7 +55,7 @@ def set_pod_defaults(spec: Object) -> None:
 
 
 def admit_pod(spec: Object) -> None:
-    """What admission adds to a new pod; no client owns these fields."""
+    """Set the fields that admission adds to a new pod. No client owns these fields."""
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     spec.setdefault("priority", 0)
     tolerations = spec.setdefault("tolerations", [])
@@ -144,14 +144,14 @@ Problems = Iterator[FieldError]
 
 
 def set_defaults(obj: Object, context: Context) -> None:
-    """Of the spec."""
+    """Set the defaults of a pod."""
     spec = obj.setdefault("spec", {})
     set_spec_defaults(spec)
     set_pod_defaults(spec)
 
 
 def prepare(new: Object, old: Object | None, context: Context) -> None:
-    """A new pod is pending; an update need not repeat what admission added."""
+    """Set the status of a new pod. In an update, keep the fields that admission added."""
     if old is not None:
         for field in ("preemptionPolicy", "priority"):
             if field in old["spec"]:
@@ -162,7 +162,7 @@ def prepare(new: Object, old: Object | None, context: Context) -> None:
 
 
 def qos_class(spec: Object) -> str:
-    """Guaranteed, Burstable or BestEffort, by requests and limits of CPU and memory."""
+    """Return Guaranteed, Burstable or BestEffort, by requests and limits of CPU and memory."""
     guaranteed, best_effort = True, True
     for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
         resources = container.get("resources", {})
@@ -180,7 +180,7 @@ def _amount(text: str | None) -> int:
 
 
 def validate(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a pod, or with its change."""
+    """Yield what is wrong with a pod, or with its change."""
     spec = new["spec"]
     if old is not None:
         if _fixed(spec) != _fixed(old["spec"]) or not _only_added(spec, old["spec"]):
@@ -190,7 +190,7 @@ def validate(new: Object, old: Object | None, context: Context) -> Problems:
 
 
 def spec_problems(spec: Object, path: str) -> Problems:
-    """Of a pod's spec or a template's."""
+    """Yield what is wrong with a pod's spec or a template's."""
     claims = {claim.get("name", "") for claim in spec.get("resourceClaims", ())}
     volumes = [volume.get("name", "") for volume in spec.get("volumes", ())]
     yield from _names_problems(volumes, f"{path}.volumes")
@@ -266,7 +266,7 @@ def _claims_problems(claims: Any, path: str) -> Problems:
 
 
 def _fixed(spec: Object) -> Object:
-    """The parts of a spec that an update cannot change."""
+    """Return the parts of a spec that an update cannot change."""
     result: Object = clone(spec)
     for field in ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"):
         result.pop(field, None)
@@ -288,7 +288,7 @@ def _only_added(spec: Object, old: Object) -> bool:
 
 
 def grace_period(pod: Object, asked: int | None) -> int | None:
-    """A pod on a node is given its grace period, unless it has finished."""
+    """Return the grace period of a pod: 0 if it has no node or has finished."""
     if not pod["spec"].get("nodeName") or pick(pod, "status", "phase") in _FINISHED:
         return 0
     return int(pod["spec"].get("terminationGracePeriodSeconds", 30)) if asked is None else asked
@@ -302,7 +302,7 @@ def _ready(pod: Object) -> str:
 
 
 def _status(pod: Object) -> str:
-    """The one word that says how a pod is."""
+    """Return the text of the column STATUS."""
     status = pod.get("status") or {}
     reason: str = status.get("reason") or status.get("phase") or "Unknown"
     for condition in status.get("conditions", ()):

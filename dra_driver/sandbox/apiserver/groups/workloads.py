@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""apps/v1: DaemonSet, Deployment, ReplicaSet, StatefulSet."""
+"""The kinds of apps/v1, and Jobs: defaults, rules and columns. `dra_driver.sandbox.workloads` creates their pods."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -24,7 +24,7 @@ _DAEMON_COUNTS: Final = ("currentNumberScheduled", "desiredNumberScheduled", "nu
 
 
 def template_spec(spec: Object) -> Object:
-    """The pod spec inside a workload's spec."""
+    """Return the pod spec in a workload's spec. Missing parts are created."""
     template = spec.setdefault("template", {})
     template.setdefault("metadata", {})
     found: Object = template.setdefault("spec", {})
@@ -32,7 +32,7 @@ def template_spec(spec: Object) -> Object:
 
 
 def set_deployment_defaults(obj: Object, context: Context) -> None:
-    """Replicas, strategy, history, and the template's."""
+    """Set the defaults of a Deployment."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("replicas", 1)
     strategy = spec.setdefault("strategy", {})
@@ -47,7 +47,7 @@ def set_deployment_defaults(obj: Object, context: Context) -> None:
 
 
 def set_daemon_set_defaults(obj: Object, context: Context) -> None:
-    """Update strategy, history, an annotation that outlived its use, and the template's."""
+    """Set the defaults of a DaemonSet, including an annotation that is no longer used."""
     obj["metadata"].setdefault("annotations", {}).setdefault(_TEMPLATE_GENERATION, "1")
     spec = obj.setdefault("spec", {})
     strategy = spec.setdefault("updateStrategy", {})
@@ -61,14 +61,14 @@ def set_daemon_set_defaults(obj: Object, context: Context) -> None:
 
 
 def set_replica_set_defaults(obj: Object, context: Context) -> None:
-    """Replicas, and the template's."""
+    """Set the defaults of a ReplicaSet."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("replicas", 1)
     set_spec_defaults(template_spec(spec))
 
 
 def set_stateful_set_defaults(obj: Object, context: Context) -> None:
-    """Replicas, update strategy, policies, history, and the template's."""
+    """Set the defaults of a StatefulSet."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("replicas", 1)
     spec["podManagementPolicy"] = spec.get("podManagementPolicy") or "OrderedReady"
@@ -86,7 +86,7 @@ def set_stateful_set_defaults(obj: Object, context: Context) -> None:
 def _validate(
     noun: str = "deployment", only: tuple[str, ...] = (), allowed: str = ""
 ) -> Callable[[Object, Object | None, Context], Problems]:
-    """The rules of a workload; `only` are the fields of the spec that may change, all when empty."""
+    """Return the validation of a workload. `only` are the fields of the spec that may change; empty: all fields."""
 
     def validate(new: Object, old: Object | None, context: Context) -> Problems:
         spec = new["spec"]
@@ -110,7 +110,7 @@ def _validate(
 
 
 def _selector_problems(spec: Object, noun: str) -> Problems:
-    """A selector that is missing, empty, or that does not find the template's pods."""
+    """Yield an error for a selector that is missing, empty, or does not match the template's labels."""
     selector = spec.get("selector")
     if selector is None:
         yield errors.required("spec.selector")
@@ -206,7 +206,7 @@ _JOB_FIXED: Final = ("completions", "selector", "template", "completionMode")
 
 
 def set_job_defaults(obj: Object, context: Context) -> None:
-    """Counts, modes, and the template's."""
+    """Set the defaults of a Job."""
     spec = obj.setdefault("spec", {})
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
@@ -221,7 +221,7 @@ def set_job_defaults(obj: Object, context: Context) -> None:
 
 
 def prepare_job(new: Object, old: Object | None, context: Context) -> None:
-    """A new job selects its pods by its own UID."""
+    """Set the selector of a new Job, which is the Job's UID, and the labels of its pods."""
     spec = new["spec"]
     if old is not None or spec.get("manualSelector"):
         return
@@ -241,7 +241,7 @@ def prepare_job(new: Object, old: Object | None, context: Context) -> None:
 
 
 def validate_job(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a job, or with its change."""
+    """Yield what is wrong with a job, or with its change."""
     spec = new["spec"]
     template, field = template_spec(spec), "spec.template.spec.restartPolicy"
     yield from spec_problems(template, "spec.template.spec")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One HTTP request, from its arrival to its answer.
+"""The handling of one HTTP request.
 
-The chain is that of k8s.io/apiserver: authentication, injected faults, authorization, then the
-resource's verb or the path's document. Errors become Status objects in one place.
+The order is that of k8s.io/apiserver: authentication, injected faults, authorization, then the resource's verb or the
+document of the path. Errors become Status objects in one place.
 """
 
 import asyncio
@@ -44,16 +44,16 @@ _NOT_FOUND: Final = Reply(404, b"404 page not found\n", "text/plain; charset=utf
 
 
 class Handler:
-    """Answers requests for one cluster."""
+    """Answers all requests to a server."""
 
     def __init__(self, cluster: Cluster, address: str) -> None:
         self._cluster = cluster
         self._paths = Paths(cluster.catalog, address)
         self.settle: Callable[[], None] = lambda: None
-        """Called after each write, to let the controllers do their part."""
+        """Runs after each write and schedules the controllers."""
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to a request."""
+        """Return the answer to a request."""
         if self._cluster.faults.refusing:
             return _disconnect(request)
         watch = request.query.get("watch", "") in ("1", "true", "True")
@@ -165,7 +165,7 @@ class Handler:
 
     async def _watch(self, request: web.BaseRequest, call: Call, media: Media) -> web.StreamResponse:
         frames = watching.stream(self._cluster, call, media)
-        # The first frame is asked for before the head is sent, so that a bad parameter gets its own answer.
+        # The first frame is computed before the headers are sent, so that an invalid parameter gets an error status.
         first = await anext(frames, b"")
         answer = web.StreamResponse(headers=headers(JSON, {}, call.warnings))
         answer.enable_chunked_encoding()
@@ -225,7 +225,7 @@ async def _suffer(fault: RequestFault) -> None:
 
 
 def _disconnect(request: web.BaseRequest) -> web.StreamResponse:
-    """Closes the connection without an answer."""
+    """Close the connection without an answer."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response(status=500)

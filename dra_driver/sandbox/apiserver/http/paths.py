@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""URLs: what a URL and a method ask for, and the answers for URLs that name no resource (discovery, OpenAPI, health).
+"""URLs: the target of a request, and the documents at URLs that name no resource (discovery, OpenAPI, health).
 
-The meaning of a URL follows the RequestInfo of k8s.io/apiserver.
+Targets follow the RequestInfo of k8s.io/apiserver.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _CHECKS: Final = ("ping", "etcd", "log", "poststarthook/rbac/bootstrap-roles")
 
 
 class Paths:
-    """Answers requests that are to no resource. Documents are made once for each state of the catalog."""
+    """The documents at URLs that name no resource. They are cached for each state of the catalog."""
 
     def __init__(self, catalog: Catalog, address: str) -> None:
         self._catalog = catalog
@@ -27,7 +27,7 @@ class Paths:
         self._generation = -1
 
     def answer(self, path: str) -> Reply | None:
-        """The answer to a GET of `path`; None when nothing is there."""
+        """Return the answer to a GET of `path`, or None if nothing is there."""
         trimmed = path.rstrip("/") or "/"
         health = self._health(trimmed)
         if health is not None:
@@ -90,13 +90,13 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 @dataclass(frozen=True, slots=True)
 class Target(Attributes):
-    """What a request asks for, with the version of the API in which it asks."""
+    """The target of a request, with the API version."""
 
     version: str = ""
 
 
 def parse_target(method: str, path: str, *, watch: bool) -> Target:
-    """The target of a request; `watch` is its query parameter."""
+    """Return the target of a request. `watch` is its query parameter."""
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]

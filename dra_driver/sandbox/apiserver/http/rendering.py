@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which representation a client wants: the Accept header.
+"""Answers in the representation that the client accepts: objects, lists, Tables, or metadata only.
 
-JSON; of objects also as a Table, which is how kubectl asks, or as metadata only. Protobuf and YAML are not offered;
-clients that prefer them accept JSON, too.
+kubectl requests Tables. The server does not offer protobuf and YAML; clients that prefer these also accept JSON.
 """
 
 import json
@@ -32,12 +31,12 @@ _VERSIONS: Final = ("v1", "v1beta1")
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """The representation to answer in."""
+    """The representation of an answer."""
 
     form: str = ""
-    """`Table` or `PartialObjectMetadata` instead of the objects themselves."""
+    """`Table` or `PartialObjectMetadata`. Empty: the objects themselves."""
     version: str = "v1"
-    """Of the form's group, meta.k8s.io."""
+    """The version of the form's group, meta.k8s.io."""
 
 
 PLAIN: Final = Media()
@@ -45,7 +44,7 @@ PLAIN: Final = Media()
 
 @lru_cache(maxsize=256)
 def negotiate(header: str) -> Media:
-    """The representation of objects for an Accept header. Raises 406 when nothing fits."""
+    """Return the representation for an Accept header. Raises 406 if the server offers none of them."""
     if not header.strip():
         return PLAIN
     for term in header.split(","):
@@ -63,7 +62,7 @@ def negotiate(header: str) -> Media:
 
 
 def render_record(record: Record, served: Served, media: Media, now: datetime, include: str) -> bytes:
-    """One object."""
+    """Return the body with one object."""
     if media.form == "Table":
         meta = {"resourceVersion": record.object["metadata"].get("resourceVersion", "")}
         return render_value(table(served, [record.object], meta, media, now, include))
@@ -73,7 +72,7 @@ def render_record(record: Record, served: Served, media: Media, now: datetime, i
 
 
 def list_meta(page: Page) -> Object:
-    """The metadata of a list."""
+    """Return the metadata of a list."""
     meta: Object = {"resourceVersion": str(page.revision)}
     if page.token:
         meta["continue"] = page.token
@@ -83,7 +82,7 @@ def list_meta(page: Page) -> Object:
 
 
 def render_page(page: Page, served: Served, media: Media, now: datetime, include: str) -> bytes:
-    """A list of objects."""
+    """Return the body with a list."""
     meta = list_meta(page)
     if media.form == "Table":
         objects = (record.object for record in page.records)
@@ -93,18 +92,18 @@ def render_page(page: Page, served: Served, media: Media, now: datetime, include
         kind = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{media.version}"}
         return render_value({**kind, "metadata": meta, "items": items})
     head = encode({"kind": served.kind.list_kind, "apiVersion": served.api_version, "metadata": meta})
-    bodies = b",".join(b"{" + record.body(served) for record in page.records)  # which do not repeat their kind
+    bodies = b",".join(b"{" + record.body(served) for record in page.records)  # items of a list have no kind
     return head[:-1] + b',"items":[' + bodies + b"]}\n"
 
 
 def render_value(value: Any) -> bytes:
-    """Any JSON value."""
+    """Return the body with a JSON value."""
     return encode(value) + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Status, body, and headers besides Content-Type."""
+    """The HTTP status, the body, and headers besides Content-Type."""
 
     code: int
     body: bytes
@@ -113,14 +112,14 @@ class Reply:
 
 
 def failure(error: status.RequestError) -> Reply:
-    """The Status of an error."""
+    """Return the answer for an error."""
     retry = (error.details or {}).get("retryAfterSeconds")
     extra = {"Retry-After": str(retry)} if retry else {}
     return Reply(error.code, render_value(error.status), JSON, extra)
 
 
 def headers(content_type: str, extra: Mapping[str, str], warnings: Sequence[str]) -> CIMultiDict[str]:
-    """The headers of an answer; warnings as RFC 7234 has them."""
+    """Return the headers of an answer, with warnings as in RFC 7234."""
     found = [("Audit-Id", str(uuid.uuid4())), ("Content-Type", content_type), *extra.items()]
     if "Cache-Control" not in extra:
         found.append(("Cache-Control", "no-cache, private"))
@@ -129,13 +128,13 @@ def headers(content_type: str, extra: Mapping[str, str], warnings: Sequence[str]
 
 
 def response(reply: Reply, warnings: Sequence[str] = ()) -> web.Response:
-    """The answer for the HTTP library."""
+    """Return the answer as an object of aiohttp."""
     found = headers(reply.content_type, reply.headers, warnings)
     return web.Response(body=reply.body, status=reply.code, headers=found)
 
 
 def column_definitions(served: Served) -> list[Object]:
-    """What the columns of a kind are."""
+    """Return the definitions of the columns of a kind."""
     return [
         {
             "name": column.name,
@@ -149,7 +148,7 @@ def column_definitions(served: Served) -> list[Object]:
 
 
 def row(served: Served, obj: Object, now: datetime, include: str, version: str) -> Object:
-    """The row of one object; `include` is the includeObject parameter."""
+    """Return the row of one object. `include` is the parameter includeObject."""
     cells = [column.cell(obj, now) for column in served.columns or NAME_AND_AGE]
     result: Object = {"cells": cells}
     if include == "None":
@@ -172,7 +171,7 @@ def table(
     *,
     headed: bool = True,
 ) -> Object:
-    """A Table; without a head the columns are those of an earlier one (in a watch)."""
+    """Return a Table. In a watch, only the first Table is `headed`, with definitions of columns."""
     rows = [row(served, obj, now, include, media.version) for obj in objects]
     definitions: Any = column_definitions(served) if headed else None
     return {
@@ -185,7 +184,7 @@ def table(
 
 
 def partial(obj: Object, version: str) -> Object:
-    """An object's metadata only."""
+    """Return only the metadata of an object."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": f"meta.k8s.io/{version}",

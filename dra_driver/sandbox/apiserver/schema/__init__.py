@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The type of a JSON value in an API object.
+"""The types of JSON values in API objects.
 
-One description serves decoding, strategic merge patch and server-side apply: what a value may
-be, and how lists and maps merge (the `x-kubernetes-` extensions of the published schemas).
+Decoding, strategic merge patch, server-side apply and OpenAPI use the same types. A type describes the possible values,
+and how lists and maps merge (the `x-kubernetes-` extensions of the published schemas).
 """
 
 import enum
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Shape(enum.Enum):
-    """What a value is on the wire, and what it means."""
+    """The JSON type of a value, and its meaning."""
 
     STRUCT = "object"
     MAP = "map"
@@ -29,7 +29,7 @@ class Shape(enum.Enum):
 
 
 class ListKind(enum.Enum):
-    """How two versions of a list are merged by server-side apply."""
+    """How server-side apply merges two versions of a list."""
 
     ATOMIC = "atomic"
     SET = "set"
@@ -38,34 +38,34 @@ class ListKind(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Type:
-    """A node of the type tree. Trees are shared and may be cyclic: never change one once built."""
+    """A node of a type tree. Trees are shared and may be cyclic, so a finished tree must not be changed."""
 
     shape: Shape
     go_name: str = ""
-    """How Go calls it in decoding errors: `v1.PodSpec`, `int64`, `[]v1.Container`."""
+    """The name in Go's decoding errors: `v1.PodSpec`, `int64`, `[]v1.Container`."""
     definition: str = ""
-    """Its OpenAPI name, `io.k8s.api.core.v1.PodSpec`."""
+    """The OpenAPI name: `io.k8s.api.core.v1.PodSpec`."""
     fields: "dict[str, Type]" = field(default_factory=dict)
     required: tuple[str, ...] = ()
     element: "Type | None" = None
-    """Of a list or map."""
+    """The type of the items of a list or of the values of a map."""
     list_kind: ListKind = ListKind.ATOMIC
     list_keys: tuple[str, ...] = ()
     key_defaults: dict[str, Any] = field(default_factory=dict)
-    """Values of list keys that an item may leave out (a container port's protocol)."""
+    """Default values of list keys (such as a container port's protocol)."""
     atomic: bool = False
-    """A map or struct that server-side apply replaces as a whole."""
+    """Whether server-side apply replaces this map or struct as a whole."""
     merge_key: str = ""
-    """Strategic merge: the field that identifies an item of the list."""
+    """The field that identifies an item of the list in a strategic merge patch."""
     strategies: frozenset[str] = frozenset()
-    """Strategic merge: `merge`, `replace`, `retainKeys`."""
+    """The strategies of strategic merge patch: `merge`, `replace`, `retainKeys`."""
     bits: int = 64
-    """Of an INTEGER."""
+    """The size of an INTEGER."""
     open: bool = False
-    """Whether fields that are not declared are kept as they are: those of a custom object."""
+    """Whether undeclared fields are kept, as in custom objects."""
 
     def child(self, name: str) -> "Type":
-        """The type of field or key `name`."""
+        """Return the type of field or key `name`."""
         return self.fields.get(name) or self.element or DEDUCED
 
     @property
@@ -75,4 +75,4 @@ class Type:
 
 
 DEDUCED = Type(Shape.ANY, go_name="interface {}", open=True)
-"""A value that nothing is declared about, merged by what it turns out to be."""
+"""The type of a value without a declaration. It merges by its JSON type."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a request to the code of its verb or subresource."""
+"""The verbs of the API, one module for each group of verbs. `run` calls the code of a request's verb."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _STATUS_VERBS: Final = ("get", "update", "patch")
 
 
 def run(cluster: Cluster, call: Call) -> tuple[Record | Page | Object, int]:
-    """Carries out any verb but watch: the result and its HTTP status. Raises ApiError."""
+    """Execute any verb except watch, and return the result and its HTTP status. Raises RequestError."""
     if call.subresource and call.subresource != "status":
         return subresources.run(cluster, call)
     match call.verb:
@@ -37,7 +37,7 @@ def run(cluster: Cluster, call: Call) -> tuple[Record | Page | Object, int]:
 
 
 def check_shape(call: Call) -> None:
-    """Raises 404 or 405 when the URL does not fit the kind, or the verb does not fit the URL."""
+    """Raise 404 or 405 if the URL does not match the kind, or the verb does not match the URL."""
     kind = call.kind
     if call.subresource:
         if call.subresource not in kind.subresources:

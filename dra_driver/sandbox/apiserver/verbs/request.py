@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request, understood: the resource it means, who asks, and its options."""
+"""A request to a resource: its parameters and its body; and the verbs get and list."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _MANAGER_LENGTH = 128
 
 @dataclass
 class Call:
-    """A request to a resource. `warnings` go back to the client in headers."""
+    """A request to a resource. The client gets `warnings` in headers."""
 
     verb: str
     served: Served
@@ -44,30 +44,30 @@ class Call:
 
     @property
     def kind(self) -> ServedKind:
-        """The kind that the URL names."""
+        """The kind in the URL."""
         return self.served.kind
 
     @property
     def key(self) -> str:
-        """The key of the object that the URL names."""
+        """The key of the object in the URL."""
         return self.key_of(self.name)
 
     def key_of(self, name: str) -> str:
-        """The key of an object of this name in the request's namespace."""
+        """Return the key of an object of this name in the request's namespace."""
         return f"{self.namespace}/{name}" if self.kind.namespaced else name
 
     def option(self, name: str) -> str:
-        """A query parameter; empty when it is absent."""
+        """Return a query parameter. Empty if it is absent."""
         values = self.query.get(name)
         return values[0] if values else ""
 
     def flag(self, name: str) -> bool:
-        """A boolean query parameter: present and neither `false` nor `0`."""
+        """Return a boolean query parameter: true if it is present and neither `false` nor `0`."""
         values = self.query.get(name)
         return values is not None and len(values) > 0 and values[0].lower() not in ("false", "0")
 
     def number(self, name: str) -> int | None:
-        """An integer query parameter; 400 when it is none."""
+        """Return an integer query parameter, or None. Raises 400."""
         text = self.option(name)
         if not text:
             return None
@@ -78,12 +78,12 @@ class Call:
 
     @cached_property
     def dry_run(self) -> bool:
-        """Whether nothing must be stored."""
+        """Whether the request must not store anything."""
         return "All" in self.query.get("dryRun", ())
 
     @cached_property
     def field_validation(self) -> str:
-        """What to do about unknown and duplicate fields: Ignore, Warn or Strict."""
+        """How to handle unknown and duplicate fields: Ignore, Warn or Strict."""
         return self.option("fieldValidation") or "Warn"
 
     @cached_property
@@ -93,19 +93,19 @@ class Call:
         return given or self.user_agent.partition("/")[0][:_MANAGER_LENGTH]
 
     def missing(self) -> status.RequestError:
-        """404 for the object that the URL names."""
+        """Return 404 for the object in the URL."""
         return status.not_found(self.kind.plural, self.kind.group, self.name)
 
     def invalid(self, name: str, problems: Sequence[FieldError]) -> status.RequestError:
-        """422 for an object of this kind."""
+        """Return 422 for an object of this kind."""
         return status.invalid(self.kind.name, self.kind.group, name, problems)
 
     def conflict(self, name: str, detail: str) -> status.RequestError:
-        """409 for an object of this kind."""
+        """Return 409 for an object of this kind."""
         return status.conflict(self.kind.plural, self.kind.group, name, detail)
 
     def check_write_options(self, options: str) -> None:
-        """Raises 422 when the query parameters of a create, update or patch are wrong."""
+        """Raise 422 if query parameters of a create, update or patch are invalid."""
         problems = list(self._option_problems())
         if problems:
             raise status.invalid_options(options, problems)
@@ -127,7 +127,7 @@ _NAME: Final = "metadata.name"
 
 
 def get_object(cluster: Cluster, call: Call) -> Record:
-    """GET of one object. 404, or 504 when the client has seen a later revision than there is."""
+    """Return an object (GET). Raises 404, or 504 if the client names a future revision."""
     wanted = resource_version(call)
     if wanted and wanted > cluster.store.revision:
         raise status.too_large_resource_version(wanted, cluster.store.revision)
@@ -138,12 +138,12 @@ def get_object(cluster: Cluster, call: Call) -> Record:
 
 
 def list_objects(cluster: Cluster, call: Call) -> Page:
-    """GET of a collection."""
+    """Return a page of a collection (GET)."""
     return list_page(cluster.store, call.kind, call.namespace, list_query(call))
 
 
 def resource_version(call: Call) -> int | None:
-    """The resourceVersion parameter; 400 when it is none."""
+    """Return the parameter resourceVersion, or None. Raises 400."""
     text = call.option("resourceVersion")
     if not text:
         return None
@@ -154,7 +154,7 @@ def resource_version(call: Call) -> int | None:
 
 
 def list_query(call: Call) -> ListQuery:
-    """The list parameters of a request. 400 or 422 when they are wrong."""
+    """Return the parameters of a list. Raises 400 or 422."""
     token = call.option("continue")
     revision = resource_version(call)
     if token and revision:
@@ -163,14 +163,16 @@ def list_query(call: Call) -> ListQuery:
     return ListQuery(
         tests=tests,
         name=name,
-        limit=0 if revision == 0 else call.number("limit") or 0,  # "any version" comes whole, as from a cache
+        limit=0
+        if revision == 0
+        else call.number("limit") or 0,  # revision 0 means any version: the whole list, as from a cache
         token=token,
         revision=revision,
     )
 
 
 def selectors(call: Call) -> tuple[tuple[Test, ...], str]:
-    """The tests of labelSelector and fieldSelector, and the only name that can match. 400 when they are wrong."""
+    """Return the tests of labelSelector and fieldSelector, and the only name that can match. Raises 400."""
     tests = []
     name = call.name
     try:
@@ -188,7 +190,7 @@ def selectors(call: Call) -> tuple[tuple[Test, ...], str]:
 
 
 def readers(call: Call) -> FieldSelectors:
-    """The fields that objects of the kind can be selected by."""
+    """Return the fields that the kind can be selected by."""
     common = {_NAME: text_at("metadata", "name")}
     if call.kind.namespaced:
         common["metadata.namespace"] = text_at("metadata", "namespace")
@@ -200,14 +202,13 @@ PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 
 Messages = Callable[[str, str, str], Type | None]
-"""(group, version, kind) -> the type of a protobuf body."""
+"""A function from (group, version, kind) to the type of a protobuf body."""
 
 
 def read_body(body: bytes, content_type: str, kind: str, api_version: str, messages: Messages | None) -> Object:
-    """The body of a request as a JSON object.
+    """Return the body of a request as a JSON object.
 
-    `kind` and `api_version` are the URL's. Without `messages` protobuf is refused. 400 or 415 when
-    the body is no object.
+    `kind` and `api_version` are those of the URL. Without `messages`, protobuf is refused. Raises 400 or 415.
     """
     content_type = content_type.partition(";")[0].strip().lower() or JSON
     prefix = f"the object provided is unrecognized (must be of type {kind})"
@@ -243,18 +244,18 @@ def _read_protobuf(body: bytes, kind: str, api_version: str, messages: Messages)
 
 
 def read_value(cluster: Cluster, call: Call) -> Object:
-    """As `read_body`, of a request to a resource."""
+    """Return the body of a request to a resource as a JSON object. Raises 400 or 415."""
     messages = None if call.kind.custom else cluster.catalog.schemas.find
     return read_body(call.body, call.content_type, call.kind.name, call.served.api_version, messages)
 
 
 def read_message(cluster: Cluster, call: Call, api_version: str, kind: str) -> Object:
-    """The body as a message that is of another kind than the URL's: options, a Binding, a Scale. 400 or 415."""
+    """Return the body as an object of another kind than the URL's: options, a Binding, a Scale. Raises 400 or 415."""
     return typed(cluster, read_value(cluster, call), api_version, kind)
 
 
 def typed(cluster: Cluster, value: Object, api_version: str, kind: str) -> Object:
-    """`value` decoded as a built-in kind; fields that it does not have are left out. 400 when it does not fit."""
+    """Decode `value` as a built-in kind, without fields that the kind does not have. Raises 400."""
     group, _, version = api_version.rpartition("/")
     node = cluster.catalog.schemas.find(group, version, kind)
     assert node is not None, f"{api_version} {kind} is published"
@@ -266,7 +267,7 @@ def typed(cluster: Cluster, value: Object, api_version: str, kind: str) -> Objec
 
 
 def read_object(cluster: Cluster, call: Call) -> Object:
-    """The body's object, decoded, defaulted, in stored form. 400, 415 or 422 when it cannot be had."""
+    """Return the body's object in stored form, decoded and with defaults. Raises 400, 415 or 422."""
     value = read_value(cluster, call)
     _check_kind(call, value)
     try:
@@ -278,7 +279,7 @@ def read_object(cluster: Cluster, call: Call) -> Object:
 
 
 def _check_kind(call: Call, value: Object) -> None:
-    """Raises 400 when the object says that it is of another kind or version than the URL's."""
+    """Raise 400 if the object has another kind or version than the URL."""
     kind = value.get("kind") or call.kind.name
     api_version = value.get("apiVersion") or call.served.api_version
     version = str(api_version).rpartition("/")[2]
@@ -294,11 +295,11 @@ def _check_kind(call: Call, value: Object) -> None:
 
 
 class DecodingError(Exception):
-    """The JSON does not fit the kind's schema, or strict validation objects to fields of it."""
+    """The JSON object does not match the kind's schema, or strict validation refuses its fields."""
 
 
 def stored_form(cluster: Cluster, call: Call, value: Object) -> Object:
-    """A JSON object in the request's version, decoded, converted and defaulted. Raises DecodingError."""
+    """Decode an object in the request's version, convert it to stored form and set defaults. Raises DecodingError."""
     try:
         decoded = decode(value, call.served.type)
     except DecodeError as error:
@@ -311,7 +312,7 @@ def stored_form(cluster: Cluster, call: Call, value: Object) -> Object:
 
 
 def defaulted(cluster: Cluster, call: Call, value: Object) -> Object:
-    """A decoded object in stored form, with its defaults."""
+    """Convert a decoded object to stored form and set defaults."""
     value.pop("apiVersion", None)
     value.pop("kind", None)
     value.setdefault("metadata", {})
@@ -321,11 +322,11 @@ def defaulted(cluster: Cluster, call: Call, value: Object) -> Object:
 
 
 def versioned(obj: Object, served: Served) -> Object:
-    """A stored object in a served version, with `apiVersion` and `kind`; shares parts with it."""
+    """Return a stored object in a served version, with `apiVersion` and `kind`. The result shares parts with it."""
     converted = served.kind.from_stored(obj, served.version)
     return {"apiVersion": served.api_version, "kind": served.kind.name, **converted}
 
 
 def shown(value: Any) -> str:
-    """A JSON value inside an error text."""
+    """Return a JSON value as text for errors."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of resource.k8s.io, with the gated fields and the validation of DeviceClass."""
+"""The kinds of resource.k8s.io, and the rules of DeviceClasses.
+
+Objects are stored in the form of v1 and converted in requests and answers. The rules follow
+pkg/apis/resource/validation and pkg/registry/resource of k8s.io/kubernetes 1.36.
+"""
 
 from typing import Any, Final
 
@@ -30,7 +34,7 @@ def _state(claim: Object) -> Any:
 
 
 def kinds(release: Release) -> tuple[ServedKind, ...]:
-    """All kinds of the group; the release serves some of their versions."""
+    """Return all kinds of the group. The release serves some of their versions."""
     selectors = {"spec.driver": text_at("spec", "driver"), "spec.nodeName": text_at("spec", "nodeName")}
     if release.minor >= 37:
         selectors["spec.pool.name"] = text_at("spec", "pool", "name")
@@ -95,12 +99,12 @@ def kinds(release: Release) -> tuple[ServedKind, ...]:
 
 
 def prepare_class(new: Object, old: Object | None, context: Context) -> None:
-    """Drops fields behind disabled versions."""
+    """Drop fields behind disabled feature gates."""
     versions.drop_disabled(new, old, versions.CLASS, context.release)
 
 
 def validate_class(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a DeviceClass."""
+    """Yield what is wrong with a DeviceClass."""
     spec = new.get("spec", {})
     unchanged = old is not None and old.get("spec", {}).get("selectors") == spec.get("selectors")
     if not unchanged:

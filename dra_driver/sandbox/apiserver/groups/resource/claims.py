@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceClaim and ResourceClaimTemplate: defaults, gated fields, validation of the spec."""
+"""ResourceClaims and ResourceClaimTemplates: defaults, gated fields, and validation of spec and status.
+
+The status says which devices are allocated, for whom they are reserved, and what drivers report about them.
+"""
 
 from typing import Any, Final
 
@@ -47,7 +50,7 @@ def _set_operators(tolerations: Any) -> None:
 
 
 def set_claim_defaults(obj: Object, context: Context) -> None:
-    """Allocation modes, counts and toleration operators."""
+    """Set allocation modes, counts and toleration operators."""
     _set_spec_defaults(_spec(obj))
     allocation = (obj.get("status") or {}).get("allocation") or {}
     for result in allocation.get("devices", {}).get("results", ()):
@@ -55,23 +58,23 @@ def set_claim_defaults(obj: Object, context: Context) -> None:
 
 
 def set_template_defaults(obj: Object, context: Context) -> None:
-    """As of a claim."""
+    """Set the defaults of a template, which are those of a claim."""
     obj.setdefault("spec", {}).setdefault("metadata", {})
     _set_spec_defaults(_template_spec(obj))
 
 
 def prepare_claim(new: Object, old: Object | None, context: Context) -> None:
-    """Drops fields behind disabled versions."""
+    """Drop fields behind disabled feature gates."""
     versions.drop_disabled(new, old, _CLAIM_GATES, context.release)
 
 
 def prepare_template(new: Object, old: Object | None, context: Context) -> None:
-    """Drops fields behind disabled versions."""
+    """Drop fields behind disabled feature gates."""
     versions.drop_disabled(new, old, _TEMPLATE_GATES, context.release)
 
 
 def validate_claim(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a claim, or with its change."""
+    """Yield what is wrong with a claim, or with its change."""
     if old is not None:
         if _spec(new) != _spec(old):
             yield errors.invalid("spec", _spec(new), "field is immutable")
@@ -81,7 +84,7 @@ def validate_claim(new: Object, old: Object | None, context: Context) -> Problem
 
 
 def validate_template(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a template, or with its change."""
+    """Yield what is wrong with a template, or with its change."""
     if old is not None:
         if _spec(new) != _spec(old):
             yield errors.invalid("spec", _spec(new), "field is immutable")
@@ -94,7 +97,7 @@ def validate_template(new: Object, old: Object | None, context: Context) -> Prob
 
 
 def admin_problems(obj: Object, spec: Object, path: str, context: Context) -> Problems:
-    """Admin access that the namespace does not allow."""
+    """Yield an error for admin access that the namespace does not allow."""
     for index, request in enumerate(spec.get("devices", {}).get("requests", ())):
         if (request.get("exactly") or {}).get("adminAccess") is True:
             yield from admin_label_problems(obj, f"{path}.devices.requests[{index}].adminAccess", context)
@@ -102,7 +105,7 @@ def admin_problems(obj: Object, spec: Object, path: str, context: Context) -> Pr
 
 
 def admin_label_problems(obj: Object, path: str, context: Context) -> Problems:
-    """Refuses admin access unless the object's namespace has the label for it."""
+    """Yield an error unless the object's namespace has the label for admin access."""
     label = context.release.admin_access_label
     if not label:
         return
@@ -196,13 +199,13 @@ def _constraint_problems(constraint: Object, path: str, known: RequestNames, con
 
 
 def prepare_claim_status(new: Object, old: Object | None, context: Context) -> None:
-    """Drops fields behind disabled gates, and the device status of what is no longer allocated."""
+    """Drop fields behind disabled feature gates, and the device status of devices that are no longer allocated."""
     versions.drop_disabled(new, old, versions.CLAIM_STATUS, context.release)
     drop_deallocated(new, old)
 
 
 def validate_claim_status(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a change of a claim's status."""
+    """Yield what is wrong with a change of a claim's status."""
     before: Object = old or {}
     yield from _admin_result_problems(new, before, context)
     yield from authorization_problems(new, before, context)
@@ -243,7 +246,7 @@ _CONDITIONS: Final = 8
 _DATA_BYTES: Final = 10 * 1024
 
 DeviceId = tuple[str, str, str, str]
-"""Driver, pool, device and share ID."""
+"""The driver, pool, device and share ID."""
 
 
 def _status(claim: Object) -> Object:
@@ -252,18 +255,18 @@ def _status(claim: Object) -> Object:
 
 
 def results(claim: Object) -> list[Object]:
-    """The devices that the claim has been given."""
+    """Return the allocation results of the claim."""
     allocation = _status(claim).get("allocation") or {}
     return list((allocation.get("devices") or {}).get("results") or ())
 
 
 def device_id(item: Object) -> DeviceId:
-    """What an allocation result and a device status have in common."""
+    """Return the device of an allocation result or of a device status."""
     return item.get("driver", ""), item.get("pool", ""), item.get("device", ""), item.get("shareID", "")
 
 
 def drop_deallocated(new: Object, old: Object | None) -> None:
-    """Removes the device status of devices that this write deallocates."""
+    """Drop the device status of devices that this write deallocates."""
     devices = _status(new).get("devices")
     if not devices:
         return
@@ -276,7 +279,7 @@ def drop_deallocated(new: Object, old: Object | None) -> None:
 
 
 def authorization_problems(new: Object, old: Object, context: Context) -> Problems:
-    """The finer permissions of 1.36: who may bind claims, and who may report on a driver's devices."""
+    """Yield errors for missing permissions to bind claims, and to report on a driver's devices (since 1.36)."""
     if context.authorize is None or not context.release.enabled("DRAResourceClaimGranularStatusAuthorization"):
         return
     before, after = _status(old), _status(new)
@@ -309,7 +312,7 @@ def _changed_drivers(before: Object, after: Object) -> set[str]:
 
 
 def _only_node(allocation: Object) -> str | None:
-    """The node whose devices were allocated, when they are of exactly one."""
+    """Return the node of the allocated devices, or None if they are not on exactly one node."""
     terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or []
     if len(terms) != 1 or terms[0].get("matchExpressions"):
         return None
@@ -321,7 +324,7 @@ def _only_node(allocation: Object) -> str | None:
 
 
 def status_problems(new: Object, old: Object, known: RequestNames) -> Problems:
-    """What is wrong with a status, or with its change."""
+    """Yield what is wrong with a status, or with its change."""
     status, before = _status(new), _status(old)
     reserved = status.get("reservedFor") or []
     yield from rules.set_problems(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceSlice: defaults, gated fields, validation, with counters and the request policies of capacities.
+"""ResourceSlices: defaults, gated fields, and validation, including counters and the request policies of capacities.
 
-Kubernetes 1.35 moved counter sets into slices of their own. Before, a slice held its devices and the sets that they
-consume, the references were checked, and the limits were sums over all sets.
+Since Kubernetes 1.35, counter sets are in slices of their own. Before, a slice had its devices and the counter sets
+that these consume; the server checked the references, and the limits were sums over all sets.
 """
 
 import re
@@ -31,26 +31,26 @@ _FOUR: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDevic
 
 
 def set_defaults(obj: Object, context: Context) -> None:
-    """The time of taints that have none."""
+    """Set the time of taints without one."""
     for device in obj.get("spec", {}).get("devices", ()):
         for taint in device.get("taints", ()):
             taint.setdefault("timeAdded", timestamp(context.now))
 
 
 def prepare(new: Object, old: Object | None, context: Context) -> None:
-    """Drops fields behind disabled versions."""
+    """Drop fields behind disabled feature gates."""
     versions.drop_disabled(new, old, versions.SLICE, context.release)
 
 
 def warn(new: Object, context: Context) -> Iterable[str]:
-    """Of a driver name with capitals."""
+    """Warn of a driver name with upper-case letters."""
     driver = new.get("spec", {}).get("driver", "")
     if driver != driver.lower():
         yield f'spec.driver: driver names should be lowercase; "{driver}" contains uppercase characters'
 
 
 def validate(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a slice, or with its change."""
+    """Yield what is wrong with a slice, or with its change."""
     spec = new.get("spec", {})
     yield from rules.driver_problems(spec.get("driver", ""), "spec.driver")
     yield from _pool_problems(spec.get("pool", {}))
@@ -172,7 +172,7 @@ def _value_count(attribute: Object) -> int:
 
 
 def _is_plain_attribute(value: Object) -> bool:
-    """The common case, found valid quickly: one bool, int or short string."""
+    """Return whether the attribute is a bool, an int or a short string. This is a fast check of the common case."""
     if len(value) != 1:
         return False
     text = value.get("string")
@@ -210,19 +210,19 @@ STRATEGY: Final = Strategy(
 
 
 _SEPARATE_SINCE: Final = 35
-# Before that release:
+# Limits before that release:
 _SHARED: Final = 32
 _CONSUMED_BY_DEVICE: Final = 32
 _CONSUMED_IN_SLICE: Final = 1024
 
 
 def separate(context: Context) -> bool:
-    """Whether the release has counter sets in slices of their own."""
+    """Return whether the release has counter sets in separate slices."""
     return context.release.minor >= _SEPARATE_SINCE
 
 
 def slice_problems(spec: Object, context: Context) -> Problems:
-    """Of counters and devices in one slice."""
+    """Yield what is wrong with the combination of counters and devices in one slice."""
     if separate(context):
         if "sharedCounters" in spec and "devices" in spec:
             yield errors.invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
@@ -238,7 +238,7 @@ def slice_problems(spec: Object, context: Context) -> Problems:
 
 
 def shared_problems(spec: Object, context: Context) -> Problems:
-    """Of the counter sets themselves."""
+    """Yield what is wrong with the counter sets."""
     apart = separate(context)
 
     def check(counter_set: Object, path: str) -> Problems:
@@ -252,7 +252,7 @@ def shared_problems(spec: Object, context: Context) -> Problems:
 
 
 def consumption_problems(device: Object, spec: Object, path: str, context: Context) -> Problems:
-    """Of what a device consumes."""
+    """Yield what is wrong with the counters that a device consumes."""
     consumptions = device.get("consumesCounters", ())
     apart = separate(context)
 
@@ -303,7 +303,7 @@ _VALID_VALUES: Final = 10
 
 
 def policy_problems(capacity: Object, several: bool, path: str) -> Problems:
-    """Of the policy in `capacity`; `several` says that the device allows multiple allocations."""
+    """Yield what is wrong with the policy in `capacity`. `several`: the device allows multiple allocations."""
     if not several:
         yield errors.forbidden(path, "allowMultipleAllocations must be true")
         return

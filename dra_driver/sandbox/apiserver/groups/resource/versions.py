@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields behind feature gates: while a gate is off, the server silently leaves its fields out.
+"""Fields behind feature gates, and conversion between v1 and the other API versions.
 
-Except when the object uses the feature already: then an update may go on using it. A field is
-named by its path; `[]` stands for every item of a list, `{}` for every value of a map.
+While a feature gate is disabled, the server silently drops its fields. An update may keep such fields if the object
+already has them. A field is named by its path: `[]` stands for every item of a list, `{}` for every value of a map.
+
+v1beta2 has v1's form. v1beta1 has a device's fields under `basic`, and the fields of `exactly` directly in the request.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +15,7 @@ from ...release import Release
 
 _Path = tuple[str, ...]
 Gated = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
-"""Gates, all of which must be on, and the fields that they allow."""
+"""Feature gates, all of which must be enabled, and the fields behind them."""
 
 _DEVICE: Final = "spec.devices.[]."
 
@@ -52,7 +54,7 @@ SLICE: Final[Gated] = (
 
 
 def claim_spec(prefix: str) -> Gated:
-    """The fields of a claim's spec, which is at `prefix` of the object."""
+    """Return the gated fields of a claim's spec at `prefix` of the object."""
     request = f"{prefix}.devices.requests.[]."
     each = (f"{request}exactly.", f"{request}firstAvailable.[].")
     return (
@@ -87,7 +89,7 @@ CLASS: Final[Gated] = ((("DRAExtendedResource",), ("spec.extendedResourceName",)
 
 
 def drop_disabled(new: Object, old: Object | None, gated: Gated, release: Release) -> None:
-    """Removes from `new` what disabled gates cover, unless `old` uses it."""
+    """Drop fields behind disabled feature gates from `new`, unless `old` uses the feature."""
     for gates, fields in gated:
         if all(release.enabled(gate) for gate in gates):
             continue
@@ -104,7 +106,7 @@ def _used(obj: Object, path: _Path) -> bool:
 
 
 def _parents(value: Any, path: _Path) -> Iterator[dict[str, Any]]:
-    """The objects at `path`."""
+    """Yield the objects at `path`."""
     if not path:
         if isinstance(value, dict):
             yield value
@@ -135,11 +137,11 @@ _EXACT_FIELDS: Final = (
 
 
 def slice_to_stored(obj: Object, version: str) -> Object:
-    """A ResourceSlice in v1's form."""
+    """Return a ResourceSlice in v1's form."""
     if version != _OLD or "spec" not in obj:
         return obj
     spec = _devices(obj["spec"], _flat_device)
-    # v1beta1 does not tell these from their absence.
+    # In v1beta1, these values are the same as absent fields.
     for field, unset in (("nodeName", ""), ("allNodes", False)):
         if spec.get(field) == unset:
             spec.pop(field, None)
@@ -147,7 +149,7 @@ def slice_to_stored(obj: Object, version: str) -> Object:
 
 
 def slice_from_stored(obj: Object, version: str) -> Object:
-    """A stored ResourceSlice in `version`."""
+    """Return a stored ResourceSlice in `version`."""
     if version != _OLD or "spec" not in obj:
         return obj
     return {**obj, "spec": _devices(obj["spec"], _basic_device)}
@@ -170,22 +172,22 @@ def _basic_device(device: Object) -> Object:
 
 
 def claim_to_stored(obj: Object, version: str) -> Object:
-    """A ResourceClaim in v1's form."""
+    """Return a ResourceClaim in v1's form."""
     return _requests(obj, ("spec",), _exact_request) if version == _OLD else obj
 
 
 def claim_from_stored(obj: Object, version: str) -> Object:
-    """A stored ResourceClaim in `version`."""
+    """Return a stored ResourceClaim in `version`."""
     return _requests(obj, ("spec",), _flat_request) if version == _OLD else obj
 
 
 def template_to_stored(obj: Object, version: str) -> Object:
-    """A ResourceClaimTemplate in v1's form."""
+    """Return a ResourceClaimTemplate in v1's form."""
     return _requests(obj, ("spec", "spec"), _exact_request) if version == _OLD else obj
 
 
 def template_from_stored(obj: Object, version: str) -> Object:
-    """A stored ResourceClaimTemplate in `version`."""
+    """Return a stored ResourceClaimTemplate in `version`."""
     return _requests(obj, ("spec", "spec"), _flat_request) if version == _OLD else obj
 
 
@@ -195,7 +197,7 @@ def _requests(obj: Object, path: tuple[str, ...], convert: Callable[[Object], Ob
 
 
 def _replaced(value: Any, path: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
-    """A copy of `value` with what is at `path` changed; `value` itself when nothing is there."""
+    """Return a copy of `value` with a changed list at `path`, or `value` if there is no list."""
     if not path:
         return change(value) if isinstance(value, list) else value
     if not isinstance(value, dict) or path[0] not in value:
