@@ -46,7 +46,7 @@ class ClaimController:
                 try:
                     self._make_claims(pod, claims)
                 except NotFoundError as error:
-                    log.debug("pod %s looked at again: %s", reference(pod), error)
+                    log.debug("pod %s is tried again: %s", reference(pod), error)
 
     def close(self) -> None:
         """Write the Events that are still queued."""

@@ -317,4 +317,4 @@ class _Program:
 
     def _error(self, what: str) -> RealControlPlaneError:
         said = self.log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-        return RealControlPlaneError(f"{self.name} {what}; its log is {self.log}, and ends with: {said}")
+        return RealControlPlaneError(f"{self.name} {what}; the last line of its log {self.log} is: {said}")

@@ -131,7 +131,7 @@ class ControlLoop:
                     controller.step()
                 except ApiError as error:
                     log.debug(
-                        "%s looks again: %s", type(controller).__name__, error
+                        "%s tries again: %s", type(controller).__name__, error
                     )  # mostly a conflict with another writer
                     self._stopped.wait(_RETRY_SECONDS)
                     self._changed.set()

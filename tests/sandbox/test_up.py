@@ -125,7 +125,7 @@ def test_a_program_that_ends_is_named_with_its_last_word(
     found, said = refusal(capsys, "--folder", str(tmp_path / "s"), "--real")
     assert found == 1
     assert "kube-apiserver ended with code 3" in said
-    assert said.endswith("and ends with: unknown flag")
+    assert said.endswith(" is: unknown flag")
 
 
 @pytest.mark.skipif(not all(map(binary, PROGRAMS)), reason=f"no {', '.join(PROGRAMS)} in KUBEBUILDER_ASSETS")

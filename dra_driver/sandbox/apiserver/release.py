@@ -103,7 +103,7 @@ def release(
             effective[gate] = defaults[-1]
     for gate, value in (gates or {}).items():
         if gate not in effective:
-            raise ReleaseError(f"Kubernetes 1.{minor} has no feature gate {gate}; known are {', '.join(effective)}")
+            raise ReleaseError(f"Kubernetes 1.{minor} has no feature gate {gate}; it has {', '.join(effective)}")
         effective[gate] = value
     return Release(minor, MappingProxyType(effective), _served(minor, resource_versions))
 

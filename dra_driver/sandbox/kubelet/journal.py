@@ -66,6 +66,6 @@ class Journal:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     latest = "".join(f"\n  {entry}" for entry in self._entries[-8:])
-                    raise TimeoutError(f"{what}: not so after {timeout:g} s; what happened last:{latest or ' nothing'}")
+                    raise TimeoutError(f"waited {timeout:g} s for {what}; the latest entries:{latest or ' none'}")
                 if len(self._entries) == seen:
                     self._changed.wait(min(left, _LOOK_AGAIN))

@@ -373,5 +373,5 @@ def test_a_wait_that_fails_says_what_happened(kubelet: Kubelet) -> None:
     kubelet.wait_ready()
     with pytest.raises(TimeoutError) as caught:
         kubelet.wait_pod_running("default", "nobody", timeout=0.01)
-    assert str(caught.value).startswith("pod default/nobody running: not so after 0.01 s; what happened last:")
+    assert str(caught.value).startswith("waited 0.01 s for pod default/nobody running; the latest entries:")
     assert "NodeReady node-1" in str(caught.value)
