@@ -45,12 +45,11 @@ FOLDERS = (
 """The packages of kubeletplugin, the lowest layer first. Modules outside of these packages may import all of them."""
 
 SANDBOX = (
-    *("kubelet", "apiserver", "child", "loop", "extended"),
+    *("kubelet", "apiserver", "child", "loop"),
     *(
         "claimcontroller",
         "scheduler",
         "workloads",
-        "real",
         "controlplane",
         "nodes",
         "environment",
@@ -61,7 +60,7 @@ SANDBOX = (
 """The packages and modules of dra_driver/sandbox, the lowest layer first."""
 API_SERVER = (
     *("objects", "names", "field_errors", "status", "release", "faults", "users", "schema", "kinds"),
-    *("patches", "apply", "groups", "table", "storage", "catalog", "auth", "verbs", "controllers"),
+    *("patches", "apply", "groups", "store", "listing", "catalog", "rbac", "verbs", "controllers"),
     *("discovery", "http", "certificates", "server"),
 )
 """The packages and modules of dra_driver/sandbox/apiserver, the lowest layer first."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a module as a process that does not outlive the one that started it, not even when that is killed.
+"""Run a module in a process that ends with its parent, even if the parent is killed.
 
-`python -m dra_driver.sandbox.child MODULE [ARGUMENT...]`, with standard input a pipe of which only the parent has the
-other end: that closes when the parent is gone, and counts as SIGTERM.
+Usage: `python -m dra_driver.sandbox.child MODULE [ARGUMENT...]`. Standard input must be a pipe, and only the parent has
+its other end. The pipe closes when the parent ends, and this has the effect of SIGTERM.
 """
 
 import os
@@ -13,7 +13,7 @@ import threading
 
 
 def main() -> None:
-    """Become the module."""
+    """Run the module as `__main__`."""
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for kube-controller-manager's resource claim controller.
+"""A stand-in for the resource claim controller of kube-controller-manager.
 
-Makes claims from templates for pods that want them, takes allocations back when no pod uses a claim any more, and
-deletes claims that were made for a pod when that has ended.
+It creates claims from templates for pods, removes allocations of claims that no pod uses any more, and deletes claims
+that were created for a pod when this pod has ended.
 """
 
 import logging
@@ -30,14 +30,14 @@ POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 
 class ClaimController:
-    """One step does whatever is missing."""
+    """Each step does what is missing for all pods and claims."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._events = EventRecorder(client, "resource_claim")
 
     def step(self) -> None:
-        """Look at all pods and claims. Raises ApiError."""
+        """Check all pods and claims. Raises ApiError."""
         pods = self._client.list(PODS).items
         claims = self._client.list(CLAIMS).items
         self._release_claims(claims, pods)
@@ -46,10 +46,10 @@ class ClaimController:
                 try:
                     self._make_claims(pod, claims)
                 except NotFoundError as error:
-                    log.debug("pod %s looked at again: %s", reference(pod), error)
+                    log.debug("pod %s is tried again: %s", reference(pod), error)
 
     def close(self) -> None:
-        """Write the Events that wait."""
+        """Write the Events that are still queued."""
         self._events.close()
 
     def _make_claims(self, pod: JSON, claims: Sequence[JSON]) -> None:
@@ -74,7 +74,7 @@ class ClaimController:
             self._client.update(PODS, {**pod, "status": status}, subresource="status")
 
     def _make_claim(self, pod: JSON, pod_claim: JSON) -> str | None:
-        """The name of a new claim; None, and an Event, when its template is not there."""
+        """Create a claim and return its name. If its template does not exist, write an Event and return None."""
         meta = pod["metadata"]
         wanted = pod_claim["resourceClaimTemplateName"]
         try:
@@ -104,9 +104,9 @@ class ClaimController:
         return created
 
     def _release_claims(self, claims: Sequence[JSON], pods: Sequence[JSON]) -> None:
-        """Take reservations of pods that are gone or finished, then unreserved allocations, then the protection.
+        """Remove reservations of pods that ended, then allocations without reservations, then the delete protection.
 
-        Claims that were made for finished pods go with that.
+        Claims that were created for finished pods are deleted.
         """
         finished = {pod["metadata"]["uid"] for pod in pods if is_finished(pod)}
         using = {pod["metadata"]["uid"] for pod in pods} - finished

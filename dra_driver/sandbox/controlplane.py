@@ -1,56 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control plane of a sandbox: the embedded API server and the stand-in controllers, or Kubernetes' own programs.
+"""The control plane of a sandbox: the embedded API server and stand-in controllers, or Kubernetes' own programs.
 
-Its DeviceClasses are those of the Helm chart, read from the chart's own file.
+The programs are etcd, kube-apiserver, kube-controller-manager and kube-scheduler in the folder KUBEBUILDER_ASSETS, as
+for envtest. They get new certificates and keys each time, and they end with this process.
+
+The DeviceClasses of a sandbox come from the file of the Helm chart.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from typing import Final
 
 import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from .. import __version__
 from ..allocation import Features
 from ..allocation.features import DEFAULT_RELEASE, GATES
 from ..cel import COST_LIMIT, CompileError, Environment, compile_selector
-from ..kubeapi import ApiClient, Connection, load_credentials
+from ..errors import DriverError
+from ..kubeapi import ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials
 from ..resource.codec import V1
 from .apiserver import ApiServer, ApiServerOptions, Release
+from .apiserver.certificates import make_certificates
+from .apiserver.server import kubeconfig as kubeconfig_document
+from .apiserver.server import write_kubeconfig
 from .claimcontroller import ClaimController
 from .loop import JSON, Controller, ControlLoop
-from .real import real_control_plane
 from .scheduler import Scheduler
 from .workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets
 
 
 @dataclass(frozen=True, slots=True)
 class Kubernetes:
-    """Which Kubernetes to be like, or with `assets` (a folder with its programs) to run."""
+    """The release of Kubernetes that the sandbox behaves like, or with `assets` the folder of the programs to run."""
 
     version: str = DEFAULT_RELEASE
-    """`1.36`; the programs in `assets` have their own."""
+    """The release, such as `1.36`. Programs in `assets` have their own."""
     gates: Mapping[str, bool] = field(default_factory=dict)
-    """Feature gates that differ from the release's defaults."""
+    """Feature gates that differ from the defaults of the release."""
     port: int = 0
-    """Of the API server; 0 takes a free one."""
+    """The port of the API server. 0 selects a free port."""
     assets: Path | None = None
 
     def release(self) -> Release:
-        """The release with its gates. Raises ReleaseError for a gate that it has not."""
+        """Return the release with its feature gates. Raises ReleaseError if the release does not have one of them."""
         return ApiServerOptions(minor=int(self.version.partition(".")[2]), gates=self.gates).release()
 
 
 def control_plane(
     kubernetes: Kubernetes, folder: Path, kubeconfig: Path, lock: int
 ) -> AbstractContextManager[Callable[[], None]]:
-    """The control plane of these options, with the administrator's `kubeconfig` written when it is entered.
+    """Run the control plane inside the context, with the administrator's kubeconfig in `kubeconfig`.
 
-    The context is a function that starts what acts on objects; programs keep their files in `folder`, and inherit the
-    descriptor `lock`. Raises RealControlPlaneError, SchemaError and OSError.
+    The context is a function that starts the controllers and the scheduler. Programs keep their files in `folder`
+    and inherit the descriptor `lock`. Raises RealControlPlaneError, SchemaError and OSError.
     """
     if kubernetes.assets is None:
         return _embedded(kubernetes, kubeconfig)
@@ -82,7 +96,9 @@ def _embedded(kubernetes: Kubernetes, kubeconfig: Path) -> Iterator[Callable[[],
 
 
 def controllers(client: ApiClient, version: str, release: Release) -> list[Controller]:
-    """Stand-ins for the controllers of kube-controller-manager and for kube-scheduler, in the order of their steps."""
+    """Return stand-ins for the controllers of kube-controller-manager and for kube-scheduler, in the order of their
+    steps.
+    """
     known = {gate: on for gate, on in release.gates.items() if gate in GATES}
     features = Features.from_gates(known, release=version)
     extended = release.enabled("DRAExtendedResource")
@@ -95,7 +111,7 @@ def controllers(client: ApiClient, version: str, release: Release) -> list[Contr
 
 
 def _selector_problem(expression: str, release: str) -> str | None:
-    """Why kube-apiserver refuses a new selector."""
+    """Return why kube-apiserver would refuse a new selector, or None."""
     try:
         cost = compile_selector(expression, Environment(release, stored=False)).max_cost
     except CompileError as error:
@@ -104,13 +120,16 @@ def _selector_problem(expression: str, release: str) -> str | None:
 
 
 RELEASE = "dra-driver-gpu"
-"""Name and namespace of the Helm release that may take the classes over: those of `helm install` in the README."""
+"""The name and the namespace of the Helm release that may adopt the classes. The README's `helm install` uses them."""
 
 _CHECKOUT = Path(__file__).parents[2] / "charts/dra-driver-gpu/files/deviceclasses.yaml"
 
 
 def device_classes() -> list[JSON]:
-    """The classes as API objects. They look like those of `RELEASE`, so that installing the chart adopts them."""
+    """Return the DeviceClasses as API objects.
+
+    They look like those of the Helm release `RELEASE`, so `helm install` adopts them.
+    """
     packaged = Path(str(resources.files("dra_driver.sandbox") / "deviceclasses.yaml"))
     text = (_CHECKOUT if _CHECKOUT.is_file() else packaged).read_text(encoding="utf-8")
     return [
@@ -126,3 +145,176 @@ def device_classes() -> list[JSON]:
         }
         for one in yaml.safe_load(text)
     ]
+
+
+PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+_START_SECONDS: Final = 90.0
+_PAUSE_SECONDS: Final = 0.1
+_NAMESPACES: Final = Kind("v1", "namespaces")
+_ACCOUNTS: Final = Kind("v1", "serviceaccounts", namespaced=True)
+_INDEPENDENT: Final = ("--leader-elect=false", "--secure-port=0")
+"""Flags of a component without replicas and without an endpoint."""
+
+
+class RealControlPlaneError(DriverError):
+    """A program is missing or does not start. The text names the program and has the last line of its log."""
+
+
+@contextlib.contextmanager
+def real_control_plane(
+    assets: Path, folder: Path, kubeconfig: Path, gates: Mapping[str, bool], port: int = 0, lock: int | None = None
+) -> Iterator[Callable[[], None]]:
+    """Run the programs in `assets` inside the context, with the administrator's kubeconfig in `kubeconfig`.
+
+    The context is a function that starts kube-scheduler and kube-controller-manager, and waits until namespace
+    `default` has a service account. The programs inherit the descriptor `lock`. Raises RealControlPlaneError.
+    """
+    if missing := [name for name in PROGRAMS if not (assets / name).is_file()]:
+        raise RealControlPlaneError(f"{assets} has no {', '.join(missing)}; --real needs {', '.join(PROGRAMS)} there")
+    flags = [f"--feature-gates={','.join(f'{name}={str(on).lower()}' for name, on in gates.items())}"] if gates else []
+    with contextlib.ExitStack() as stack:
+        # The plugin that taints new nodes is disabled, because the sandbox runs no node lifecycle controller that would
+        # remove the taint: the stand-in kubelets renew no leases.
+        admission = "--disable-admission-plugins=TaintNodesByCondition"
+        start = real_api_server(assets, folder, kubeconfig, [admission, *flags], port=port, lock=lock)
+        stack.enter_context(start)
+
+        def start_controllers() -> None:
+            common = [f"--kubeconfig={kubeconfig}", *_INDEPENDENT, *flags]
+            manager = [
+                "--controllers=*,-node-lifecycle-controller",
+                f"--service-account-private-key-file={folder / 'sa.key'}",
+                f"--root-ca-file={folder / 'ca.crt'}",
+            ]
+            stack.enter_context(_program(assets / "kube-scheduler", common, folder, lock))
+            running = _program(assets / "kube-controller-manager", [*common, *manager], folder, lock)
+            program = stack.enter_context(running)
+            with _client(kubeconfig) as client:
+                program.wait(lambda: client.get(_ACCOUNTS, "default", "default"))
+
+        yield start_controllers
+
+
+@contextlib.contextmanager
+def real_api_server(
+    assets: Path, folder: Path, kubeconfig: Path, flags: Sequence[str] = (), *, port: int = 0, lock: int | None = None
+) -> Iterator[None]:
+    """Run etcd and kube-apiserver inside the context, with the administrator's kubeconfig in `kubeconfig`.
+
+    `flags` are additional flags of kube-apiserver. Raises RealControlPlaneError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder / "etcd", ignore_errors=True)  # left by a sandbox that was killed
+    certificates = make_certificates(("127.0.0.1", "localhost"))
+    token = secrets.token_urlsafe(32)
+    files = {
+        "ca.crt": certificates.authority,
+        "tls.crt": certificates.certificate,
+        "tls.key": certificates.key,
+        "sa.key": _service_account_key(),
+        "tokens.csv": f"{token},admin,admin,system:masters\n".encode(),
+    }
+    for name, content in files.items():
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_bytes(content)
+    etcd, peer, free = _free_ports(3)
+    port = port or free
+    etcd_url = f"http://127.0.0.1:{etcd}"
+    etcd_flags = [
+        f"--data-dir={folder / 'etcd'}",
+        f"--listen-client-urls={etcd_url}",
+        f"--advertise-client-urls={etcd_url}",
+        f"--listen-peer-urls=http://127.0.0.1:{peer}",
+        "--unsafe-no-fsync",
+    ]
+    server_flags = [
+        f"--etcd-servers={etcd_url}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--cert-dir={folder}",
+        f"--tls-cert-file={folder / 'tls.crt'}",
+        f"--tls-private-key-file={folder / 'tls.key'}",
+        f"--token-auth-file={folder / 'tokens.csv'}",
+        "--allow-privileged",  # the pods of the driver are privileged
+        "--authorization-mode=RBAC",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--service-account-issuer=https://localhost/",
+        f"--service-account-key-file={folder / 'sa.key'}",
+        f"--service-account-signing-key-file={folder / 'sa.key'}",
+        *flags,
+    ]
+    document = kubeconfig_document(f"https://127.0.0.1:{port}", token, certificates.authority, user="admin")
+    write_kubeconfig(kubeconfig, document)
+    with (
+        _program(assets / "etcd", etcd_flags, folder, lock),
+        _program(assets / "kube-apiserver", server_flags, folder, lock) as program,
+    ):
+        with _client(kubeconfig) as client:
+            program.wait(lambda: client.get(_NAMESPACES, "default"))
+        yield
+
+
+@contextlib.contextmanager
+def _client(kubeconfig: Path) -> Iterator[ApiClient]:
+    with Connection(load_credentials(str(kubeconfig)), f"dra-sandbox/{__version__}") as connection:
+        yield ApiClient(connection)
+
+
+def _service_account_key() -> bytes:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+@contextlib.contextmanager
+def _program(path: Path, flags: Sequence[str], folder: Path, lock: int | None) -> Iterator["_Program"]:
+    """Run a program inside the context, or until this process ends. Its log is in `folder`."""
+    setpriv = shutil.which("setpriv")
+    guard = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+    inherited = () if lock is None else (lock,)
+    log = folder / f"{path.name}.log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(  # noqa: S603
+            [*guard, str(path), *flags], stdout=output, stderr=output, pass_fds=inherited
+        ) as process,
+    ):
+        try:
+            yield _Program(path.name, process, log)
+        finally:
+            process.kill()  # SIGTERM would wait for the last watch to end, and no data has to be kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    name: str
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def wait(self, request: Callable[[], object]) -> None:
+        """Repeat a request until it succeeds. Raises RealControlPlaneError if the program ends, or after 90 seconds."""
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                request()
+            except (ApiError, ConfigError) as error:
+                if self.process.poll() is not None:
+                    raise self._error(f"ended with code {self.process.returncode}") from None
+                if time.monotonic() > deadline:
+                    raise self._error(f"is not ready after {_START_SECONDS:g} s: {error}") from None
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return
+
+    def _error(self, what: str) -> RealControlPlaneError:
+        said = self.log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+        return RealControlPlaneError(f"{self.name} {what}; the last line of its log {self.log} is: {said}")

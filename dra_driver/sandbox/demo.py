@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main job from end to end, shown: publish, allocate, prepare, survive a kill, unprepare, leave nothing.
+"""The demo: publish devices, allocate them, prepare claims, survive a kill, unprepare, leave nothing.
 
-Every step checks what it shows, so the demo fails if the driver fails. The GPUs of a node are shown as rows, with their
-memory slices filled by MIG instances.
+Each step checks what it shows, so the demo fails if the driver fails. It shows GPUs as rows, with MIG instances in
+their memory slices.
 """
 
 import json
@@ -26,7 +26,7 @@ _COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red")
 
 
 def memory_slices(inventory: Inventory) -> Table:
-    """`gpu-4  |1g.10gb|1g.10gb|   2g.20gb   |          3g.40gb          |`, the instances in colours."""
+    """Return rows like `gpu-4  |1g.10gb|1g.10gb|   2g.20gb   |          3g.40gb          |`, in colours."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("GPU", "MIG", "MEMORY SLICES"):
         table.add_column(heading)
@@ -61,11 +61,11 @@ _CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 
 
 class DemoError(DriverError):
-    """Something is not as it must be; the text says what."""
+    """A step of the demo did not have the expected result. The text says which one."""
 
 
 class Demo:
-    """Runs the steps in order on a sandbox that has started, writing to `console`."""
+    """Runs the steps on a running sandbox and writes to `console`."""
 
     def __init__(self, sandbox: Sandbox, console: Console, examples: Path) -> None:
         self._sandbox = sandbox
@@ -74,7 +74,7 @@ class Demo:
         self._examples = examples
 
     def run(self) -> None:
-        """All of it. Raises DemoError, or TimeoutError when something never happens."""
+        """Run all steps. Raises DemoError, or TimeoutError if an expected change does not happen."""
         self._title(f"A node with 8 x H100, GPUs 4 to 7 in MIG mode, publishes its devices ({NODE})")
         self._show_slices()
         self._title("Would the four-slice claim fit? dra-dryrun asks the same question as the scheduler")
@@ -204,6 +204,6 @@ class Demo:
 
 
 def examples_folder() -> Path:
-    """Where the example manifests are: beside the packages in a checkout, else what was installed with them."""
+    """Return the folder of the example manifests: in the checkout, or else in the installed package."""
     checkout = Path(__file__).parents[2] / "examples"
     return checkout if checkout.is_dir() else Path(str(resources.files("dra_driver.sandbox") / "examples"))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster on a laptop: a control plane, and nodes with simulated GPUs, a kubelet and the driver's real processes.
+"""A whole cluster: a control plane, and nodes with simulated GPUs, a kubelet and the driver's real processes.
 
-with Sandbox(Path("/tmp/sandbox"), "h100x8-mixed") as sandbox:
-    sandbox.apply("examples/mig-slices.yaml")
-    sandbox.nodes[0].kubelet.wait_pod_running("default", "mig-slices")
+    with Sandbox(Path("/tmp/sandbox"), "h100x8-mixed") as sandbox:
+        sandbox.apply("examples/mig-slices.yaml")
+        sandbox.nodes[0].kubelet.wait_pod_running("default", "mig-slices")
 
-A folder has one sandbox at a time.
+Only one sandbox can use a folder at a time.
 """
 
 import contextlib
@@ -30,17 +30,17 @@ from .loop import CLAIMS, CLASSES, JSON, PODS, SLICES, TEMPLATES
 from .nodes import SandboxError, SandboxNode
 
 _ENDING_SECONDS = 10.0
-"""How long the processes of a killed sandbox may take to end."""
+"""How long to wait for the processes of a killed sandbox to end."""
 _PAUSE_SECONDS = 0.1
 
 
 class FolderInUseError(DriverError, OSError):
-    """Another sandbox has the folder; the text says which."""
+    """Another sandbox uses the folder. The text has the id of its process."""
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[int]:
-    """Have `folder` for this process, and for children that inherit the descriptor, which is the context.
+    """Lock `folder` for this process, and for child processes that inherit the descriptor (the context).
 
     Raises FolderInUseError or another OSError.
     """
@@ -75,13 +75,13 @@ def _runs(pid: str) -> bool:
         os.kill(int(pid), 0)
     except (ValueError, ProcessLookupError):
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # a process of another user
         return True
     return True
 
 
 NODE = "node-1"
-"""The first node; the next ones are node-2 and so on."""
+"""The name of the first node. Further nodes are node-2, node-3, ..."""
 
 _LOOK_SECONDS = 0.1
 
@@ -89,9 +89,9 @@ __all__ = ["JSON", "NODE", "Kubernetes", "Sandbox", "SandboxError", "SandboxNode
 
 
 class Sandbox:
-    """Everything runs from `start` (or entering) to `stop`, and keeps its files in `folder`.
+    """A sandbox. Everything runs from `start` (or the start of the context) to `stop`. Its files are in `folder`.
 
-    `simulated` names or describes the hardware of each of the `nodes`; `policy` is the driver's policy file.
+    `simulated` names or describes the hardware of each of the `nodes`. `policy` is the driver's policy file.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Sandbox:
         policy: Path | None = None,
         kubernetes: Kubernetes | None = None,
     ) -> None:
-        """Raises DescriptionError for unknown hardware, and ReleaseError for a feature gate that there is not."""
+        """Raises DescriptionError for unknown hardware, and ReleaseError for an unknown feature gate."""
         self.folder = folder.absolute()
         self.kubeconfig = self.folder / "kubeconfig"
         self.nodes: tuple[SandboxNode, ...] = ()
@@ -127,10 +127,10 @@ class Sandbox:
         self.stop()
 
     def start(self) -> None:
-        """Start everything; returns once the plugins are registered and the nodes' devices are published.
+        """Start everything, and return after the plugins are registered and the nodes' devices are published.
 
-        Raises SandboxError, DescriptionError (the folder holds other hardware), RealControlPlaneError, or OSError
-        (another sandbox has the folder).
+        Raises SandboxError, DescriptionError (the folder has other hardware), RealControlPlaneError, or OSError
+        (another sandbox uses the folder).
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = self._running.enter_context(held(self.folder))
@@ -155,7 +155,7 @@ class Sandbox:
             node.wait("controller", partial(self.slices, node.name))
 
     def wait(self) -> str:
-        """Wait until a process of the driver ends by itself; gives which one, how, and where its log is."""
+        """Wait until a process of the driver ends by itself. Return which one, how it ended, and where its log is."""
         with contextlib.ExitStack() as opened:
             ends: dict[int, tuple[SandboxNode, str]] = {}
             for node in self.nodes:
@@ -164,7 +164,7 @@ class Sandbox:
                     opened.callback(os.close, descriptor)
                     ends[descriptor] = node, name
             ended: list[int] = []
-            while not ended:  # Python handles signals here, and a thread that waits without end may not hear of them
+            while not ended:  # Python handles signals between these calls; a wait without an end could miss them
                 ended = select.select(list(ends), [], [], _LOOK_SECONDS)[0]
         node, name = ends[ended[0]]
         return node.ending(name)
@@ -174,20 +174,20 @@ class Sandbox:
         self._running.close()
 
     def apply(self, path: Path | str) -> list[JSON]:
-        """Create the objects of a manifest in namespace default; gives them as stored."""
+        """Create the objects of a manifest in namespace default, and return them as stored."""
         return [self._create(value) for value in yaml.safe_load_all(Path(path).read_text(encoding="utf-8")) if value]
 
     def slices(self, node: str = "") -> list[JSON]:
-        """The driver's ResourceSlices, of one node or of all."""
+        """Return the driver's ResourceSlices of one node, or of all nodes."""
         where = f",spec.nodeName={node}" if node else ""
         return self.client.list(SLICES, field_selector=f"spec.driver={DRIVER_NAME}{where}").items
 
     def claims(self) -> list[JSON]:
-        """All ResourceClaims."""
+        """Return all ResourceClaims."""
         return self.client.list(CLAIMS).items
 
     def pods(self) -> list[JSON]:
-        """All Pods."""
+        """Return all Pods."""
         return self.client.list(PODS).items
 
     def clear(self) -> None:

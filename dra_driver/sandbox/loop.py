@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controllers that act on the present objects, not on events, and run again after any change; and their kinds."""
+"""The loop that runs the stand-in controllers after every change, and the kinds and helpers that they share.
+
+The controllers compare the current objects with what they should be. They do not process events.
+"""
 
 import logging
 import threading
@@ -13,6 +16,7 @@ from ..resource.codec import V1
 JSON = dict[str, Any]
 
 PODS = Kind("v1", "pods", namespaced=True)
+NAMESPACES = Kind("v1", "namespaces")
 CLAIMS = Kind(V1.api_version, "resourceclaims", namespaced=True)
 TEMPLATES = Kind(V1.api_version, "resourceclaimtemplates", namespaced=True)
 SLICES = Kind(V1.api_version, "resourceslices")
@@ -24,21 +28,21 @@ DAEMON_SETS = Kind("apps/v1", "daemonsets", namespaced=True)
 JOBS = Kind("batch/v1", "jobs", namespaced=True)
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-"""What the scheduler puts on a claim before it allocates it."""
+"""The finalizer that the scheduler adds to a claim before it allocates the claim."""
 
 
 def is_finished(pod: JSON) -> bool:
-    """Whether all of its containers have ended for good."""
+    """Return whether all containers of the pod have ended."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def is_alive(pod: JSON) -> bool:
-    """Whether it is to run, or runs."""
+    """Return whether the pod runs or will run."""
     return not pod["metadata"].get("deletionTimestamp") and not is_finished(pod)
 
 
 def claim_names(pod: JSON) -> list[str] | None:
-    """The names of the pod's claims, None while one made from a template has none yet."""
+    """Return the names of the pod's claims, or None if a claim of a template does not exist yet."""
     made = {
         one["name"]: one.get("resourceClaimName") for one in pod.get("status", {}).get("resourceClaimStatuses") or []
     }
@@ -52,20 +56,20 @@ def claim_names(pod: JSON) -> list[str] | None:
 
 
 def controlled_by(claim: JSON) -> str:
-    """The UID of the pod that a claim was made for; empty when it was made by a user."""
+    """Return the UID of the pod that a claim was created for. Empty: a user created it."""
     owners = claim["metadata"].get("ownerReferences") or []
     return next((one["uid"] for one in owners if one["kind"] == "Pod" and one.get("controller")), "")
 
 
 def without_protection(claim: JSON) -> JSON:
-    """The claim without the scheduler's finalizer."""
+    """Return the claim without the scheduler's finalizer."""
     meta = claim["metadata"]
     finalizers = [one for one in meta.get("finalizers") or [] if one != FINALIZER]
     return {**claim, "metadata": {**meta, "finalizers": finalizers}}
 
 
 def reference(pod: JSON) -> ObjectReference:
-    """The pod as Events name it."""
+    """Return the reference to the pod in Events."""
     meta = pod["metadata"]
     return ObjectReference("v1", "Pod", meta["name"], meta["namespace"], meta["uid"])
 
@@ -80,17 +84,17 @@ _WATCHED = (
 
 
 class Controller(Protocol):
-    """Something that puts right whatever it finds wrong."""
+    """A controller."""
 
     def step(self) -> None:
-        """Do once whatever is missing. Raises ApiError."""
+        """Do what is missing. Raises ApiError."""
 
     def close(self) -> None:
-        """There are no more steps."""
+        """Release resources. There are no more steps."""
 
 
 class ControlLoop:
-    """Steps the controllers, in order, on a thread of its own, after every change of what they look at."""
+    """Runs the controllers in order, on its own thread, after every change of the objects that they read."""
 
     def __init__(self, client: ApiClient, controllers: Sequence[Controller]) -> None:
         self._controllers = controllers
@@ -103,13 +107,13 @@ class ControlLoop:
         self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop."""
         for watcher in self._watchers:
             watcher.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for it."""
+        """Stop the loop and wait for its thread."""
         for watcher in self._watchers:
             watcher.stop()
         self._stopped.set()
@@ -126,6 +130,8 @@ class ControlLoop:
                 try:
                     controller.step()
                 except ApiError as error:
-                    log.debug("%s looks again: %s", type(controller).__name__, error)  # somebody wrote first, mostly
+                    log.debug(
+                        "%s tries again: %s", type(controller).__name__, error
+                    )  # mostly a conflict with another writer
                     self._stopped.wait(_RETRY_SECONDS)
                     self._changed.set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dra-sandbox command: the driver on a laptop, with simulated GPUs."""
+"""The dra-sandbox command: a cluster with simulated GPUs on a laptop."""
 
 import errno
 import logging
@@ -32,7 +32,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.group("dra-sandbox")
 @version_option
 def sandbox() -> None:
-    """Run the driver on simulated GPUs, with an API server, a kubelet and a scheduler of its own."""
+    """Run the driver on simulated GPUs, with a built-in API server, kubelet and scheduler."""
 
 
 @sandbox.command(short_help="Show the life of claims from request to deletion, in a minute.")
@@ -48,20 +48,20 @@ def sandbox() -> None:
 @version_option
 @click.pass_context
 def demo(context: click.Context, keep: Path | None) -> None:
-    """Show the main job from end to end: publish, allocate, prepare, survive kill -9, unprepare, leave nothing."""
+    """Show the life of claims: publish devices, allocate, prepare, survive kill -9, unprepare, leave nothing behind."""
     from .demo import HARDWARE, Demo, DemoError, examples_folder
     from .environment import Sandbox, SandboxError
 
     if not context.meta["verbosity"]:
-        logging.getLogger("dra_driver.sandbox").setLevel(logging.WARNING)  # the demo tells what happens itself
+        logging.getLogger("dra_driver.sandbox").setLevel(logging.WARNING)  # the demo itself shows what happens
     console = Console(highlight=False)
     folder = keep or Path(tempfile.mkdtemp(prefix="dra-"))
     try:
         with Sandbox(folder, HARDWARE) as running:
             Demo(running, console, examples_folder()).run()
     except (DemoError, SandboxError, DescriptionError, ApiError, OSError) as error:
-        logs = keep or "use --keep FOLDER to keep"
-        raise UserError(f"the demo failed: {error} (logs: {logs})") from None
+        logs = f"the logs are in {keep}" if keep else "use --keep FOLDER to keep the logs"
+        raise UserError(f"the demo failed: {error}; {logs}") from None
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -150,13 +150,13 @@ def up(
 ) -> None:
     """Start the sandbox and leave it running, with a kubeconfig for kubectl, until it is interrupted.
 
-    When a process of the driver ends by itself, the sandbox does, too, and fails.
+    If a process of the driver ends by itself, the sandbox ends with an error.
     """
     from ..dryrun.release import parse_gates
     from ..gpu.policy import PolicyError, load_policy
     from .apiserver import ReleaseError
+    from .controlplane import RealControlPlaneError
     from .environment import Kubernetes, Sandbox, SandboxError
-    from .real import RealControlPlaneError
 
     try:
         if policy is not None:
@@ -181,7 +181,7 @@ def up(
 
 
 def _assets() -> Path:
-    """The folder with Kubernetes' own programs. Raises InputError when the environment does not name one."""
+    """Return the folder of Kubernetes' own programs. Raises InputError if the environment does not name one."""
     named = os.environ.get("KUBEBUILDER_ASSETS")
     if not named:
         raise InputError("--real: set KUBEBUILDER_ASSETS to the folder of kube-apiserver and the other programs")
@@ -190,13 +190,13 @@ def _assets() -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its INFO lines are about every plugin that goes
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC would log an INFO line for every plugin that ends
     _end_in_order()
     run(sandbox, arguments, EXTRA)
 
 
 def _end_in_order() -> None:
-    """Let other requests to end do what Ctrl-C does. Under nohup, a terminal that closes is none."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C. Under nohup, SIGHUP stays ignored."""
     requests = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         requests.append(signal.SIGHUP)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node of the sandbox: simulated hardware, a kubelet in this process, and the driver as real processes.
+"""One node of the sandbox: simulated hardware, a kubelet in this process, and the driver's real processes.
 
-A node's folder has `hardware` (the state of the simulated GPUs), `kubelet`, `cdi` and `logs`. What a killed process
-leaves there is found by the next one.
+A node's folder has `hardware` (the state of the simulated GPUs), `kubelet`, `cdi` and `logs`. A new process finds the
+files of a killed one.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 10.0
 _PERIODS = Periods(pod_resync=2.0, unprepare_retry=2.0, claim_reconcile=2.0)
-"""Kubelet waits 10 s or a minute until it tries again what failed."""
+"""Shorter periods than kubelet's, which are 10 s or a minute."""
 
 
 class SandboxError(DriverError):
-    """A part of the sandbox does not start."""
+    """A part of the sandbox did not start."""
 
 
 class SandboxNode:
@@ -41,7 +41,7 @@ class SandboxNode:
     ) -> None:
         """`policy` is the driver's policy file. The processes inherit the descriptor `lock`.
 
-        Raises DescriptionError when the folder holds other hardware, and OSError.
+        Raises DescriptionError if the folder has other hardware, and OSError.
         """
         self.name = name
         self.kubeconfig = kubeconfig
@@ -57,8 +57,8 @@ class SandboxNode:
 
     @contextlib.contextmanager
     def kubelet_running(self) -> Iterator[None]:
-        """Run the kubelet inside of the context, which is entered when the Node object is Ready."""
-        # Without the right to make device nodes, the simulated ones are plain files.
+        """Run the kubelet inside the context. The context starts when the Node is Ready."""
+        # Without permission to create device nodes, the simulated devices are regular files.
         real = stat.S_ISCHR((self.hardware.driver_root / "dev/nvidiactl").stat().st_mode)
         options = Options(
             self.name,
@@ -73,7 +73,7 @@ class SandboxNode:
 
     @contextlib.contextmanager
     def driver_running(self) -> Iterator[None]:
-        """Run dra-controller and dra-kubeletplugin inside of the context; `wait_registered` waits for them."""
+        """Run dra-controller and dra-kubeletplugin inside the context. `wait_registered` waits for the plugin."""
         try:
             self.start_controller()
             self.start_plugin()
@@ -97,12 +97,12 @@ class SandboxNode:
         )
 
     def wait_registered(self) -> None:
-        """Wait until kubelet has registered the plugin. Raises SandboxError when the plugin ends instead."""
+        """Wait until kubelet has registered the plugin. Raises SandboxError if the plugin ends."""
         self.wait("kubeletplugin", lambda: bool(self.kubelet.plugins(DRIVER_NAME)))
         self.kubelet.wait_registered(DRIVER_NAME)
 
     def wait(self, name: str, is_so: Callable[[], object]) -> None:
-        """Wait for what a process does. Raises SandboxError when it ends instead."""
+        """Wait until a process has done something. Raises SandboxError if the process ends."""
         process = self._processes[name]
         what = f"{name} of {self.name} to be at work"
         self.kubelet.wait(lambda: bool(is_so()) or process.poll() is not None, what=what)
@@ -120,30 +120,30 @@ class SandboxNode:
     # The processes: `controller` and `kubeletplugin`
 
     def processes(self) -> tuple[str, ...]:
-        """The names of those that were started."""
+        """Return the names of the running processes: `controller` and `kubeletplugin`."""
         return tuple(self._processes)
 
     def pid(self, name: str) -> int:
-        """The id of a process."""
+        """Return the id of a process."""
         return self._processes[name].pid
 
     def kill(self, name: str) -> None:
-        """End a process with SIGKILL, in the middle of whatever it does."""
+        """Kill a process with SIGKILL."""
         self._processes[name].kill()
         self._reap(name, None)
 
     def terminate(self, name: str) -> int:
-        """End a process with SIGTERM; gives its exit code. TimeoutExpired when it runs on."""
+        """End a process with SIGTERM and return its exit code. Raises TimeoutExpired."""
         with contextlib.suppress(ProcessLookupError):
             self._processes[name].send_signal(signal.SIGTERM)
         return self._reap(name, _STOP_SECONDS)
 
     def log(self, name: str) -> str:
-        """What a process has logged, over all of its starts."""
+        """Return the log of a process, over all of its starts."""
         return (self.logs / f"{name}.log").read_text(encoding="utf-8")
 
     def ending(self, name: str) -> str:
-        """How a process has ended, and where its log is."""
+        """Return how a process ended, and where its log is."""
         process = self._processes[name]
         code = process.wait()
         if code < 0:
@@ -156,17 +156,17 @@ class SandboxNode:
     # What is on the node
 
     def inventory(self) -> Inventory:
-        """What the hardware holds."""
+        """Return the inventory of the simulated hardware."""
         nvml = self.hardware.nvml()
         nvml.initialize()
         return read_inventory(nvml, self.hardware.driver_root / "sys")
 
     def claim_specs(self) -> list[Path]:
-        """The CDI specs of claims."""
+        """Return the CDI specs of claims."""
         return sorted(self.cdi_root.glob("*-claim_*.json"))
 
     def records(self) -> list[Path]:
-        """What the plugin remembers of claims."""
+        """Return the plugin's records of claims."""
         return sorted((self.kubelet_root / "plugins" / DRIVER_NAME / "claims").glob("*"))
 
     def _start(self, name: str, module: str, *arguments: str) -> None:
@@ -182,7 +182,7 @@ class SandboxNode:
             )
 
     def _reap(self, name: str, seconds: float | None) -> int:
-        """The exit code of a process that ends. Raises TimeoutExpired."""
+        """Wait for a process to end and return its exit code. Raises TimeoutExpired."""
         process = self._processes[name]
         code = process.wait(seconds)
         if process.stdin is not None:

@@ -1,252 +1,150 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for kube-scheduler, as far as devices are concerned.
+"""A stand-in for kube-scheduler: `dra_driver.scheduling` decides, and this module writes the decision.
 
-The project's own allocator allocates a pod's claims, and one for its extended resources, on the first node that has all
-devices. Then the claims are reserved for the pod, and the pod is bound. Of the rest of a pod only its nodeSelector and
-its required node affinity count: CPU, memory, other affinity and node taints are not considered. If no node fits, the
-text is that of kube-scheduler 1.36.
+A pod is bound to the first node, by name, that fits. Its claims, and one claim for its extended resources, are
+allocated and reserved before. Nothing is preempted, and volumes are ignored, because no controller binds them. If no
+node fits, the pod's condition and its Event have the text of kube-scheduler 1.36.
 """
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from ..allocation import Cluster, Features, allocate
-from ..allocation.nodes import is_at
-from ..kubeapi import NODES, ApiClient, NotFoundError
+from ..allocation import Features
+from ..kubeapi import NODES, ApiClient, Kind, NotFoundError
 from ..kubeapi.events import EventRecorder
-from ..resource import AllocationResult, Node, ObjectMeta, ResourceClaim
-from ..resource.codec import V1, Fields, decode, decode_claim, encode_allocation, encode_claim_spec, encode_meta
-from ..resource.codec.fields import node_selector
-from ..scheduling.extended import ExtendedRequest, served
-from .extended import claim_status, is_special_claim, requests_of, sources, special_claim
+from ..resource import AllocationResult, ObjectMeta, OwnerReference, ResourceClaim
+from ..resource.codec import V1, encode_allocation, encode_claim_spec, encode_meta
+from ..scheduling import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
+from ..scheduling.extended import ExtendedRequest
+from ..scheduling.load import Reader
 from .kubelet.podstatus import timestamp
 from .loop import (
     CLAIMS,
     CLASSES,
     FINALIZER,
     JSON,
+    NAMESPACES,
     PODS,
     SLICES,
     claim_names,
+    controlled_by,
     is_alive,
-    is_finished,
     reference,
     without_protection,
 )
 
-_HELD_ELSEWHERE = "resourceclaim not available on the node"
-_NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
-_NO_DEVICES = "cannot allocate all claims"
-_NO_VICTIMS = "No preemption victims found for incoming pod"
-_NOT_PREEMPTED = "Preemption is not helpful for scheduling"
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What decides: `nodes` and `pods` are all there are, as stored."""
-
-    cluster: Cluster
-    nodes: Mapping[str, JSON]
-    pods: Sequence[JSON]
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """The pod's node, and one new allocation for each of `pending`, in order.
-
-    With `claimed`, extended resources, the last of `pending` is a claim that is to be made for them.
-    """
-
-    node: str
-    pending: tuple[ResourceClaim, ...]
-    allocations: tuple[AllocationResult, ...]
-    claimed: tuple[ExtendedRequest, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a pod goes nowhere: the message and reason of its condition."""
-
-    message: str
-    reason: str = "Unschedulable"
-
-
-def place(
-    pod: JSON, claims: Sequence[ResourceClaim], seen: Seen, features: Features, *, extended_resources: bool
-) -> Placement | Refusal:
-    """The first node on which the pod can have its `claims` and its extended resources.
-
-    Without `extended_resources`, DeviceClasses serve none.
-    """
-    if not seen.nodes:
-        return Refusal("no nodes available to schedule pods")
-    cluster, count = seen.cluster, len(seen.nodes)
-    pending = tuple(claim for claim in claims if claim.allocation is None)
-    if missing := _missing_class(pending, cluster):
-        return _refused(count, missing, uses_devices=False)
-    by_classes = served(cluster.classes) if extended_resources else {}
-    uses_devices = bool(claims) or any(one.resource in by_classes for one in requests_of(pod))
-    reasons: Counter[str] = Counter()
-    preemptable = 0
-    for node in cluster.nodes:
-        if not selects(pod["spec"], seen.nodes[node.name]):
-            reasons[_NOT_SELECTED] += 1
-            continue
-        split = sources(pod, seen.nodes[node.name], _running_on(node, seen.pods), by_classes)
-        if split.lacking:
-            preemptable += split.others_hold
-            reasons.update(f"Insufficient {name}" for name in split.lacking)
-            continue
-        if not all(_usable_on(claim, node) for claim in claims):
-            reasons[_HELD_ELSEWHERE] += 1
-            continue
-        wanted = (*pending, special_claim(pod, split.claimed, cluster.classes)) if split.claimed else pending
-        outcome = allocate(cluster, wanted, node.name, features)
-        if outcome.kind == "allocated":
-            return Placement(node.name, wanted, outcome.allocations, split.claimed)
-        if outcome.fatal:
-            return Refusal(f'running "DynamicResources" filter plugin: {outcome.message}', "SchedulerError")
-        reasons[outcome.message or _NO_DEVICES] += 1
-    counted = sorted(f"{times} {reason}" for reason, times in reasons.items())
-    return _refused(count, ", ".join(counted), uses_devices=uses_devices, preemptable=preemptable)
-
-
-def _refused(nodes: int, why: str, *, uses_devices: bool, preemptable: int = 0) -> Refusal:
-    """`preemptable` are the nodes where other pods hold what this one lacks; none is preempted."""
-    after = "still not schedulable" if uses_devices else "no new claims to deallocate"
-    verdicts = ((preemptable, _NO_VICTIMS), (nodes - preemptable, _NOT_PREEMPTED))
-    preemption = ", ".join(f"{count} {verdict}" for count, verdict in verdicts if count)
-    none = f"0/{nodes} nodes are available"
-    return Refusal(f"{none}: {why}. {after}, preemption: {none}: {preemption}.")
-
-
-def _missing_class(claims: Sequence[ResourceClaim], cluster: Cluster) -> str:
-    """What is said of the first DeviceClass that a claim names and that is not there; else empty."""
-    for claim in claims:
-        for name, required in claim.spec.requirements:
-            if required.device_class_name not in cluster.class_by_name:
-                return f"request {name}: device class {required.device_class_name} does not exist"
-    return ""
-
-
-def selects(spec: JSON, node: JSON) -> bool:
-    """Whether a pod's nodeSelector and required node affinity, in its `spec`, allow the node."""
-    wanted = spec.get("nodeSelector") or {}
-    labels = node["metadata"].get("labels") or {}
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if not all(labels.get(key) == value for key, value in wanted.items()):
-        return False
-    where = Node(ObjectMeta(node["metadata"]["name"], labels=labels))
-    return required is None or is_at(node_selector(Fields(required, strict=False)), where)
-
-
-def _running_on(node: Node, pods: Sequence[JSON]) -> list[JSON]:
-    return [pod for pod in pods if pod["spec"].get("nodeName") == node.name and not is_finished(pod)]
-
-
-def _usable_on(claim: ResourceClaim, node: Node) -> bool:
-    """Whether an allocated claim may be used on the node; a pending one may everywhere."""
-    selector = claim.allocation.node_selector if claim.allocation is not None else None
-    return selector is None or is_at(selector, node)
-
-
 log = logging.getLogger(__name__)
 
-_KINDS = {"ResourceSlice": SLICES, "DeviceClass": CLASSES, "ResourceClaim": CLAIMS, "Node": NODES}
+_KINDS: Mapping[str, Kind] = {
+    "ResourceSlice": SLICES,
+    "DeviceClass": CLASSES,
+    "ResourceClaim": CLAIMS,
+    "Node": NODES,
+    "Pod": PODS,
+    "Namespace": NAMESPACES,
+}
+
+
+def decode_pod(pod: JSON) -> Pod:
+    """Return the pod as `dra_driver.scheduling` knows it, without its volumes."""
+    spec = {name: value for name, value in pod["spec"].items() if name != "volumes"}
+    return PodDecoder().decode({**pod, "spec": spec})
 
 
 class Scheduler:
-    """One step places every pod that waits and can be placed."""
+    """Each step binds all pods that wait for a node and fit somewhere."""
 
     def __init__(self, client: ApiClient, features: Features | None = None, *, extended_resources: bool = True) -> None:
-        """`features` and `extended_resources` (the gate DRAExtendedResource) are the release's; both 1.36's if left."""
+        """`features` and `extended_resources` (feature gate DRAExtendedResource) have the defaults of release 1.36."""
         self._client = client
         self._features = features or Features()
         self._extended_resources = extended_resources
         self._events = EventRecorder(client, "default-scheduler")
 
     def step(self) -> None:
-        """Look at all pods. Raises ApiError."""
+        """Try each pod that has no node yet. Raises ApiError."""
         for pod in self._client.list(PODS).items:
-            if is_alive(pod) and not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates"):
+            if is_alive(pod) and not pod["spec"].get("nodeName") and claim_names(pod) is not None:
                 try:
                     self._schedule(pod)
                 except NotFoundError as error:
-                    # its claim or itself: kube-scheduler, too, waits for a claim without a word to the user
+                    # The pod or one of its claims has been deleted in the meantime.
                     log.debug("pod %s waits: %s", reference(pod), error)
 
     def close(self) -> None:
-        """Write the Events that wait."""
+        """Write the Events that are still queued."""
         self._events.close()
 
     def _schedule(self, pod: JSON) -> None:
-        names = claim_names(pod)
-        if names is None:
-            return  # its claims are still being made
-        values = [self._client.get(CLAIMS, name, pod["metadata"]["namespace"]) for name in names]
         objects = {kind: self._client.list(where).items for kind, where in _KINDS.items()}
         if stale := [claim for claim in objects["ResourceClaim"] if is_special_claim(claim, pod)]:
             for claim in stale:
                 self._discard(claim)
-            return  # their going is a change, so there is a next step
-        decoded = (
-            decode({"apiVersion": _KINDS[kind].api_version, "kind": kind, **value}, strict=False)
-            for kind, values in objects.items()
-            for value in values
-        )
-        nodes = {node["metadata"]["name"]: node for node in objects["Node"]}
-        found = place(
-            pod,
-            [decode_claim(value, V1, strict=False) for value in values],
-            Seen(Cluster.of(decoded), nodes, self._client.list(PODS).items),
-            self._features,
-            extended_resources=self._extended_resources,
-        )
-        if isinstance(found, Refusal):
-            self._refuse(pod, found)
-        else:
-            self._bind(pod, values, found)
+            return  # the deletion is a change, so the pod gets another attempt
+        attempt = Attempt(decode_pod(pod), self._snapshot(objects), self._features)
+        if attempt.gates:
+            return  # like kube-scheduler, without an Event
+        if not attempt.fits:
+            self._refuse(pod, attempt)
+            return
+        stored = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in objects["ResourceClaim"]}
+        claims = [stored[pod["metadata"]["namespace"], name] for name in claim_names(pod) or ()]
+        self._bind(pod, claims, attempt, attempt.fits[0])
 
-    def _bind(self, pod: JSON, claims: list[JSON], found: Placement) -> None:
-        """Write the allocations and reservations, then where the pod goes."""
+    def _snapshot(self, objects: Mapping[str, Sequence[JSON]]) -> Snapshot:
+        reader = Reader()
+        for kind, values in objects.items():
+            for value in values:
+                reader.add({**value, "apiVersion": _KINDS[kind].api_version, "kind": kind})
+        return replace(reader.snapshot(), extended_resources=self._extended_resources)
+
+    def _bind(self, pod: JSON, claims: Sequence[JSON], attempt: Attempt, node: str) -> None:
+        """Write the allocations and reservations, then the pod's node."""
         meta = pod["metadata"]
         name, namespace = meta["name"], meta["namespace"]
-        allocations = {
-            claim.metadata.uid: allocation
-            for claim, allocation in zip(found.pending, found.allocations, strict=True)
-            if claim.metadata.uid
-        }
+        given = attempt.gives(node)
+        allocations = {one.claim.metadata.uid: one.allocation for one in given if not one.special}
         for claim in claims:
             self._reserve(claim, allocations.get(claim["metadata"]["uid"]), pod)
-        if found.claimed:
-            made = found.pending[-1]
-            value = {
-                "apiVersion": V1.api_version,
-                "kind": "ResourceClaim",
-                "metadata": encode_meta(made.metadata),
-                "spec": encode_claim_spec(made.spec, V1),
-            }
-            created = self._client.create(CLAIMS, value, namespace)
-            self._reserve(created, found.allocations[-1], pod)
-            extended = claim_status(pod, created["metadata"]["name"], made, found.claimed)
-            change = {"metadata": {"uid": meta["uid"]}, "status": {"extendedResourceClaimStatus": extended}}
-            self._client.patch(PODS, name, change, namespace=namespace, subresource="status")
+        for one in given:
+            if one.special and one.requests:
+                self._create_special_claim(pod, one, attempt, node)
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": name, "namespace": namespace, "uid": meta["uid"]},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": found.node},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         self._client.create(PODS, binding, namespace, name=name, subresource="binding")
-        self._events.normal(reference(pod), "Scheduled", f"Successfully assigned {namespace}/{name} to {found.node}")
-        log.info("bound", extra={"pod": f"{namespace}/{name}", "node": found.node})
+        self._events.normal(reference(pod), "Scheduled", f"Successfully assigned {namespace}/{name} to {node}")
+        log.info("bound", extra={"pod": f"{namespace}/{name}", "node": node})
+
+    def _create_special_claim(self, pod: JSON, given: Given, attempt: Attempt, node: str) -> None:
+        """Create, allocate and reserve the claim for extended resources, and record it in the pod's status."""
+        meta = pod["metadata"]
+        metadata = ObjectMeta(
+            namespace=meta["namespace"],
+            generate_name=f"{meta['name']}-extended-resources-",
+            annotations={ANNOTATION: "true"},
+            owner_references=(OwnerReference("v1", "Pod", meta["name"], meta["uid"], controller=True),),
+        )
+        value = {
+            "apiVersion": V1.api_version,
+            "kind": "ResourceClaim",
+            "metadata": encode_meta(metadata),
+            "spec": encode_claim_spec(given.claim.spec, V1),
+        }
+        created = self._client.create(CLAIMS, value, meta["namespace"])
+        self._reserve(created, given.allocation, pod)
+        claimed = claimed_on(attempt.pod, attempt.snapshot.sites[node].node, attempt.snapshot.served)
+        status = claim_status(pod, created["metadata"]["name"], given.claim, claimed)
+        change = {"metadata": {"uid": meta["uid"]}, "status": {"extendedResourceClaimStatus": status}}
+        self._client.patch(PODS, meta["name"], change, namespace=meta["namespace"], subresource="status")
 
     def _reserve(self, claim: JSON, allocation: AllocationResult | None, pod: JSON) -> None:
-        """Write the allocation, when there is a new one, and that the pod may use the claim."""
+        """Reserve the claim for the pod, and write its allocation if it is new."""
         meta = claim["metadata"]
         if FINALIZER not in (meta.get("finalizers") or []):
             protected = {**meta, "finalizers": [*(meta.get("finalizers") or []), FINALIZER]}
@@ -262,21 +160,70 @@ class Scheduler:
         self._client.update(CLAIMS, {**claim, "status": status}, subresource="status")
 
     def _discard(self, claim: JSON) -> None:
-        """Delete a claim that was made for a pod which then could not be bound; nobody uses it."""
+        """Delete a claim that an earlier attempt made for the pod. The pod was not bound, so nothing uses the claim."""
         meta = claim["metadata"]
         self._client.update(CLAIMS, without_protection(claim))
         self._client.delete(CLAIMS, meta["name"], meta["namespace"], uid=meta["uid"])
 
-    def _refuse(self, pod: JSON, refusal: Refusal) -> None:
-        """Say why the pod is not scheduled: in its status, and in an Event that counts the attempts."""
-        self._events.warning(reference(pod), "FailedScheduling", refusal.message)
+    def _refuse(self, pod: JSON, attempt: Attempt) -> None:
+        """Write why the pod is not scheduled: into its status, and as an Event that counts the attempts."""
+        message = attempt.event or "; ".join(sorted(attempt.errors))
+        self._events.warning(reference(pod), "FailedScheduling", message)
         conditions = pod.get("status", {}).get("conditions") or []
         before: JSON = next((one for one in conditions if one["type"] == "PodScheduled"), {})
-        said = {"status": "False", "reason": refusal.reason, "message": refusal.message}
-        if said.items() <= before.items():
+        reason = "SchedulerError" if attempt.errors else "Unschedulable"
+        wanted = {"status": "False", "reason": reason, "message": message}
+        if wanted.items() <= before.items():
             return
         since = before.get("lastTransitionTime") if before.get("status") == "False" else None
-        condition = {"type": "PodScheduled", **said, "lastTransitionTime": since or timestamp(time.time())}
+        condition = {"type": "PodScheduled", **wanted, "lastTransitionTime": since or timestamp(time.time())}
         others = [one for one in conditions if one["type"] != "PodScheduled"]
         status = {**pod.get("status", {}), "conditions": [*others, condition]}
         self._client.update(PODS, {**pod, "status": status}, subresource="status")
+
+
+ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of the scheduler's claim. It tells this claim from other claims that the pod controls."""
+
+
+def is_special_claim(claim: JSON, pod: JSON) -> bool:
+    """Return whether the scheduler made the claim for the pod."""
+    annotations = claim["metadata"].get("annotations") or {}
+    return annotations.get(ANNOTATION) == "true" and controlled_by(claim) == pod["metadata"]["uid"]
+
+
+def claimed_on(pod: Pod, node: ClusterNode, served: Container[str]) -> list[ExtendedRequest]:
+    """Return the requests that the claim serves on the node: those that no device plugin of the node offers."""
+    return [one for one in pod.extended if one.resource in served and not node.allocatable.get(one.resource)]
+
+
+def claim_status(pod: JSON, name: str, claim: ResourceClaim, claimed: Sequence[ExtendedRequest]) -> JSON:
+    """Return `status.extendedResourceClaimStatus` of a pod whose special claim has the name `name`."""
+    containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
+    made = {request.name for request in claim.spec.requests}
+    mappings = [
+        {"containerName": containers[one.index]["name"], "resourceName": resource, "requestName": request}
+        for resource in sorted({one.resource for one in claimed})
+        for one, request in _mappings([one for one in claimed if one.resource == resource], made)
+    ]
+    return {"resourceClaimName": name, "requestMappings": mappings}
+
+
+def _mappings(requests: Sequence[ExtendedRequest], made: set[str]) -> Iterator[tuple[ExtendedRequest, str]]:
+    """Yield the requests of the claim that serve each container, for one resource.
+
+    Init containers use devices of later containers. If an init container needs more, the claim has one request for
+    the rest.
+    """
+    lasting = [one for one in requests if not one.short_lived]
+    passing = [one for one in requests if one.short_lived]
+    yield from ((one, one.request) for one in lasting)
+    on_top = [one.request for one in passing if one.request in made]
+    for one in passing:
+        missing = one.count
+        for later in lasting:
+            if later.index >= one.index and missing > 0:
+                yield one, later.request
+                missing -= later.count
+        if missing > 0:
+            yield from ((one, request) for request in on_top)

@@ -42,10 +42,13 @@ CREATION_SECONDS = 0.05
 IMAGE_ENVIRONMENT = {"MALLOC_ARENA_MAX": "1"}
 """What the Dockerfile sets that changes memory."""
 SERVER = """
+import signal
 import sys
 from pathlib import Path
-from dra_driver.sandbox.apiserver import ApiServerOptions, run
-run(ApiServerOptions(), lambda server: server.write_kubeconfig(Path(sys.argv[1])))
+from dra_driver.sandbox.apiserver import ApiServer
+with ApiServer() as server:
+    server.write_kubeconfig(Path(sys.argv[1]))
+    signal.pause()
 """
 
 

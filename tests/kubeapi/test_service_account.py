@@ -53,7 +53,7 @@ def test_the_environment_of_a_pod_leads_to_its_service_account(pod: Path) -> Non
 def test_a_renewed_token_is_used_from_the_next_request_on(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ApiServer(ApiServerOptions()) as server:
         _mount(pod, server, "of-monday")
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", server.host)
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
         with Connection(in_cluster(pod), "tests") as connection:
             client = ApiClient(connection)

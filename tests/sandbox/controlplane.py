@@ -9,8 +9,8 @@ import pytest
 
 from dra_driver.kubeapi import ApiClient
 from dra_driver.sandbox.claimcontroller import ClaimController
+from dra_driver.sandbox.controlplane import PROGRAMS, real_control_plane
 from dra_driver.sandbox.loop import ControlLoop
-from dra_driver.sandbox.real import PROGRAMS, real_control_plane
 from dra_driver.sandbox.scheduler import Scheduler
 
 from .apiserver.binaries import binary

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from dra_driver.allocation import Cluster, Features
+from dra_driver.allocation import Features
 from dra_driver.kubeapi import NODES, ApiClient, NotFoundError
 from dra_driver.kubeapi.events import EVENTS
-from dra_driver.resource.codec import V1, decode
+from dra_driver.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from dra_driver.sandbox.loop import CLAIMS, CLASSES, PODS, SLICES, controlled_by
-from dra_driver.sandbox.scheduler import Refusal, Scheduler, Seen, place
+from dra_driver.sandbox.scheduler import Scheduler
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 
@@ -295,13 +295,23 @@ def test_a_device_plugin_goes_first_and_is_used_up(client: ApiClient) -> None:
         ({}, uses("five"), "1 cannot allocate all claims. still not schedulable"),
         ({GPU: 1}, uses("four"), "1 cannot allocate all claims. still not schedulable"),
         ({}, uses("lost"), "request gpu: device class lost does not exist. no new claims to deallocate"),
+        ({"cpu": 9}, {}, "1 Insufficient cpu. no new claims to deallocate"),
         (
             {GPU: 1},
             {"nodeSelector": {"zone": "z"}},
             "1 node(s) didn't match Pod's node affinity/selector. still not schedulable",
         ),
     ],
-    ids=["too many", "served by nobody", "one of two", "claim", "claim and resource", "no class", "no node selected"],
+    ids=[
+        "too many",
+        "served by nobody",
+        "one of two",
+        "claim",
+        "claim and resource",
+        "no class",
+        "cpu",
+        "no node selected",
+    ],
 )
 def test_a_pod_that_fits_nowhere_says_why(client: ApiClient, resources: JSON, spec: JSON, why: str) -> None:
     create_claim(client, "five", deviceClassName="gpu", count=5)
@@ -397,18 +407,18 @@ def test_an_older_release_does_not_say_when_an_allocation_was_made(tmp_path: Pat
         assert set(client.get(CLAIMS, "one", "default")["status"]["allocation"]) == {"devices", "nodeSelector"}
 
 
-def test_a_release_without_the_gate_serves_no_extended_resources() -> None:
-    classes = [decode(value) for kind, value in OBJECTS if kind == CLASSES]
-    where = node("node-1")
-    seen = Seen(Cluster.of([decode(where), *classes]), {"node-1": where}, ())
-    pod = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}}
-    requests = {"name": "a", "resources": {"requests": {GPU: "1", IMPLICIT: "1"}}}
-    found = place({**pod, "spec": {"containers": [requests]}}, [], seen, Features(), extended_resources=False)
-    assert isinstance(found, Refusal)
-    assert f"1 Insufficient {IMPLICIT}, 1 Insufficient {GPU}. no new claims to deallocate" in found.message
+def test_a_release_without_the_gate_serves_no_extended_resources(tmp_path: Path) -> None:
+    with ApiServer(ApiServerOptions()) as server, connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client:
+        for kind, value in OBJECTS:
+            client.create(kind, value)
+        create_pod(client, "p", container("a", {GPU: 1, IMPLICIT: 1}))
+        Scheduler(client, extended_resources=False).step()
+        message = refused(client, "p")["message"]
+        assert f"1 Insufficient {IMPLICIT}, 1 Insufficient {GPU}. no new claims to deallocate" in message
 
 
-def test_without_nodes_a_pod_waits() -> None:
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": []}}
-    found = place(pod, [], Seen(Cluster(), {}, ()), Features(), extended_resources=True)
-    assert found == Refusal("no nodes available to schedule pods")
+def test_without_nodes_a_pod_waits(tmp_path: Path) -> None:
+    with ApiServer(ApiServerOptions()) as server, connect(server.write_kubeconfig(tmp_path / "kubeconfig")) as client:
+        create_pod(client, "p", container("a"))
+        Scheduler(client).step()
+        assert refused(client, "p")["message"] == "no nodes available to schedule pods"

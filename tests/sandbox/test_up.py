@@ -15,11 +15,10 @@ import yaml
 
 from dra_driver.command import run
 from dra_driver.kubeapi import NODES, ApiClient, Kind
-from dra_driver.sandbox.controlplane import RELEASE, device_classes
+from dra_driver.sandbox.controlplane import PROGRAMS, RELEASE, device_classes
 from dra_driver.sandbox.environment import Sandbox
 from dra_driver.sandbox.loop import CLASSES, DAEMON_SETS, PODS, SLICES
 from dra_driver.sandbox.main import sandbox
-from dra_driver.sandbox.real import PROGRAMS
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 
@@ -126,7 +125,7 @@ def test_a_program_that_ends_is_named_with_its_last_word(
     found, said = refusal(capsys, "--folder", str(tmp_path / "s"), "--real")
     assert found == 1
     assert "kube-apiserver ended with code 3" in said
-    assert said.endswith("and ends with: unknown flag")
+    assert said.endswith(" is: unknown flag")
 
 
 @pytest.mark.skipif(not all(map(binary, PROGRAMS)), reason=f"no {', '.join(PROGRAMS)} in KUBEBUILDER_ASSETS")

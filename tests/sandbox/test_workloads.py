@@ -265,6 +265,23 @@ def test_a_daemon_set_keeps_to_the_nodes_that_it_selects(client: ApiClient) -> N
         zone(client, "node-1", None)
 
 
+def test_pods_of_a_daemon_set_run_on_cordoned_nodes_but_not_on_tainted_ones(client: ApiClient) -> None:
+    for node, spec in (
+        ("node-1", {"unschedulable": True}),
+        ("node-2", {"taints": [{"key": "k", "effect": "NoSchedule"}]}),
+    ):
+        client.patch(NODES, node, {"spec": spec})
+    try:
+        create(client, DEPLOYMENTS, name="other", replicas=1)
+        create(client, DAEMON_SETS)
+        wait_for(has(client, DAEMON_SETS, **daemons(1)), "a pod on the cordoned node")
+        # The Deployment's pod fits nowhere.
+        wait_for(lambda: {one["spec"].get("nodeName") for one in pods(client).values()} == {"node-1", None}, "two pods")
+    finally:
+        for node in NODE_NAMES:
+            client.patch(NODES, node, {"spec": {"unschedulable": None, "taints": None}})
+
+
 QUICK = {"metadata": {"annotations": {RUN_SECONDS: "0.1"}}}
 
 

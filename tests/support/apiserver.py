@@ -13,7 +13,7 @@ from typing import Any, Final
 from dra_driver.kubeapi import ApiClient, Connection, Kind, load_credentials
 from dra_driver.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
-from dra_driver.sandbox.real import real_api_server
+from dra_driver.sandbox.controlplane import real_api_server
 
 ASSETS: Final = os.environ.get("KUBEBUILDER_ASSETS", "")
 SLICES: Final = Kind(V1.api_version, "resourceslices")

@@ -16,7 +16,7 @@ docs/sandbox-apiserver.md says what is there, what a real server has besides, an
 from .faults import Alteration, Faults, RequestFault
 from .release import Release, ReleaseError
 from .schema.published import SchemaError
-from .server import ApiServer, ApiServerOptions, RunningServer, run, serving
+from .server import ApiServer, ApiServerOptions, RunningServer
 from .users import ADMIN, User, service_account
 
 __all__ = [
@@ -31,7 +31,5 @@ __all__ = [
     "RunningServer",
     "SchemaError",
     "User",
-    "run",
     "service_account",
-    "serving",
 ]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one server: its options, its objects, and the kinds that it serves now (built-in and custom).
+"""The state of one server: its settings, its objects, and the kinds that it serves now.
 
-Everything that handles a request gets this state. Only the event loop changes it.
+Only the event loop changes this state.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,20 +11,20 @@ from .faults import Faults
 from .kinds import Context, Served, ServedKind
 from .objects import Clock, Object, encode
 from .release import Release
+from .schema import Type
 from .schema.published import PublishedSchemas
-from .schema.types import Type
-from .storage.store import Store
+from .store import Store
 from .users import INTERNAL, Tokens, User
 
 
 class Catalog:
-    """Finds a served kind by its URL parts. Changes only when a CustomResourceDefinition does."""
+    """The kinds that the server serves, by the parts of their URLs. Only CustomResourceDefinitions change them."""
 
     def __init__(self, release: Release, schemas: PublishedSchemas, kinds: Iterable[ServedKind]) -> None:
         self.release = release
         self.schemas = schemas
         self.generation = 0
-        """Rises with every change; discovery documents are kept by it."""
+        """A counter of changes. The server caches discovery documents for each generation."""
         self._served: dict[tuple[str, str, str], Served] = {}
         self._by_kind: dict[tuple[str, str, str], Served] = {}
         self._own: dict[str, Served] = {}
@@ -39,7 +39,7 @@ class Catalog:
             self.add(kind, version, found)
 
     def add(self, kind: ServedKind, version: str, node: Type) -> Served:
-        """Serves `kind` in `version` from now on."""
+        """Start to serve `kind` in `version`."""
         served = Served(kind, version, node, encoded_prefix(kind, version), kind.columns)
         self._served[kind.group, version, kind.plural] = served
         self._by_kind[kind.group, version, kind.name] = served
@@ -48,7 +48,7 @@ class Catalog:
         return served
 
     def withdraw(self, group: str, plural: str) -> None:
-        """Serves the resource `plural` of `group` no longer."""
+        """Stop serving the resource `plural` of `group`."""
         for key, old in list(self._served.items()):
             if key[0] == group and key[2] == plural:
                 del self._served[key]
@@ -57,19 +57,19 @@ class Catalog:
         self.generation += 1
 
     def find(self, group: str, version: str, plural: str) -> Served | None:
-        """What `/apis/GROUP/VERSION/PLURAL` serves."""
+        """Return the served kind of the URL `/apis/GROUP/VERSION/PLURAL`, or None."""
         return self._served.get((group, version, plural))
 
     def find_kind(self, group: str, version: str, name: str) -> Served | None:
-        """What serves objects of this apiVersion and kind."""
+        """Return the served kind of objects with this apiVersion and kind, or None."""
         return self._by_kind.get((group, version, name))
 
     def has_group(self, group: str) -> bool:
-        """Whether anything of the group is served."""
+        """Return whether the server serves any kind of the group."""
         return any(key[0] == group for key in self._served)
 
     def of_collection(self, collection: str) -> Served:
-        """The version in which the server itself handles the objects of a collection, served or not."""
+        """Return the kind, in the version in which the server's own controllers handle the objects of a collection."""
         return self._own[collection]
 
     def __iter__(self) -> Iterator[Served]:
@@ -77,18 +77,18 @@ class Catalog:
 
 
 def encoded_prefix(kind: ServedKind, version: str) -> bytes:
-    """The start of every encoded object of the kind in that version."""
+    """Return the start of every encoded object of the kind in that version."""
     api_version = f"{kind.group}/{version}" if kind.group else version
     return encode({"kind": kind.name, "apiVersion": api_version})[:-1] + b","
 
 
 CelCheck = Callable[[str], str | None]
-"""What is wrong with a device selector's CEL expression; None when nothing is."""
+"""A function that returns the problem of a device selector's CEL expression, or None."""
 
 
 @dataclass(slots=True)
 class Cluster:
-    """Objects, kinds and settings of a running server."""
+    """The objects, kinds and settings of a running server."""
 
     release: Release
     catalog: Catalog
@@ -101,10 +101,10 @@ class Cluster:
     faults: Faults = field(default_factory=Faults)
 
     def context(self, user: User = INTERNAL) -> Context:
-        """What strategies may know, for a request of `user`."""
+        """Return the context that strategies get for a request of `user`."""
         return Context(self.release, self.clock(), user, self.object, check_cel=self.check_cel)
 
     def object(self, collection: str, key: str) -> Object | None:
-        """A stored object, which must not be changed."""
+        """Return a stored object, or None. Callers must not change it."""
         record = self.store.get(collection, key)
         return record.object if record else None

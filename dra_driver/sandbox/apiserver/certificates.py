@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A throw-away certificate authority and a server certificate, made anew for each server.
+"""A temporary certificate authority and a server certificate. Each server creates new ones.
 
-Elliptic-curve keys: they take a millisecond to make. The private keys stay in memory, but for
-the moment in which Python's `ssl` reads the server's from a file that only this user can read.
+The keys are elliptic-curve keys, because these take only a millisecond to generate. Private keys stay in memory, except
+while Python's `ssl` reads the server's key from a file that only this user can read.
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ _CLOCK_SKEW: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM texts."""
+    """A server certificate, its key and its certificate authority, in PEM."""
 
     authority: bytes
     """The CA's certificate, which clients must trust."""
@@ -28,7 +28,7 @@ class Certificates:
     key: bytes
 
     def server_context(self) -> ssl.SSLContext:
-        """A TLS context for the server."""
+        """Return a TLS context with the certificate."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         with tempfile.TemporaryDirectory(prefix="dra-sandbox-") as folder:
             path = Path(folder) / "server.pem"
@@ -39,8 +39,8 @@ class Certificates:
 
 
 def make_certificates(hosts: Iterable[str]) -> Certificates:
-    """A CA and a certificate signed by it for `hosts`, names or addresses."""
-    # Imported here: a server without TLS does not need the package.
+    """Create a CA, and a certificate that it signs for `hosts` (names or addresses)."""
+    # The import is here because a server without TLS does not need the package.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failures on purpose, so that clients can be tested against them.
+"""Faults that tests inject into requests.
 
-A `RequestFault` says which requests it hits, how many of them, and what happens to them. The object is
-shared between the server's thread and a test's; its methods may be called from any.
+A `RequestFault` selects requests and says what happens to them. The server's thread and the test share the object. All
+methods may be called from any thread.
 """
 
 import threading
@@ -15,11 +15,11 @@ from .objects import Object
 
 @dataclass(slots=True)
 class RequestFault:
-    """What to do to requests. Empty conditions match everything.
+    """A fault. Empty conditions match every request.
 
-    `delay` in seconds comes first; then `disconnect` closes the connection without an answer, or
-    `error` is answered: 409, 429, 500, 503, or any other code. `after_commit` lets the request
-    take effect and fails its answer only, as a lost response does.
+    The server first waits `delay` seconds. Then it either closes the connection without an answer (`disconnect`),
+    or answers with the HTTP status `error`. With `after_commit`, the request takes effect and only its answer
+    fails, like a lost response.
     """
 
     verb: str = ""
@@ -30,24 +30,24 @@ class RequestFault:
     name: str = ""
     user: str = ""
     times: int | None = None
-    """How many requests it hits; None: all of them until it is removed."""
+    """How many requests the fault hits. None: all requests, until the fault is removed."""
     delay: float = 0.0
     error: int = 0
     message: str = ""
     retry_after: int = 1
-    """Seconds, with 429 and 503."""
+    """The seconds of the Retry-After header of 429 and 503."""
     disconnect: bool = False
     after_commit: bool = False
     hits: int = field(default=0, compare=False)
-    """How many requests it has hit."""
+    """How many requests the fault has hit."""
 
     def matches(self, verb: str, resource: str, namespace: str, name: str, user: str) -> bool:
-        """Whether the request is one of those meant."""
+        """Return whether the fault hits the request."""
         asked = ((self.verb, verb), (self.resource, resource), (self.namespace, namespace), (self.name, name))
         return all(not wanted or wanted == found for wanted, found in (*asked, (self.user, user)))
 
     def failure(self) -> status.RequestError:
-        """The error to answer with."""
+        """Return the error to answer with."""
         match self.error:
             case 409:
                 return status.RequestError(409, "Conflict", self.message or f"injected fault: {status.MODIFIED}")
@@ -64,20 +64,24 @@ class RequestFault:
 
 @dataclass(slots=True)
 class Alteration:
-    """What a mutating webhook does: `change` edits objects of `resource`, in the form in which they are stored, before
-    they are created or updated, dry runs included.
+    """A change that the server makes to objects, like a mutating webhook.
+
+    `change` edits objects of `resource`, in their stored form, before they are created or updated. This includes
+    dry runs.
     """
 
     resource: str
     change: Callable[[Object], None]
     name: str = ""
-    """Of the object; empty: any."""
+    """The name of the object. Empty: any object."""
     hits: int = field(default=0, compare=False)
-    """How many writes it has hit."""
+    """How many writes the alteration has changed."""
 
 
 class Faults:
-    """The faults in force, first match wins, and the alterations, in the order in which they were added."""
+    """All active faults and alterations. The first fault that matches a request hits it. All alterations apply, in
+    order.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,46 +90,46 @@ class Faults:
         self._refusing = False
 
     def add(self, fault: RequestFault) -> RequestFault:
-        """Puts `fault` in force; keep it to read `hits` or to remove it."""
+        """Activate `fault` and return it. Its `hits` count the requests; `remove` ends it."""
         with self._lock:
             self._faults.append(fault)
         return fault
 
     def alter(self, alteration: Alteration) -> Alteration:
-        """Puts `alteration` in force."""
+        """Activate `alteration` and return it."""
         with self._lock:
             self._alterations.append(alteration)
         return alteration
 
     def restore(self, alteration: Alteration) -> None:
-        """Lifts one alteration; no error when it is lifted already."""
+        """End one alteration. Does nothing if it has ended already."""
         with self._lock:
             self._alterations = [other for other in self._alterations if other is not alteration]
 
     def remove(self, fault: RequestFault) -> None:
-        """Lifts one fault; no error when it has worn off already."""
+        """End one fault. Does nothing if it has ended already."""
         with self._lock:
             self._faults = [other for other in self._faults if other is not fault]
 
     def clear(self) -> None:
-        """Lifts every fault and alteration, and accepts connections again."""
+        """End all faults and alterations, and accept connections again."""
         with self._lock:
             self._faults.clear()
             self._alterations.clear()
             self._refusing = False
 
     def refuse_connections(self, refuse: bool = True) -> None:
-        """Closes every new request's connection without an answer, as a server that is down does."""
+        """Close the connection of every new request without an answer, like a server that is down."""
         with self._lock:
             self._refusing = refuse
 
     @property
     def refusing(self) -> bool:
-        """Whether connections are being refused."""
+        """Whether the server refuses connections."""
         return self._refusing
 
     def hit(self, verb: str, resource: str, namespace: str, name: str, user: str) -> RequestFault | None:
-        """The fault that hits this request, counted."""
+        """Return the fault that hits this request and count the hit, or return None."""
         if not self._faults:
             return None
         with self._lock:
@@ -138,7 +142,7 @@ class Faults:
         return None
 
     def admit(self, resource: str, obj: Object) -> None:
-        """Alters an object that is about to be created or updated."""
+        """Apply the alterations to an object before it is created or updated."""
         with self._lock:
             alterations = list(self._alterations)
         for one in alterations:

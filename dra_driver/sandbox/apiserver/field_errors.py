@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with one field of an object: the causes inside a 422 answer.
+"""Errors of single fields of an object: the causes in a 422 answer.
 
-Reasons and texts follow k8s.io/apimachinery's validation/field package, because clients and
-people match on them.
+Reasons and texts follow the package validation/field of k8s.io/apimachinery, because clients and people match on them.
 """
 
 import json
@@ -13,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One violated rule. `field` is the JSON path, `message` the text without it."""
+    """One violated rule. `field` is the JSON path. `message` is the text without the path."""
 
     reason: str
     field: str
@@ -28,17 +27,17 @@ def _shown(value: Any) -> str:
 
 
 def required(field: str, detail: str = "") -> FieldError:
-    """A field that must be there is not."""
+    """Return the error of a missing field."""
     return FieldError("FieldValueRequired", field, f"Required value: {detail}" if detail else "Required value")
 
 
 def invalid(field: str, value: Any, detail: str) -> FieldError:
-    """A value that breaks a rule."""
+    """Return the error of a value that breaks a rule."""
     return FieldError("FieldValueInvalid", field, f"Invalid value: {_shown(value)}: {detail}")
 
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
-    """A value outside an enumeration."""
+    """Return the error of a value outside of an enumeration."""
     choices = ", ".join(_shown(choice) for choice in supported)
     return FieldError(
         "FieldValueNotSupported", field, f"Unsupported value: {_shown(value)}: supported values: {choices}"
@@ -46,25 +45,25 @@ def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldErro
 
 
 def forbidden(field: str, detail: str) -> FieldError:
-    """A field that must not be set here."""
+    """Return the error of a field that must not be set here."""
     return FieldError("FieldValueForbidden", field, f"Forbidden: {detail}")
 
 
 def duplicate(field: str, value: Any) -> FieldError:
-    """A value that must be unique is not."""
+    """Return the error of a value that occurs twice."""
     return FieldError("FieldValueDuplicate", field, f"Duplicate value: {_shown(value)}")
 
 
 def too_long(field: str, limit: int) -> FieldError:
-    """A text above its limit in bytes."""
+    """Return the error of a text above its limit in bytes."""
     return FieldError("FieldValueTooLong", field, f"Too long: may not be more than {limit} bytes")
 
 
 def too_many(field: str, count: int, limit: int) -> FieldError:
-    """A list or map above its limit."""
+    """Return the error of a list or map above its limit."""
     return FieldError("FieldValueTooMany", field, f"Too many: {count}: must have at most {limit} items")
 
 
 def not_found(field: str, value: Any) -> FieldError:
-    """A reference to something that does not exist."""
+    """Return the error of a reference to something that does not exist."""
     return FieldError("FieldValueNotFound", field, f"Not found: {_shown(value)}")

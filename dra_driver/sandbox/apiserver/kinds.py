@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server has to know of a kind: names, versions, and how its objects behave.
+"""Descriptions of kinds: their names, their versions, and how their objects behave.
 
-A `ServedKind` is data; its behaviour is a `Strategy`, a handful of plain functions over raw objects
-that the verbs call at fixed points, as the strategies of k8s.io/kubernetes' registry are.
-`table.py` lists the kinds that are built in; a CustomResourceDefinition makes more at run time.
+A `ServedKind` is data. Its behaviour is a `Strategy`: functions over raw objects that the verbs call at fixed points,
+like the strategies in the registry of k8s.io/kubernetes. `groups` lists the built-in kinds. A CustomResourceDefinition
+adds kinds at run time.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ from . import names
 from .field_errors import FieldError
 from .objects import Object, pick
 from .release import Release
-from .schema.types import Type
+from .schema import Type
 from .users import User
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -23,18 +23,20 @@ ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patc
 
 @dataclass(slots=True)
 class Context:
-    """What a strategy may know of the request and the cluster besides the object itself."""
+    """The request and the cluster, as far as strategies use them."""
 
     release: Release
     now: datetime
     user: User
     get: Callable[[str, str], Object | None]
-    """`get("namespaces", "default")`: an object of another collection by key."""
+    """Return an object of another collection by its key: `get("namespaces", "default")`."""
     warnings: list[str] = field(default_factory=list)
     check_cel: Callable[[str], str | None] | None = None
-    """The problem of a device selector's CEL expression; None when it compiles or nothing checks it."""
+    """Return the problem of a device selector's CEL expression, or None. None: expressions are not checked."""
     authorize: Callable[[str, str, str, str], str | None] | None = None
-    """(verb, subresource, namespace, name) of a synthetic resourceclaims check: why not, or None."""
+    """Return why the user lacks a permission on claims, or None. Takes a prefix of the verb, subresource, namespace,
+    name.
+    """
 
 
 def nothing(obj: Object, context: Context) -> None:
@@ -56,46 +58,46 @@ def no_warnings(new: Object, context: Context) -> Iterable[str]:
 
 
 def subdomain_name(name: str, prefix: bool) -> Iterable[str]:
-    """What is wrong with the name of most objects."""
+    """Return what is wrong with the name of most objects."""
     return names.subdomain_problems(name, prefix=prefix)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strategy:
-    """How a kind's objects behave when they are written. Functions may change the new object only."""
+    """How objects of a kind behave when they are written. The functions may change only the new object."""
 
     default: Callable[[Object, Context], None] = nothing
-    """Fills in what the client left out; runs on every decoded object."""
+    """Set defaults. The server calls it for every decoded object."""
     prepare: Callable[[Object, Object | None, Context], None] = no_preparation
-    """Before validation of a create (old is None) or update; drops what the client may not set."""
+    """Runs before the validation of a create (old is None) or an update. Drops fields that clients may not set."""
     prepare_status: Callable[[Object, Object | None, Context], None] = no_preparation
     validate: Callable[[Object, Object | None, Context], Iterable[FieldError]] = no_problems
     validate_status: Callable[[Object, Object | None, Context], Iterable[FieldError]] = no_problems
     warn: Callable[[Object, Context], Iterable[str]] = no_warnings
     checks_required: bool = True
-    """Whether fields that the published schema requires must be there; not where `validate` knows better."""
+    """Whether the server checks the fields that the published schema requires. False where `validate` does this."""
     name_problems: Callable[[str, bool], Iterable[str]] = subdomain_name
-    """What is wrong with a name; the flag says that it is a generateName prefix."""
+    """Return what is wrong with a name. The flag tells that it is a generateName prefix."""
     generation: tuple[str, ...] = ()
-    """Top-level fields whose change raises metadata.generation; none: the kind has no generation."""
+    """Top-level fields whose change increments metadata.generation. Empty: the kind has no generation."""
     first_status: Mapping[str, Any] | None = None
-    """The status that a created object gets whatever the client sent; None leaves the client's."""
+    """The status of created objects, whatever the client sent. None: the server keeps the client's status."""
     status_keeps_metadata: bool = False
-    """Whether a write to /status may change labels and annotations too."""
+    """Whether a write to /status may also change labels and annotations."""
     unconditional_update: bool = True
     """Whether an update may leave out metadata.resourceVersion."""
     returns_deleted: bool = False
     """Whether a delete answers with the object instead of a Status."""
     orphans_dependents: bool = False
-    """Whether a delete without a policy orphans."""
+    """Whether a delete without a propagation policy orphans the dependents."""
     collects_garbage: bool = True
-    """Whether deletion policies put finalizers on the object."""
+    """Whether propagation policies put finalizers on the object."""
     begin_deletion: Callable[[Object, datetime], None] | None = None
-    """Marks an object as going that a controller of the server has to clean up after."""
+    """Mark an object as being deleted, if a controller of the server has to clean up before."""
     held: Callable[[Object], bool] | None = None
-    """Whether a marked object must wait for that controller, besides its finalizers."""
+    """Return whether a marked object must wait for that controller, besides its finalizers."""
     grace_period: Callable[[Object, int | None], int | None] | None = None
-    """(object, asked seconds) -> seconds until a graceful deletion ends; None deletes at once."""
+    """Return the seconds of a graceful deletion, from the object and the requested seconds. None: no grace period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Column:
     cell: Callable[[Object, datetime], Any]
     type: str = "string"
     priority: int = 0
-    """0 is always shown, 1 with `-o wide`."""
+    """0: kubectl always shows the column. 1: kubectl shows it with `-o wide`."""
     format: str = ""
     description: str = ""
 
@@ -115,7 +117,7 @@ FieldSelectors = Mapping[str, Callable[[Object], str]]
 
 
 def text_at(*path: str, absent: str = "") -> Callable[[Object], str]:
-    """A field selector's value: the text at `path`."""
+    """Return a function that reads the text at `path`, for field selectors."""
 
     def read(obj: Object) -> str:
         value = pick(obj, *path)
@@ -127,23 +129,24 @@ def text_at(*path: str, absent: str = "") -> Callable[[Object], str]:
 
 
 Conversion = Callable[[Object, str], Object]
-"""(object, version): never changes its argument, may share parts with it."""
+"""Convert an object from or to a version. Conversions never change their argument; the result may share parts with it.
+"""
 
 
 def same_shape(obj: Object, version: str) -> Object:
-    """The conversion between versions that differ in nothing."""
+    """Return the object unchanged: the versions of the kind do not differ."""
     return obj
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedKind:
-    """One kind and the resource that serves it."""
+    """A kind, and the resource that serves it."""
 
     group: str
     name: str
     plural: str
     versions: tuple[str, ...] = ("v1",)
-    """Most preferred first."""
+    """API versions, the preferred one first."""
     namespaced: bool = True
     short: tuple[str, ...] = ()
     in_all: bool = False
@@ -153,7 +156,9 @@ class ServedKind:
     selectors: FieldSelectors = field(default_factory=dict)
     columns: tuple[Column, ...] = ()
     collection: str = ""
-    """Where objects are stored; two kinds may share one. Empty: the qualified plural."""
+    """The name of the collection that stores the objects. Empty: the qualified plural. Two kinds may share a
+    collection.
+    """
     to_stored: Conversion = same_shape
     from_stored: Conversion = same_shape
     singular: str = ""
@@ -161,7 +166,7 @@ class ServedKind:
     list_name: str = ""
     verbs: tuple[str, ...] = ALL_VERBS
     custom: bool = False
-    """Made by a CustomResourceDefinition."""
+    """Whether a CustomResourceDefinition defines the kind."""
 
     @property
     def stored_in(self) -> str:
@@ -185,13 +190,13 @@ class ServedKind:
 
     @property
     def all_categories(self) -> tuple[str, ...]:
-        """`kubectl get CATEGORY` lists it."""
+        """The categories of the kind: `kubectl get CATEGORY` lists it."""
         return (*(("all",) if self.in_all else ()), *self.categories)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """A kind in one of its versions: what a URL leads to."""
+    """A kind in one of its versions. A URL names it."""
 
     kind: ServedKind
     version: str

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes' rules for names, labels and the like, with the words in which the server states them.
+"""Kubernetes' rules for names and labels, with the texts of kube-apiserver.
 
-Each function returns what is wrong, empty when nothing is. Follows
+Each function returns the problems of a name. The result is empty for a valid name. Follows
 k8s.io/apimachinery/pkg/util/validation.
 """
 
@@ -51,38 +51,38 @@ def _length(text: str, limit: int) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def label_problems(text: str, *, prefix: bool = False) -> tuple[str, ...]:
-    """Of a DNS-1123 label: devices, requests, counters, namespaces."""
+    """Return what is wrong with a DNS-1123 label: the name of a device, request, counter or namespace."""
     text = _finished(text, prefix)
     return (*_length(text, LABEL_LENGTH), *(() if _label.fullmatch(text) else (_LABEL_TEXT,)))
 
 
 @lru_cache(maxsize=4096)
 def subdomain_problems(text: str, *, prefix: bool = False) -> tuple[str, ...]:
-    """Of a DNS-1123 subdomain: most object names, drivers."""
+    """Return what is wrong with a DNS-1123 subdomain: the name of a driver and of most objects."""
     text = _finished(text, prefix)
     return (*_length(text, SUBDOMAIN_LENGTH), *(() if _subdomain.fullmatch(text) else (_SUBDOMAIN_TEXT,)))
 
 
 def label_name(text: str, prefix: bool) -> tuple[str, ...]:
-    """Of the name of an object that must be a DNS label: a Namespace, a Service."""
+    """Return what is wrong with an object name that must be a DNS label: of a Namespace or Service."""
     return label_problems(text, prefix=prefix)
 
 
 def path_segment_problems(text: str, prefix: bool) -> list[str]:
-    """Of a name that only has to be usable in a URL: RBAC objects."""
+    """Return what is wrong with a name that must only be usable in a URL: of RBAC objects."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{letter}'" for letter in "/%" if letter in text]
 
 
 def _finished(text: str, prefix: bool) -> str:
-    """A generateName prefix may end with a dash: the random letters follow."""
+    """Return the prefix with a letter instead of a final dash, because generated letters follow the prefix."""
     return text[:-1] + "a" if prefix and text.endswith("-") else text
 
 
 @lru_cache(maxsize=4096)
 def label_key_problems(text: str) -> tuple[str, ...]:
-    """Of a label key, an annotation key (in lower case), a taint key, a condition type."""
+    """Return what is wrong with a label key, an annotation key (in lower case), a taint key, a condition type."""
     prefix, slash, name = text.partition("/")
     if not slash:
         prefix, name = "", text
@@ -107,14 +107,14 @@ def label_key_problems(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def label_value_problems(text: str) -> tuple[str, ...]:
-    """Of a label value or taint value; empty is valid."""
+    """Return what is wrong with a label value or taint value. An empty value is valid."""
     good = not text or _qualified.fullmatch(text)
     return (*_length(text, LABEL_LENGTH), *(() if good else (_VALUE_TEXT,)))
 
 
 @lru_cache(maxsize=4096)
 def identifier_problems(text: str) -> tuple[str, ...]:
-    """Of a C identifier: the last part of attribute and capacity names."""
+    """Return what is wrong with a C identifier: the last part of attribute and capacity names."""
     return () if _identifier.fullmatch(text) else (_IDENTIFIER_TEXT,)
 
 
@@ -123,7 +123,7 @@ _STABILITY: Final = {None: 0, "beta": 1, "alpha": 2}
 
 
 def version_order(name: str) -> tuple[int, int, int, str]:
-    """A key that sorts API versions as Kubernetes prefers them: v2, v1, v1beta2, v1beta1, v1alpha1, others."""
+    """Return a key that sorts API versions as Kubernetes prefers them: v2, v1, v1beta2, v1beta1, v1alpha1, others."""
     match = _version.fullmatch(name)
     if match is None:
         return (3, 0, 0, name)

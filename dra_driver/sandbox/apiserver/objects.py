@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""API objects as the server holds them: plain JSON trees, and the few things done to any of them.
+"""API objects as the server stores them: JSON trees, with basic functions.
 
-An object that has been stored is never changed again; whoever wants a different one works on
-a `clone`. That rule is what lets reads, lists and watches share one tree and its encoded bytes.
+A stored object is never changed. Code that needs a different object changes a `clone`. Therefore reads, lists and
+watches can share one tree and its encoded bytes.
 """
 
 import json
@@ -13,17 +13,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 Object = dict[str, Any]
-"""A JSON object with `apiVersion`, `kind`, `metadata` and whatever its kind has."""
+"""A JSON object with `apiVersion`, `kind`, `metadata` and the fields of its kind."""
 
 Clock = Callable[[], datetime]
-"""Tells the time, with a time zone."""
+"""A function that returns the time, with a time zone."""
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_GENERATED_BASE = 58
 
 
 def clone(value: Any) -> Any:
-    """A copy of a JSON value that shares nothing that can change."""
+    """Return a deep copy of a JSON value."""
     if type(value) is dict:
         return {key: clone(item) if type(item) is dict or type(item) is list else item for key, item in value.items()}
     if type(value) is list:
@@ -32,17 +32,17 @@ def clone(value: Any) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Compact JSON."""
+    """Return compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def canonical(value: Any) -> str:
-    """Compact JSON with sorted keys: equal values give equal text."""
+    """Return compact JSON with sorted keys, so that equal values have equal texts."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
 
 def pick(value: Any, *path: str) -> Any:
-    """The value at `path` below `value`; None where it does not exist."""
+    """Return the value at `path` below `value`, or None if it does not exist."""
     for part in path:
         if type(value) is not dict:
             return None
@@ -51,23 +51,23 @@ def pick(value: Any, *path: str) -> Any:
 
 
 def metadata(obj: Object) -> Object:
-    """The object's metadata, made if it has none."""
+    """Return the object's metadata. An object without metadata gets an empty one."""
     found: Object = obj.setdefault("metadata", {})
     return found
 
 
 def now() -> datetime:
-    """The current time."""
+    """Return the current time."""
     return datetime.now(UTC)
 
 
 def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC with whole seconds, as metav1.Time is written."""
+    """Return an RFC 3339 time in UTC with whole seconds, like metav1.Time."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_timestamp(text: str) -> datetime:
-    """The moment that an RFC 3339 text names; ValueError if it names none."""
+    """Parse an RFC 3339 time. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None or "T" not in text.upper():
         raise ValueError(f"{text!r} is not an RFC 3339 time")
@@ -75,11 +75,11 @@ def parse_timestamp(text: str) -> datetime:
 
 
 def new_uid() -> str:
-    """A random RFC 4122 UID."""
+    """Return a random RFC 4122 UID."""
     return str(uuid.uuid4())
 
 
 def generated_name(base: str) -> str:
-    """`base`, cut to what leaves room, and five random letters."""
+    """Return `base`, cut to the maximum length, with five random letters."""
     suffix = "".join(random.choices(_SUFFIX_LETTERS, k=5))  # noqa: S311 - a name, not a secret
     return base[:_LONGEST_GENERATED_BASE] + suffix

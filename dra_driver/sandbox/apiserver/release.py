@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one Kubernetes release serves and which feature gates it starts with.
+"""The API versions and feature gates of Kubernetes releases.
 
-Facts of k8s.io/kubernetes 1.32 to 1.37, as far as the kinds here depend on them: the versions
-of resource.k8s.io, and the gates that make the API server drop or refuse fields.
+The tables have facts of k8s.io/kubernetes 1.32 to 1.37: the versions of resource.k8s.io, and the feature gates that
+make the API server drop or refuse fields.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ OLDEST: Final = 32
 NEWEST: Final = 37
 RESOURCE_GROUP: Final = "resource.k8s.io"
 
-# Gate -> (minor release, default from then on). A release before the first does not know the gate.
+# For each gate: releases and the default from then on. Releases before the first one do not know the gate.
 _GATES: Final[Mapping[str, tuple[tuple[int, bool], ...]]] = {
     "DRAAdminAccess": ((32, False), (34, True)),
     "DRAConsumableCapacity": ((34, False), (36, True)),
@@ -35,7 +35,7 @@ _GATES: Final[Mapping[str, tuple[tuple[int, bool], ...]]] = {
     "DRAResourceClaimGranularStatusAuthorization": ((36, True),),
 }
 
-# Version of resource.k8s.io -> (first release that has it, first release that serves it unasked).
+# For each version of resource.k8s.io: the first release that has it, and the first one that serves it by default.
 _NEVER: Final = NEWEST + 1
 _RESOURCE_VERSIONS: Final[Mapping[str, tuple[int, int]]] = {
     "v1": (34, 34),
@@ -48,23 +48,23 @@ _DEPRECATIONS: Final = {"v1beta1": (35, 38), "v1beta2": (36, 39)}
 
 
 class ReleaseError(ValueError):
-    """A release, gate or API version that does not exist."""
+    """The release, feature gate or API version does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Kubernetes 1.`minor` with its feature gates and the resource.k8s.io versions that it serves."""
+    """A Kubernetes release (1.`minor`) with its feature gates and the versions of resource.k8s.io that it serves."""
 
     minor: int
     gates: Mapping[str, bool]
     resource_versions: tuple[str, ...] = field(default=())
 
     def enabled(self, gate: str) -> bool:
-        """Whether the gate is on; a gate that the release does not know is off."""
+        """Return whether the feature gate is enabled. A gate that the release does not know is disabled."""
         return self.gates.get(gate, False)
 
     def serves(self, group: str, version: str, kind: str) -> bool:
-        """Whether the release serves this kind in this version."""
+        """Return whether the release serves this kind in this version."""
         if group != RESOURCE_GROUP:
             return True
         if kind == "DeviceTaintRule" and self.minor < _TAINT_RULE_SINCE.get(version, _NEVER):
@@ -72,7 +72,7 @@ class Release:
         return version in self.resource_versions
 
     def deprecation(self, group: str, version: str, kind: str) -> str:
-        """The warning that comes with every request in a deprecated version; else empty."""
+        """Return the warning for requests in a deprecated version. Empty if the version is not deprecated."""
         since, removed = _DEPRECATIONS.get(version, (_NEVER, 0))
         if group != RESOURCE_GROUP or self.minor < since:
             return ""
@@ -80,7 +80,7 @@ class Release:
 
     @property
     def admin_access_label(self) -> str:
-        """The namespace label that admin access needs; empty before there was one."""
+        """The namespace label that admin access requires. Empty in releases that require none."""
         if self.minor >= 34:
             return "resource.kubernetes.io/admin-access"
         return "resource.k8s.io/admin-access" if self.minor == 33 else ""
@@ -89,10 +89,10 @@ class Release:
 def release(
     minor: int, gates: Mapping[str, bool] | None = None, resource_versions: Iterable[str] | None = None
 ) -> Release:
-    """Kubernetes 1.`minor`, with gates changed from their defaults.
+    """Return Kubernetes 1.`minor` with these feature gates.
 
-    `resource_versions` names the versions of resource.k8s.io to serve; None serves those that the
-    release serves unasked (none before 1.34). Raises ReleaseError on anything that it does not have.
+    `resource_versions` are the versions of resource.k8s.io to serve. None: those that the release serves by default
+    (before 1.34, it serves none). Raises ReleaseError if the release does not have a gate or version.
     """
     if not OLDEST <= minor <= NEWEST:
         raise ReleaseError(f"Kubernetes 1.{minor} is not one of 1.{OLDEST} to 1.{NEWEST}")
@@ -103,7 +103,7 @@ def release(
             effective[gate] = defaults[-1]
     for gate, value in (gates or {}).items():
         if gate not in effective:
-            raise ReleaseError(f"Kubernetes 1.{minor} has no feature gate {gate}; known are {', '.join(effective)}")
+            raise ReleaseError(f"Kubernetes 1.{minor} has no feature gate {gate}; it has {', '.join(effective)}")
         effective[gate] = value
     return Release(minor, MappingProxyType(effective), _served(minor, resource_versions))
 

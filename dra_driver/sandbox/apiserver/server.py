@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server: its options, its kubeconfig, its initial objects, its life on an event loop, in a thread, in a process.
+"""The API server: its options, its first objects, its kubeconfig, and its thread.
 
     with ApiServer(ApiServerOptions(minor=36)) as server:
         server.write_kubeconfig(Path("kubeconfig"))
 
-starts one in a background thread and stops it at the end. `serving` does so on the current event
-loop, and `run` in a process that is nothing but the server.
+The context starts a server in a background thread and stops it at the end.
 """
 
 import asyncio
@@ -27,15 +26,14 @@ from aiohttp import web
 
 from .catalog import Catalog, CelCheck, Cluster
 from .certificates import Certificates, make_certificates
-from .controllers.internal import internal_call
-from .controllers.manager import Controllers
+from .controllers import Controllers, internal_call
 from .faults import Faults
-from .groups.access import RBAC_GROUP
-from .http.handler import Handler
+from .groups import builtin_kinds
+from .groups.core import RBAC_GROUP
+from .http import Handler
 from .objects import Clock, Object, now
 from .release import NEWEST, Release, release
 from .schema.published import schemas_of
-from .table import builtin_kinds
 from .users import ADMIN, Tokens, User, service_account
 from .verbs.write import create
 
@@ -47,7 +45,7 @@ _EVERYTHING: Final = [
 
 
 def bootstrap(cluster: Cluster) -> None:
-    """Makes the first objects, as the API server itself does."""
+    """Create the objects that an API server creates itself: namespaces and the role cluster-admin."""
     for name in NAMESPACES:
         _create(cluster, "", "namespaces", {"metadata": {"name": name}})
     _create(
@@ -84,7 +82,7 @@ _NAME: Final = "dra-sandbox"
 def kubeconfig(
     url: str, token: str, authority: bytes | None, *, user: str, namespace: str = "default"
 ) -> dict[str, Any]:
-    """The kubeconfig as a document. `authority` is the CA's PEM certificate, None without TLS."""
+    """Return a kubeconfig. `authority` is the CA certificate in PEM, or None without TLS."""
     cluster: dict[str, Any] = {"server": url}
     if authority is not None:
         cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
@@ -99,7 +97,7 @@ def kubeconfig(
 
 
 def write_kubeconfig(path: Path, document: dict[str, Any]) -> Path:
-    """Writes the document for this user's eyes only, replacing what is there."""
+    """Write a kubeconfig that only this user can read. It replaces an existing file."""
     text = yaml.safe_dump(document, sort_keys=False)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
@@ -114,41 +112,43 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _STOP_SECONDS: Final = 5.0
+_HOST: Final = "127.0.0.1"
+_NAMES: Final = (_HOST, "::1", "localhost", "kubernetes", "kubernetes.default.svc")
+"""The hosts in the server's certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServerOptions:
-    """What kind of server to be."""
+    """The options of a server."""
 
     minor: int = NEWEST - 1
-    """The Kubernetes release 1.`minor` to be like."""
+    """The Kubernetes release that the server behaves like: 1.`minor`."""
     gates: Mapping[str, bool] = field(default_factory=dict)
-    """Feature gates that differ from the release's defaults."""
+    """Feature gates that differ from the defaults of the release."""
     resource_versions: tuple[str, ...] | None = None
-    """Versions of resource.k8s.io to serve; None: those that the release serves unasked."""
-    host: str = "127.0.0.1"
+    """The versions of resource.k8s.io to serve. None: those that the release serves by default."""
     port: int = 0
-    """0 takes a free one."""
+    """0 selects a free port."""
     tls: bool = True
     rbac: bool = False
-    """Whether to enforce RBAC. Members of system:masters, the admin token's user among them, may do everything."""
-    anonymous: bool = False
-    """Whether a request without a token is from system:anonymous instead of refused."""
+    """Whether to enforce RBAC. Members of system:masters, such as the user of the admin token, always have all
+    permissions.
+    """
     admin_token: str = ""
-    """Empty makes a random one."""
+    """Empty: a random token."""
     check_cel: CelCheck | None = None
-    """Compiles the CEL expression of a device selector and returns what is wrong with it; None checks nothing."""
+    """Return the problem of a device selector's CEL expression, or None. None: expressions are not checked."""
     bookmark_interval: float = 60.0
-    """Seconds between the bookmarks of a quiet watch."""
+    """Seconds between the bookmarks of a watch without events."""
     clock: Clock = now
 
     def release(self) -> Release:
-        """The release with its gates. Raises ReleaseError."""
+        """Return the release with its gates. Raises ReleaseError."""
         return release(self.minor, self.gates, self.resource_versions)
 
 
 class RunningServer:
-    """A server that listens. Its methods may be called from any thread."""
+    """A server that accepts requests. Its methods may be called from any thread."""
 
     def __init__(
         self,
@@ -162,53 +162,51 @@ class RunningServer:
         self._loop = asyncio.get_running_loop()
         self._certificates = certificates
         self.admin_token = admin_token
-        self.host = options.host
         self.port = port
 
     @property
     def url(self) -> str:
         """`https://127.0.0.1:PORT`."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self._certificates else 'http'}://{host}:{self.port}"
+        return f"{'https' if self._certificates else 'http'}://{_HOST}:{self.port}"
 
     @property
     def certificate_authority(self) -> bytes | None:
-        """The PEM certificate that clients must trust; None without TLS."""
+        """The CA certificate in PEM that clients must trust. None without TLS."""
         return self._certificates.authority if self._certificates else None
 
     @property
     def faults(self) -> Faults:
-        """Failures to inject."""
+        """The faults that tests inject."""
         return self._cluster.faults
 
     @property
     def tokens(self) -> Tokens:
-        """The bearer tokens that are accepted."""
+        """The bearer tokens that the server accepts."""
         return self._cluster.tokens
 
     def add_user(self, user: User, token: str = "") -> str:
-        """A token (a random one unless given) of `user`."""
+        """Accept a token for `user` and return it. The default is a random token."""
         if token:
             self.tokens.add(token, user)
             return token
         return self.tokens.issue(user)
 
     def add_service_account(self, namespace: str, name: str, *, node: str = "", token: str = "") -> str:
-        """A token of a service account, bound to a pod on `node`. The ServiceAccount object need not exist."""
+        """Return a token of a service account, bound to a pod on `node`. The ServiceAccount need not exist."""
         return self.add_user(service_account(namespace, name, node=node), token)
 
     def write_kubeconfig(self, path: Path, *, token: str = "", user: str = "admin", namespace: str = "default") -> Path:
-        """Writes a kubeconfig, mode 0600, for the admin or for the owner of `token`."""
+        """Write a kubeconfig (mode 0600) for the admin, or for the owner of `token`."""
         return write_kubeconfig(path, self.kubeconfig(token=token, user=user, namespace=namespace))
 
     def kubeconfig(self, *, token: str = "", user: str = "admin", namespace: str = "default") -> dict[str, Any]:
-        """A kubeconfig document."""
+        """Return a kubeconfig document."""
         return kubeconfig(
             self.url, token or self.admin_token, self.certificate_authority, user=user, namespace=namespace
         )
 
     def drop_watches(self, collection: str = "") -> None:
-        """Ends the watches of a collection (`pods`, `resourceslices.resource.k8s.io`), or all; clients reconnect."""
+        """End the watches of a collection (`pods`, `resourceslices.resource.k8s.io`) or of all. Clients reconnect."""
 
         def drop(cluster: Cluster) -> None:
             for name in [collection] if collection else cluster.store.names():
@@ -218,15 +216,15 @@ class RunningServer:
         self.call(drop)
 
     def compact(self) -> None:
-        """Forgets all history: watches and lists from before get 410 Gone."""
+        """Discard the history. Watches and lists that need it get 410 Gone."""
         self.call(lambda cluster: cluster.store.compact())
 
     def resource_version(self) -> int:
-        """The current revision of the store."""
+        """Return the current revision of the store."""
         return self.call(lambda cluster: cluster.store.revision)
 
     def call(self, function: Callable[[Cluster], _T]) -> _T:
-        """Runs `function` on the server's event loop and returns its result. Not from the loop itself."""
+        """Run `function` on the server's event loop and return its result. Must not be called on this loop."""
 
         async def run() -> _T:
             return function(self._cluster)
@@ -235,10 +233,10 @@ class RunningServer:
 
 
 @asynccontextmanager
-async def serving(options: ApiServerOptions) -> AsyncIterator[RunningServer]:
-    """A server on the current event loop, listening until the context is left.
+async def _serving(options: ApiServerOptions) -> AsyncIterator[RunningServer]:
+    """Run a server on the current event loop until the context is left.
 
-    Raises ReleaseError, SchemaError, or OSError when the port is taken.
+    Raises ReleaseError, SchemaError, or OSError if the port is taken.
     """
     chosen = options.release()
     catalog = Catalog(chosen, schemas_of(chosen.minor), builtin_kinds(chosen))
@@ -250,13 +248,13 @@ async def serving(options: ApiServerOptions) -> AsyncIterator[RunningServer]:
         check_cel=options.check_cel,
         bookmark_interval=options.bookmark_interval,
     )
-    listener = socket.create_server((options.host, options.port), backlog=512)
+    listener = socket.create_server((_HOST, options.port), backlog=512)
     try:
         port = listener.getsockname()[1]
-        certificates = make_certificates(_names(options.host)) if options.tls else None
+        certificates = make_certificates(_NAMES) if options.tls else None
         controllers = Controllers(cluster)
         bootstrap(cluster)
-        handler = Handler(cluster, f"{options.host}:{port}", anonymous=options.anonymous)
+        handler = Handler(cluster, f"{_HOST}:{port}")
         handler.settle = controllers.settle
         token = options.admin_token or cluster.tokens.issue(ADMIN)
         cluster.tokens.add(token, ADMIN)
@@ -278,19 +276,8 @@ async def serving(options: ApiServerOptions) -> AsyncIterator[RunningServer]:
         await runner.cleanup()
 
 
-def _names(host: str) -> list[str]:
-    names = ["127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc"]
-    if host not in names and host not in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
-        names.append(host)
-    name = socket.gethostname()
-    return names if name in names else [*names, name]
-
-
 class ApiServer:
-    """A server in a background thread, from `start` to `stop`, or as a context manager.
-
-    The context is the `RunningServer`.
-    """
+    """A server in a background thread, from `start` to `stop`. As a context manager, it returns the `RunningServer`."""
 
     def __init__(self, options: ApiServerOptions | None = None) -> None:
         self._options = options or ApiServerOptions()
@@ -302,7 +289,7 @@ class ApiServer:
         self._error: BaseException | None = None
 
     def start(self) -> RunningServer:
-        """Starts listening. Raises what `serving` raises."""
+        """Start the server. Raises ReleaseError, SchemaError, or OSError if the port is taken."""
         self._thread = threading.Thread(target=self._run, name="dra-sandbox-apiserver", daemon=True)
         self._thread.start()
         self._started.wait()
@@ -313,7 +300,7 @@ class ApiServer:
         return self._running
 
     def stop(self) -> None:
-        """Stops listening and closes all connections. Does nothing when it is not running."""
+        """Stop the server and close all connections. Does nothing if the server is not running."""
         if self._thread is None or self._loop is None or self._stopping is None:
             return
         self._loop.call_soon_threadsafe(self._stopping.set)
@@ -331,7 +318,7 @@ class ApiServer:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        async with serving(self._options) as running:
+        async with _serving(self._options) as running:
             self._running = running
             self._started.set()
             await self._stopping.wait()
@@ -343,22 +330,3 @@ class ApiServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def run(options: ApiServerOptions, ready: Callable[[RunningServer], None]) -> None:
-    """Serves in this process until it is interrupted or terminated.
-
-    `ready` is called once, when the server listens: to write a kubeconfig, to print the address.
-    """
-    import signal
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        stopping = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopping.set)
-        async with serving(options) as running:
-            ready(running)
-            await stopping.wait()
-
-    asyncio.run(main())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every answer that is not an object: `Status`, and the errors that become one.
+"""Answers that are not objects: `Status`, and the errors that become one.
 
-Codes, reasons and texts follow k8s.io/apimachinery's api/errors package. A handler raises an
-`RequestError`; the HTTP layer writes its `status`.
+Codes, reasons and texts follow the package api/errors of k8s.io/apimachinery. Handlers raise a `RequestError`, and the
+HTTP layer sends its `status`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from .objects import Object
 
 
 class RequestError(Exception):
-    """A request that fails. `status` is the answer's body, `code` its HTTP status."""
+    """A request failed. `status` is the body of the answer, `code` its HTTP status."""
 
     def __init__(self, code: int, reason: str, message: str, details: Object | None = None) -> None:
         super().__init__(message)
@@ -23,12 +23,12 @@ class RequestError(Exception):
 
     @property
     def status(self) -> Object:
-        """The metav1.Status that tells a client."""
+        """The metav1.Status of the error."""
         return failure(self.code, self.reason, str(self), self.details)
 
 
 def failure(code: int, reason: str, message: str, details: Object | None = None) -> Object:
-    """A Status that reports an error."""
+    """Return a Status that reports an error."""
     status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
     if reason:
         status["reason"] = reason
@@ -39,7 +39,7 @@ def failure(code: int, reason: str, message: str, details: Object | None = None)
 
 
 def success(details: Object | None = None, code: int = 0) -> Object:
-    """A Status that reports success; `code` of a creation."""
+    """Return a Status that reports success. `code` is set for a creation."""
     status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is not None:
         status["details"] = details
@@ -49,7 +49,7 @@ def success(details: Object | None = None, code: int = 0) -> Object:
 
 
 def qualified(plural: str, group: str) -> str:
-    """`resourceslices.resource.k8s.io`, or `pods` of the core group."""
+    """Return the name with its group: `resourceslices.resource.k8s.io`, or `pods` in the core group."""
     return f"{plural}.{group}" if group else plural
 
 
@@ -65,24 +65,24 @@ def _about(name: str, group: str, kind: str) -> Object:
 
 
 def not_found(plural: str, group: str, name: str) -> RequestError:
-    """404: the object does not exist."""
+    """Return 404: the object does not exist."""
     text = f'{qualified(plural, group)} "{name}" not found'
     return RequestError(404, "NotFound", text, _about(name, group, plural))
 
 
 def no_such_resource() -> RequestError:
-    """404: the group, version, resource or subresource is not served."""
+    """Return 404: the server does not serve the group, version, resource or subresource."""
     return RequestError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def already_exists(plural: str, group: str, name: str) -> RequestError:
-    """409: an object of that name exists."""
+    """Return 409: an object with this name exists."""
     text = f'{qualified(plural, group)} "{name}" already exists'
     return RequestError(409, "AlreadyExists", text, _about(name, group, plural))
 
 
 def conflict(plural: str, group: str, name: str, detail: str) -> RequestError:
-    """409: the object is not in the state that the request presumes."""
+    """Return 409: the object is not in the state that the request assumes."""
     text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {detail}'
     return RequestError(409, "Conflict", text, _about(name, group, plural))
 
@@ -91,7 +91,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def apply_conflict(message: str, causes: Sequence[FieldError]) -> RequestError:
-    """409: server-side apply would take fields that another manager owns."""
+    """Return 409: server-side apply would change fields that another manager owns."""
     return RequestError(409, "Conflict", message, {"causes": _causes(causes)})
 
 
@@ -100,7 +100,7 @@ def _causes(errors: Iterable[FieldError]) -> list[Any]:
 
 
 def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> RequestError:
-    """422: the object breaks rules of its kind."""
+    """Return 422: the object breaks rules of its kind."""
     unique = list(dict.fromkeys(errors))
     texts = list(dict.fromkeys(str(error) for error in unique))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -109,69 +109,69 @@ def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> R
 
 
 def invalid_options(kind: str, errors: Sequence[FieldError]) -> RequestError:
-    """422: the query parameters or options body break rules."""
+    """Return 422: the query parameters or the options break rules."""
     return invalid(kind, "meta.k8s.io", "", errors)
 
 
 def unprocessable() -> RequestError:
-    """422: a JSON patch that cannot be carried out on this object."""
+    """Return 422: the JSON patch cannot be applied to this object."""
     return RequestError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
 def bad_request(message: str) -> RequestError:
-    """400: the request makes no sense."""
+    """Return 400: the request is malformed."""
     return RequestError(400, "BadRequest", message)
 
 
 def unauthorized() -> RequestError:
-    """401: the credentials are unknown."""
+    """Return 401: the credentials are unknown."""
     return RequestError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(plural: str, group: str, name: str, detail: str) -> RequestError:
-    """403: the user may not, or admission refuses."""
+    """Return 403: the user lacks the permission, or admission refuses the request."""
     subject = f'{qualified(plural, group)} "{name}"' if name else qualified(plural, group)
     return RequestError(403, "Forbidden", f"{subject} is forbidden: {detail}", _about(name, group, plural))
 
 
 def method_not_allowed() -> RequestError:
-    """405: the resource exists but does not know the verb."""
+    """Return 405: the resource does not support the verb."""
     text = "the server does not allow this method on the requested resource"
     return RequestError(405, "MethodNotAllowed", text, {})
 
 
 def not_acceptable(accepted: Iterable[str]) -> RequestError:
-    """406: none of the representations that the client accepts can be made."""
+    """Return 406: the server cannot produce any representation that the client accepts."""
     text = f"only the following media types are accepted: {', '.join(accepted)}"
     return RequestError(406, "NotAcceptable", text)
 
 
 def unsupported_media_type(accepted: Iterable[str]) -> RequestError:
-    """415: the body's format is not read here."""
+    """Return 415: the server cannot read the format of the body."""
     text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return RequestError(415, "UnsupportedMediaType", text)
 
 
 def expired(message: str) -> RequestError:
-    """410: the history that the request needs has been compacted."""
+    """Return 410: the history that the request needs has been compacted."""
     return RequestError(410, "Expired", message)
 
 
 def too_large_resource_version(asked: int, current: int) -> RequestError:
-    """504: the client knows a version that this server has not seen."""
+    """Return 504: the client names a revision that this server has not reached."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     text = f"Timeout: Too large resource version: {asked}, current: {current}"
     return RequestError(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})
 
 
 def too_many_requests(seconds: int, message: str = "the server has received too many requests") -> RequestError:
-    """429: come back later."""
+    """Return 429: the client has to retry later."""
     text = f"{message} and has asked us to try again later"
     return RequestError(429, "TooManyRequests", text, {"retryAfterSeconds": seconds})
 
 
 def internal(message: str, *, plain: bool = False) -> RequestError:
-    """500: the server failed. `plain` leaves the reason out, as for errors that are no Status."""
+    """Return 500: the server failed. `plain` omits the reason, as for errors that are no Status in kube-apiserver."""
     if plain:
         return RequestError(500, "", message)
     text = f"Internal error occurred: {message}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users and the bearer tokens that stand for them."""
+"""Users and their bearer tokens."""
 
 import secrets
 import time
@@ -18,7 +18,7 @@ SERVICE_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who sends a request, as TokenReview reports it."""
+    """The user of a request, as in a TokenReview."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -39,20 +39,19 @@ class User:
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """The nodes that a service account's token is bound to; empty for any other user."""
+        """The nodes that a service account's token is bound to. Empty for other users."""
         if not self.name.startswith(SERVICE_ACCOUNT_PREFIX):
             return ()
         return tuple(self.extra.get(NODE_NAME, ()))
 
 
-ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
 ADMIN: Final = User("kubernetes-admin", (SYSTEM_MASTERS, AUTHENTICATED))
 INTERNAL: Final = User("system:apiserver", (SYSTEM_MASTERS, AUTHENTICATED))
-"""The server's own controllers."""
+"""The user of the server's own controllers."""
 
 
 def service_account(namespace: str, name: str, *, node: str = "", node_uid: str = "", uid: str = "") -> User:
-    """A service account; with `node`, its token is bound to a pod on that node."""
+    """Return the user of a service account. With `node`, its token is bound to a pod on that node."""
     extra: dict[str, tuple[str, ...]] = {}
     if node:
         extra[NODE_NAME] = (node,)
@@ -69,20 +68,20 @@ class Tokens:
         self._users: dict[str, tuple[User, float | None]] = {}
 
     def add(self, token: str, user: User, *, lifetime: float | None = None) -> None:
-        """Accepts `token` for `user` from now on, for `lifetime` seconds or for good."""
+        """Accept `token` for `user`, for `lifetime` seconds or without a limit."""
         self._users[token] = (user, None if lifetime is None else time.monotonic() + lifetime)
 
     def issue(self, user: User, *, lifetime: float | None = None) -> str:
-        """A new random token for `user`."""
+        """Return a new random token for `user`."""
         token = secrets.token_urlsafe(32)
         self.add(token, user, lifetime=lifetime)
         return token
 
     def revoke(self, token: str) -> None:
-        """Accepts `token` no longer."""
+        """Stop accepting `token`."""
         self._users.pop(token, None)
 
     def user(self, token: str) -> User | None:
-        """Whose token it is; None when it is unknown or has expired."""
+        """Return the user of the token, or None if the token is unknown or has expired."""
         user, expiry = self._users.get(token, (None, None))
         return None if expiry is not None and time.monotonic() >= expiry else user

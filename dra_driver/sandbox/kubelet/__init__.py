@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kubelet's part in Dynamic Resource Allocation, without the rest of a node.
+"""A stand-in for kubelet's part in Dynamic Resource Allocation.
 
-It finds plugins by their registration sockets, prepares and unprepares the claims of the pods bound to
-its node, resolves CDI devices as a container runtime does, and reports pods running; no container runs.
-It is written from the published protocol and kubelet's behaviour (Kubernetes 1.36), and shares no code
-with the plugin it talks to: what works here speaks kubelet's language.
+It finds plugins by their registration sockets, prepares and unprepares the claims of the node's pods, resolves CDI
+devices like a container runtime, and reports pods as running. It runs no containers. It is written from the published
+protocol and from the behaviour of kubelet 1.36, and it shares no code with the plugin, so that each of them tests the
+other.
 
     options = Options("node-1", Path("/tmp/node-1/kubelet"), cdi_dirs=(Path("/tmp/node-1/cdi"),))
     with Kubelet(options, KubernetesCluster(kubeconfig, node_name="node-1")) as kubelet:
@@ -12,20 +12,19 @@ with the plugin it talks to: what works here speaks kubelet's language.
         kubelet.wait_pod_running("default", "pod-1")
         print(kubelet.container("default", "pod-1", "ctr").env)
 
-From the ground up: `wire` (messages), `registration` (decisions), `state` (decisions about claims, and the checkpoint),
-`plugin`, `plugins`, `health` and `watcher` (the plugins' side), `manager` (claims), `cdi`, `oci` and `runtime`
-(containers), `podstatus` and `pods` (pods), `kubelet` (all of it).
+The modules, from the lowest layer: `wire` (messages), `model` and `state` (pods, claims and the checkpoint), `cdi` and
+`runtime` (containers), `plugin`, `health` and `plugins` (the plugins), `apiclient` (the API server), `manager`
+(claims), `podstatus` and `pods` (pods), `kubelet` (all of it).
 """
 
 from .apiclient import Cluster, KubeletApiError, KubernetesCluster
-from .cdi import CdiError, DeviceNode, Hook, IntelRdt, Mount, NetDevice
+from .cdi import CdiError, DeviceNode, Hook, Mount
 from .health import DeviceHealth
 from .journal import Entry, Journal
 from .kubelet import Kubelet
-from .oci import ContainerSpec, DeviceStat, OciDevice, stat_device, stat_stand_in
 from .options import Backoff, Options, Periods
 from .plugin import Registration
-from .process import run
+from .runtime import ContainerSpec, DeviceStat, OciDevice, stat_device, stat_stand_in
 from .state import CheckpointError, ClaimError, ClaimInfo
 from .wire import ClaimAnswer, ClaimRef, Health, PreparedDevice
 
@@ -45,19 +44,16 @@ __all__ = [
     "Entry",
     "Health",
     "Hook",
-    "IntelRdt",
     "Journal",
     "Kubelet",
     "KubeletApiError",
     "KubernetesCluster",
     "Mount",
-    "NetDevice",
     "OciDevice",
     "Options",
     "Periods",
     "PreparedDevice",
     "Registration",
-    "run",
     "stat_device",
     "stat_stand_in",
 ]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls that kubelet makes to the API server, as a protocol, and their implementation with the official client.
+"""The calls of kubelet to the API server: an interface, and its implementation with the official client.
 
-The implementation is independent of this project's own client. Tests replace it by a cluster in memory. Objects are
-parsed JSON, except claims, which are decoded into the project's types.
+The official client is independent of this project's own client. Tests use a cluster in memory instead. Objects are
+parsed JSON, except claims, which are decoded to the project's types.
 """
 
 import json
@@ -26,7 +26,7 @@ from .podstatus import timestamp
 
 
 class KubeletApiError(Exception):
-    """The API server refused a request, or was not there (`status` 0). The text is the server's own."""
+    """The API server refused a request, or was unavailable (`status` 0). The text is the server's."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -35,21 +35,21 @@ class KubeletApiError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PodsListed:
-    """All pods of the node: whatever is not in it is gone."""
+    """All pods of the node. Pods that are not listed are gone."""
 
     pods: tuple[Pod, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PodChanged:
-    """A new pod, or another version of a known one."""
+    """A new pod, or a new version of a known pod."""
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
 class PodGone:
-    """The object is deleted."""
+    """A pod was deleted."""
 
     uid: str
 
@@ -58,28 +58,30 @@ PodNews = PodsListed | PodChanged | PodGone
 
 
 class Cluster(Protocol):
-    """Every method raises KubeletApiError."""
+    """The requests of kubelet. Every method raises KubeletApiError."""
 
     def get_claim(self, namespace: str, name: str) -> ResourceClaim:
-        """A ResourceClaim as it is now, not from a cache."""
+        """Return a ResourceClaim. Implementations must not use a cache."""
 
     def watch_pods(self, node: str, stop: threading.Event) -> Iterator[PodNews]:
-        """The pods bound to `node`: all of them, then what changes. Ends when `stop` is set, or the watch does."""
+        """Yield the pods bound to `node`, then their changes, until `stop` is set or the watch ends."""
 
     def patch_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> None:
-        """Merge `status` into the pod's; conditions merge by type. 409 when the name has another uid by now."""
+        """Merge `status` into the pod's status; conditions merge by type. Fails with 409 if the pod now has another
+        UID.
+        """
 
     def delete_pod(self, pod: Pod) -> None:
-        """Remove the object at once, without a grace period; nothing to do when it is gone already."""
+        """Delete the pod without a grace period. Does nothing if the pod is gone."""
 
     def record_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
-        """An Event about a pod, from kubelet; the same again is counted. `type` is Normal or Warning."""
+        """Write an Event about a pod, or count a repeated one. `type` is Normal or Warning."""
 
     def apply_node(self, name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> None:
-        """Make the Node, or add to the labels of the one that is there; then set its status."""
+        """Create the Node or update its labels, then set its status."""
 
     def delete_slices(self, node: str, driver: str | None) -> None:
-        """Delete the ResourceSlices of `node`, all of them or one driver's, as one deletecollection."""
+        """Delete the ResourceSlices of `node`, or those of one driver, with one deletecollection request."""
 
 
 _T = TypeVar("_T")
@@ -89,17 +91,17 @@ _COMPONENT = "kubelet"
 
 
 class KubernetesCluster:
-    """`Cluster` for a real API server (or one that serves like it)."""
+    """The implementation with the official client."""
 
     def __init__(self, kubeconfig: Path, *, node_name: str) -> None:
-        """Reads the kubeconfig's current context. `node_name` is the source of events."""
+        """Use the current context of the kubeconfig. `node_name` is the source of Events."""
         self._client: client.ApiClient = config.new_client_from_config(  # type: ignore[no-untyped-call]
             str(kubeconfig), persist_config=False
         )
         self._core = client.CoreV1Api(self._client)
         self._resource = client.ResourceV1Api(self._client)
         self._node_name = node_name
-        # uid of the pod, type, reason and message -> name of the Event and its count
+        # UID of the pod, type, reason and message -> name of the Event and its count
         self._events: dict[tuple[str, ...], tuple[str, int]] = {}
 
     def get_claim(self, namespace: str, name: str) -> ResourceClaim:
@@ -147,7 +149,7 @@ class KubernetesCluster:
         self._events[what] = (name, count + 1)
 
     def _count_event(self, namespace: str, name: str, count: int) -> bool:
-        """Write that an Event happened again; False when the API server has forgotten it."""
+        """Increment the count of an Event. Return False if the Event no longer exists."""
         change = {"count": count, "lastTimestamp": timestamp(time.time())}
         try:
             _call(lambda: self._core.patch_namespaced_event(name, namespace, change))
@@ -158,7 +160,7 @@ class KubernetesCluster:
         return True
 
     def _create_event(self, pod: Pod, type: str, reason: str, message: str) -> str:
-        """A new Event; gives its name."""
+        """Create an Event and return its name."""
         now = timestamp(time.time())
         name = f"{pod.name}.{uuid.uuid4().hex[:16]}"
         event: Any = {
@@ -205,7 +207,7 @@ class KubernetesCluster:
 
 
 def _cut_off(stream: watch.Watch, stop: threading.Event, ended: threading.Event) -> None:
-    """End a stream that waits for the server when kubelet stops; again and again, as it may just be opening."""
+    """Close a stream when kubelet stops. Repeats this, because the stream may just be opening."""
     while not ended.wait(_CUT_OFF_SECONDS):
         if stop.is_set():
             stream.stop()  # type: ignore[no-untyped-call]
@@ -221,7 +223,7 @@ def _call(request: Callable[[], _T]) -> _T:
 
 
 def _message(error: client.ApiException) -> str:
-    """The server's own words, where it sent a Status."""
+    """Return the message of the server's Status, if there is one."""
     try:
         return str(json.loads(error.body or "")["message"])
     except (TypeError, ValueError, KeyError):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CDI specs as a container runtime reads them, and the devices of a node that they describe.
+"""CDI specs and the devices of a node, as a container runtime reads them.
 
-Written from the CDI specification and the behaviour of the runtimes' library, independent of the code that writes specs
-in this project, so that each checks the other. An unknown field, a version that the runtime does not know or that is
-older than the content, or a malformed edit makes the whole file invalid.
+This module is written from the CDI specification and the behaviour of the runtimes' library. It shares no code with the
+module that writes specs, so each tests the other. An unknown field, an unknown version, a version that is older than
+the content, or a malformed edit makes the whole file invalid. The fields netDevices and intelRdt, which the driver does
+not write, count as unknown.
 
-Files of later directories win over earlier ones. If a name occurs twice in one directory, the device is unavailable. An
+Files of later directories have precedence. If a name occurs twice in one directory, the device is unavailable. An
 invalid file makes only its own devices unavailable.
 """
 
@@ -28,12 +29,12 @@ _DEVICE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 
 
 class CdiError(Exception):
-    """What is wrong with a CDI spec, or with injecting devices, in the runtime's words where it has some."""
+    """A CDI spec is invalid, or devices cannot be injected. The text is the runtime's where it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
-    """A device node; without type and major they are those of `host_path` (or `path`) on the host."""
+    """A device node. A missing type or major is that of `host_path` (or `path`) on the host."""
 
     path: str = ""
     host_path: str = ""
@@ -58,7 +59,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """An OCI hook. `args` includes the program's own name; `timeout` in seconds."""
+    """An OCI hook. `args` includes the program's name. `timeout` is in seconds."""
 
     hook_name: str = ""
     path: str = ""
@@ -68,45 +69,22 @@ class Hook:
 
 
 @dataclass(frozen=True, slots=True)
-class NetDevice:
-    """A network interface moved into the container."""
-
-    host_interface_name: str = ""
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class IntelRdt:
-    """Cache and memory bandwidth allocation."""
-
-    clos_id: str = ""
-    l3_cache_schema: str = ""
-    mem_bw_schema: str = ""
-    schemata: tuple[str, ...] = ()
-    enable_monitoring: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Edits:
-    """What a device, or a whole spec, changes in a container."""
+    """The changes that a device or a spec makes to a container."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
-    net_devices: tuple[NetDevice, ...] = ()
     hooks: tuple[Hook, ...] = ()
     mounts: tuple[Mount, ...] = ()
-    intel_rdt: IntelRdt | None = None
     additional_gids: tuple[int, ...] = ()
 
     def __add__(self, other: "Edits") -> "Edits":
-        """These edits, then the other's."""
+        """Return these edits followed by the other edits."""
         return Edits(
             self.env + other.env,
             self.device_nodes + other.device_nodes,
-            self.net_devices + other.net_devices,
             self.hooks + other.hooks,
             self.mounts + other.mounts,
-            other.intel_rdt or self.intel_rdt,
             self.additional_gids + other.additional_gids,
         )
 
@@ -122,7 +100,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A whole file. `edits` apply once to every container that gets any of the devices."""
+    """A CDI spec. `edits` apply once to every container that gets any of its devices."""
 
     version: str = ""
     kind: str = ""
@@ -132,7 +110,7 @@ class Spec:
 
 
 def load(text: str, *, is_yaml: bool = False, newest: str = VERSIONS[-1]) -> Spec:
-    """The spec in a file's text, for a runtime that knows versions up to `newest`. Raises CdiError."""
+    """Parse a spec for a runtime that knows versions up to `newest`. Raises CdiError."""
     try:
         raw = yaml.load(text, _UniqueKeys) if is_yaml else json.loads(text, object_pairs_hook=_unique)  # noqa: S506
     except (ValueError, yaml.YAMLError) as error:
@@ -143,12 +121,10 @@ def load(text: str, *, is_yaml: bool = False, newest: str = VERSIONS[-1]) -> Spe
 
 
 def minimum_version(spec: Spec) -> str:
-    """The oldest version that has all that the spec uses."""
+    """Return the oldest version of CDI that has everything the spec uses."""
     all_edits = [spec.edits, *(device.edits for device in spec.devices)]
-    rdt = [edits.intel_rdt for edits in all_edits if edits.intel_rdt is not None]
     needs = {
-        "1.1.0": any(edits.net_devices for edits in all_edits) or any(r.schemata or r.enable_monitoring for r in rdt),
-        "0.7.0": bool(rdt) or any(edits.additional_gids for edits in all_edits),
+        "0.7.0": any(edits.additional_gids for edits in all_edits),
         "0.6.0": bool(spec.annotations)
         or any(device.annotations for device in spec.devices)
         or "." in spec.kind.partition("/")[2],
@@ -201,10 +177,6 @@ def _check_edits(edits: Edits) -> None:
     for mount in edits.mounts:
         if not mount.host_path or not mount.container_path:
             raise CdiError("invalid CDI Spec: invalid mount, empty host or container path")
-    for attribute in ("host_interface_name", "name"):
-        names = [getattr(device, attribute) for device in edits.net_devices]
-        if "" in names or len(set(names)) < len(names):
-            raise CdiError(f"invalid CDI Spec: net devices: empty or duplicate {attribute}")
 
 
 def _check_env(env: Iterable[str]) -> None:
@@ -215,11 +187,11 @@ def _check_env(env: Iterable[str]) -> None:
 
 _T = TypeVar("_T")
 _Reader = Callable[[Any, str], Any]
-"""Makes a value of parsed JSON; the string says where in the document it is."""
+"""A function that reads a parsed JSON value. The string is the position in the document."""
 
 
 def _read(raw: Any, where: str, table: Mapping[str, tuple[str, _Reader]]) -> dict[str, Any]:
-    """The fields of a JSON object by the names of a dataclass; null counts as absent."""
+    """Return the fields of a JSON object under the names of a dataclass. Null counts as absent."""
     if not isinstance(raw, dict):
         raise CdiError(f"failed to unmarshal CDI Spec: {where} is not an object")
     for key in raw:
@@ -230,14 +202,14 @@ def _read(raw: Any, where: str, table: Mapping[str, tuple[str, _Reader]]) -> dic
 
 def _scalar(kind: type, description: str) -> _Reader:
     def read(raw: Any, where: str) -> Any:
-        if type(raw) is not kind:  # a bool is an int, but not here
+        if type(raw) is not kind:  # isinstance would accept a bool as an int
             raise CdiError(f"failed to unmarshal CDI Spec: {where} is not {description}")
         return raw
 
     return read
 
 
-_string, _integer, _boolean = _scalar(str, "a string"), _scalar(int, "an integer"), _scalar(bool, "a boolean")
+_string, _integer = _scalar(str, "a string"), _scalar(int, "an integer")
 
 
 def _natural(raw: Any, where: str) -> Any:
@@ -262,7 +234,7 @@ def _strings_by_name(raw: Any, where: str) -> Any:
 
 
 def _object(kind: Callable[..., _T], table: Mapping[str, tuple[str, _Reader]]) -> Callable[[Any, str], _T]:
-    """A reader of a dataclass; what is absent has its default, which `_check` then judges."""
+    """Return a reader of a dataclass. Absent fields have their defaults, which `_check` validates."""
     return lambda raw, where: kind(**_read(raw, where, table))
 
 
@@ -300,26 +272,13 @@ _hook = _object(
         "timeout": ("timeout", _integer),
     },
 )
-_net_device = _object(NetDevice, {"hostInterfaceName": ("host_interface_name", _string), "name": ("name", _string)})
-_intel_rdt = _object(
-    IntelRdt,
-    {
-        "closID": ("clos_id", _string),
-        "l3CacheSchema": ("l3_cache_schema", _string),
-        "memBwSchema": ("mem_bw_schema", _string),
-        "schemata": ("schemata", _strings),
-        "enableMonitoring": ("enable_monitoring", _boolean),
-    },
-)
 _edits = _object(
     Edits,
     {
         "env": ("env", _strings),
         "deviceNodes": ("device_nodes", _list_of(_device_node)),
-        "netDevices": ("net_devices", _list_of(_net_device)),
         "hooks": ("hooks", _list_of(_hook)),
         "mounts": ("mounts", _list_of(_mount)),
-        "intelRdt": ("intel_rdt", _intel_rdt),
         "additionalGids": ("additional_gids", _list_of(_natural)),
     },
 )
@@ -349,7 +308,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a key given twice is an error."""
+    """A YAML loader that refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         mapping = super().construct_mapping(node, deep)
@@ -363,7 +322,7 @@ _SUFFIXES = (".json", ".yaml")
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
-    """A spec and where it came from. `priority` is the directory's index."""
+    """A spec and its file. `priority` is the index of the directory."""
 
     path: str
     priority: int
@@ -372,14 +331,14 @@ class SpecFile:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Qualified device names -> file and device; and what was wrong with the files, by path."""
+    """The devices by qualified name, with their files, and the errors of files by path."""
 
     devices: Mapping[str, tuple[SpecFile, Device]]
     errors: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def resolve(files: Iterable[SpecFile]) -> Registry:
-    """Which devices the files define together. Files come lowest priority first."""
+    """Return the devices of all files. Files are in ascending priority."""
     devices: dict[str, tuple[SpecFile, Device]] = {}
     errors: dict[str, tuple[str, ...]] = {}
     conflicts = set()
@@ -398,14 +357,14 @@ def resolve(files: Iterable[SpecFile]) -> Registry:
 
 
 def scan(directories: Sequence[Path], newest: str = VERSIONS[-1]) -> Registry:
-    """The devices in these directories, lowest priority first, for a runtime that knows CDI up to `newest`."""
+    """Return the devices in these directories (in ascending priority) for a runtime that knows CDI up to `newest`."""
     files, errors = [], {}
     for priority, directory in enumerate(directories):
         for path in _spec_paths(directory):
             try:
                 spec = load(path.read_text(encoding="utf-8"), is_yaml=path.suffix == ".yaml", newest=newest)
             except FileNotFoundError:
-                continue  # removed since the directory was read
+                continue  # removed after the directory was read
             except (OSError, UnicodeDecodeError, CdiError) as error:
                 errors[str(path)] = (f'failed to load CDI Spec "{path}": {error}',)
             else:
@@ -420,7 +379,7 @@ def _spec_paths(directory: Path) -> Iterator[Path]:
 
 
 def inject(registry: Registry, names: Iterable[str]) -> Edits:
-    """What these devices change in a container. Repeated names count once, as in containerd. Raises CdiError."""
+    """Return the edits of these devices. Repeated names count once, as in containerd. Raises CdiError."""
     wanted = tuple(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in registry.devices]
     if unknown:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plugins report about the health of their devices.
+"""The health of devices, as plugins report it.
 
-One stream a driver, to the instance that registered last, when that advertises a health service.
-A report counts until its timeout; then, and when the stream ends, the devices are unknown again.
+Kubelet has one stream for each driver, to the instance that registered last, if that instance has a health service. A
+report is valid until its timeout. After that, and when the stream ends, the health is unknown.
 """
 
 import threading
@@ -23,7 +23,7 @@ _MESSAGE_LIMIT = 1024
 
 @dataclass(frozen=True, slots=True)
 class DeviceHealth:
-    """What is known of a device now."""
+    """The current health of a device."""
 
     health: Health = Health.UNKNOWN
     message: str = ""
@@ -37,7 +37,7 @@ class _Known:
 
 
 def truncate(message: str) -> str:
-    """A health message as pod.status may hold it: at most 1024 bytes."""
+    """Return a health message, cut to the 1024 bytes that pod.status allows."""
     encoded = message.encode()
     if len(encoded) <= _MESSAGE_LIMIT:
         return message
@@ -45,7 +45,7 @@ def truncate(message: str) -> str:
 
 
 class HealthCache:
-    """The latest report of every driver. `clock` gives seconds that never go back."""
+    """The latest reports of all drivers. `clock` returns monotonic seconds."""
 
     def __init__(self, default_timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._default_timeout = default_timeout
@@ -54,7 +54,7 @@ class HealthCache:
         self._devices: dict[str, dict[tuple[str, str], _Known]] = {}
 
     def get(self, driver: str, pool: str, device: str) -> DeviceHealth:
-        """How a device is; unknown when nothing was reported lately."""
+        """Return the health of a device. It is unknown if there is no valid report."""
         with self._lock:
             known = self._devices.get(driver, {}).get((pool, device))
         if known is None or self._clock() - known.received > known.timeout:
@@ -62,7 +62,7 @@ class HealthCache:
         return known.state
 
     def update(self, driver: str, report: Iterable[ReportedHealth]) -> frozenset[tuple[str, str]]:
-        """Take in a report. Returns the devices (pool, device) whose health is another now."""
+        """Store a report, and return the devices (pool, device) whose health has changed."""
         now, changed = self._clock(), set()
         with self._lock:
             devices = self._devices.setdefault(driver, {})
@@ -71,18 +71,18 @@ class HealthCache:
                 state = DeviceHealth(entry.health, truncate(entry.message))
                 if key not in devices or devices[key].state != state:
                     changed.add(key)
-                # the time in the report is the plugin's; kubelet counts from when it heard
+                # the report has the plugin's time; kubelet counts from the time when it gets the report
                 devices[key] = _Known(state, now, entry.timeout if entry.timeout > 0 else self._default_timeout)
         return frozenset(changed)
 
     def clear(self, driver: str) -> None:
-        """Forget what the driver's plugin reported."""
+        """Discard the reports of a driver."""
         with self._lock:
             self._devices.pop(driver, None)
 
 
 class HealthWatch:
-    """Keeps the streams. `changed(driver, devices)` is called from a stream's thread after each change."""
+    """Reads the streams. `changed(driver, devices)` is called on a stream's thread after each change."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class HealthWatch:
         self._watched: dict[str, _Watch] = {}
 
     def follow(self, driver: str, plugin: Plugin | None) -> None:
-        """Watch this instance of the driver from now on, and no other."""
+        """Watch only this instance of the driver. None: watch no instance."""
         with self._lock:
             current = self._watched.pop(driver, None)
             if current is not None and current.plugin is plugin:
@@ -125,14 +125,14 @@ class HealthWatch:
                 if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
                     watch.cancel()
             with self._lock:
-                if self._watched.get(driver) in (None, watch):  # a newer stream's data is not this one's to clear
+                if self._watched.get(driver) in (None, watch):  # the reports of a newer stream stay
                     self._cache.clear(driver)
             self._journal.record("HealthStreamEnded", driver, end)
             watch.wait(self._periods.health_retry)
 
 
 class _Watch:
-    """One plugin's stream, begun again and again until cancelled."""
+    """The stream of one plugin. It is reopened until it is cancelled."""
 
     def __init__(self, plugin: Plugin) -> None:
         self.plugin = plugin
@@ -141,7 +141,7 @@ class _Watch:
         self._stream: HealthStream | None = None
 
     def open(self) -> HealthStream | None:
-        """A new stream; None once cancelled."""
+        """Return a new stream, or None after `cancel`."""
         with self._lock:
             if self._cancelled.is_set():
                 return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened, in order, and a way to wait until something is so.
+"""A journal of what happened, and waiting for conditions.
 
-Every part records an entry after it has changed its state. Whoever waits is woken by each entry and
-looks at the state again, so that tests and the demo never sleep and hope.
+Each part of kubelet records an entry after it has changed its state. Every entry wakes the threads that wait, which
+then check their conditions. Therefore tests and the demo need no fixed pauses.
 """
 
 import logging
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that happened to `subject` (a driver, `namespace/name` of a pod, a node)."""
+    """An entry about `subject` (a driver, `namespace/name` of a pod, a node)."""
 
     reason: str
     subject: str
@@ -29,14 +29,14 @@ class Entry:
 
 
 class Journal:
-    """An append-only list of entries. All methods may be called from any thread."""
+    """A list of entries that only grows. All methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
         self._changed = threading.Condition()
 
     def record(self, reason: str, subject: str, message: str = "") -> None:
-        """Note what happened, and wake all who wait."""
+        """Add an entry and wake all threads that wait."""
         entry = Entry(reason, subject, message)
         _log.info("%s", entry)
         with self._changed:
@@ -44,17 +44,17 @@ class Journal:
             self._changed.notify_all()
 
     def entries(self, reason: str | None = None, subject: str | None = None) -> tuple[Entry, ...]:
-        """What happened so far, all of it or only that reason, that subject."""
+        """Return all entries, or those with this reason or subject."""
         with self._changed:
             return tuple(
                 entry for entry in self._entries if reason in (None, entry.reason) and subject in (None, entry.subject)
             )
 
     def wait(self, is_so: Callable[[], bool], timeout: float, what: str) -> None:
-        """Return once `is_so()`. Raises TimeoutError, with the latest entries, after `timeout` seconds.
+        """Return when `is_so()` is true. Raises TimeoutError with the latest entries after `timeout` seconds.
 
-        It is looked at after each entry, and now and then for what happens elsewhere. It may take locks of
-        its own: nothing is held while it runs.
+        The condition is checked after each entry, and every 50 ms for changes elsewhere. It may take locks,
+        because no lock is held meanwhile.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -66,6 +66,6 @@ class Journal:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     latest = "".join(f"\n  {entry}" for entry in self._entries[-8:])
-                    raise TimeoutError(f"{what}: not so after {timeout:g} s; what happened last:{latest or ' nothing'}")
+                    raise TimeoutError(f"waited {timeout:g} s for {what}; the latest entries:{latest or ' none'}")
                 if len(self._entries) == seen:
                     self._changed.wait(min(left, _LOOK_AGAIN))

@@ -12,30 +12,27 @@ from .apiclient import Cluster, KubeletApiError
 from .health import DeviceHealth, HealthCache, HealthWatch
 from .journal import Journal
 from .manager import ClaimManager
-from .oci import ContainerSpec
 from .options import Options
-from .plugin import Registration
-from .plugins import Plugins
+from .plugin import Registration, decide, register
+from .plugins import Plugins, PluginWatcher
 from .pods import Phase, PodManager, Services
 from .podstatus import HOST_IP, timestamp
-from .registration import decide, register
-from .runtime import Runtime
+from .runtime import ContainerSpec, Runtime
 from .state import ClaimCache, ClaimInfo
-from .watcher import PluginWatcher
 from .wire import ClaimAnswer, ClaimRef
 
 KUBELET_VERSION = "v1.36.2"
-"""The release whose behaviour this kubelet has."""
+"""The release of kubelet that this one behaves like."""
 
 
 def default_labels(name: str) -> Mapping[str, str]:
-    """What kubelet labels every node with."""
+    """Return the labels that kubelet sets on every node."""
     return {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": _architecture()}
 
 
 def node_status(name: str, now: float) -> Mapping[str, Any]:
-    """The status of a node that is ready for pods."""
-    resources = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    """Return the status of a node that is ready for pods."""
+    resources = {"cpu": "192", "memory": "2Ti", "ephemeral-storage": "2Ti", "pods": "110"}
     return {
         "addresses": [{"type": "InternalIP", "address": HOST_IP}, {"type": "Hostname", "address": name}],
         "capacity": resources,
@@ -75,10 +72,10 @@ DEFAULT_TIMEOUT = 30.0
 
 
 class Kubelet:
-    """Use as a context manager, or `start` and `stop`. The `wait_` methods raise TimeoutError with what happened."""
+    """The kubelet. Use it as a context manager, or with `start` and `stop`. The `wait_` methods raise TimeoutError."""
 
     def __init__(self, options: Options, cluster: Cluster) -> None:
-        """Makes the directories and reads the checkpoint. Raises CheckpointError when that is damaged."""
+        """Create the directories and read the checkpoint. Raises CheckpointError if it is damaged."""
         self.options = options
         self.journal = Journal()
         self._cluster = cluster
@@ -90,13 +87,7 @@ class Kubelet:
         self._health = HealthCache(periods.health_timeout)
         watch = HealthWatch(self._health, periods, self.journal, self._health_changed)
         self._plugins = Plugins(periods, self._wipe, watch, self.journal)
-        self._runtime = Runtime(
-            options.containers_dir,
-            options.cdi_dirs,
-            options.cdi_version,
-            options.device_stat,
-            processes=options.processes,
-        )
+        self._runtime = Runtime(options.cdi_dirs, options.cdi_version, options.device_stat)
         manager = ClaimManager(self._claims, cluster.get_claim, self._plugins.get, self.journal)
         self._pods = PodManager(
             Services(cluster, manager, self._claims, self._health, self._runtime, self.journal, periods)
@@ -127,13 +118,13 @@ class Kubelet:
         self.stop()
 
     def start(self) -> None:
-        """Begin; returns at once. Nothing is scheduled to a node before its object says Ready."""
+        """Start the threads. Pods can be scheduled to the node when its object is Ready."""
         _log.info("kubelet of node %s below %s", self.options.node_name, self.options.root)
         for thread in (self._watching, *self._threads):
             thread.start()
 
     def stop(self) -> None:
-        """End. Claims stay prepared, as they do when a real kubelet ends."""
+        """Stop. Claims stay prepared, as with a real kubelet."""
         self._stop.set()
         self._pods.stop()
         self._watching.join()
@@ -141,32 +132,28 @@ class Kubelet:
         for thread in self._threads:
             thread.join()
         self._pods.join()
-        if not self.options.containers_survive:
-            for uid in self._runtime.pods():
-                self._runtime.stop_pod(uid, 0)
-                self._runtime.remove_pod(uid)
         self.journal.record("KubeletStopped", self.options.node_name)
 
     # what can be waited for
 
     def wait(self, is_so: Callable[[], bool], timeout: float = DEFAULT_TIMEOUT, what: str = "condition") -> None:
-        """Wait until `is_so()`: looked at whenever something happens here, and every now and then."""
+        """Wait until `is_so()` is true. It is checked after each entry in the journal, and every 50 ms."""
         self.journal.wait(is_so, timeout, what)
 
     def wait_event(
         self, reason: str, subject: str | None = None, timeout: float = DEFAULT_TIMEOUT, count: int = 1
     ) -> None:
-        """Wait until the journal has `count` entries of that reason (and subject)."""
+        """Wait until the journal has `count` entries with this reason (and subject)."""
         what = f"{count} {reason} of {subject or 'anything'}"
         self.wait(lambda: len(self.journal.entries(reason, subject)) >= count, timeout, what)
 
     def wait_ready(self, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Wait until the Node object says Ready and stale ResourceSlices are gone."""
+        """Wait until the Node is Ready and old ResourceSlices are deleted."""
         self.wait_event("NodeReady", self.options.node_name, timeout)
         self.wait_event("SlicesWiped", self.options.node_name, timeout)
 
     def wait_registered(self, driver: str, timeout: float = DEFAULT_TIMEOUT, instances: int = 1) -> None:
-        """Wait until that many plugins of the driver (exactly) are registered and connected."""
+        """Wait until exactly that many plugins of the driver are registered and connected."""
         self.wait(
             lambda: len(self._plugins.connected(driver)) == instances == len(self._plugins.registered(driver)),
             timeout,
@@ -178,7 +165,7 @@ class Kubelet:
         self.wait(lambda: not self._plugins.registered(driver), timeout, f"no plugin of {driver}")
 
     def wait_pod_running(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Wait until all containers of the pod are started, and its status says so."""
+        """Wait until all containers of the pod are started and its status says so."""
         self._wait_pod(namespace, name, Phase.RUNNING, timeout)
 
     def wait_pod_finished(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> None:
@@ -186,7 +173,7 @@ class Kubelet:
         self._wait_pod(namespace, name, Phase.FINISHED, timeout)
 
     def wait_pod_gone(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Wait until kubelet has nothing to do with a pod of that name (any more)."""
+        """Wait until kubelet has no pod of that name."""
         self.wait(lambda: self._pods.find(namespace, name) is None, timeout, f"pod {namespace}/{name} gone")
 
     def _wait_pod(self, namespace: str, name: str, phase: Phase, timeout: float) -> None:
@@ -199,48 +186,36 @@ class Kubelet:
     # what can be looked at
 
     def plugins(self, driver: str) -> tuple[Registration, ...]:
-        """The registered plugins of a driver, oldest first."""
+        """Return the registered plugins of a driver, oldest first."""
         return self._plugins.registered(driver)
 
     def pending_wipes(self) -> frozenset[str]:
-        """The drivers whose ResourceSlices will be deleted unless one of their plugins connects in time."""
+        """Return the drivers whose ResourceSlices will be deleted if none of their plugins connects in time."""
         return self._plugins.pending_wipes()
 
     def claims(self) -> tuple[ClaimInfo, ...]:
-        """The claims in the checkpoint, with what the plugins answered."""
+        """Return the claims in the checkpoint, with the plugins' answers."""
         return self._claims.all()
 
     def health(self, driver: str, pool: str, device: str) -> DeviceHealth:
-        """What is known of a device's health now."""
+        """Return the current health of a device."""
         return self._health.get(driver, pool, device)
 
     def container(self, namespace: str, pod: str, container: str) -> ContainerSpec | None:
-        """What a container was created with, if it was."""
-        worker = self._pods.find(namespace, pod)
-        return self._runtime.spec(worker.pod.uid, container) if worker else None
-
-    def pid(self, namespace: str, pod: str, container: str) -> int | None:
-        """The process that stands for a container, if one does."""
+        """Return the spec of a container, or None if it was not created."""
         worker = self._pods.find(namespace, pod)
         running = self._runtime.containers(worker.pod.uid).get(container) if worker else None
-        return running.process.pid if running and running.process else None
+        return running.spec if running else None
 
     # what can be done
 
     def prepare(self, driver: str, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
-        """Call NodePrepareResources, past pods and checkpoint. Answers by uid, not checked. Raises ClaimError."""
+        """Call NodePrepareResources without pods and checkpoint. Return unchecked answers by UID. Raises ClaimError."""
         return self._plugins.get(driver).prepare(claims)
 
     def unprepare(self, driver: str, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
         """Call NodeUnprepareResources in the same way."""
         return self._plugins.get(driver).unprepare(claims)
-
-    def finish_pod(self, namespace: str, name: str) -> None:
-        """Let all containers of a pod end successfully, as those of a job do. Raises KeyError for an unknown pod."""
-        worker = self._pods.find(namespace, name)
-        if worker is None:
-            raise KeyError(f"no pod {namespace}/{name} on node {self.options.node_name}")
-        worker.finish()
 
     # the threads
 
@@ -256,7 +231,7 @@ class Kubelet:
         )
 
     def _keep_node(self) -> None:
-        """Make the Node; then delete its slices: no device can be used before its plugin has registered again."""
+        """Create the Node, then delete its slices: no device is usable before its plugin has registered again."""
         name = self.options.node_name
         labels = {**default_labels(name), **self.options.labels}
         if self._until_done(lambda: self._cluster.apply_node(name, labels, node_status(name, time.time())), "Node"):
@@ -270,7 +245,7 @@ class Kubelet:
             self.journal.record("SlicesWiped", driver or name)
 
     def _until_done(self, step: Callable[[], None], what: str) -> bool:
-        """Try until it works or kubelet ends; returns whether it worked."""
+        """Repeat `step` until it succeeds or kubelet stops. Return whether it succeeded."""
         failures = 0
         while not self._stop.is_set():
             try:

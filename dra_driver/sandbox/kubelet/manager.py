@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claim manager: prepares the claims of a pod before it runs, unprepares them after its end.
+"""The claim manager: it prepares the claims of a pod before the pod runs, and unprepares them after its end.
 
-Follows kubelet's order of checks, checkpoints and calls, so that a plugin sees what it would see on a
-node: one call a driver with all claims that are not prepared yet, claims checkpointed before the call,
-and unprepare for claims whose prepare never succeeded.
+Checks, checkpoints and calls have kubelet's order, so a plugin sees the same as on a real node: one call for each
+driver with all claims that are not prepared, claims in the checkpoint before the call, and unprepare also for claims
+whose prepare never succeeded.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +31,7 @@ from .wire import ClaimAnswer, ClaimRef
 
 
 class DriverPlugin(Protocol):
-    """What the manager asks of a plugin instance."""
+    """The methods of a plugin that the manager calls."""
 
     def prepare(self, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]: ...
 
@@ -39,7 +39,7 @@ class DriverPlugin(Protocol):
 
 
 class ClaimManager:
-    """All methods may be called from any thread, for different pods at once."""
+    """Prepares and unprepares claims. All methods may be called from any thread, for different pods concurrently."""
 
     def __init__(
         self,
@@ -55,21 +55,21 @@ class ClaimManager:
         self._journal = journal
 
     def prepare(self, pod: Pod) -> None:
-        """Make all claims of the pod usable. Raises ClaimError with kubelet's text; may be repeated."""
+        """Prepare all claims of the pod. Raises ClaimError with kubelet's text. It can be called again."""
         try:
             self._prepare(pod)
         except ClaimError as error:
             raise ClaimError(f"prepare dynamic resources: {error}") from error
 
     def unprepare(self, pod: Pod) -> None:
-        """Give up the pod's claims, those that no other pod uses. Raises ClaimError; may be repeated."""
+        """Unprepare the pod's claims that no other pod uses. Raises ClaimError. It can be called again."""
         try:
             self._unprepare(pod.uid, self._cache.of_pod(pod.uid))
         except ClaimError as error:
             raise ClaimError(f"unprepare dynamic resources: {error}") from error
 
     def reconcile(self, active: frozenset[str]) -> None:
-        """Unprepare what only pods other than these (uids) refer to. Failures are recorded; the next round retries."""
+        """Unprepare claims that only pods other than `active` (UIDs) use. Failures are recorded and retried later."""
         for uid in frozenset().union(*(info.pods for info in self._cache.all())) - active:
             try:
                 self._unprepare(uid, self._cache.of_pod(uid))
@@ -77,7 +77,7 @@ class ClaimManager:
                 self._journal.record("ClaimReconcileFailed", uid, str(error))
 
     def cdi_ids(self, pod: Pod, container: Container) -> tuple[str, ...]:
-        """The CDI devices of a container of a prepared pod. Raises ClaimError."""
+        """Return the CDI devices of a container of a prepared pod. Raises ClaimError."""
         prepared = {
             info.ref.name: info.all_devices for info in self._cache.all() if info.ref.namespace == pod.namespace
         }
@@ -96,13 +96,13 @@ class ClaimManager:
         for driver, refs in sorted(batches.items()):
             self._prepare_batch(driver, plugins[driver], refs)
         with self._cache.lock:
-            # only now, when every driver succeeded: a failed pod asks all of them again
+            # only after every driver succeeded: if one fails, all of them are called again
             for ref in {ref for refs in batches.values() for ref in refs}:
                 self._cache.put(replace(self._known(ref), prepared=True))
             self._save()
 
     def _checked(self, pod: Pod, name: ClaimName) -> tuple[ResourceClaim, Mapping[str, DriverPlugin]]:
-        """The claim, and the plugin of each of its drivers. Nothing is changed: a pod that fails here can just go."""
+        """Return the claim, and the plugin of each of its drivers. This changes nothing."""
         try:
             claim = self._get_claim(pod.namespace, name.name)
         except KubeletApiError as error:
@@ -111,7 +111,7 @@ class ClaimManager:
         return claim, {driver: self._get_plugin(driver) for driver in sorted(drivers)}
 
     def _reference(self, pod: Pod, claim: ResourceClaim, drivers: frozenset[str]) -> ClaimInfo:
-        """Note in the checkpoint that the pod uses the claim."""
+        """Record in the checkpoint that the pod uses the claim."""
         meta = claim.metadata
         info = self._cache.get(meta.namespace, meta.name)
         if info is None:
@@ -133,7 +133,7 @@ class ClaimManager:
         with self._cache.lock:
             for ref in refs:
                 info = self._known(ref)
-                # appended, not replaced: a plugin asked again has to give the same ids again
+                # devices are added, because a plugin that is called again must return the same ids
                 devices = (*info.devices.get(driver, ()), *answer[ref.uid].devices)
                 self._cache.put(replace(info, devices={**info.devices, driver: devices}))
         self._journal.record("ClaimsPrepared", driver, ", ".join(f"{ref.namespace}/{ref.name}" for ref in refs))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A core/v1 Pod as kubelet needs it: which containers want which requests of which claims.
+"""The parts of a core/v1 Pod that kubelet needs: which containers use which requests of which claims.
 
-ResourceClaims are read with the project's own vocabulary (`dra_driver.resource`).
+ResourceClaims are read as the project's own types (`dra_driver.resource`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,12 +11,12 @@ from typing import Any
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 RUN_SECONDS = "sandbox.gpu.nvidia.com/run-seconds"
-"""Annotation of a pod: the seconds after which its containers end successfully. Without it they run on."""
+"""An annotation of pods: after so many seconds, the containers end successfully. Without it, they run on."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """One entry of spec.resourceClaims: a claim by name, or else one made from a template."""
+    """An entry of spec.resourceClaims: a claim by name, or a claim from a template."""
 
     name: str
     claim_name: str | None = None
@@ -25,7 +25,7 @@ class PodClaim:
 
 @dataclass(frozen=True, slots=True)
 class ContainerClaim:
-    """One entry of resources.claims: a PodClaim by name, and a request in it (empty: all of them)."""
+    """An entry of resources.claims: a PodClaim by name, and a request in it (empty: all requests)."""
 
     name: str
     request: str = ""
@@ -33,11 +33,10 @@ class ContainerClaim:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container. `requested` are the resources it asks for; a `sidecar` is an init container that keeps running."""
+    """A container. `requested` are the resources that it requests. A `sidecar` is an init container that stays."""
 
     name: str
     image: str = ""
-    args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     claims: tuple[ContainerClaim, ...] = ()
     requested: frozenset[str] = frozenset()
@@ -46,7 +45,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class RequestMapping:
-    """Which request of the pod's extended-resource claim serves a resource of a container."""
+    """The request of the pod's claim for extended resources that serves a resource of a container."""
 
     container: str
     resource: str
@@ -55,22 +54,21 @@ class RequestMapping:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod bound to a node. `raw` is the object as it came."""
+    """A pod bound to a node. `raw` is the API object."""
 
     namespace: str
     name: str
     uid: str
     claims: tuple[PodClaim, ...] = ()
     generated_claims: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
-    """PodClaim name -> the claim made from its template, None when none was needed."""
+    """The claim that was created for each PodClaim by its name. None: no claim was needed."""
     init_containers: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
     extended_claim: str | None = None
-    """The claim that the scheduler made for the pod's extended resources."""
+    """The claim that the scheduler created for the pod's extended resources."""
     extended_requests: tuple[RequestMapping, ...] = ()
     phase: str = "Pending"
     deleting: bool = False
-    grace_period: int = 30
     run_seconds: float | None = None
     raw: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), compare=False)
 
@@ -79,24 +77,24 @@ class Pod:
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
-        """In the order they are started."""
+        """All containers in the order in which they start."""
         return (*self.init_containers, *self.containers)
 
     @property
     def terminal(self) -> bool:
-        """Whether it has run to its end."""
+        """Whether the pod has ended."""
         return self.phase in TERMINAL_PHASES
 
 
 def differs(old: Pod, new: Pod) -> bool:
-    """Whether kubelet would look at the pod again: a change of its status alone is no news."""
+    """Return whether the change makes kubelet process the pod again. A change of the status does not."""
     metadata = ("labels", "annotations", "deletionTimestamp", "deletionGracePeriodSeconds")
     before, after = old.raw.get("metadata", {}), new.raw.get("metadata", {})
     return old.raw.get("spec") != new.raw.get("spec") or any(before.get(key) != after.get(key) for key in metadata)
 
 
 def decode_pod(raw: Mapping[str, Any]) -> Pod:
-    """The pod that an API object describes. Fields that kubelet's part in DRA does not touch are left in `raw`."""
+    """Decode a pod. `raw` keeps all other fields."""
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     extended = status.get("extendedResourceClaimStatus") or {}
     return Pod(
@@ -119,14 +117,13 @@ def decode_pod(raw: Mapping[str, Any]) -> Pod:
         ),
         phase=status.get("phase") or "Pending",
         deleting=bool(metadata.get("deletionTimestamp")),
-        grace_period=int(metadata.get("deletionGracePeriodSeconds") or 0),
         run_seconds=_seconds((metadata.get("annotations") or {}).get(RUN_SECONDS)),
         raw=raw,
     )
 
 
 def _seconds(text: str | None) -> float | None:
-    """A number of seconds; None for what is none."""
+    """Return a number of seconds, or None for any other text."""
     try:
         return None if text is None else float(text)
     except ValueError:
@@ -142,8 +139,7 @@ def _container(raw: Mapping[str, Any]) -> Container:
     return Container(
         name=raw["name"],
         image=raw.get("image") or "",
-        args=(*(raw.get("command") or ()), *(raw.get("args") or ())),
-        # values from elsewhere (valueFrom) stay out: nothing here runs the program that would read them
+        # variables with valueFrom are empty, because no program reads them
         env=tuple(f"{entry['name']}={entry.get('value') or ''}" for entry in raw.get("env") or ()),
         claims=tuple(
             ContainerClaim(claim["name"], claim.get("request") or "") for claim in resources.get("claims") or ()

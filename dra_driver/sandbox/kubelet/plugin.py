@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One registered plugin instance: its connection, and the calls kubelet makes over it.
+"""One plugin instance: its registration, its connection, and kubelet's calls to it.
 
-As in kubelet's gRPC library: plain text over a unix socket, calls fail at once when there is no
-connection, and a lost connection is sought again without being asked.
+As in kubelet's gRPC library, the connection is plain text over a unix socket, calls fail at once without a connection,
+and a lost connection is restored automatically.
 """
 
 import math
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote
@@ -17,36 +18,42 @@ import grpc
 from .options import Periods
 from .state import PREPARE, UNPREPARE, ClaimError, rpc_text
 from .wire import (
+    GET_INFO,
     HEALTH_SERVICES,
+    NOTIFY_REGISTRATION_STATUS,
     PLUGIN_SERVICES,
     ClaimAnswer,
     ClaimRef,
+    PluginInfo,
     ReportedHealth,
     decode_health,
+    decode_info,
     decode_prepared,
     decode_unprepared,
     encode_claims,
+    encode_info_request,
+    encode_status,
     message_class,
 )
 
 _UNESCAPED = "-_.~!$&'()*+,;=:[]@"
-"""What kubelet's library leaves alone in an authority; a slash is not in it."""
+"""The characters that kubelet's library does not escape in an authority. A slash is escaped."""
 
-# grpcio hears a nudge to connect within 0.2 s, and its thread dies noisily if the channel was closed before
+# grpcio reacts to a new subscription within 0.2 s. Its thread prints an error if the channel is closed before.
 _NUDGE_HEARD = 0.3
 
-# every channel has its own connection: a shared one would carry an old one's reconnect delay into a new registration
+# Every channel has its own connection. A shared connection would keep the reconnect delay of an old registration.
 _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 
 def registration_channel(socket: str) -> grpc.Channel:
-    """A channel to a registration socket; kubelet names the percent-encoded path as its authority."""
+    """Return a channel to a registration socket. Kubelet's authority is the percent-encoded path."""
     options = [_OWN_CONNECTION, ("grpc.default_authority", quote(socket, safe=_UNESCAPED))]
     return grpc.insecure_channel(f"unix:{socket}", options=options)
 
 
 def service_channel(endpoint: str, periods: Periods) -> grpc.Channel:
-    """A channel to a DRAPlugin service, with authority `localhost`."""
+    """Return a channel to a DRAPlugin service, with authority `localhost`."""
     options = [
         _OWN_CONNECTION,
         ("grpc.default_authority", "localhost"),
@@ -59,7 +66,7 @@ def service_channel(endpoint: str, periods: Periods) -> grpc.Channel:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a plugin registered: its driver, where its service is, and which gRPC services were chosen."""
+    """A registration: the driver, the endpoint of its service, and the chosen gRPC services."""
 
     driver: str
     endpoint: str
@@ -68,7 +75,7 @@ class Registration:
 
 
 class Plugin:
-    """A plugin instance. `on_connection(connected)` is called from a thread of its own at each change."""
+    """A plugin instance. `on_connection(connected)` is called on another thread after each change."""
 
     def __init__(
         self, registration: Registration, periods: Periods, on_connection: Callable[["Plugin", bool], None]
@@ -81,25 +88,25 @@ class Plugin:
         self._nudged = -math.inf
 
     def connect(self) -> None:
-        """Seek a connection from now on, and report its changes."""
+        """Connect, and report changes of the connection."""
         self._channel.subscribe(self._connectivity_changed, try_to_connect=True)
 
     def close(self) -> None:
-        """End the connection and all calls over it."""
+        """Close the connection. This cancels all calls."""
         self._channel.unsubscribe(self._connectivity_changed)
         time.sleep(max(0.0, self._nudged + _NUDGE_HEARD - time.monotonic()))
         self._channel.close()
 
     def prepare(self, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
-        """NodePrepareResources, answers by claim uid, not checked. Raises ClaimError when the call itself fails."""
+        """Call NodePrepareResources and return unchecked answers by claim UID. Raises ClaimError if the call fails."""
         return self._call(PREPARE, claims, decode_prepared)
 
     def unprepare(self, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
-        """NodeUnprepareResources, in the same way."""
+        """Call NodeUnprepareResources in the same way."""
         return self._call(UNPREPARE, claims, decode_unprepared)
 
     def watch_health(self) -> "HealthStream":
-        """Begin NodeWatchResources on the plugin's health service, which it must have."""
+        """Call NodeWatchResources of the plugin's health service, which must exist."""
         assert self.registration.health_service is not None
         package = HEALTH_SERVICES[self.registration.health_service]
         method = self._channel.unary_stream(
@@ -127,13 +134,13 @@ class Plugin:
             return call(claims, timeout=self._periods.call)
         except grpc.RpcError as error:
             raise ClaimError(f"{method}: {rpc_text(error)}") from error
-        except ValueError as error:  # how grpcio says that the channel was closed in the meantime
+        except ValueError as error:  # the channel was closed in the meantime
             text = "rpc error: code = Canceled desc = grpc: the client connection is closing"
             raise ClaimError(f"{method}: {text}") from error
 
     def _connectivity_changed(self, state: grpc.ChannelConnectivity) -> None:
         if state is grpc.ChannelConnectivity.IDLE:
-            # an idle channel waits for a call; subscribing anew is how it is told to connect without one
+            # An idle channel waits for a call. A new subscription makes it connect without a call.
             self._nudged = time.monotonic()
             self._channel.subscribe(_nothing, try_to_connect=True)
             self._channel.unsubscribe(_nothing)
@@ -150,13 +157,148 @@ class HealthStream:
         self._call = call
 
     def __iter__(self) -> Iterator[tuple[ReportedHealth, ...]]:
-        """The reports as they come. Raises grpc.RpcError when the stream breaks or is cancelled."""
+        """Return the reports of the stream. Raises grpc.RpcError if the stream breaks or is cancelled."""
         return iter(self._call)
 
     def cancel(self) -> None:
-        """End the stream from this side."""
+        """Cancel the call."""
         self._call.cancel()  # type: ignore[no-untyped-call]
 
 
 def _nothing(_: grpc.ChannelConnectivity) -> None:
     return None
+
+
+_LOOK_AGAIN = 0.1
+
+PLUGIN_TYPE = "DRAPlugin"
+
+
+class RegistrationError(Exception):
+    """A plugin could not be registered. The text is kubelet's."""
+
+
+def choose_service(advertised: Sequence[str], known: Sequence[str]) -> str:
+    """Return the first advertised service that kubelet knows. Raises RegistrationError."""
+    if not advertised:
+        raise RegistrationError("empty list of supported gRPC services (aka supported versions)")
+    for service in advertised:
+        if service in known:
+            return service
+    raise RegistrationError(
+        f"none of services supported by the plugin ({_quoted(advertised)}) "
+        f"are supported by the kubelet ({_quoted(known)})"
+    )
+
+
+def choose_health_service(advertised: Sequence[str], known: Sequence[str]) -> str | None:
+    """Return the first health service, in kubelet's order, that the plugin advertises, or None."""
+    return next((service for service in known if service in advertised), None)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return "[" + " ".join(f'"{name}"' for name in names) + "]"
+
+
+def decide(info: PluginInfo, socket: str, services: Sequence[str], health_services: Sequence[str]) -> Registration:
+    """Return the registration of a plugin that answered GetInfo on `socket`. Raises RegistrationError."""
+    if info.type != PLUGIN_TYPE:
+        raise RegistrationError(
+            f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {socket}"
+        )
+    endpoint = info.endpoint or socket
+    try:
+        service = choose_service(info.supported_versions, services)
+    except RegistrationError as error:
+        raise RegistrationError(
+            "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of "
+            f"DRA driver plugin {info.name} at endpoint {endpoint}: {error}"
+        ) from None
+    health_service = choose_health_service(info.supported_versions, health_services)
+    return Registration(info.name, endpoint, service, health_service)
+
+
+class Dialogue:
+    """The calls on one registration socket. Use it as a context manager."""
+
+    def __init__(self, socket: str, periods: Periods, stop: threading.Event) -> None:
+        """`stop` interrupts the wait for a connection."""
+        self._stop = stop
+        self._socket = socket
+        self._periods = periods
+        self._channel = registration_channel(socket)
+
+    def __enter__(self) -> "Dialogue":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def get_info(self) -> PluginInfo:
+        """Connect and call GetInfo. Raises RegistrationError."""
+        self._dial()
+        call: grpc.UnaryUnaryMultiCallable[None, PluginInfo] = self._channel.unary_unary(
+            GET_INFO, encode_info_request, decode_info
+        )
+        try:
+            return call(None, timeout=self._periods.get_info)
+        except grpc.RpcError as error:
+            raise RegistrationError(
+                "RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket "
+                f"{self._socket}, err: {rpc_text(error)}"
+            ) from error
+
+    def _dial(self) -> None:
+        deadline = time.monotonic() + self._periods.dial
+        ready = grpc.channel_ready_future(self._channel)
+        while True:
+            try:
+                ready.result(timeout=_LOOK_AGAIN)
+                return
+            except grpc.FutureTimeoutError:
+                if self._stop.is_set() or time.monotonic() > deadline:
+                    ready.cancel()
+                    raise RegistrationError(
+                        f"RegisterPlugin error -- dial failed at socket {self._socket}, err: "
+                        f"failed to dial socket {self._socket}, err: context deadline exceeded"
+                    ) from None
+
+    def notify(self, error: str = "") -> None:
+        """Tell the plugin that it is registered, or why not. Raises RegistrationError if the call fails."""
+        response = message_class("pluginregistration", "RegistrationStatusResponse")
+        call = self._channel.unary_unary(NOTIFY_REGISTRATION_STATUS, encode_status, response.FromString)
+        try:
+            call(error, timeout=self._periods.notify)
+        except grpc.RpcError as failure:
+            raise RegistrationError(
+                f"RegisterPlugin error -- failed to send registration status at socket {self._socket}, "
+                f"err: {error}: {rpc_text(failure)}"
+            ) from failure
+
+
+def register(
+    socket: str,
+    periods: Periods,
+    stop: threading.Event,
+    decide_on: Callable[[PluginInfo], Registration],
+    add: Callable[[Registration], None],
+    remove: Callable[[Registration], None],
+) -> Registration:
+    """Register one plugin: call `add` and tell the plugin, or call `remove` if the plugin objects.
+
+    Raises RegistrationError, and tells the plugin if possible.
+    """
+    with Dialogue(socket, periods, stop) as dialogue:
+        info = dialogue.get_info()
+        try:
+            registration = decide_on(info)
+            add(registration)
+        except RegistrationError as error:
+            dialogue.notify(str(error))
+            raise
+        try:
+            dialogue.notify()
+        except RegistrationError:
+            remove(registration)
+            raise
+    return registration

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pods of this node: one worker thread a pod, as kubelet has one goroutine a pod.
+"""The pods of this node. Each pod has a worker thread, like a goroutine of kubelet.
 
-A worker brings its pod up (claims, sandbox, containers, status), and after its end takes it down in
-kubelet's order: containers stopped, claims unprepared, terminal status reported, object deleted.
+A worker starts its pod (claims, sandbox, containers, status). At the end it follows kubelet's order: stop containers,
+unprepare claims, report the final status, delete the object.
 """
 
 import random
@@ -24,11 +24,11 @@ from .runtime import ContainerError, Runtime
 from .state import ClaimCache, ClaimError
 
 _NEVER_RAN = 137
-"""The exit code that kubelet gives a container it has not seen end."""
+"""The exit code that kubelet reports for containers that never ran."""
 
 
 class Phase(Enum):
-    """How far a worker got."""
+    """The progress of a worker."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -37,7 +37,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What every worker uses."""
+    """The objects that all workers use."""
 
     cluster: Cluster
     manager: ClaimManager
@@ -49,10 +49,10 @@ class Services:
 
 
 class PodWorker:
-    """One pod, from its binding to its end. `update`, `vanish`, `finish` and `look` may be called from any thread."""
+    """The worker of one pod. `update`, `vanish`, `finish` and `look` may be called from any thread."""
 
     def __init__(self, pod: Pod, services: Services, gone: Callable[[Pod], None]) -> None:
-        """`gone(pod)` is called at the very end, unless the worker is stopped before."""
+        """`gone(pod)` is called at the end, unless the worker is stopped before."""
         self.phase = Phase.STARTING
         self._services = services
         self._gone = gone
@@ -73,11 +73,11 @@ class PodWorker:
             return self._pod
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     def update(self, pod: Pod) -> None:
-        """There is another version of the pod."""
+        """Use a new version of the pod."""
         with self._news:
             if differs(self._pod, pod):
                 self._awake = True
@@ -85,23 +85,23 @@ class PodWorker:
             self._news.notify()
 
     def vanish(self) -> None:
-        """The object is gone, without waiting for this node."""
+        """Tell the worker that the object was deleted without waiting for this node."""
         self._wake(vanished=True)
 
     def finish(self) -> None:
-        """All containers of the pod end by themselves, successfully."""
+        """Let all containers of the pod end successfully."""
         self._wake(completed=True)
 
     def look(self) -> None:
-        """Something that the pod's status shows has changed."""
+        """Report the status again, because something in it has changed."""
         self._wake()
 
     def stop(self) -> None:
-        """End the worker, not the pod."""
+        """Stop the worker. The pod stays."""
         self._wake(stopped=True)
 
     def join(self) -> None:
-        """Wait until a stopped worker has ended."""
+        """Wait for the thread of a stopped worker."""
         self._thread.join()
 
     def _wake(self, *, vanished: bool = False, completed: bool = False, stopped: bool = False) -> None:
@@ -129,7 +129,7 @@ class PodWorker:
         self._gone(pod)
 
     def _bring_up(self, pod: Pod) -> float:
-        """One step towards a running pod. Returns when to look again, in seconds."""
+        """Do one step to start the pod. Return the seconds until the next check."""
         services = self._services
         if not services.runtime.has_pod(pod.uid):
             self._report(pod, {})
@@ -138,7 +138,7 @@ class PodWorker:
             except ClaimError as error:
                 self._event(pod, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
                 return _jittered(services.periods.pod_resync)
-            services.runtime.create_pod(pod)
+            services.runtime.create_pod(pod.uid)
         failed = self._start_containers(pod)
         self._report(pod, {})
         if failed:
@@ -149,7 +149,7 @@ class PodWorker:
         return self._until_end(pod, _jittered(services.periods.pod_resync))
 
     def _until_end(self, pod: Pod, period: float) -> float:
-        """`period`, or the seconds that are left to a pod that ends by itself; then it is complete."""
+        """Return `period`, or the seconds until the pod ends by itself. If that time has come, finish the pod."""
         if pod.run_seconds is None:
             return period
         started = max(one.started_at for one in self._services.runtime.containers(pod.uid).values())
@@ -159,7 +159,7 @@ class PodWorker:
         return max(0.0, min(left, period))
 
     def _start_containers(self, pod: Pod) -> bool:
-        """Start what is not started yet. Returns whether that failed; init containers hold up those after them."""
+        """Start missing containers. Return whether this failed. A failed init container delays those after it."""
         services = self._services
         started = services.runtime.containers(pod.uid)
         self._waiting.clear()
@@ -168,7 +168,7 @@ class PodWorker:
                 continue
             try:
                 ids = services.manager.cdi_ids(pod, container)
-                services.runtime.create_container(pod, container, ids)
+                services.runtime.create_container(pod.uid, container, ids)
             except (ContainerError, ClaimError) as error:
                 reason = error.reason if isinstance(error, ContainerError) else "CreateContainerConfigError"
                 self._waiting[container.name] = Waiting(reason, str(error))
@@ -178,13 +178,12 @@ class PodWorker:
         return bool(self._waiting)
 
     def _take_down(self, pod: Pod) -> float | None:
-        """One step towards the pod's end. Returns when to try again; None when the object is gone."""
+        """Do one step to end the pod. Return the seconds until the next attempt, or None if the object is gone."""
         services = self._services
         with self._news:
             vanished = self._vanished
         if self.phase is not Phase.FINISHED:
             containers = services.runtime.containers(pod.uid)
-            codes = services.runtime.stop_pod(pod.uid, pod.grace_period)
             try:
                 services.manager.unprepare(pod)
             except ClaimError as error:
@@ -193,10 +192,7 @@ class PodWorker:
             if not vanished and not pod.terminal:
                 now = time.time()
                 ended: dict[str, ContainerState] = {
-                    name: Terminated(
-                        0 if self._completed else code, now, containers[name].id, containers[name].started_at
-                    )
-                    for name, code in codes.items()
+                    name: Terminated(0, now, one.id, one.started_at) for name, one in containers.items()
                 }
                 self._report(pod, {c.name: Terminated(_NEVER_RAN, now) for c in pod.all_containers} | ended)
             services.runtime.remove_pod(pod.uid)
@@ -210,7 +206,7 @@ class PodWorker:
         return services.periods.pod_resync
 
     def _report(self, pod: Pod, ended: Mapping[str, ContainerState]) -> None:
-        """Write the pod's status, when it is not what it was."""
+        """Write the pod's status if it has changed."""
         services = self._services
         containers = services.runtime.containers(pod.uid)
         states: dict[str, ContainerState] = dict(ended)
@@ -238,18 +234,18 @@ class PodWorker:
 
     def _event(self, pod: Pod, reason: str, message: str) -> None:
         if self._stopped:
-            return  # what fails because kubelet itself ends is no failure of the pod
+            return  # errors during kubelet's own shutdown are not the pod's
         self._services.journal.record(reason, str(pod), message)
         self._services.cluster.record_event(pod, "Warning", reason, message)
 
 
 def _jittered(period: float) -> float:
-    """`period`, or up to half as much again, so that pods do not come in step."""
+    """Return a random time from `period` to one and a half times as much, so that pods do not synchronize."""
     return period * random.uniform(1.0, 1.5)  # noqa: S311
 
 
 class PodManager:
-    """Turns news of pods into workers."""
+    """Runs the workers, as the watch on pods demands."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -259,7 +255,7 @@ class PodManager:
         self._listed = threading.Event()
 
     def handle(self, news: PodNews) -> None:
-        """Take in what the watch says."""
+        """Process a message of the watch."""
         match news:
             case PodsListed(pods):
                 for pod in pods:
@@ -268,40 +264,38 @@ class PodManager:
                 for worker in self._all():
                     if worker.pod.uid not in known:
                         worker.vanish()
-                if not self._listed.is_set():
-                    self._remove_orphans(known)
-                    self._listed.set()
+                self._listed.set()
             case PodChanged(pod):
                 self._update(pod)
             case PodGone(uid):
                 self._remove(uid)
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
-        """The worker of the pod of that name."""
+        """Return the worker of the pod of that name, or None."""
         found = [w for w in self._all() if (w.pod.namespace, w.pod.name) == (namespace, name)]
         return found[-1] if found else None
 
     def look(self, uids: frozenset[str]) -> None:
-        """Something that the status of these pods shows has changed."""
+        """Make the workers of these pods report their status again."""
         for worker in self._all():
             if worker.pod.uid in uids:
                 worker.look()
 
     def reconcile_claims(self) -> None:
-        """Unprepare the claims of pods that are no longer there; nothing before all pods are known."""
+        """Unprepare the claims of pods that no longer exist. Does nothing before all pods are known."""
         if self._listed.is_set():
             active = frozenset(worker.pod.uid for worker in self._all() if worker.phase is not Phase.FINISHED)
             self._services.manager.reconcile(active)
 
     def stop(self) -> None:
-        """Tell all workers to end, and begin no more; their pods stay as they are."""
+        """Stop all workers and start no more. The pods stay."""
         with self._lock:
             self._stopped = True
         for worker in self._all():
             worker.stop()
 
     def join(self) -> None:
-        """Wait until they have ended."""
+        """Wait for all workers to end."""
         for worker in self._all():
             worker.join()
 
@@ -330,11 +324,3 @@ class PodManager:
         with self._lock:
             del self._workers[pod.uid]
         self._services.journal.record("PodGone", str(pod))
-
-    def _remove_orphans(self, known: set[str]) -> None:
-        """Stop the containers of pods that were deleted while no kubelet was there; their claims are reconciled."""
-        for uid in self._services.runtime.pods():
-            if uid not in known:
-                self._services.runtime.stop_pod(uid, 0)
-                self._services.runtime.remove_pod(uid)
-                self._services.journal.record("OrphanRemoved", uid)

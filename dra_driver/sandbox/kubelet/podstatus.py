@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pod.status as kubelet writes it: phase, conditions, one status a container, and the health of its devices."""
+"""The status of a pod: phase, conditions, containers, and the health of their devices."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ HOST_IP = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Not created yet, and why."""
+    """A container that is not created yet, and the reason."""
 
     reason: str = "ContainerCreating"
     message: str = ""
@@ -24,7 +24,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Started (seconds since the epoch)."""
+    """A started container. Times are seconds since the epoch."""
 
     id: str
     started_at: float
@@ -32,7 +32,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """Ended. A container that never started has no id."""
+    """An ended container. If it never started, it has no id."""
 
     exit_code: int
     finished_at: float
@@ -42,18 +42,18 @@ class Terminated:
 
 ContainerState = Waiting | Running | Terminated
 Devices = Callable[[str], ClaimInfo | None]
-"""The prepared claim of that name in the pod's namespace."""
+"""A function that returns the prepared claim of that name in the pod's namespace, or None."""
 HealthOf = Callable[[str, str, str], DeviceHealth]
-"""Driver, pool, device -> how it is."""
+"""A function from driver, pool and device to the health of the device."""
 
 
 def timestamp(seconds: float) -> str:
-    """As the API writes times: UTC, whole seconds."""
+    """Return the time in the API's form: UTC, whole seconds."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def phase_of(pod: Pod, states: Mapping[str, ContainerState]) -> str:
-    """Pending, Running, Succeeded or Failed."""
+    """Return the phase: Pending, Running, Succeeded or Failed."""
     main = [states[container.name] for container in pod.containers]
     if all(isinstance(state, Terminated) for state in main):
         return "Succeeded" if all(isinstance(s, Terminated) and s.exit_code == 0 for s in main) else "Failed"
@@ -67,7 +67,10 @@ def pod_status(
     now: float,
     allocated: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> Mapping[str, Any]:
-    """The whole status. `states` has every container, `previous` the status so far, `allocated` device health."""
+    """Return the status of the pod.
+
+    `states` has all containers, `previous` is the current status, and `allocated` has the health of devices.
+    """
     status: dict[str, Any] = {
         "phase": phase_of(pod, states),
         "conditions": _conditions(pod, states, previous, now),
@@ -153,14 +156,14 @@ def _container(
 def allocated_resources(
     pod: Pod, container: Container, claim_of: Devices, health_of: HealthOf
 ) -> list[Mapping[str, Any]]:
-    """allocatedResourcesStatus of a container: the health of the devices behind each of its claims."""
+    """Return allocatedResourcesStatus of a container: the health of the devices of each of its claims."""
     entries = {entry.name: entry for entry in pod.claims}
     result: list[Mapping[str, Any]] = []
     for use in container.claims:
         try:
             name = claim_name(pod, entries[use.name]) if use.name in entries else None
         except ClaimError:
-            continue  # not created yet
+            continue  # the claim does not exist yet
         info = claim_of(name.name) if name else None
         base = use.request.partition("/")[0]
         found: dict[str, Mapping[str, Any]] = {}

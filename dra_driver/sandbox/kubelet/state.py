@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The claims of this node, in memory and in kubelet's checkpoint `dra_manager_state`, and decisions about them.
 
-The file has kubelet's own form: a JSON document in a string, beside its CRC-32. It does not say whether a claim was
-prepared, so plugins are asked again after a restart of kubelet.
+The file has kubelet's format: a JSON document as a string, with its CRC-32. It does not record whether a claim is
+prepared, so a new kubelet calls the plugins again.
 
-The decisions are pure functions: which claim a pod means, whether the pod may use it, whether a plugin's answer is
-complete, and which CDI devices follow. Their texts are those of kubelet's Events and logs.
+The decisions are pure functions: which claim a pod uses, whether the pod may use it, whether a plugin's answer is
+complete, and the resulting CDI devices. Their texts are those of kubelet's Events and logs.
 """
 
 import json
@@ -29,12 +29,12 @@ _KIND = {"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v
 
 
 class CheckpointError(Exception):
-    """The checkpoint cannot be used. The node has to be drained and the file removed."""
+    """The checkpoint is unusable. The node has to be drained and the file removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimInfo:
-    """A claim that was prepared here, or is about to be. `devices` has a key for every driver to call."""
+    """A claim that is prepared on this node, or is about to be. `devices` has a key for every driver to call."""
 
     ref: ClaimRef
     pods: frozenset[str] = frozenset()
@@ -48,40 +48,40 @@ class ClaimInfo:
 
 
 class ClaimCache:
-    """ClaimInfos by (namespace, name). Take `lock` for several steps that belong together."""
+    """The claims by (namespace, name). Take `lock` for several steps that belong together."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Reads `checkpoint`, if there is one. Raises CheckpointError when it is damaged."""
+        """Read `checkpoint` if it exists. Raises CheckpointError if it is damaged."""
         self._path = checkpoint
         self._lock = threading.RLock()
         self._claims = {(info.ref.namespace, info.ref.name): info for info in load(checkpoint)}
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """Reentrant."""
+        """The reentrant lock of the cache."""
         return self._lock
 
     def get(self, namespace: str, name: str) -> ClaimInfo | None:
-        """The claim of that name, which may be an older one than the API server has."""
+        """Return the claim of that name. It may be older than the claim in the API server."""
         with self._lock:
             return self._claims.get((namespace, name))
 
     def all(self) -> tuple[ClaimInfo, ...]:
-        """Every claim known here."""
+        """Return all claims."""
         with self._lock:
             return tuple(self._claims.values())
 
     def of_pod(self, uid: str) -> tuple[ClaimInfo, ...]:
-        """The claims that a pod refers to."""
+        """Return the claims that a pod uses."""
         return tuple(info for info in self.all() if uid in info.pods)
 
     def put(self, info: ClaimInfo) -> None:
-        """Add or replace, in memory only."""
+        """Add or replace a claim in memory."""
         with self._lock:
             self._claims[info.ref.namespace, info.ref.name] = info
 
     def remove(self, ref: ClaimRef) -> None:
-        """Forget, in memory only."""
+        """Remove a claim from memory."""
         with self._lock:
             self._claims.pop((ref.namespace, ref.name), None)
 
@@ -94,13 +94,13 @@ class ClaimCache:
 
 
 def encode(claims: Iterable[ClaimInfo]) -> str:
-    """The checkpoint's text."""
+    """Return the text of the checkpoint."""
     data = json.dumps({**_KIND, "ClaimInfoStateList": [_encode_info(info) for info in claims]}, separators=(",", ":"))
     return json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())}, separators=(",", ":"))
 
 
 def decode(text: str) -> tuple[ClaimInfo, ...]:
-    """The claims in a checkpoint's text, none of them marked prepared. Raises CheckpointError."""
+    """Return the claims in a checkpoint's text. None of them is marked as prepared. Raises CheckpointError."""
     try:
         envelope = json.loads(text)
         data = envelope["Data"]
@@ -115,7 +115,7 @@ def decode(text: str) -> tuple[ClaimInfo, ...]:
 
 
 def load(path: Path) -> tuple[ClaimInfo, ...]:
-    """The claims in a checkpoint file, none when there is no file. Raises CheckpointError."""
+    """Return the claims in a checkpoint file, or none without a file. Raises CheckpointError."""
     try:
         return decode(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -170,19 +170,22 @@ UNPREPARE = "NodeUnprepareResources"
 
 
 class ClaimError(Exception):
-    """Why dynamic resources of a pod cannot be prepared or unprepared, in kubelet's words."""
+    """Claims of a pod cannot be prepared or unprepared. The text is kubelet's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimName:
-    """The claim behind an entry of a pod; `generated` ones must belong to the pod."""
+    """The claim of an entry of a pod. A `generated` claim must belong to the pod."""
 
     name: str
     generated: bool = False
 
 
 def claim_name(pod: Pod, entry: PodClaim) -> ClaimName | None:
-    """Which claim `entry` of the pod means, None when none was needed. Raises ClaimError while there is none yet."""
+    """Return the claim of an `entry` of the pod, or None if no claim was needed.
+
+    Raises ClaimError if the claim does not exist yet.
+    """
     if entry.claim_name is not None:
         return ClaimName(entry.claim_name)
     if entry.template_name is None:
@@ -194,13 +197,13 @@ def claim_name(pod: Pod, entry: PodClaim) -> ClaimName | None:
 
 
 def claim_names(pod: Pod) -> tuple[ClaimName, ...]:
-    """All claims of a pod, in the order kubelet looks at them; the one for extended resources comes last."""
+    """Return all claims of a pod in kubelet's order. The claim for extended resources comes last."""
     named = [name for entry in pod.claims if (name := claim_name(pod, entry)) is not None]
     return (*named, ClaimName(pod.extended_claim)) if pod.extended_claim else tuple(named)
 
 
 def check_claim(pod: Pod, wanted: ClaimName, claim: ResourceClaim) -> frozenset[str]:
-    """The drivers to call for a claim of the pod. Raises ClaimError when the pod may not use the claim."""
+    """Return the drivers to call for a claim of the pod. Raises ClaimError if the pod may not use the claim."""
     meta = claim.metadata
     if wanted.generated and not any(owner.controller and owner.uid == pod.uid for owner in meta.owner_references):
         raise ClaimError(f"ResourceClaim {meta} was not created for Pod {pod} (Pod is not owner)")
@@ -208,12 +211,12 @@ def check_claim(pod: Pod, wanted: ClaimName, claim: ResourceClaim) -> frozenset[
         raise ClaimError(f"pod {pod.name} ({pod.uid}) is not allowed to use ResourceClaim {meta.name} ({meta.uid})")
     if claim.allocation is None:
         raise ClaimError(f"ResourceClaim {meta.name}: not allocated")
-    # drivers that only appear in allocation.devices.config have nothing to prepare
+    # drivers that occur only in allocation.devices.config have nothing to prepare
     return frozenset(result.driver for result in claim.allocation.results)
 
 
 def check_answer(method: str, asked: Iterable[ClaimRef], answer: Mapping[str, ClaimAnswer]) -> None:
-    """Raises ClaimError unless `answer` has exactly the claims that were asked for, each without an error."""
+    """Raise ClaimError unless `answer` has exactly the claims in `asked`, each without an error."""
     claims = list(asked)
     names = {claim.uid: claim.name for claim in claims}
     for uid, claim in answer.items():
@@ -226,7 +229,7 @@ def check_answer(method: str, asked: Iterable[ClaimRef], answer: Mapping[str, Cl
 
 
 def rpc_text(error: grpc.RpcError) -> str:
-    """A gRPC error as kubelet's library prints it."""
+    """Return the text of a gRPC error in kubelet's library."""
     assert isinstance(error, grpc.Call)
     code = error.code().name
     name = "Canceled" if code == "CANCELLED" else code.title().replace("_", "")
@@ -235,18 +238,18 @@ def rpc_text(error: grpc.RpcError) -> str:
 
 
 def device_serves(device: PreparedDevice, request: str) -> bool:
-    """Whether a container that names `request` (empty: all of them) gets the device.
+    """Return whether a container that names `request` (empty: all requests) gets the device.
 
-    The comparison is literal, so a subrequest left in a device's request names (`req/sub`) hides the
-    device from every container that names the request.
+    The comparison is literal. If a device's request names contain a subrequest (`req/sub`), containers that name
+    the request do not get the device.
     """
     return not request or not device.request_names or request in device.request_names
 
 
 def cdi_ids(pod: Pod, container: Container, prepared: Mapping[str, Iterable[PreparedDevice]]) -> tuple[str, ...]:
-    """What kubelet hands the runtime as CDI devices of a container, duplicates included.
+    """Return the CDI devices of a container that kubelet passes to the runtime, including duplicates.
 
-    `prepared` maps claim names to the devices of all drivers. Raises ClaimError for a claim that is not in it.
+    `prepared` has the devices of all drivers by claim name. Raises ClaimError for a claim that is not in it.
     """
     wanted = [
         (claim.name, use.request)

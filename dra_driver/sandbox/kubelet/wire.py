@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kubelet's side of the wire: plugin registration, DRAPlugin and DRAResourceHealth.
+"""Kubelet's side of the gRPC protocol: plugin registration, DRAPlugin and DRAResourceHealth.
 
-The descriptors are written by hand after the published field tables and live in a pool of their
-own, so that nothing is shared with the code of any plugin: if a plugin answers this kubelet, it
-speaks the protocol. Messages become plain values here; nothing else sees protobuf.
+The descriptors are written from the published tables of fields, in a descriptor pool of their own. They share nothing
+with the code of plugins: a plugin that works with this kubelet follows the protocol. Other modules see only plain
+values, never protobuf messages.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,16 +23,18 @@ GET_INFO: Final = f"/{REGISTRATION}.Registration/GetInfo"
 NOTIFY_REGISTRATION_STATUS: Final = f"/{REGISTRATION}.Registration/NotifyRegistrationStatus"
 
 PLUGIN_SERVICES: Final[Mapping[str, str]] = {"v1.DRAPlugin": DRA_V1, "v1beta1.DRAPlugin": DRA_V1BETA1}
-"""What a plugin advertises for its DRAPlugin services -> the protobuf package behind it."""
+"""The DRAPlugin services that plugins advertise, with their protobuf packages."""
 
 HEALTH_SERVICES: Final[Mapping[str, str]] = {
     "v1.DRAResourceHealth": HEALTH_V1,
     "v1alpha1.DRAResourceHealth": HEALTH_V1ALPHA1,
 }
-"""The same for the optional health services, the one that kubelet prefers first."""
+"""The optional health services with their protobuf packages, in kubelet's order of preference."""
 
 _Field = tuple[str, int, str]
-"""Name, number, type: a scalar, `Message`, `repeated TYPE`, `optional TYPE` or `map Message` (string keys)."""
+"""A field: name, number, and type (a scalar, `Message`, `repeated TYPE`, `optional TYPE`, or `map Message` with string
+keys).
+"""
 
 _REGISTRATION_MESSAGES: Mapping[str, tuple[_Field, ...]] = {
     "InfoRequest": (),
@@ -94,7 +96,7 @@ def _add_message(file: descriptor_pb2.FileDescriptorProto, name: str, fields: It
             value = entry.field.add(name="value", number=2, label=_Proto.LABEL_OPTIONAL, type=_Proto.TYPE_MESSAGE)
             value.type_name = f".{file.package}.{type_name}"
             type_name = f"{name}.{entry.name}"
-        if label == "optional":  # proto3 tells an absent value from an empty one by a oneof of one
+        if label == "optional":  # proto3 distinguishes an absent value by a oneof with one field
             message.oneof_decl.add(name=f"_{field_name}")
             field.oneof_index = len(message.oneof_decl) - 1
             field.proto3_optional = True
@@ -130,13 +132,13 @@ _POOL = _pool()
 
 
 def message_class(package: str, name: str) -> Any:
-    """The class of one message of the tables above; what it holds is known only at run time."""
+    """Return the class of a message in the tables above. Its attributes are known only at run time."""
     return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{package}.{name}"))
 
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """What a plugin says of itself. An empty `endpoint` means the registration socket."""
+    """The answer of GetInfo. An empty `endpoint` means the registration socket."""
 
     type: str
     name: str
@@ -146,7 +148,7 @@ class PluginInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
-    """A claim as a plugin gets to know it."""
+    """A claim in requests to plugins."""
 
     namespace: str
     name: str
@@ -155,7 +157,7 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True)
 class PreparedDevice:
-    """One device of a prepared claim. No `request_names` means that it belongs to every request."""
+    """A device of a prepared claim. A device without `request_names` belongs to all requests."""
 
     pool: str
     device: str
@@ -166,14 +168,14 @@ class PreparedDevice:
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """A plugin's answer for one claim. With an `error` the devices mean nothing; unprepare has none."""
+    """A plugin's answer for one claim. With an `error`, `devices` has no meaning. Unprepare has no devices."""
 
     devices: tuple[PreparedDevice, ...] = ()
     error: str = ""
 
 
 class Health(Enum):
-    """How a device is, by the names of pod.status."""
+    """The health of a device, by the names in pod.status."""
 
     UNKNOWN = "Unknown"
     HEALTHY = "Healthy"
@@ -182,7 +184,7 @@ class Health(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReportedHealth:
-    """One device in a health report. `timeout` in seconds; zero or less leaves it to kubelet."""
+    """A device in a health report. `timeout` is in seconds; 0 or less selects kubelet's default."""
 
     pool: str
     device: str
@@ -192,24 +194,24 @@ class ReportedHealth:
 
 
 def encode_info_request(_: None) -> bytes:
-    """An InfoRequest, which is empty."""
+    """Encode an InfoRequest, which is empty."""
     return bytes(message_class(REGISTRATION, "InfoRequest")().SerializeToString())
 
 
 def decode_info(data: bytes) -> PluginInfo:
-    """A PluginInfo message."""
+    """Decode a PluginInfo message."""
     info = message_class(REGISTRATION, "PluginInfo").FromString(data)
     return PluginInfo(info.type, info.name, info.endpoint, tuple(info.supported_versions))
 
 
 def encode_status(error: str) -> bytes:
-    """A RegistrationStatus message: success when `error` is empty."""
+    """Encode a RegistrationStatus message. It reports success if `error` is empty."""
     status = message_class(REGISTRATION, "RegistrationStatus")(plugin_registered=not error, error=error)
     return bytes(status.SerializeToString())
 
 
 def encode_claims(package: str, method: str, claims: Iterable[ClaimRef]) -> bytes:
-    """The request of `method`, NodePrepareResources or NodeUnprepareResources."""
+    """Encode the request of `method`, NodePrepareResources or NodeUnprepareResources."""
     request = message_class(package, f"{method}Request")()
     for claim in claims:
         request.claims.add(namespace=claim.namespace, uid=claim.uid, name=claim.name)
@@ -217,7 +219,7 @@ def encode_claims(package: str, method: str, claims: Iterable[ClaimRef]) -> byte
 
 
 def decode_prepared(package: str, data: bytes) -> Mapping[str, ClaimAnswer]:
-    """A NodePrepareResourcesResponse, by claim uid."""
+    """Decode a NodePrepareResourcesResponse. Return the answers by claim UID."""
     response = message_class(package, "NodePrepareResourcesResponse").FromString(data)
     return {
         uid: ClaimAnswer(tuple(_device(package, device) for device in claim.devices), claim.error)
@@ -233,13 +235,13 @@ def _device(package: str, device: Any) -> PreparedDevice:
 
 
 def decode_unprepared(package: str, data: bytes) -> Mapping[str, ClaimAnswer]:
-    """A NodeUnprepareResourcesResponse, by claim uid."""
+    """Decode a NodeUnprepareResourcesResponse. Return the answers by claim UID."""
     response = message_class(package, "NodeUnprepareResourcesResponse").FromString(data)
     return {uid: ClaimAnswer(error=claim.error) for uid, claim in response.claims.items()}
 
 
 def decode_health(package: str, data: bytes) -> tuple[ReportedHealth, ...]:
-    """A NodeWatchResourcesResponse. A status that is not in the table reads as unknown."""
+    """Decode a NodeWatchResourcesResponse. A status outside of the table counts as unknown."""
     response = message_class(package, "NodeWatchResourcesResponse").FromString(data)
     known = dict(enumerate((Health.UNKNOWN, Health.HEALTHY, Health.UNHEALTHY)))
     return tuple(

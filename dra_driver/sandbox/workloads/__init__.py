@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-ins for the controllers of kube-controller-manager that make pods: one file for each kind of workload.
+"""Stand-ins for the workload controllers of kube-controller-manager.
 
-`owned` has what they share. Each controller's `step` compares all objects of its kind with their pods and does what is
-missing; `ControlLoop` calls it again after every change. Objects of a deleted owner are removed by the API server's
-garbage collector. Not here: CronJobs, adoption of pods that a selector finds, ControllerRevisions (so `kubectl rollout
-undo` works for Deployments only), volume claims of StatefulSets, and limits of time (`activeDeadlineSeconds`,
-`ttlSecondsAfterFinished`, `minReadySeconds`, `progressDeadlineSeconds`).
+`owned` has the base class. The `step` of a controller compares all objects of its kind with their pods and does what is
+missing. `ControlLoop` calls it after every change. The API server's garbage collector deletes the objects of a deleted
+owner. Not implemented: CronJobs, adoption of pods, ControllerRevisions (so `kubectl rollout undo` works only for
+Deployments), volume claims of StatefulSets, and time limits (`activeDeadlineSeconds`, `ttlSecondsAfterFinished`,
+`minReadySeconds`, `progressDeadlineSeconds`).
 """
 
 from .daemonsets import DaemonSets

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DaemonSets: a pod on every node that the template selects."""
+"""DaemonSets: one pod on every node that the template selects."""
 
 from collections.abc import Callable
 
 from ...kubeapi import NODES
+from ...scheduling.decode import decode_cluster_node
+from ...scheduling.node_filters import RequiredAffinity, untolerated
 from ..loop import DAEMON_SETS, JSON, PODS, is_alive, is_finished
-from ..scheduler import selects
+from ..scheduler import decode_pod
 from .owned import HASH_LABEL, Workloads, is_owned, is_ready, revision_of, share
 
 
 class DaemonSets(Workloads):
-    """Makes pods for nodes; which node a pod is for is in its node affinity, and the scheduler binds it there."""
+    """Creates a pod for each node. The pod's node affinity names the node, and the scheduler binds the pod to it."""
 
     kind = DAEMON_SETS
     name = "DaemonSet"
@@ -22,7 +24,8 @@ class DaemonSets(Workloads):
 
     def _sync(self, one: JSON, pods: list[JSON], nodes: list[JSON]) -> None:
         template = one["spec"]["template"]
-        wanted = [node["metadata"]["name"] for node in nodes if selects(template["spec"], node)]
+        spec = {**template["spec"], "tolerations": _tolerations(template["spec"])}
+        wanted = [node["metadata"]["name"] for node in nodes if _runs_on(spec, node)]
         revision = revision_of(template)
         by_node: dict[str, list[JSON]] = {name: [] for name in wanted}
         misplaced = []
@@ -30,7 +33,7 @@ class DaemonSets(Workloads):
             if is_finished(pod):
                 self.delete(PODS, [pod])
             elif node := by_node.get(_node(pod)):
-                misplaced.append(pod)  # there is one already
+                misplaced.append(pod)  # the node has a pod already
             elif node is None:
                 misplaced.append(pod)
             else:
@@ -38,9 +41,8 @@ class DaemonSets(Workloads):
         self.delete(PODS, misplaced)
         for name, there in by_node.items():
             if not there:
-                self.create_pod(
-                    one, spec={"affinity": _affinity(template["spec"], name)}, labels={HASH_LABEL: revision}
-                )
+                placed = {"affinity": _affinity(spec, name), "tolerations": spec["tolerations"]}
+                self.create_pod(one, spec=placed, labels={HASH_LABEL: revision})
         running = [pod for there in by_node.values() for pod in there if is_alive(pod)]
         updated = [pod for pod in running if pod["metadata"]["labels"].get(HASH_LABEL) == revision]
         self._update(one["spec"], len(wanted), running, updated)
@@ -59,7 +61,7 @@ class DaemonSets(Workloads):
         )
 
     def _update(self, spec: JSON, wanted: int, running: list[JSON], updated: list[JSON]) -> None:
-        """Delete pods of an older template: those that are not ready, and as many others as may be unavailable."""
+        """Delete pods of older templates: those that are not ready, and as many others as may be unavailable."""
         strategy = spec["updateStrategy"]
         if strategy["type"] != "RollingUpdate":
             return
@@ -70,8 +72,34 @@ class DaemonSets(Workloads):
         self.delete(PODS, [pod for pod in outdated if is_ready(pod)][: max(0, most - unavailable)])
 
 
+_TOLERATED = {
+    "not-ready": "NoExecute",
+    "unreachable": "NoExecute",
+    "disk-pressure": "NoSchedule",
+    "memory-pressure": "NoSchedule",
+    "pid-pressure": "NoSchedule",
+    "unschedulable": "NoSchedule",
+}
+"""Taints of nodes that pods of DaemonSets tolerate, by the part after `node.kubernetes.io/`."""
+
+
+def _tolerations(spec: JSON) -> list[JSON]:
+    """Return the template's tolerations, and those that every pod of a DaemonSet gets."""
+    added = [
+        {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
+        for name, effect in _TOLERATED.items()
+    ]
+    return [*(spec.get("tolerations") or []), *added]
+
+
+def _runs_on(spec: JSON, node: JSON) -> bool:
+    """Return whether a pod with this `spec` selects the node and tolerates its taints."""
+    pod, where = decode_pod({"metadata": {}, "spec": spec}), decode_cluster_node(node)
+    return RequiredAffinity(pod).matches(where) and untolerated(where.taints, pod.tolerations) is None
+
+
 def _affinity(spec: JSON, node: str) -> JSON:
-    """The template's affinity, with the node as the only one that is required."""
+    """Return the template's affinity, with this node as the only required one."""
     affinity = spec.get("affinity") or {}
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
@@ -85,7 +113,7 @@ def _affinity(spec: JSON, node: str) -> JSON:
 
 
 def _node(pod: JSON) -> str:
-    """The node that a pod is on, or is for."""
+    """Return the node that a pod is on, or that its affinity names."""
     if name := pod["spec"].get("nodeName"):
         return str(name)
     required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

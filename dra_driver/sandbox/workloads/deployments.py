@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deployments: a ReplicaSet for each template, and rolling updates from one template to the next; and ReplicaSets.
+"""Deployments and ReplicaSets.
 
-Follows pkg/controller/deployment of k8s.io/kubernetes: a rolling update creates at most `maxSurge` additional pods, and
-at most `maxUnavailable` of the desired pods are unavailable.
+A Deployment has a ReplicaSet for each template. As in pkg/controller/deployment of k8s.io/kubernetes, a rolling update
+creates at most `maxSurge` additional pods, and at most `maxUnavailable` of the desired pods are unavailable.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ REVISION = "deployment.kubernetes.io/revision"
 
 
 class Deployments(Workloads):
-    """Makes ReplicaSets and scales them."""
+    """Creates and scales ReplicaSets."""
 
     kind = DEPLOYMENTS
     name = "Deployment"
 
     def prepare(self) -> Callable[[JSON], None]:
-        """See `Workloads.prepare`: a Deployment owns ReplicaSets instead of pods."""
+        """See `Workloads.prepare`. A Deployment owns ReplicaSets instead of pods."""
         sets = self.client.list(REPLICA_SETS).items
         return lambda one: self.sync(one, [each for each in sets if is_owned(each, one)])
 
@@ -37,7 +37,7 @@ class Deployments(Workloads):
                 self._create(one, revision, _next(sets))
             self._write_status(one, None, old)
             return
-        if old and _revision(current) < _revision(old[-1]):  # rolled back to
+        if old and _revision(current) < _revision(old[-1]):  # a rollback to an older template
             annotations = {**current["metadata"].get("annotations", {}), REVISION: str(_next(sets))}
             current = {**current, "metadata": {**current["metadata"], "annotations": annotations}}
             current = self.client.update(REPLICA_SETS, current)
@@ -65,7 +65,7 @@ class Deployments(Workloads):
         self.client.create(REPLICA_SETS, made, one["metadata"]["namespace"])
 
     def _write_status(self, one: JSON, current: JSON | None, old: list[JSON]) -> bool:
-        """Write counts and conditions; gives whether all pods are of the current template and available."""
+        """Write counts and conditions. Return whether all pods are available and of the current template."""
         every = [current, *old] if current else old
         wanted = one["spec"]["replicas"]
         total, ready, available = (
@@ -114,7 +114,7 @@ def _count(replica_set: JSON, field: str) -> int:
 
 
 def _bounds(spec: JSON) -> tuple[int, int]:
-    """How many pods more than asked for there may be, and how many less may be available."""
+    """Return how many additional pods there may be, and how many pods may be unavailable."""
     rolling = spec["strategy"].get("rollingUpdate")
     if rolling is None:
         return 0, spec["replicas"]
@@ -124,7 +124,7 @@ def _bounds(spec: JSON) -> tuple[int, int]:
 
 
 def _targets(spec: JSON, current: JSON, old: list[JSON]) -> dict[str, int]:
-    """How many pods each ReplicaSet is to have now, by its name."""
+    """Return the number of pods that each ReplicaSet should have now, by its name."""
     wanted: int = spec["replicas"]
     name = current["metadata"]["name"]
     active = [each for each in old if each["spec"]["replicas"] or _count(each, "replicas")]
@@ -157,7 +157,7 @@ def _targets(spec: JSON, current: JSON, old: list[JSON]) -> dict[str, int]:
 
 
 class ReplicaSets(Workloads):
-    """Creates missing pods and deletes surplus ones: those without a node first, then unready, then new ones."""
+    """Creates missing pods, and deletes surplus pods: first those without a node, then unready ones, then new ones."""
 
     kind = REPLICA_SETS
     name = "ReplicaSet"

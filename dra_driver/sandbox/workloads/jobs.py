@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs: pods until enough of them have succeeded.
 
-No container of the sandbox runs a program that could end: a Job's pods succeed after `RUN_SECONDS`, unless the template
-says otherwise.
+Containers of the sandbox run no programs that could end. Therefore a Job's pods succeed after `RUN_SECONDS`, unless the
+template has another value.
 """
 
 import time
@@ -17,7 +17,7 @@ _SECONDS = "5"
 
 
 class Jobs(Workloads):
-    """Keeps as many pods running as may run at once, until the Job is complete or has failed too often."""
+    """Runs pods, up to the Job's parallelism, until the Job is complete or has failed too often."""
 
     kind = JOBS
     name = "Job"
@@ -59,7 +59,7 @@ class Jobs(Workloads):
         self._write(one, status)
 
     def _run(self, one: JSON, alive: list[JSON], succeeded: list[JSON]) -> None:
-        """Create the pods that may run now, and delete those that are too many."""
+        """Create the pods that may run now, and delete surplus pods."""
         spec = one["spec"]
         annotations = {RUN_SECONDS: _SECONDS, **(spec["template"]["metadata"].get("annotations") or {})}
         if _indexed(spec):
@@ -72,13 +72,13 @@ class Jobs(Workloads):
         left = spec["completions"] - len(succeeded) if spec.get("completions") is not None else spec["parallelism"]
         wanted = min(spec["parallelism"], left)
         if spec.get("completions") is None and succeeded:
-            wanted = len(alive)  # one has found that there is no more work: the others end when they like
+            wanted = len(alive)  # a pod that succeeded has found no more work, and the other pods may finish
         for _ in range(wanted - len(alive)):
             self.create_pod(one, annotations=annotations)
         self.delete(PODS, alive[max(0, wanted) :])
 
     def _write(self, one: JSON, status: JSON) -> None:
-        """As `write_status`: the status of a Job has no generation."""
+        """Write the status like `write_status`. The status of a Job has no generation."""
         kept = {key: value for key, value in status.items() if value not in (0, None)}
         if kept != one.get("status"):
             self.client.update(JOBS, {**one, "status": kept}, subresource="status")
@@ -93,7 +93,7 @@ def _indexed(spec: JSON) -> bool:
 
 
 def _indexes(pods: list[JSON]) -> set[int]:
-    """The completion indexes of an indexed Job's pods."""
+    """Return the completion indexes of an indexed Job's pods."""
     return {int(pod["metadata"]["annotations"][_INDEX]) for pod in pods}
 
 

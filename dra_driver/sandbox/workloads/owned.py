@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods and other objects of a workload: who owns them, how they are made from a template, how many are ready."""
+"""The base class of workload controllers: owners, pods from templates, and counts of ready pods."""
 
 import hashlib
 import json
@@ -13,21 +13,21 @@ from ..kubelet.podstatus import timestamp
 from ..loop import JSON, PODS
 
 HASH_LABEL = "controller-revision-hash"
-"""Label of a StatefulSet's or DaemonSet's pod: the revision of the template that it was made from."""
+"""The label of a StatefulSet's or DaemonSet's pod with the revision of its template."""
 
 
 class Workloads:
-    """The controller of one kind of workload. Subclasses say which kind, and what to do about one of them."""
+    """The controller of one kind of workload. Subclasses define the kind, and what to do about each object."""
 
     kind: Kind
     name: str
-    """As owner references name the kind."""
+    """The name of the kind in owner references."""
 
     def __init__(self, client: ApiClient) -> None:
         self.client = client
 
     def step(self) -> None:
-        """Look at all workloads of the kind. Raises ApiError, of the first that failed, when all were looked at."""
+        """Process all workloads of the kind. Raises the first ApiError after all of them were processed."""
         found = [one for one in self.client.list(self.kind).items if not is_going(one)]
         if not found:
             return
@@ -42,19 +42,21 @@ class Workloads:
             raise failures[0]
 
     def close(self) -> None:
-        """Nothing is open between steps."""
+        """Do nothing: the controller has no resources."""
 
     def prepare(self) -> Callable[[JSON], None]:
-        """Read what the whole step needs; gives what is to be done about one workload."""
+        """Read the objects that the step needs, and return the function that processes one workload."""
         pods = self.client.list(PODS).items
         return lambda one: self.sync(one, [pod for pod in pods if is_owned(pod, one)])
 
     def sync(self, one: JSON, pods: list[JSON]) -> None:
-        """Make the workload's pods and its status what they should be. Raises ApiError."""
+        """Create and delete pods as needed, and write the workload's status. Raises ApiError."""
         raise NotImplementedError
 
     def metadata(self, owner: JSON, template: JSON, **more: Any) -> JSON:
-        """Metadata of an object that `owner` makes from `template`, without a name; `more` labels and annotations."""
+        """Return metadata, without a name, for an object that `owner` creates from `template`. `more` adds labels and
+        annotations.
+        """
         meta = template.get("metadata") or {}
         reference = {
             "apiVersion": self.kind.api_version,
@@ -74,7 +76,7 @@ class Workloads:
     def create_pod(
         self, owner: JSON, *, name: str = "", spec: Mapping[str, Any] | None = None, **more: Mapping[str, str]
     ) -> None:
-        """A pod of the owner's template, with some fields of its `spec`, `labels` and `annotations` changed."""
+        """Create a pod from the owner's template. `spec`, `labels` and `annotations` replace single fields."""
         template = owner["spec"]["template"]
         meta = self.metadata(owner, template, **more)
         named = {"name": name} if name else {"generateName": f"{owner['metadata']['name']}-"}
@@ -87,14 +89,14 @@ class Workloads:
         self.client.create(PODS, pod, owner["metadata"]["namespace"])
 
     def delete(self, kind: Kind, objects: Iterable[JSON]) -> None:
-        """Delete the objects that are not going yet."""
+        """Delete the objects that are not being deleted yet."""
         for one in objects:
             if not is_going(one):
                 meta = one["metadata"]
                 self.client.delete(kind, meta["name"], meta["namespace"], uid=meta["uid"])
 
     def write_status(self, one: JSON, status: JSON) -> None:
-        """Write the status of the generation that was looked at, when it is another one; counts of 0 are left out."""
+        """Write the status, with the observed generation, if it has changed. Counts of 0 are omitted."""
         kept = {key: value for key, value in status.items() if value not in (0, None)}
         wanted = {**kept, "observedGeneration": one["metadata"]["generation"]}
         if wanted != {key: value for key, value in (one.get("status") or {}).items() if value != 0}:
@@ -112,40 +114,40 @@ _ALWAYS = frozenset(
         "numberReady",
     }
 )
-"""Counts that some kind requires: they are written when they are 0."""
+"""Counts that are required in some kinds, so they are written even if they are 0."""
 
 
 def is_going(one: JSON) -> bool:
-    """Whether the object is being deleted."""
+    """Return whether the object is being deleted."""
     return bool(one["metadata"].get("deletionTimestamp"))
 
 
 def is_owned(one: JSON, owner: JSON) -> bool:
-    """Whether `owner` is the controller of the object."""
+    """Return whether `owner` is the controller of the object."""
     references = one["metadata"].get("ownerReferences") or []
     return any(each.get("controller") and each["uid"] == owner["metadata"]["uid"] for each in references)
 
 
 def is_ready(pod: JSON) -> bool:
-    """Whether all containers of the pod are ready, and it is not being deleted."""
+    """Return whether all containers of the pod are ready, and it is not being deleted."""
     conditions = pod.get("status", {}).get("conditions") or []
     ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
     return ready and not is_going(pod)
 
 
 def count_ready(pods: Iterable[JSON]) -> int:
-    """How many of the pods are ready."""
+    """Return how many of the pods are ready."""
     return sum(1 for pod in pods if is_ready(pod))
 
 
 def revision_of(template: JSON) -> str:
-    """What tells templates apart: ten letters and digits that are the same for the same template."""
+    """Return a hash of a template: ten letters and digits."""
     text = json.dumps(template, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def share(value: int | str | None, total: int, *, up: bool) -> int:
-    """An absolute number, or a percentage of `total`, rounded up or down."""
+    """Return an absolute number, or a percentage of `total` rounded up or down."""
     if isinstance(value, str) and value.endswith("%"):
         part = int(value[:-1]) * total / 100
         return math.ceil(part) if up else math.floor(part)
@@ -153,7 +155,7 @@ def share(value: int | str | None, total: int, *, up: bool) -> int:
 
 
 def with_condition(conditions: Iterable[JSON] | None, kind: str, status: bool, reason: str, message: str) -> list[JSON]:
-    """The conditions with one of them set; its time of transition stays while its status does."""
+    """Return the conditions with one of them set. The transition time changes only with the status."""
     others = [one for one in conditions or () if one["type"] != kind]
     before: JSON = next((one for one in conditions or () if one["type"] == kind), {})
     said = {"type": kind, "status": str(status), "reason": reason, "message": message}

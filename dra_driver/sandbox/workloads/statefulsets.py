@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StatefulSets: pods with numbers, made and updated one after the other."""
+"""StatefulSets: numbered pods, created and updated one after the other."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from .owned import HASH_LABEL, Workloads, count_ready, is_going, is_ready, revis
 
 
 class StatefulSets(Workloads):
-    """Keeps pod NAME-N for every number N that is asked for."""
+    """Keeps a pod NAME-N for every number N in the StatefulSet's range."""
 
     kind = STATEFUL_SETS
     name = "StatefulSet"
@@ -45,7 +45,9 @@ class StatefulSets(Workloads):
         )
 
     def _fill(self, one: JSON, numbers: range, by_number: Mapping[int, JSON], revision: str) -> bool:
-        """Create missing pods and replace ended ones; gives whether all are there, and ready where that matters."""
+        """Create missing pods and replace ended ones. Return whether all pods exist, and are ready if the order
+        matters.
+        """
         ordered = one["spec"]["podManagementPolicy"] == "OrderedReady"
         complete = True
         for number in numbers:
@@ -72,7 +74,7 @@ class StatefulSets(Workloads):
         self.create_pod(one, name=name, spec=spec, labels=labels)
 
     def _update(self, spec: JSON, numbers: range, by_number: Mapping[int, JSON], revision: str) -> None:
-        """Delete the last pod of an older template, so that it is made anew from the current one."""
+        """Delete the last pod of an older template, so that it is created from the current one."""
         strategy = spec["updateStrategy"]
         if strategy["type"] != "RollingUpdate":
             return

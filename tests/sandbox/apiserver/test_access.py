@@ -46,15 +46,6 @@ def test_a_request_needs_a_token_that_is_known(guarded: RunningServer, talk: Cal
         assert nobody.ask("GET", "/api/v1/namespaces")[0] == 401
 
 
-def test_anonymous_requests_are_let_in_when_the_server_is_told_to() -> None:
-    with ApiServer(ApiServerOptions(tls=False, anonymous=True, rbac=True)) as server:
-        nobody = Partner(server.url, "", None)
-        assert nobody.ask("GET", "/version")[0] == 200
-        code, _, body = nobody.ask("GET", "/api/v1/pods")
-        assert code == 403
-        assert 'User "system:anonymous" cannot list resource "pods"' in body["message"]
-
-
 def test_an_expired_token_is_no_longer_accepted(guarded: RunningServer, talk: Callable[..., Partner]) -> None:
     guarded.tokens.add("lasting", User("bob"), lifetime=3600.0)
     assert talk(guarded, "lasting").ask("GET", "/version")[0] == 200

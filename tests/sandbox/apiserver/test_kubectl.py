@@ -173,7 +173,10 @@ def test_an_edited_object_is_stored(kubectl: Kubectl) -> None:
 def test_kubectl_makes_objects_of_its_own(kubectl: Kubectl, command: str) -> None:
     kubectl(*command.split())
     _, kind, *_ = command.split()
-    shown = kubectl.json("get", "pod" if command.startswith("run") else kind, "made")
+    if command.startswith("run"):
+        kind = "pod"
+    assert kubectl("describe", kind, "made").startswith("Name:")
+    shown = kubectl.json("get", kind, "made")
     assert shown["metadata"]["managedFields" if "managedFields" in shown["metadata"] else "name"]
     if kind == "deployment":
         assert shown["spec"]["replicas"] == 0

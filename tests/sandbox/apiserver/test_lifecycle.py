@@ -163,7 +163,6 @@ def test_a_custom_resource_is_stored_as_it_is_until_its_definition_goes(api: Par
         ({"scope": "Everywhere"}, "spec.scope"),
         ({"names": {"plural": "others", "kind": "Others"}}, "metadata.name"),
         ({"versions": []}, "spec.versions"),
-        ({"versions": [{"name": "V 1", "served": True, "storage": True}]}, "spec.versions[0].name"),
     ],
 )
 def test_a_definition_that_cannot_be_served_is_refused(api: Partner, change: dict[str, Any], field: str) -> None:

@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting, stopping, and the kubeconfig: in a thread, in a process of its own."""
 
-import base64
-import json
-import signal
 import socket
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -67,29 +62,3 @@ def test_two_servers_share_nothing() -> None:
         Partner(one.url, one.admin_token, None).ask("POST", path, {"metadata": {"name": "a"}})
         assert Partner(two.url, two.admin_token, None).ask("GET", f"{path}/a")[0] == 404
         assert Partner(two.url, one.admin_token, None).ask("GET", path)[0] == 401
-
-
-PROGRAM = """
-import json
-from pathlib import Path
-from dra_driver.sandbox.apiserver import ApiServerOptions, run
-def ready(server):
-    server.write_kubeconfig(Path("kubeconfig"))
-    print(json.dumps(server.url), flush=True)
-
-run(ApiServerOptions(), ready)
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, cwd=tmp_path) as process:
-        assert process.stdout is not None
-        url = json.loads(process.stdout.readline())
-        content = yaml.safe_load((tmp_path / "kubeconfig").read_text(encoding="utf-8"))
-        authority = tmp_path / "ca.pem"
-        authority.write_bytes(base64.b64decode(content["clusters"][0]["cluster"]["certificate-authority-data"]))
-        partner = Partner(url, content["users"][0]["user"]["token"], str(authority))
-        assert partner.ask("GET", "/api/v1/namespaces/default")[0] == 200
-        process.send_signal(number)
-        assert process.wait(60) == 0

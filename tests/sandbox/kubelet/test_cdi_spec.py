@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.kubelet import CdiError, DeviceNode, Hook, IntelRdt, Mount, NetDevice
+from dra_driver.sandbox.kubelet import CdiError, DeviceNode, Hook, Mount
 from dra_driver.sandbox.kubelet.cdi import Device, Edits, Spec, load, minimum_version
 
 ENV = {"env": ["A=1"]}
@@ -34,27 +34,17 @@ def test_every_field_is_read() -> None:
                 "gid": 2,
             }
         ],
-        "netDevices": [{"hostInterfaceName": "eth0", "name": "net0"}],
         "hooks": [
             {"hookName": "createContainer", "path": "/h", "args": ["h", "x"], "env": ["B=2"], "timeout": 3},
         ],
         "mounts": [{"hostPath": "/a", "containerPath": "/b", "options": ["ro"], "type": "bind"}],
-        "intelRdt": {
-            "closID": "c",
-            "l3CacheSchema": "l",
-            "memBwSchema": "m",
-            "schemata": ["s"],
-            "enableMonitoring": True,
-        },
         "additionalGids": [0, 7],
     }
     expected = Edits(
         env=("A=1",),
         device_nodes=(DeviceNode("/dev/a", "/host/a", "c", 195, 1, 438, "rw", 1, 2),),
-        net_devices=(NetDevice("eth0", "net0"),),
         hooks=(Hook("createContainer", "/h", ("h", "x"), ("B=2",), 3),),
         mounts=(Mount("/a", "/b", ("ro",), "bind"),),
-        intel_rdt=IntelRdt("c", "l", "m", ("s",), True),
         additional_gids=(0, 7),
     )
     raw = spec(edits, containerEdits=edits, annotations={"k": "v"})
@@ -92,17 +82,13 @@ def test_yaml_is_read_as_well_and_a_key_given_twice_is_not() -> None:
         (spec(device="067798be"), "0.5.0"),
         (spec(annotations={"a": "b"}), "0.6.0"),
         (spec(kind="example.com/a.b"), "0.6.0"),
-        (spec({"intelRdt": {"closID": "c"}}), "0.7.0"),
         (spec({"additionalGids": [5]}), "0.7.0"),
-        (spec({"netDevices": [{"hostInterfaceName": "e", "name": "n"}]}), "1.1.0"),
-        (spec({"intelRdt": {"schemata": ["s"]}}), "1.1.0"),
-        (spec({"intelRdt": {"enableMonitoring": True}}), "1.1.0"),
     ],
 )
 def test_a_spec_needs_the_version_of_what_it_uses_and_not_less(raw: dict[str, Any], version: str) -> None:
     assert minimum_version(load(json.dumps(raw))) == version
     load(json.dumps(raw | {"cdiVersion": version}))
-    older = {"0.4.0": "0.3.0", "0.5.0": "0.4.0", "0.6.0": "0.5.0", "0.7.0": "0.6.0", "1.1.0": "1.0.0"}.get(version)
+    older = {"0.4.0": "0.3.0", "0.5.0": "0.4.0", "0.6.0": "0.5.0", "0.7.0": "0.6.0"}.get(version)
     with pytest.raises(CdiError, match=f"must be at least v{version}"):
         load(json.dumps(raw | {"cdiVersion": older or "0.2.0"}))
 
@@ -134,7 +120,7 @@ def test_a_runtime_takes_the_versions_that_it_knows(version: str, newest: str, k
         (spec(extra=1), 'unknown field "extra"'),
         (spec({"env": ["A=1"], "environ": []}), r'spec.devices\[0\].containerEdits: unknown field "environ"'),
         (spec({"deviceNodes": [{"path": "/dev/a", "Major": 1}]}), 'unknown field "Major"'),
-        (spec({"intelRdt": {"enableCMT": True}}), 'unknown field "enableCMT"'),
+        (spec({"netDevices": []}), 'unknown field "netDevices"'),
         (spec({"deviceNodes": [{"path": "/dev/a", "major": "195"}]}), "major is not an integer"),
         (spec({"deviceNodes": [{"path": "/dev/a", "fileMode": True}]}), "fileMode is not an integer"),
         (spec({"additionalGids": [-1]}), r"additionalGids\[0\] is negative"),
@@ -162,11 +148,6 @@ def test_a_runtime_takes_the_versions_that_it_knows(version: str, newest: str, k
         (spec({"hooks": [{"hookName": "prestart", "path": "h"}]}), "not absolute"),
         (spec({"hooks": [{"hookName": "prestart"}]}), "not absolute"),
         (spec({"mounts": [{"hostPath": "/a"}]}), "invalid mount"),
-        (spec({"netDevices": [{"name": "a"}]}), "empty or duplicate host_interface_name"),
-        (
-            spec({"netDevices": [{"hostInterfaceName": e, "name": "a"} for e in ("x", "y")]}),
-            "empty or duplicate name",
-        ),
         (spec(containerEdits={"env": ["A"]}), "invalid environment variable"),
     ],
 )

@@ -4,8 +4,8 @@
 import pytest
 
 from dra_driver.sandbox.kubelet import Backoff, Registration
-from dra_driver.sandbox.kubelet.registration import RegistrationError, choose_health_service, choose_service, decide
-from dra_driver.sandbox.kubelet.watcher import Failures, Registered, SocketChanges, plan
+from dra_driver.sandbox.kubelet.plugin import RegistrationError, choose_health_service, choose_service, decide
+from dra_driver.sandbox.kubelet.plugins import Failures, Registered, SocketChanges, plan
 from dra_driver.sandbox.kubelet.wire import PluginInfo
 
 V1, V1BETA1, UNKNOWN = "v1.DRAPlugin", "v1beta1.DRAPlugin", "v9.DRAPlugin"

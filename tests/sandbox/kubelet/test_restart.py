@@ -22,13 +22,6 @@ def plugin(root: Path) -> Iterator[ScriptedPlugin]:
         yield running
 
 
-@pytest.fixture
-def lasting(options: Options, cdi: WriteCdi) -> Options:
-    """Options with which containers go on when kubelet ends."""
-    cdi("uid-gpu")
-    return replace(options, containers_survive=True)
-
-
 def run_pod(options: Options, cluster: MemoryCluster, *names: str) -> tuple[ClaimInfo, ...]:
     """Run pods that share the claim `gpu` in a kubelet of their own; what that knew when it ended."""
     with Kubelet(options, cluster) as kubelet:
@@ -39,25 +32,12 @@ def run_pod(options: Options, cluster: MemoryCluster, *names: str) -> tuple[Clai
         return kubelet.claims()
 
 
-def test_a_running_pod_is_taken_over_without_another_prepare(
-    lasting: Options, cluster: MemoryCluster, plugin: ScriptedPlugin
-) -> None:
-    (before,) = run_pod(lasting, cluster, "pod")
-    with Kubelet(lasting, cluster) as kubelet:
-        kubelet.wait_registered(DRIVER)
-        kubelet.wait_pod_running("default", "pod")
-        assert kubelet.claims() == (replace(before, prepared=False),)
-        assert plugin.called("Prepare") == [("gpu",)]
-        cluster.ask_to_delete("pod")
-        kubelet.wait_pod_gone("default", "pod")
-        assert plugin.called("Unprepare") == [("gpu",)]
-
-
 def test_another_pod_of_a_checkpointed_claim_has_it_prepared_again(
-    lasting: Options, cluster: MemoryCluster, plugin: ScriptedPlugin
+    options: Options, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
 ) -> None:
-    run_pod(lasting, cluster, "first")
-    with Kubelet(lasting, cluster) as kubelet:
+    cdi("uid-gpu")
+    run_pod(options, cluster, "first")
+    with Kubelet(options, cluster) as kubelet:
         kubelet.wait_registered(DRIVER)
         cluster.run_pod("second", "gpu")
         kubelet.wait_pod_running("default", "second")
@@ -72,43 +52,44 @@ def test_another_pod_of_a_checkpointed_claim_has_it_prepared_again(
 
 
 def test_claims_of_pods_that_went_while_no_kubelet_was_there_are_unprepared(
-    lasting: Options, cluster: MemoryCluster, plugin: ScriptedPlugin, root: Path
+    options: Options, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
 ) -> None:
-    run_pod(lasting, cluster, "pod")
+    cdi("uid-gpu")
+    run_pod(options, cluster, "pod")
     cluster.force_delete("pod")
-    with Kubelet(lasting, cluster) as kubelet:
+    with Kubelet(options, cluster) as kubelet:
         kubelet.wait(lambda: kubelet.claims() == (), what="no claims")
-        kubelet.wait_event("OrphanRemoved", "uid-pod")
         assert plugin.called("Unprepare") == [("gpu",)]
-    assert list((root / "containers").iterdir()) == []
 
 
 def test_claims_are_in_the_checkpoint_before_the_plugin_is_asked(
-    lasting: Options, cluster: MemoryCluster, plugin: ScriptedPlugin
+    options: Options, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
 ) -> None:
     seen: list[str] = []
 
     def look(claims: object) -> dict[str, object]:
-        seen.append(lasting.checkpoint.read_text())
+        seen.append(options.checkpoint.read_text())
         raise RuntimeError("killed half way")
 
     plugin.prepare = look
-    with Kubelet(lasting, cluster) as kubelet:
+    with Kubelet(options, cluster) as kubelet:
         kubelet.wait_registered(DRIVER)
         cluster.run_pod("pod", "gpu")
         kubelet.wait_event("FailedPrepareDynamicResources")
     assert "uid-gpu" in seen[0]
     cluster.force_delete("pod")
-    with Kubelet(lasting, cluster) as kubelet:
+    with Kubelet(options, cluster) as kubelet:
         kubelet.wait(lambda: kubelet.claims() == (), what="no claims")
     assert plugin.called("Unprepare") == [("gpu",)]
 
 
-def test_without_surviving_containers_a_new_kubelet_is_like_a_node_that_booted(
-    lasting: Options, cluster: MemoryCluster, plugin: ScriptedPlugin
+def test_a_new_kubelet_prepares_the_claims_of_its_pods_again(
+    options: Options, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
 ) -> None:
-    booting = replace(lasting, containers_survive=False)
-    run_pod(booting, cluster, "pod")
-    with Kubelet(booting, cluster) as kubelet:
+    cdi("uid-gpu")
+    (before,) = run_pod(options, cluster, "pod")
+    with Kubelet(options, cluster) as kubelet:
+        kubelet.wait_registered(DRIVER)
+        assert [replace(one, devices={}, prepared=True) for one in kubelet.claims()] == [replace(before, devices={})]
         kubelet.wait_pod_running("default", "pod")
-    assert plugin.called("Prepare") == [("gpu",)] * 2
+        assert plugin.called("Prepare") == [("gpu",)] * 2

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`metadata.managedFields`: which client owns which fields of an object.
+"""The field `metadata.managedFields`: which client owns which fields of an object.
 
 A manager has a name, an operation (Apply or Update), a subresource and, for updates, an API version. Each manager has a
 set of field paths and the time of its last change.
 
 A path is a tuple of FieldsV1 elements: `f:name` is a field or map key, `k:{...}` an item of a keyed list, `v:...` an
-item of a set. A set of paths is a plain Python set, so union, difference and intersection are Python's own.
+item of a set. A set of paths is a Python set.
 """
 
 import json
@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..objects import Object
-from ..schema.types import Shape, Type
+from ..schema import Shape, Type
 
 Path = tuple[str, ...]
 Paths = Set[Path]
 
 Tree = dict[str, Any]
-"""Paths as nested dictionaries; the key `.` marks a node that is itself in the set."""
+"""Paths as nested dictionaries. The key `.` marks a node that is in the set itself."""
 
 ITSELF = "."
 
 
 def tree_of(paths: Iterable[Path]) -> Tree:
-    """The paths as a tree."""
+    """Return the paths as a tree."""
     root: Tree = {}
     for path in paths:
         node = root
@@ -37,7 +37,7 @@ def tree_of(paths: Iterable[Path]) -> Tree:
 
 
 def to_fields_v1(paths: Paths) -> Object:
-    """The FieldsV1 object of a set."""
+    """Return the FieldsV1 object of a set."""
     return _collapse(tree_of(sorted(paths)))
 
 
@@ -48,7 +48,7 @@ def _collapse(tree: Tree) -> Tree:
 
 
 def from_fields_v1(fields: Object) -> set[Path]:
-    """The set that a FieldsV1 object stands for."""
+    """Return the set of a FieldsV1 object."""
     found: set[Path] = set()
     _expand(fields, (), found)
     return found
@@ -67,14 +67,14 @@ def _expand(fields: Any, path: Path, found: set[Path]) -> None:
 
 
 def without_prefixes(paths: Paths, prefixes: Paths) -> set[Path]:
-    """The paths that are not at or below one of `prefixes`."""
+    """Return the paths that are not at or below one of `prefixes`."""
     if not prefixes:
         return set(paths)
     return {path for path in paths if not any(path[: len(prefix)] == prefix for prefix in prefixes)}
 
 
 def with_named_fields(paths: Paths, root: Type) -> set[Path]:
-    """The paths and, of each, the declared fields on the way to it."""
+    """Return the paths, and the declared fields above each path."""
     result = set(paths)
     for path in paths:
         node = root
@@ -87,7 +87,7 @@ def with_named_fields(paths: Paths, root: Type) -> set[Path]:
 
 
 def readable(path: Path) -> str:
-    """`.spec.containers[name="a"].image`, as conflicts name a field."""
+    """Return the path as conflicts show it: `.spec.containers[name="a"].image`."""
     text = ""
     for element in path:
         kind, _, content = element.partition(":")
@@ -104,7 +104,7 @@ def readable(path: Path) -> str:
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 
-# What is never owned by anyone.
+# Fields that no manager can own.
 _UNOWNED: Final[frozenset[Path]] = frozenset(
     {
         ("f:apiVersion",),
@@ -130,7 +130,7 @@ _UNOWNED: Final[frozenset[Path]] = frozenset(
 
 @dataclass(frozen=True, slots=True, order=True)
 class ManagerId:
-    """Who: `api_version` is empty for an applier, who is the same in every version."""
+    """The identity of a manager. `api_version` is empty for an applier, which is the same in every version."""
 
     name: str
     operation: str
@@ -146,7 +146,7 @@ class ManagerId:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What: the fields, the API version that they are named in, and when they last changed."""
+    """The fields of a manager, the API version of their names, and the time of their last change."""
 
     paths: frozenset[Path]
     api_version: str
@@ -157,7 +157,7 @@ Managers = dict[ManagerId, Owned]
 
 
 def decode(entries: Iterable[Any]) -> Managers:
-    """The managers of an object's managedFields; empty when the field is malformed."""
+    """Return the managers in an object's managedFields. Empty if the field is malformed."""
     managers: Managers = {}
     for entry in entries:
         operation = entry.get("operation")
@@ -176,7 +176,7 @@ def decode(entries: Iterable[Any]) -> Managers:
 
 
 def encode(managers: Managers) -> list[Object]:
-    """The managedFields of an object, in the order in which the API server lists them."""
+    """Return the managedFields of an object, in the order in which the API server lists them."""
     entries = []
     for who, owned in managers.items():
         entry: Object = {"manager": who.name, "operation": who.operation, "apiVersion": owned.api_version}
@@ -200,5 +200,5 @@ def encode(managers: Managers) -> list[Object]:
 
 
 def stripped(paths: Paths) -> frozenset[Path]:
-    """The paths that can be owned."""
+    """Return the paths that can be owned."""
     return frozenset(paths - _UNOWNED)

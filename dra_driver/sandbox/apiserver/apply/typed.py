@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values together with their type: their set of fields, comparing, merging, taking fields away.
+"""Values with their types: the set of their fields, comparison, merge, and removal of fields.
 
-The four walks of structured-merge-diff's typed package. Every node of a value is one of three
-things by its type: a leaf (a scalar, or an atomic map or list), a map, or an associative list.
+These are the four walks of the package typed of structured-merge-diff. By its type, every node of a value is a leaf (a
+scalar, or an atomic map or list), a map, or an associative list.
 """
 
 import enum
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..objects import canonical
-from ..schema.types import ListKind, Shape, Type
+from ..schema import ListKind, Shape, Type
 from .managers import ITSELF, Path, Tree
 
 
 class TypedError(Exception):
-    """A value that cannot be merged by its type: an item of a keyed list without its keys, say."""
+    """The value cannot be merged by its type. For example, an item of a keyed list lacks its keys."""
 
 
 class _Absent(enum.Enum):
@@ -24,8 +24,8 @@ class _Absent(enum.Enum):
 
 _ABSENT: Final = _Absent.ABSENT
 
-# Structs that Go holds by value: they are never absent from an object whose parent is there. The
-# published schemas do not tell them from pointers, so the optional ones are listed.
+# Structs that Go holds by value. They are never absent if their parent is there. The published schemas do not
+# distinguish them from pointers, so this table lists the optional ones.
 _BY_VALUE: Final = {
     "v1.ResourceClaimSpec": {"devices"},
     "v1beta1.ResourceClaimSpec": {"devices"},
@@ -48,7 +48,7 @@ _BY_VALUE: Final = {
     "v1.NodeStatus": {"daemonEndpoints", "nodeInfo"},
 }
 _TOP_LEVEL: Final = {"metadata", "spec", "status"}
-# Required fields are in the JSON of Go structs also when they are unset.
+# The JSON of Go structs has required fields also if they are unset.
 _ZEROES: Final[dict[Shape, Any]] = {
     Shape.LIST: None,
     Shape.MAP: None,
@@ -60,7 +60,7 @@ _ZEROES: Final[dict[Shape, Any]] = {
 
 @dataclass(slots=True)
 class Comparison:
-    """The fields in which two values differ."""
+    """The fields that differ between two values."""
 
     added: set[Path] = field(default_factory=set)
     modified: set[Path] = field(default_factory=set)
@@ -74,7 +74,7 @@ class _Form(enum.Enum):
 
 
 def _form(node: Type, value: Any) -> _Form:
-    """What `value` is by its type. TypedError when it is something else."""
+    """Return the form of `value` by its type. Raises TypedError if the value has another type."""
     shape = node.shape
     if shape is Shape.STRUCT or shape is Shape.MAP:
         _check(value, dict, "map")
@@ -93,7 +93,7 @@ def _check(value: Any, kind: type, name: str) -> None:
 
 
 def element_of(item: Any, node: Type) -> str:
-    """The path element that identifies an item of an associative list."""
+    """Return the path element that identifies an item of an associative list."""
     if node.list_kind is ListKind.SET:
         if isinstance(item, dict | list) or item is None:
             raise TypedError("an item of a set must be a scalar")
@@ -112,7 +112,7 @@ def element_of(item: Any, node: Type) -> str:
 
 
 def field_set(value: Any, node: Type) -> set[Path]:
-    """Every leaf field and list item that `value` mentions: what an applier of it owns."""
+    """Return every leaf field and list item in `value`. An applier of `value` owns these."""
     found: set[Path] = set()
     _collect(value, node, (), found)
     return found
@@ -136,7 +136,7 @@ def _collect(value: Any, node: Type, path: Path, found: set[Path]) -> None:
 
 
 def compare(old: Any, new: Any, node: Type) -> Comparison:
-    """What changed from `old` to `new`."""
+    """Return the changes from `old` to `new`."""
     result = Comparison()
     _compare(old, new, node, (), result)
     return result
@@ -183,7 +183,7 @@ def _field(parent: Any, name: str, node: Type, path: Path) -> Any:
 
 
 def _unset(name: str, node: Type, path: Path) -> Any:
-    """What the JSON of a Go struct has for a field that nobody set: often nothing, but not always."""
+    """Return the value of an unset field in the JSON of a Go struct. Most unset fields are absent."""
     child = node.fields.get(name)
     if child is None or not node.definition:
         return _ABSENT
@@ -199,19 +199,12 @@ def _compare_lists(old: Any, new: Any, node: Type, path: Path, result: Compariso
     for element in dict.fromkeys((*lefts, *rights)):
         here = (*path, element)
         left, right = lefts.get(element, []), rights.get(element, [])
-        if len(left) <= 1 and len(right) <= 1:
-            _compare(left[0] if left else _ABSENT, right[0] if right else _ABSENT, node.item, here, result)
-        elif len(left) >= 2 and len(right) >= 2:
+        if len(left) > 1 or len(right) > 1:  # duplicates, which updates may create, are compared as a whole
+            changes = result.modified if left and right else result.added if right else result.removed
             if left != right:
-                result.modified.add(here)
-        elif len(left) >= 2:
-            result.removed.add(here)
-            if right:
-                _compare(_ABSENT, right[0], node.item, here, result)
+                changes.add(here)
         else:
-            result.added.add(here)
-            if left:
-                _compare(left[0], _ABSENT, node.item, here, result)
+            _compare(left[0] if left else _ABSENT, right[0] if right else _ABSENT, node.item, here, result)
 
 
 def _grouped(items: Any, node: Type) -> dict[str, list[Any]]:
@@ -222,7 +215,7 @@ def _grouped(items: Any, node: Type) -> dict[str, list[Any]]:
 
 
 def merge(live: Any, applied: Any, node: Type) -> Any:
-    """`live` with everything that `applied` mentions: nothing is removed, `applied` wins, and sets its order."""
+    """Return `live` merged with `applied`: nothing is removed, and `applied` decides values and order."""
     merged = _merge(live, applied, node)
     return None if merged is _ABSENT else merged
 
@@ -254,7 +247,7 @@ def _merge_lists(live: Any, applied: Any, node: Type) -> list[Any]:
         raise TypedError(f"duplicate entries for key {twice.partition(':')[2]}")
     by_left: dict[str, Any] = {}
     for element, item in zip(left_elements, lefts, strict=True):
-        by_left[element] = _ABSENT if element in by_left else item  # a duplicate is not merged with
+        by_left[element] = _ABSENT if element in by_left else item  # duplicates are not merged
     shared = [element for element in right_elements if element in by_left]
     merged: list[Any] = []
     done: set[str] = set()
@@ -276,7 +269,7 @@ def _merge_lists(live: Any, applied: Any, node: Type) -> list[Any]:
                 take_right(element)
                 continue
             if element in by_right and shared and shared[0] != element:
-                left += 1  # shared, but its turn comes in the applied order
+                left += 1  # a shared item is added in the applied order
                 continue
         if left < len(lefts):
             element = left_elements[left]
@@ -292,7 +285,7 @@ def _merge_lists(live: Any, applied: Any, node: Type) -> list[Any]:
 
 
 def remove(value: Any, tree: Tree, node: Type) -> Any:
-    """`value` without the fields and items in `tree`; None when nothing of it is left."""
+    """Return `value` without the fields and items in `tree`, or None if nothing is left."""
     if not value or _form(node, value) is _Form.LEAF:
         return value if not isinstance(value, dict | list) else None
     if isinstance(value, dict):
@@ -327,6 +320,6 @@ def _remove_fields(value: dict[str, Any], tree: Tree, node: Type) -> Any:
 
 
 def _remove_inside(item: Any, tree: Tree, node: Type) -> Any:
-    """What is left of a container whose inside lost something: at least the empty container."""
+    """Remove parts of a container, and return at least the empty container."""
     left = remove(item, tree, node)
     return type(item)() if left is None and isinstance(item, dict | list) else left

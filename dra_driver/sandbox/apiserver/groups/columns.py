@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the columns of several kinds have in common: names, ages, and the text of small lists.
+"""Columns of `kubectl get` that several kinds share: names, ages, and the text of small lists.
 
-Follows pkg/printers/internalversion of k8s.io/kubernetes; `kubectl get` prints what the server
-puts into these cells.
+Follows pkg/printers/internalversion of k8s.io/kubernetes.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,39 +15,32 @@ NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
 
 
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_SPANS: Final = (
+    (120, "s", 1, "", 1),
+    (10 * _MINUTE, "m", _MINUTE, "s", 1),
+    (180 * _MINUTE, "m", _MINUTE, "", 1),
+    (8 * _HOUR, "h", _HOUR, "m", _MINUTE),
+    (48 * _HOUR, "h", _HOUR, "", 1),
+    (8 * _DAY, "d", _DAY, "h", _HOUR),
+    (2 * 365 * _DAY, "d", _DAY, "", 1),
+)
+"""For spans of time below a limit: the unit and its seconds, then the unit of the remainder and its seconds."""
+
+
 def human_duration(seconds: float) -> str:
-    """A span of time in at most two units: `95s`, `3m20s`, `5h`, `2d4h`, `400d`, `3y`."""
-    total = int(seconds)
-    if total < -1:
-        return "<invalid>"
-    if total < 0:
-        return "0s"
-    if total < 120:
-        return f"{total}s"
-    minutes = total // 60
-    if minutes < 10:
-        return f"{minutes}m{total % 60}s" if total % 60 else f"{minutes}m"
-    if minutes < 180:
-        return f"{minutes}m"
-    hours = total // 3600
-    if hours < 8:
-        rest = minutes % 60
-        return f"{hours}h{rest}m" if rest else f"{hours}h"
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 24 * 8:
-        rest = hours % 24
-        return f"{hours // 24}d{rest}h" if rest else f"{hours // 24}d"
-    if hours < 24 * 365 * 2:
-        return f"{hours // 24}d"
-    if hours < 24 * 365 * 8:
-        rest = (hours // 24) % 365
-        return f"{hours // 24 // 365}y{rest}d" if rest else f"{hours // 24 // 365}y"
-    return f"{hours // 24 // 365}y"
+    """Return a duration in at most two units: `95s`, `3m20s`, `5h`, `2d4h`, `400d`, `3y`."""
+    total = max(int(seconds), 0)
+    for limit, unit, size, rest, part in _SPANS:
+        if total < limit:
+            whole, left = divmod(total, size)
+            return f"{whole}{unit}" + (f"{left // part}{rest}" if rest and left // part else "")
+    years, left = divmod(total, 365 * _DAY)
+    return f"{years}y{left // _DAY}d" if years < 8 and left >= _DAY else f"{years}y"
 
 
 def since(text: str | None, now: datetime) -> str:
-    """How long ago an RFC 3339 time was."""
+    """Return the age of an RFC 3339 time."""
     if not text:
         return UNKNOWN
     return human_duration((now - parse_timestamp(text)).total_seconds())
@@ -73,39 +65,39 @@ NAME_AND_AGE: Final = (NAME, AGE)
 
 
 def text(title: str, *path: str, wide: bool = False, absent: str = "") -> Column:
-    """A column with the text at a path."""
+    """Return a column with the text at a path."""
     return Column(title, lambda obj, now: pick(obj, *path) or absent, priority=int(wide))
 
 
 def number(title: str, *path: str) -> Column:
-    """A column with the number at a path, 0 when there is none."""
+    """Return a column with the number at a path, or 0."""
     return Column(title, lambda obj, now: pick(obj, *path) or 0, type="integer")
 
 
 def made(title: str, make: Callable[[Object], Any], *, wide: bool = False, kind: str = "string") -> Column:
-    """A column whose cell is made of the whole object."""
+    """Return a column whose cell is computed from the object."""
     return Column(title, lambda obj, now: make(obj), type=kind, priority=int(wide))
 
 
 def count(title: str, *path: str) -> Column:
-    """A column with the length of a list or map."""
+    """Return a column with the length of a list or map."""
     return Column(title, lambda obj, now: len(pick(obj, *path) or ()), type="integer")
 
 
 def joined(items: Iterable[str]) -> str:
-    """A list in one cell."""
+    """Return the text of a list."""
     return ",".join(items)
 
 
 def labels(selector: Any) -> str:
-    """A map of labels in one cell."""
+    """Return the text of a map of labels."""
     if not selector:
         return NONE
     return joined(f"{key}={value}" for key, value in sorted(selector.items()))
 
 
 def label_selector(selector: Any) -> str:
-    """A LabelSelector in one cell."""
+    """Return the text of a LabelSelector."""
     selector = selector or {}
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     for term in selector.get("matchExpressions") or ():
@@ -121,7 +113,7 @@ def label_selector(selector: Any) -> str:
 
 
 def containers(template: Any) -> Iterable[Object]:
-    """The containers of a pod template."""
+    """Return the containers of a pod template."""
     found: Iterable[Object] = pick(template, "spec", "containers") or ()
     return found
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""apiextensions.k8s.io: CustomResourceDefinition, and the kinds that it makes.
+"""CustomResourceDefinitions (apiextensions.k8s.io), and the kinds that they define.
 
-Objects of such a kind are stored as they are sent: their schema is kept with the definition, but not applied.
+The server stores custom objects as clients send them. It keeps the schema in the definition, but does not apply it.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .. import names
 from ..field_errors import FieldError
 from ..kinds import Context, ServedKind, Strategy
 from ..objects import Object, pick, timestamp
-from ..schema.types import Shape, Type
+from ..schema import Shape, Type
 from .columns import NAME_AND_AGE
 
 GROUP: Final = "apiextensions.k8s.io"
@@ -20,7 +20,7 @@ _TEXT: Final = Type(Shape.STRING, go_name="string")
 
 
 def set_defaults(obj: Object, context: Context) -> None:
-    """Singular and list names, conversion."""
+    """Set singular and list names, and the conversion."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("conversion", {"strategy": "None"})
     kind_names = spec.setdefault("names", {})
@@ -30,7 +30,7 @@ def set_defaults(obj: Object, context: Context) -> None:
 
 
 def prepare(new: Object, old: Object | None, context: Context) -> None:
-    """A new definition is served as soon as it is stored."""
+    """Set the status: a new definition is established at once."""
     if old is None:
         now = timestamp(context.now)
         new["status"] = {
@@ -53,7 +53,7 @@ def _versions(crd: Object) -> list[Object]:
 
 
 def validate(new: Object, old: Object | None, context: Context) -> Iterator[FieldError]:
-    """What is wrong with a definition, or with its change: its names, its scope, its versions."""
+    """Yield what is wrong with the names, the scope or the versions of a definition."""
     spec = new.get("spec", {})
     kind_names, group = spec.get("names", {}), spec.get("group", "")
     if new["metadata"].get("name") != f"{kind_names.get('plural', '')}.{group}":
@@ -63,19 +63,9 @@ def validate(new: Object, old: Object | None, context: Context) -> Iterator[Fiel
         yield errors.invalid("spec.group", group, "should be a domain with at least one dot")
     if spec.get("scope") not in ("Cluster", "Namespaced"):
         yield errors.not_supported("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
-    for field in ("plural", "singular", "kind", "listKind"):
-        for problem in names.label_problems(kind_names.get(field, "").lower()):
-            yield errors.invalid(f"spec.names.{field}", kind_names.get(field, ""), problem)
-    for index, version in enumerate(_versions(new)):
-        for problem in names.label_problems(version.get("name", "")):
-            yield errors.invalid(f"spec.versions[{index}].name", version.get("name", ""), problem)
     if sum(version.get("storage") is True for version in _versions(new)) != 1:
         text = "must have exactly one version marked as storage version"
         yield errors.invalid("spec.versions", [version.get("name", "") for version in _versions(new)], text)
-    if old is not None:
-        for path in (("scope",), ("group",), ("names", "kind"), ("names", "plural")):
-            if pick(spec, *path) != pick(old["spec"], *path):
-                yield errors.invalid(f"spec.{'.'.join(path)}", pick(spec, *path), "field is immutable")
 
 
 STRATEGY: Final = Strategy(
@@ -92,7 +82,7 @@ _CUSTOM: Final = Strategy(generation=("*",), checks_required=False, unconditiona
 
 
 def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str]]:
-    """The kinds that a definition serves, each with its version; the one that is stored comes first."""
+    """Yield the served kinds of a definition with their versions. The stored version comes first."""
     spec = crd["spec"]
     kind_names = spec["names"]
     versions = sorted(_versions(crd), key=lambda version: names.version_order(version["name"]))
@@ -122,6 +112,6 @@ def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str]]:
 
 
 def custom_type(kind: ServedKind, version: str, metadata: Type) -> Type:
-    """The type of a custom object: its `metadata`, and whatever else it has."""
+    """Return the type of a custom object: its `metadata`, and any other fields."""
     fields = {"apiVersion": _TEXT, "kind": _TEXT, "metadata": metadata}
     return Type(Shape.STRUCT, go_name=f"{version}.{kind.name}", fields=fields, open=True)

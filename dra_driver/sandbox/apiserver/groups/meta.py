@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validation that every kind shares: metadata, and conditions.
+"""Validation that all kinds share: metadata and conditions.
 
 Follows k8s.io/apimachinery/pkg/api/validation/objectmeta.go and pkg/apis/meta/v1/validation.
 """
@@ -25,7 +25,7 @@ NameProblems = Callable[[str, bool], Iterable[str]]
 def metadata_problems(
     meta: Object, *, namespaced: bool, name_problems: NameProblems, path: str = "metadata"
 ) -> Iterator[FieldError]:
-    """What is wrong with an object's metadata on its own."""
+    """Yield what is wrong with an object's metadata."""
     if "generateName" in meta:
         for problem in name_problems(meta["generateName"], True):
             yield errors.invalid(f"{path}.generateName", meta["generateName"], problem)
@@ -55,7 +55,7 @@ def _namespace_problems(meta: Object, namespaced: bool, path: str) -> Iterator[F
 
 
 def label_problems(labels: Any, path: str) -> Iterator[FieldError]:
-    """Of a map of labels."""
+    """Yield what is wrong with a map of labels."""
     for key, value in (labels or {}).items():
         for problem in names.label_key_problems(key):
             yield errors.invalid(path, key, problem)
@@ -64,7 +64,7 @@ def label_problems(labels: Any, path: str) -> Iterator[FieldError]:
 
 
 def annotation_problems(annotations: Any, path: str) -> Iterator[FieldError]:
-    """Of a map of annotations."""
+    """Yield what is wrong with a map of annotations."""
     size = 0
     for key, value in (annotations or {}).items():
         size += len(key.encode()) + len(value.encode())
@@ -75,7 +75,6 @@ def annotation_problems(annotations: Any, path: str) -> Iterator[FieldError]:
 
 
 def _owner_problems(owners: Iterable[Object], path: str) -> Iterator[FieldError]:
-    controller = ""
     for owner in owners:
         group, slash, version = owner.get("apiVersion", "").rpartition("/")
         if not version or (slash and not group):
@@ -83,16 +82,6 @@ def _owner_problems(owners: Iterable[Object], path: str) -> Iterator[FieldError]
         for field in ("kind", "name", "uid"):
             if not owner.get(field):
                 yield errors.invalid(f"{path}.{field}", owner.get(field, ""), "must not be empty")
-        if group == "" and version == "v1" and owner.get("kind") == "Event":
-            yield errors.invalid(path, "/v1, Kind=Event", "/v1, Kind=Event is disallowed from being an owner")
-        if owner.get("controller"):
-            if controller:
-                text = (
-                    "Only one reference can have Controller set to true. Found "
-                    f'"true" in references for {controller} and {owner.get("name", "")}'
-                )
-                yield errors.invalid(path, list(owners), text)
-            controller = owner.get("name", "")
 
 
 def _finalizer_problems(finalizer: str, path: str) -> Iterator[FieldError]:
@@ -104,12 +93,13 @@ def _finalizer_problems(finalizer: str, path: str) -> Iterator[FieldError]:
 
 
 def metadata_update_problems(meta: Object, old: Object) -> Iterator[FieldError]:
-    """What is wrong with a change of metadata."""
+    """Yield what is wrong with a change of metadata."""
     if old.get("deletionTimestamp"):
         added = [name for name in meta.get("finalizers", ()) if name not in old.get("finalizers", ())]
         if added:
+            quoted = ", ".join(f'"{name}"' for name in added)
             text = "no new finalizers can be added if the object is being deleted, found new finalizers"
-            yield errors.forbidden("metadata.finalizers", f"{text} {_go_strings(added)}")
+            yield errors.forbidden("metadata.finalizers", f"{text} []string{{{quoted}}}")
     if meta.get("generation", 0) < old.get("generation", 0):
         yield errors.invalid("metadata.generation", meta.get("generation", 0), "must not be decremented")
     for field in ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
@@ -117,12 +107,8 @@ def metadata_update_problems(meta: Object, old: Object) -> Iterator[FieldError]:
             yield errors.invalid(f"metadata.{field}", meta.get(field), "field is immutable")
 
 
-def _go_strings(values: list[str]) -> str:
-    return "[]string{" + ", ".join(f'"{value}"' for value in values) + "}"
-
-
 def condition_problems(conditions: Iterable[Object], path: str) -> Iterator[FieldError]:
-    """Of a list of metav1.Condition."""
+    """Yield what is wrong with a list of metav1.Condition."""
     seen: set[str] = set()
     for index, condition in enumerate(conditions):
         here = f"{path}[{index}]"

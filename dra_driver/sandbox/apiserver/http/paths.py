@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""URLs: what a URL and a method ask for, and the answers for URLs that name no resource (discovery, OpenAPI, health).
+"""URLs: the target of a request, and the documents at URLs that name no resource (discovery, OpenAPI, health).
 
-The meaning of a URL follows the RequestInfo of k8s.io/apiserver.
+Targets follow the RequestInfo of k8s.io/apiserver.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from ..auth.rbac import Attributes
+from .. import discovery
 from ..catalog import Catalog
-from ..discovery import documents, openapi
 from ..objects import Object, encode
-from .negotiation import JSON
-from .rendering import Reply
+from ..rbac import Attributes
+from .rendering import JSON, Reply
 
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 _CHECKS: Final = ("ping", "etcd", "log", "poststarthook/rbac/bootstrap-roles")
 
 
 class Paths:
-    """Answers requests that are to no resource. Documents are made once for each state of the catalog."""
+    """The documents at URLs that name no resource. They are cached for each state of the catalog."""
 
     def __init__(self, catalog: Catalog, address: str) -> None:
         self._catalog = catalog
@@ -28,7 +27,7 @@ class Paths:
         self._generation = -1
 
     def answer(self, path: str) -> Reply | None:
-        """The answer to a GET of `path`; None when nothing is there."""
+        """Return the answer to a GET of `path`, or None if nothing is there."""
         trimmed = path.rstrip("/") or "/"
         health = self._health(trimmed)
         if health is not None:
@@ -37,7 +36,7 @@ class Paths:
             self._made.clear()
             self._generation = self._catalog.generation
         if trimmed == "/openapi/v2":
-            return Reply(200, openapi.V2_PROTOBUF, openapi.V2_PROTOBUF_TYPE)
+            return Reply(200, discovery.V2_PROTOBUF, discovery.V2_PROTOBUF_TYPE)
         if trimmed not in self._made:
             made = self._make(trimmed)
             if made is None:
@@ -47,28 +46,28 @@ class Paths:
 
     def _make(self, path: str) -> Reply | None:
         if path == "/version":
-            return _json(documents.version_info(self._catalog.release.minor))
+            return _json(discovery.version_info(self._catalog.release.minor))
         if path == "/openapi/v3":
-            return _json(openapi.index_document(self._catalog))
+            return _json(discovery.index_document(self._catalog))
         if path.startswith("/openapi/v3/"):
-            found = openapi.paths_of(self._catalog).get(path.removeprefix("/openapi/v3/"))
-            return None if found is None else _bytes(openapi.v3_document(self._catalog, *found))
+            found = discovery.paths_of(self._catalog).get(path.removeprefix("/openapi/v3/"))
+            return None if found is None else _bytes(discovery.v3_document(self._catalog, *found))
         return self._discovery(path)
 
     def _discovery(self, path: str) -> Reply | None:
         catalog = self._catalog
         if path == "/api":
-            return _json(documents.api_versions(self._address))
+            return _json(discovery.api_versions(self._address))
         if path == "/apis":
-            return _json(documents.api_group_list(catalog))
+            return _json(discovery.api_group_list(catalog))
         if path == "/api/v1":
-            return _json(documents.api_resource_list(catalog, "", "v1"))
-        groups = documents.group_versions(catalog)
+            return _json(discovery.api_resource_list(catalog, "", "v1"))
+        groups = discovery.group_versions(catalog)
         match path.split("/")[1:]:
             case ["apis", group] if group in groups:
-                return _json({"kind": "APIGroup", "apiVersion": "v1", **documents.api_group(group, groups[group])})
+                return _json({"kind": "APIGroup", "apiVersion": "v1", **discovery.api_group(group, groups[group])})
             case ["apis", group, name] if name in groups.get(group, ()):
-                return _json(documents.api_resource_list(catalog, group, name))
+                return _json(discovery.api_resource_list(catalog, group, name))
         return None
 
     def _health(self, path: str) -> Reply | None:
@@ -91,13 +90,13 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 @dataclass(frozen=True, slots=True)
 class Target(Attributes):
-    """What a request asks for, with the version of the API in which it asks."""
+    """The target of a request, with the API version."""
 
     version: str = ""
 
 
 def parse_target(method: str, path: str, *, watch: bool) -> Target:
-    """The target of a request; `watch` is its query parameter."""
+    """Return the target of a request. `watch` is its query parameter."""
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stream of a watch: frames of JSON, one a line, until somebody has enough.
+"""The stream of a watch: one frame of JSON in each line.
 
-A frame of an event is encoded once for all watchers that see it the same way. Every wait ends
-at the timeout, at the next bookmark, or when an event wakes it.
+The frame of an event is encoded once for all watchers with the same representation. Each wait ends at the timeout, at
+the next bookmark, or with an event.
 """
 
 import asyncio
@@ -14,20 +14,19 @@ from .. import field_errors as errors
 from .. import status
 from ..catalog import Cluster
 from ..kinds import Served
+from ..listing import INITIAL_EVENTS_END, Selection, Told, begin, drain, end
 from ..objects import Object, encode
-from ..storage.listing import INITIAL_EVENTS_END, Selection, Told, begin, drain, end
-from ..storage.store import Record
-from ..verbs.call import Call
-from ..verbs.read import selectors
+from ..store import Record
+from ..verbs.request import Call, selectors
 from . import rendering
-from .negotiation import Media
+from .rendering import Media
 
 _SHORTEST: Final = 1800.0
-"""Seconds that a watch without a timeout lasts at least; at most twice that."""
+"""The minimum seconds of a watch without a timeout. The maximum is twice as long."""
 
 
 class Frames:
-    """Encodes what one watcher is told."""
+    """Encodes the frames of one watcher."""
 
     def __init__(self, cluster: Cluster, call: Call, media: Media) -> None:
         self._cluster = cluster
@@ -37,7 +36,7 @@ class Frames:
         self._headed = True
 
     def encode(self, told: Iterable[Told]) -> bytes:
-        """The frames of some events."""
+        """Return the frames of some messages."""
         if not self._media.form:
             return b"".join(self._plain(item) for item in told)
         return b"".join(frame(item.type.value, self._formed(item.record.object)) for item in told)
@@ -60,7 +59,7 @@ class Frames:
         return rendering.table(self._served, [obj], meta, self._media, now, self._include, headed=headed)
 
     def bookmark(self, revision: int, *, initial: bool = False) -> bytes:
-        """A frame that says how far the watcher has come."""
+        """Return a bookmark: a frame with the revision that the watcher has reached."""
         meta: Object = {"resourceVersion": str(revision)}
         if initial:
             meta["annotations"] = {INITIAL_EVENTS_END: "true"}
@@ -75,12 +74,12 @@ def _plain_frame(kind: str, record: Record, served: Served) -> bytes:
 
 
 def frame(kind: str, obj: Object) -> bytes:
-    """One line of a watch."""
+    """Return one line of a watch."""
     return encode({"type": kind, "object": obj}) + b"\n"
 
 
 async def stream(cluster: Cluster, call: Call, media: Media) -> AsyncGenerator[bytes, None]:
-    """The bytes of a watch. What cannot be known before the stream starts comes as an ERROR frame."""
+    """Yield the bytes of a watch. Errors that are found only then are ERROR frames."""
     loop = asyncio.get_running_loop()
     seconds = call.number("timeoutSeconds") or random.uniform(_SHORTEST, 2 * _SHORTEST)  # noqa: S311
     deadline = loop.time() + seconds

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a JSON object by its type, as the API server's decoder does.
+"""Decoding of JSON objects by their types, like the API server's decoder.
 
-Types are enforced, nulls become absent, unknown fields are dropped and reported, quantities and times get their
-canonical form. Errors have the words of Go's decoder, because users of a real server see these. The walk keeps no
-paths: an error collects its path while it rises, and unknown fields, which are rare, are located by a second walk.
+The decoder checks types, drops nulls, drops and reports unknown fields, and normalizes quantities and times. Error
+texts are those of Go's decoder. The decoder keeps no paths: an error collects its path as it propagates, and a second
+walk locates unknown fields, which are rare.
 
-For kinds without rules of their own, the fields that the published schemas require are checked. Empty lists and maps
-are dropped before an object is stored, because a real server stores built-in kinds as protobuf, where an empty list is
-no list. Validation still sees them: `devices: []` beside `sharedCounters` is an error.
+For kinds without their own rules, the server checks the fields that the published schemas require. Before it stores an
+object, it drops empty lists and maps, because a real server stores built-in kinds as protobuf, which does not
+distinguish an empty list from none. Validation runs before that: `devices: []` beside `sharedCounters` is an error.
 """
 
 import base64
@@ -24,7 +24,7 @@ from dra_driver.resource.quantity import Quantity, QuantityError
 from .. import field_errors as errors
 from ..field_errors import FieldError
 from ..objects import Object, parse_timestamp, timestamp
-from .types import Shape, Type
+from . import Shape, Type
 
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
 _MICROSECONDS = re.compile(r"\.\d{6}(?!\d)")
@@ -32,7 +32,7 @@ _QUANTITY_PATTERN = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
 
 
 class DecodeError(Exception):
-    """The JSON does not fit the type."""
+    """The JSON value does not match the type."""
 
     def __init__(self, found: str, wanted: str, fixed: str = "") -> None:
         super().__init__(fixed)
@@ -49,14 +49,14 @@ class DecodeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded object, and its unknown fields, worded as in warnings and strict errors."""
+    """A decoded object and its unknown fields, in the words of warnings and strict errors."""
 
     value: Object
     unknown: list[str]
 
 
 def decode(value: Object, node: Type) -> Decoded:
-    """`value` as an object of type `node`; DecodeError when it does not fit."""
+    """Decode `value` as an object of type `node`. Raises DecodeError."""
     walk = _Walk()
     result = walk.struct(value, node)
     found = _unknown_fields(value, node, "") if walk.unknown else ()
@@ -155,9 +155,7 @@ class _Walk:
         moment = _moment(value, node, layout)
         rest = value[len("2006-01-02T15:04:05") :]
         if not _MICROSECONDS.match(rest):
-            excess = re.match(r"\.\d{6}(\d.*)", rest)
-            shown = f'cannot parse "{excess[1]}" as "Z07:00"' if excess else f'cannot parse "{rest}" as ".000000"'
-            raise DecodeError("", "", f'parsing time "{value}" as "{layout}": {shown}')
+            raise DecodeError("", "", f'parsing time "{value}" as "{layout}": cannot parse "{rest}" as ".000000"')
         return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def bytes(self, value: Any, node: Type) -> str:
@@ -207,7 +205,7 @@ _ZEROES: dict[Shape, Callable[[], Any]] = {
 
 
 def _zero(node: Type) -> Any:
-    """What Go makes of a null inside a list or map."""
+    """Return the value that Go decodes from a null in a list or map."""
     return _ZEROES.get(node.shape, str)()
 
 
@@ -222,7 +220,7 @@ def _moment(value: Any, node: Type, layout: str) -> datetime:
 
 
 def json_name(value: Any) -> str:
-    """What Go calls the kind of a JSON value: `string`, `number`, `bool`, `array`, `object`."""
+    """Return Go's name of the type of a JSON value: `string`, `number`, `bool`, `array`, `object`."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):
@@ -239,7 +237,7 @@ def _mismatch(value: Any, node: Type) -> DecodeError:
 
 
 def _unknown_fields(value: Any, node: Type, path: str) -> Iterator[str]:
-    """Paths of the fields that `node` does not declare, as `spec.requests[0].name`."""
+    """Yield the paths of fields that `node` does not declare, such as `spec.requests[0].name`."""
     if node.shape is Shape.STRUCT and type(value) is dict:
         for key, item in value.items():
             here = f"{path}.{key}" if path else key
@@ -257,7 +255,7 @@ def _unknown_fields(value: Any, node: Type, path: str) -> Iterator[str]:
 
 
 def missing_fields(value: Any, node: Type, path: str = "") -> Iterator[FieldError]:
-    """The required fields that are absent, or texts that are empty. Neither metadata nor status is looked into."""
+    """Yield errors for required fields that are absent or empty texts. Metadata and status are not checked."""
     if node.shape is Shape.STRUCT and isinstance(value, dict):
         for name in node.required:
             if not path and name in ("metadata", "status"):
@@ -280,9 +278,9 @@ _GONE = object()
 
 
 def without_empties(value: dict[str, Any], node: Type, *, required: bool = True) -> dict[str, Any]:
-    """The object without its empty lists and maps; itself when it has none. `required`: without those that have to be.
+    """Return the object without its empty lists and maps, or the same object if it has none.
 
-    Stored objects lose all, Go's JSON has the required ones.
+    With `required=False`, required lists and maps stay, as in Go's JSON. Stored objects lose all of them.
     """
     result: dict[str, Any] = _struct(value, node, required)
     return result
@@ -324,6 +322,6 @@ def _value(value: Any, node: Type, required: bool) -> Any:
 
 
 def _inside(item: Any, node: Type, required: bool) -> Any:
-    """An item of a list or map stays, empty or not."""
+    """Return the item without its empty lists and maps. An empty item of a list or map stays."""
     kept = _value(item, node, required)
     return item if kept is _GONE else kept

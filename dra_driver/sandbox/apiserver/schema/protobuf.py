@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a request's protobuf body: from Kubernetes' wire format to the JSON object that it stands for.
+"""Decoding of protobuf request bodies: from Kubernetes' wire format to JSON objects.
 
-Typed Go clients (`kubectl create`, `kubectl auth`, the scheduler) send protobuf unless told
-otherwise. The published schemas say what the fields are, `wire.json` which number each has
-(tests/sandbox/apiserver/wire_table.py makes it).
-Answers are JSON, which those clients accept.
+Typed Go clients (`kubectl create`, `kubectl auth`, the scheduler) send protobuf by default. The published schemas
+define the fields, and `wire.json` their numbers (tests/sandbox/apiserver/wire_table.py generates it). Answers are JSON,
+which these clients accept.
 """
 
 import base64
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..objects import Object, timestamp
-from .types import Shape, Type
+from . import Shape, Type
 
 WIRE_FILE: Final = Path(__file__).with_name("wire.json")
 MAGIC: Final = b"k8s\x00"
@@ -34,7 +33,7 @@ class _Field:
     name: str
     pointer: bool
     inlined: str
-    """The message whose fields belong to the parent; else empty."""
+    """The message whose fields belong to the parent message. Empty if there is none."""
 
 
 @lru_cache(maxsize=1)
@@ -57,7 +56,7 @@ def _fields(definition: str) -> dict[int, _Field]:
 
 
 def read_envelope(body: bytes) -> tuple[Object, bytes]:
-    """The kind and apiVersion of a body, and the message in it. Raises WireError."""
+    """Return the kind and apiVersion of a body, and the message in it. Raises WireError."""
     if not body.startswith(MAGIC):
         raise WireError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     head: Object = {}
@@ -73,7 +72,7 @@ def read_envelope(body: bytes) -> tuple[Object, bytes]:
 
 
 def decode_message(data: bytes, node: Type) -> Object:
-    """The JSON object that a message of type `node` stands for. Raises WireError."""
+    """Return the JSON object that a message of type `node` stands for. Raises WireError."""
     return _message(data, node, node.definition)
 
 
@@ -83,7 +82,7 @@ def _message(data: bytes, node: Type, definition: str) -> Object:
     for number, value in _entries(data):
         field = fields.get(number)
         if field is None:
-            continue  # a newer client's field
+            continue  # a field of a newer client
         if field.inlined:
             result.update(_message(_bytes(value), node, field.inlined))
             continue
@@ -104,7 +103,7 @@ def _put(result: Object, field: _Field, node: Type, value: "int | bytes", *, req
         result.setdefault(name, {})[key] = _value(entry.get(2, b""), node.item)
     else:
         decoded = _value(value, node)
-        # A field that is no pointer is on the wire even when it is unset; JSON leaves it out.
+        # Fields that are not pointers are on the wire even when they are unset. JSON leaves them out.
         if decoded is not None and (field.pointer or required or decoded not in ("", 0, {})):
             result[name] = decoded
 
@@ -143,12 +142,12 @@ def _value(value: "int | bytes", node: Type) -> Any:
 
 
 def _text(value: "int | bytes") -> str:
-    """The text of a message that holds nothing else."""
+    """Return the text of a message that has only one text field."""
     return _bytes(dict(_entries(_bytes(value))).get(1, b"")).decode()
 
 
 def _raw(value: "int | bytes") -> Any:
-    """The JSON inside a RawExtension or FieldsV1."""
+    """Return the JSON inside a RawExtension or FieldsV1."""
     text = _text(value)
     try:
         return json.loads(text) if text else None
@@ -181,7 +180,7 @@ def _signed(value: int) -> int:
 
 
 def _entries(data: bytes) -> "Iterator[tuple[int, int | bytes]]":
-    """The fields of a message: their numbers and raw values."""
+    """Yield the fields of a message: their numbers and raw values."""
     position, end = 0, len(data)
     while position < end:
         key, position = _varint(data, position)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of Kubernetes' own kinds, from the JSON schemas that each release publishes.
 
-The schemas come with the kubernetes-validate distribution; only its data is used. A release's
-definitions are one file of about 1.6 MB, read once in about ten milliseconds; a definition is
-turned into a `Type` when a kind that needs it is first used.
+The schemas are data of the package kubernetes-validate. The definitions of a release are one file of about 1.6 MB.
+Reading it takes about ten milliseconds. A definition becomes a `Type` when a kind needs it for the first time.
 """
 
 import importlib.util
@@ -12,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from .types import ListKind, Shape, Type
+from . import ListKind, Shape, Type
 
 _STRING_DEFINITIONS = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": Type(Shape.QUANTITY, go_name="resource.Quantity"),
@@ -20,7 +19,7 @@ _STRING_DEFINITIONS = {
     "io.k8s.apimachinery.pkg.apis.meta.v1.Time": Type(Shape.TIME, go_name="v1.Time"),
     "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": Type(Shape.MICRO_TIME, go_name="v1.MicroTime"),
 }
-# The published schemas leave defaults out; of a list's keys only these have one.
+# The published schemas have no defaults. These are the defaults of list keys.
 _KEY_DEFAULTS = {
     "io.k8s.api.core.v1.ContainerPort": {"protocol": "TCP"},
     "io.k8s.api.core.v1.ServicePort": {"protocol": "TCP"},
@@ -32,7 +31,7 @@ class SchemaError(Exception):
 
 
 class PublishedSchemas:
-    """The types of one Kubernetes release, found by group, version and kind."""
+    """The types of one Kubernetes release, by group, version and kind."""
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self.definitions = definitions
@@ -40,21 +39,21 @@ class PublishedSchemas:
         self._names: dict[tuple[str, str, str], str] = {}
         for name, schema in definitions.items():
             for gvk in schema.get("x-kubernetes-group-version-kind", ()):
-                # Options kinds are published once for every group; the shortest name is the kind's own.
+                # Options kinds are published for every group. The first name is the kind's own.
                 key = (gvk["group"], gvk["version"], gvk["kind"])
                 self._names.setdefault(key, name)
 
     def find(self, group: str, version: str, kind: str) -> Type | None:
-        """The kind's type; None when the release does not publish it."""
+        """Return the kind's type, or None if the release does not publish it."""
         name = self._names.get((group, version, kind))
         return None if name is None else self._definition(name)
 
     def named(self, definition: str) -> Type:
-        """The type of an OpenAPI definition, which must exist."""
+        """Return the type of an OpenAPI definition, which must exist."""
         return self._definition(definition)
 
     def definition_name(self, group: str, version: str, kind: str) -> str | None:
-        """The OpenAPI name of the kind, `io.k8s.api.core.v1.Pod`."""
+        """Return the OpenAPI name of the kind, `io.k8s.api.core.v1.Pod`."""
         return self._names.get((group, version, kind))
 
     def _definition(self, name: str) -> Type:
@@ -62,7 +61,7 @@ class PublishedSchemas:
             return _STRING_DEFINITIONS[name]
         found = self._types.get(name)
         if found is None:
-            found = self._types[name] = Type(Shape.ANY)  # filled below, so that a cycle finds this node
+            found = self._types[name] = Type(Shape.ANY)  # filled below, so that cyclic definitions find this node
             self._fill(found, self.definitions[name], _go_name(name))
             found.definition = name
             found.key_defaults = _KEY_DEFAULTS.get(name, {})
@@ -109,8 +108,7 @@ class PublishedSchemas:
             return node
         target = self._definition(reference.rpartition("/")[2])
         if "x-kubernetes-patch-strategy" in schema or "x-kubernetes-map-type" in schema:
-            # The extension belongs to this use of the definition alone. The definition may still be
-            # under construction when it is cyclic; no cyclic one is used with an extension.
+            # The extension applies only to this use of the definition. No cyclic definition is used with an extension.
             target = _copy(target)
             target.atomic = schema.get("x-kubernetes-map-type", "atomic" if target.atomic else "") == "atomic"
             _merging(target, schema)
@@ -157,13 +155,13 @@ def _type_name(schema: dict[str, Any]) -> str:
 
 
 def _go_name(definition: str) -> str:
-    """`v1.PodSpec` for `io.k8s.api.core.v1.PodSpec`."""
+    """Return `v1.PodSpec` for `io.k8s.api.core.v1.PodSpec`."""
     return ".".join(definition.split(".")[-2:])
 
 
 @lru_cache(maxsize=4)
 def schemas_of(minor: int) -> PublishedSchemas:
-    """The published schemas of Kubernetes 1.`minor`.
+    """Return the published schemas of Kubernetes 1.`minor`.
 
     Raises SchemaError when kubernetes-validate is not installed or has no such release.
     """

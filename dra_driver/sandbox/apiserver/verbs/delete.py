@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""delete and deletecollection: preconditions, grace periods, finalizers, deletion policies."""
+"""The verbs delete and deletecollection: preconditions, grace periods, finalizers, propagation policies."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -8,12 +8,10 @@ from typing import Final
 from .. import field_errors as errors
 from .. import status
 from ..catalog import Cluster
+from ..listing import Page, list_page
 from ..objects import Object, clone, parse_timestamp, timestamp
-from ..storage.listing import Page, list_page
-from ..storage.store import Record
-from .body import read_message
-from .call import Call
-from .read import list_query
+from ..store import Record
+from .request import Call, list_query, read_message
 from .write import check_delete
 
 ORPHAN: Final = "orphan"
@@ -23,7 +21,7 @@ _POLICIES: Final = ("Foreground", "Background", "Orphan")
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """How to delete, from the body or the query parameters."""
+    """The options of a deletion, from the body or the query parameters."""
 
     grace: int | None = None
     policy: str = ""
@@ -33,7 +31,7 @@ class DeleteOptions:
 
 
 def delete_options(cluster: Cluster, call: Call) -> DeleteOptions:
-    """The options of a DELETE request. 400, 415 or 422 when they are wrong."""
+    """Return the options of a DELETE request. Raises 400, 415 or 422."""
     body = _options_body(cluster, call)
     dry_run = body.get("dryRun") or [value for value in call.query.get("dryRun", ()) if value]
     preconditions = body.get("preconditions") or {}
@@ -60,7 +58,7 @@ def _options_body(cluster: Cluster, call: Call) -> Object:
 
 
 def delete_object(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
-    """DELETE of one object: the object, or a Status that says that it is gone."""
+    """Delete one object. Return the object, or a Status that it is gone."""
     options = delete_options(cluster, call)
     check_delete(call)
     existing = cluster.store.get(call.kind.stored_in, call.key)
@@ -75,7 +73,7 @@ def delete_object(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
 
 
 def delete_collection(cluster: Cluster, call: Call) -> Page:
-    """DELETE of a collection: the objects that were there."""
+    """Delete the objects of a collection, and return them."""
     options = delete_options(cluster, call)
     page = list_page(cluster.store, call.kind, call.namespace, list_query(call))
     for record in page.records:
@@ -86,7 +84,7 @@ def delete_collection(cluster: Cluster, call: Call) -> Page:
 
 
 def delete_record(cluster: Cluster, call: Call, existing: Record, options: DeleteOptions) -> tuple[Record, bool]:
-    """Deletes an object, or begins to; the record after that, and whether it is gone."""
+    """Delete an object or begin its deletion. Return the new record, and whether the object is gone."""
     _check_preconditions(call, existing.object["metadata"], options)
     obj: Object = clone(existing.object)
     meta, kind = obj["metadata"], call.kind
@@ -144,14 +142,14 @@ def _check_preconditions(call: Call, meta: Object, options: DeleteOptions) -> No
 
 
 class _Pending:
-    """A graceful deletion is under way and this request does not shorten it."""
+    """A graceful deletion is in progress, and this request does not shorten it."""
 
 
 _PENDING: Final = _Pending()
 
 
 def _grace(cluster: Cluster, call: Call, obj: Object, options: DeleteOptions) -> "int | _Pending | None":
-    """Seconds of grace, set in the object's metadata; None when the kind or this object has none."""
+    """Return the seconds of grace and set them in the object's metadata. None: the object has no grace period."""
     strategy, meta = call.kind.strategy, obj["metadata"]
     if strategy.grace_period is None:
         return None
@@ -188,7 +186,7 @@ def _mark_deleting(cluster: Cluster, meta: Object) -> None:
 
 
 def _finalizers(call: Call, meta: Object, options: DeleteOptions) -> list[str]:
-    """The finalizers, with those of the deletion policy added or taken off."""
+    """Return the finalizers after the propagation policy has added or removed its own."""
     current = list(meta.get("finalizers", ()))
     strategy = call.kind.strategy
     if not strategy.collects_garbage:

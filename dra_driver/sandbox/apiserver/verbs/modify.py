@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""create, update and patch: from a request's body to the stored object."""
+"""The verbs create, update and patch: from the body of a request to the stored object."""
 
 import json
 from collections.abc import Callable
@@ -7,18 +7,15 @@ from typing import Any, Final
 
 from .. import field_errors as errors
 from .. import status
-from ..apply import applier
+from ..apply import apply_configuration
 from ..apply.typed import TypedError
 from ..catalog import Cluster
 from ..objects import Object, pick
-from ..patches import MalformedPatchError, PatchError
-from ..patches.json_patch import apply_json_patch, apply_merge_patch
-from ..patches.strategic import apply_strategic_patch
+from ..patches import MalformedPatchError, PatchError, apply_json_patch, apply_merge_patch, apply_strategic_patch
+from ..schema import Type
 from ..schema.decode import DecodeError, decode, json_name
-from ..schema.types import Type
-from ..storage.store import Record
-from .body import DecodingError, defaulted, read_object, shown, stored_form
-from .call import Call
+from ..store import Record
+from .request import Call, DecodingError, defaulted, read_object, shown, stored_form
 from .write import as_versioned, create, replace, writer
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -28,14 +25,14 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 
 def create_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
-    """POST to a collection."""
+    """Create an object (POST to a collection)."""
     call.check_write_options("CreateOptions")
     obj = read_object(cluster, call)
     return create(cluster, call, obj), 201
 
 
 def update_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
-    """PUT of an object or its status."""
+    """Update an object or its status (PUT)."""
     call.check_write_options("UpdateOptions")
     obj = read_object(cluster, call)
     _check_name(call, obj)
@@ -58,7 +55,7 @@ def _check_name(call: Call, obj: Object) -> None:
 
 
 def patch_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
-    """PATCH of an object or its status, in any of the four ways."""
+    """Patch an object or its status (PATCH) with any of the four types of patch."""
     kind = patch_type(call)
     accepted = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH) if call.kind.custom else (*_PATCHES, APPLY_PATCH)
     if kind not in (*_PATCHES, APPLY_PATCH):
@@ -85,9 +82,9 @@ def patch_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
 
 
 def patched(call: Call, current: Object, node: Type) -> Object:
-    """`current`, of type `node`, after the request's patch.
+    """Return `current`, of type `node`, after the request's patch.
 
-    400, 422 or 500 when the patch cannot be carried out, 415 when it is of no kind that changes a document.
+    Raises 400, 422 or 500 if the patch cannot be applied, and 415 for server-side apply and unknown types of patch.
     """
     patch = _PATCHES.get(patch_type(call))
     if patch is None:
@@ -101,7 +98,7 @@ def patched(call: Call, current: Object, node: Type) -> Object:
 
 
 def patch_type(call: Call) -> str:
-    """The media type of the request's patch."""
+    """Return the media type of the request's patch."""
     return call.content_type.partition(";")[0].strip().lower()
 
 
@@ -148,7 +145,7 @@ def _apply(cluster: Cluster, call: Call) -> tuple[Record, int]:
         problem = errors.required("fieldManager", "is required for apply patch")
         raise status.invalid_options("PatchOptions", [problem])
     try:
-        config = json.loads(call.body)  # which is YAML; clients send no other
+        config = json.loads(call.body)  # JSON is YAML, and clients send nothing else
     except ValueError as problem:
         raise status.bad_request(f"error decoding YAML: {problem}") from problem
     _check_config(call, config)
@@ -159,7 +156,7 @@ def _apply(cluster: Cluster, call: Call) -> tuple[Record, int]:
     live = existing.object if existing else None
     config["metadata"].setdefault("name", call.name)
     try:
-        merged = applier.apply(live, config, writer(cluster, call), force=call.flag("force"))
+        merged = apply_configuration(live, config, writer(cluster, call), force=call.flag("force"))
     except TypedError as problem:
         raise status.internal(f"failed to create typed patch object: {problem}", plain=True) from problem
     obj = defaulted(cluster, call, decode(merged, call.served.type).value)
@@ -185,7 +182,7 @@ def _check_config(call: Call, config: Any) -> None:
 
 
 def _decoded_config(call: Call, config: Object) -> Object:
-    """The configuration in canonical form; what it does not mention stays unmentioned."""
+    """Return the configuration in normal form. Fields that it does not mention stay absent."""
     if config.get("metadata") is None:
         config["metadata"] = {}
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endpoints below an object that are not its status: scale, binding, eviction, token."""
+"""Subresources except status: scale, binding, eviction and token."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,23 +9,21 @@ from .. import status
 from ..apply.managers import decode
 from ..catalog import Cluster
 from ..objects import Object, clone, pick, timestamp
-from ..storage.store import Record
+from ..store import Record
 from ..users import service_account
-from .body import read_message, typed
-from .call import Call
 from .delete import DeleteOptions, delete_record
 from .modify import patched
-from .read import get_object
+from .request import Call, get_object, read_message, typed
 from .write import replace
 
 _SCALE: Final = ("autoscaling/v1", "Scale")
 _TOKEN_SECONDS: Final = 3600
 _CLEARS_NOMINATION: Final = 35
-"""The release from which on binding a pod clears its nominated node."""
+"""Since this release, binding a pod clears its nominated node."""
 
 
 def run(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
-    """Carries out a request to a subresource other than status. 405 when it does not know the verb."""
+    """Execute a request to a subresource other than status. Raises 405 if it does not support the verb."""
     handlers: dict[tuple[str, str], Callable[[Cluster, Call], tuple[Record | Object, int]]] = {
         ("scale", "get"): get_scale,
         ("scale", "update"): update_scale,
@@ -41,7 +39,7 @@ def run(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:
 
 
 def get_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
-    """GET of a scale."""
+    """Return a Scale (GET)."""
     return _scale(get_object(cluster, call)), 200
 
 
@@ -66,7 +64,7 @@ def _scale(record: Record) -> Object:
 
 
 def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
-    """PUT or PATCH of a scale: changes the object's replicas."""
+    """Change the replicas of an object (PUT or PATCH of a Scale)."""
     existing = get_object(cluster, call)
     current = _scale(existing)
     if call.verb == "patch":
@@ -84,14 +82,14 @@ def update_scale(cluster: Cluster, call: Call) -> tuple[Object, int]:
         raise status.invalid("Scale", "autoscaling", call.name, [problem])
     obj: Object = clone(existing.object)
     obj["spec"]["replicas"] = replicas
-    # As the real server: while nobody owns the number of replicas, scaling makes no owner.
+    # As in kube-apiserver, scaling creates no owner while nobody owns the number of replicas.
     owners = decode(existing.object["metadata"].get("managedFields", ()))
     owned = any(("f:spec", "f:replicas") in owner.paths for owner in owners.values())
     return _scale(replace(cluster, call, existing, obj, track=owned)), 200
 
 
 def bind(cluster: Cluster, call: Call) -> tuple[Object, int]:
-    """POST of a Binding: assigns a pod to a node."""
+    """Assign a pod to a node (POST of a Binding)."""
     binding = read_message(cluster, call, "v1", "Binding")
     target = binding.get("target") or {}
     existing = get_object(cluster, call)
@@ -126,7 +124,7 @@ def bind(cluster: Cluster, call: Call) -> tuple[Object, int]:
 
 
 def evict(cluster: Cluster, call: Call) -> tuple[Object, int]:
-    """POST of an Eviction: deletes the pod. Disruption budgets are not looked at."""
+    """Delete a pod (POST of an Eviction). Disruption budgets are ignored."""
     eviction = read_message(cluster, call, "policy/v1", "Eviction")
     existing = get_object(cluster, call)
     asked = eviction.get("deleteOptions") or {}
@@ -142,7 +140,7 @@ def evict(cluster: Cluster, call: Call) -> tuple[Object, int]:
 
 
 def request_token(cluster: Cluster, call: Call) -> tuple[Object, int]:
-    """POST of a TokenRequest: a new token of a service account, bound to a pod's node if asked for."""
+    """Return a new token of a service account (POST of a TokenRequest). It can be bound to a pod's node."""
     request = read_message(cluster, call, "authentication.k8s.io/v1", "TokenRequest")
     account = get_object(cluster, call)
     spec = request.get("spec") or {}

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Storing a new object, and replacing one: the steps that create, update, patch and apply share.
+"""The steps that create, update, patch and apply share: storing a new object, and replacing an object.
 
-The order of the steps is that of k8s.io/apiserver's registry: managed fields, metadata that the client cannot set,
-the kind's preparation, validation, and only then the write. All of it happens in one turn of the event loop, so
-nothing can happen between reading and writing.
+The order of the steps is that of the registry of k8s.io/apiserver: managed fields, metadata that clients cannot set,
+the kind's preparation, validation, and then the write. All steps run in one turn of the event loop, so nothing can
+change between reading and writing.
 
 The only admission plugin is NamespaceLifecycle: no object is created in a namespace that does not exist or is being
-deleted, and the namespaces that the system needs cannot be deleted.
+deleted, and the system's namespaces cannot be deleted.
 """
 
 from collections.abc import Iterable
@@ -14,24 +14,23 @@ from typing import Any, Final
 
 from .. import field_errors as errors
 from .. import status
-from ..apply import applier
+from ..apply import Writer, track_update
 from ..apply.managers import Path
-from ..auth.rbac import authorizer
 from ..catalog import Cluster
 from ..field_errors import FieldError
 from ..groups import meta as meta_rules
 from ..kinds import Context, Strategy
 from ..objects import Object, clone, generated_name, new_uid, timestamp
+from ..rbac import authorizer
 from ..schema.decode import missing_fields, without_empties
-from ..storage.store import Record
-from .body import versioned
-from .call import Call
+from ..store import Record
+from .request import Call, versioned
 
 IMMORTAL: Final = ("default", "kube-system", "kube-public")
 
 
 def check_create(cluster: Cluster, call: Call, obj: Object) -> None:
-    """Raises 404 or 403 when the namespace cannot take a new object."""
+    """Raise 404 or 403 if the namespace cannot get new objects."""
     if not call.kind.namespaced:
         return
     namespace = cluster.object("namespaces", call.namespace)
@@ -52,7 +51,7 @@ def check_create(cluster: Cluster, call: Call, obj: Object) -> None:
 
 
 def check_delete(call: Call) -> None:
-    """Raises 403 when the object must not be deleted."""
+    """Raise 403 if the object must not be deleted."""
     if call.kind.stored_in == "namespaces" and call.name in IMMORTAL:
         raise status.forbidden("namespaces", "", call.name, "this namespace may not be deleted")
 
@@ -62,15 +61,15 @@ _STATUS_ONLY: Final[frozenset[Path]] = frozenset({("f:status",)})
 
 
 def request_context(cluster: Cluster, call: Call) -> Context:
-    """What strategies may know of this request; their warnings become the request's."""
+    """Return the context of this request for strategies. Their warnings become the request's."""
     context = cluster.context(call.user)
     context.warnings = call.warnings
     context.authorize = authorizer(cluster, call.user, call.verb, call.kind)
     return context
 
 
-def writer(cluster: Cluster, call: Call) -> applier.Writer:
-    """The request, as managed fields see it."""
+def writer(cluster: Cluster, call: Call) -> Writer:
+    """Return the part of the request that managed fields depend on."""
     served = call.served
     versions = (version for version in served.kind.versions if cluster.catalog.find(*_where(call, version)))
     group = served.kind.group
@@ -81,7 +80,7 @@ def writer(cluster: Cluster, call: Call) -> applier.Writer:
         ignored: frozenset[Path] = frozenset((name,) for name in reset)
     else:
         ignored = _STATUS_ONLY if "status" in served.kind.subresources else frozenset()
-    return applier.Writer(
+    return Writer(
         manager=call.manager,
         api_version=served.api_version,
         subresource=call.subresource,
@@ -98,14 +97,14 @@ def _where(call: Call, version: str) -> tuple[str, str, str]:
 
 
 def create(cluster: Cluster, call: Call, obj: Object, *, track: bool = True) -> Record:
-    """Stores a decoded object as a new one; `track=False` when its managed fields are made already."""
+    """Store a new decoded object. With `track=False`, its managed fields are set already."""
     kind, meta = call.kind, obj["metadata"]
     if meta.get("resourceVersion"):
         raise status.internal("resourceVersion should not be set on objects to be created", plain=True)
     _place(call, meta)
     cluster.faults.admit(call.kind.plural, obj)
     if track:
-        applier.update({"metadata": {}}, obj, writer(cluster, call))
+        track_update({"metadata": {}}, obj, writer(cluster, call))
     generating = not meta.get("name") and bool(meta.get("generateName"))
     check_create(cluster, call, obj)
     for attempt in range(_NAME_ATTEMPTS):
@@ -145,7 +144,7 @@ def _place(call: Call, meta: Object) -> None:
 
 
 def _begin(cluster: Cluster, call: Call, obj: Object) -> None:
-    """Metadata of a new object, whatever the client sent."""
+    """Set the metadata of a new object. It replaces what the client sent."""
     meta, strategy = obj["metadata"], call.kind.strategy
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
         meta.pop(field, None)
@@ -158,14 +157,14 @@ def _begin(cluster: Cluster, call: Call, obj: Object) -> None:
 
 
 def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, track: bool = True) -> Record:
-    """Stores a decoded object in place of an existing one; the same record when nothing changes."""
+    """Replace an object by a decoded one. Return the same record if nothing changes."""
     kind, live, meta = call.kind, existing.object, obj["metadata"]
     strategy = kind.strategy
     _place(call, meta)
     if not call.subresource:
         cluster.faults.admit(kind.plural, obj)
     if track:
-        applier.update(live, obj, writer(cluster, call))
+        track_update(live, obj, writer(cluster, call))
     _check_version(call, meta, live)
     _carry_over(meta, live["metadata"])
     _reset(call, obj, live)
@@ -192,9 +191,9 @@ def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, trac
 
 
 def _storable(cluster: Cluster, call: Call, obj: Object) -> Object:
-    """The object as it comes back from storage."""
+    """Return the object as storage returns it."""
     served = cluster.catalog.find(call.kind.group, "v1", call.kind.plural) or call.served
-    # Objects are stored in the form of v1; where only older versions are served, their type is near enough.
+    # Objects are stored in the form of v1. If only older versions are served, their type is close enough.
     return without_empties(obj, served.type)
 
 
@@ -235,7 +234,7 @@ def _check_version(call: Call, meta: Object, live: Object) -> None:
 
 
 def _carry_over(meta: Object, old: Object) -> None:
-    """Metadata that an update cannot change and need not repeat."""
+    """Copy the metadata that an update cannot change and need not repeat."""
     meta.pop("generation", None)
     if "generation" in old:
         meta["generation"] = old["generation"]
@@ -250,7 +249,7 @@ def _carry_over(meta: Object, old: Object) -> None:
 
 
 def _reset(call: Call, obj: Object, live: Object) -> None:
-    """Takes back what this endpoint does not write: the status, or everything but it."""
+    """Restore the fields that this endpoint does not write: the status, or everything but the status."""
     strategy = call.kind.strategy
     if call.subresource == "status":
         for field in (*live, *obj):
@@ -278,14 +277,14 @@ def _differ(obj: Object, live: Object, strategy: Strategy) -> bool:
 
 
 def _counted(obj: Object, live: Object, strategy: Strategy) -> list[str]:
-    """The fields whose change makes a new generation; `*` stands for all but metadata and status."""
+    """Return the fields whose change increments the generation. `*` stands for all but metadata and status."""
     if strategy.generation != ("*",):
         return list(strategy.generation)
     return [field for field in dict.fromkeys((*obj, *live)) if field not in ("metadata", "status")]
 
 
 def _keep_times(obj: Object, live: Object) -> None:
-    """Leaves the times of managed fields as they are when nothing else changes."""
+    """Keep the times of managed fields if nothing else changes."""
     new, old = obj["metadata"].get("managedFields"), live["metadata"].get("managedFields")
     if new and old and len(new) == len(old) and _timeless(new) == _timeless(old):
         same = {name: value for name, value in obj.items() if name != "metadata"} == {
@@ -304,6 +303,6 @@ def _unmanaged(meta: Object) -> Object:
 
 
 def as_versioned(call: Call, record: Record) -> Object:
-    """A copy of a stored object in the request's version, for patching."""
+    """Return a copy of a stored object in the request's version, for patching."""
     result: Object = clone(versioned(record.object, call.served))
     return result

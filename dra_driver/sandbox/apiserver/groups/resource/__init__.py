@@ -1,6 +1,126 @@
 # SPDX-License-Identifier: Apache-2.0
-"""resource.k8s.io: ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate.
+"""The kinds of resource.k8s.io, and the rules of DeviceClasses.
 
-Objects are stored in the form of v1 and converted on the way in and out. Rules follow
+Objects are stored in the form of v1 and converted in requests and answers. The rules follow
 pkg/apis/resource/validation and pkg/registry/resource of k8s.io/kubernetes 1.36.
 """
+
+from typing import Any, Final
+
+from dra_driver.resource import limits
+
+from ... import field_errors as errors
+from ...kinds import Context, ServedKind, Strategy, text_at
+from ...objects import Object, pick
+from ...release import RESOURCE_GROUP, Release
+from .. import columns
+from ..columns import AGE, NAME, NAME_AND_AGE
+from . import claims, rules, slices, versions
+from .rules import Problems
+
+_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+
+
+def _state(claim: Object) -> Any:
+    deleting = bool(claim["metadata"].get("deletionTimestamp"))
+    states = ["deleted"] if deleting else []
+    if pick(claim, "status", "allocation") is not None:
+        states.append("allocated")
+        if pick(claim, "status", "reservedFor"):
+            states.append("reserved")
+    elif not deleting:
+        states.append("pending")
+    return ",".join(states)
+
+
+def kinds(release: Release) -> tuple[ServedKind, ...]:
+    """Return all kinds of the group. The release serves some of their versions."""
+    selectors = {"spec.driver": text_at("spec", "driver"), "spec.nodeName": text_at("spec", "nodeName")}
+    if release.minor >= 37:
+        selectors["spec.pool.name"] = text_at("spec", "pool", "name")
+    return (
+        ServedKind(
+            RESOURCE_GROUP,
+            "ResourceSlice",
+            "resourceslices",
+            _VERSIONS,
+            namespaced=False,
+            strategy=slices.STRATEGY,
+            selectors=selectors,
+            to_stored=versions.slice_to_stored,
+            from_stored=versions.slice_from_stored,
+            columns=(
+                NAME,
+                columns.text("Node", "spec", "nodeName"),
+                columns.text("Driver", "spec", "driver"),
+                columns.text("Pool", "spec", "pool", "name"),
+                AGE,
+            ),
+        ),
+        ServedKind(
+            RESOURCE_GROUP,
+            "DeviceClass",
+            "deviceclasses",
+            _VERSIONS,
+            namespaced=False,
+            strategy=CLASS,
+            columns=NAME_AND_AGE,
+        ),
+        ServedKind(
+            RESOURCE_GROUP,
+            "ResourceClaim",
+            "resourceclaims",
+            _VERSIONS,
+            subresources=("status",),
+            strategy=claims.CLAIM,
+            to_stored=versions.claim_to_stored,
+            from_stored=versions.claim_from_stored,
+            columns=(NAME, columns.made("State", _state), AGE),
+        ),
+        ServedKind(
+            RESOURCE_GROUP,
+            "ResourceClaimTemplate",
+            "resourceclaimtemplates",
+            _VERSIONS,
+            strategy=claims.TEMPLATE,
+            to_stored=versions.template_to_stored,
+            from_stored=versions.template_from_stored,
+            columns=NAME_AND_AGE,
+        ),
+        ServedKind(
+            RESOURCE_GROUP,
+            "DeviceTaintRule",
+            "devicetaintrules",
+            ("v1", "v1beta2", "v1alpha3"),
+            namespaced=False,
+            columns=NAME_AND_AGE,
+        ),
+    )
+
+
+def prepare_class(new: Object, old: Object | None, context: Context) -> None:
+    """Drop fields behind disabled feature gates."""
+    versions.drop_disabled(new, old, versions.CLASS, context.release)
+
+
+def validate_class(new: Object, old: Object | None, context: Context) -> Problems:
+    """Yield what is wrong with a DeviceClass."""
+    spec = new.get("spec", {})
+    unchanged = old is not None and old.get("spec", {}).get("selectors") == spec.get("selectors")
+    if not unchanged:
+        yield from rules.selector_problems(spec.get("selectors", ()), "spec.selectors", context)
+    yield from rules.list_problems(
+        spec.get("config", ()), limits.CONFIGS_PER_CLAIM, rules.device_configuration_problems, "spec.config"
+    )
+    name = spec.get("extendedResourceName")
+    if name is not None and not rules.is_extended_resource_name(name):
+        yield errors.invalid("spec.extendedResourceName", name, "must be a valid extended resource name")
+
+
+CLASS: Final = Strategy(
+    prepare=prepare_class,
+    validate=validate_class,
+    generation=("spec",),
+    returns_deleted=True,
+    checks_required=False,
+)

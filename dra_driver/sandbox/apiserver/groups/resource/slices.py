@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceSlice: defaults, gated fields, validation, with counters and the request policies of capacities.
+"""ResourceSlices: defaults, gated fields, and validation, including counters and the request policies of capacities.
 
-Kubernetes 1.35 moved counter sets into slices of their own. Before, a slice held its devices and the sets that they
-consume, the references were checked, and the limits were sums over all sets.
+Since Kubernetes 1.35, counter sets are in slices of their own. Before, a slice had its devices and the counter sets
+that these consume; the server checked the references, and the limits were sums over all sets.
 """
 
 import re
@@ -16,7 +16,7 @@ from ... import field_errors as errors
 from ... import names
 from ...kinds import Context, Strategy
 from ...objects import Object, timestamp
-from . import gates, rules
+from . import rules, versions
 from .rules import Problems
 
 _SEMVER: Final = re.compile(
@@ -28,33 +28,29 @@ _SEMVER: Final = re.compile(
 _LISTS: Final = ("bools", "ints", "strings", "versions")
 _VALUES: Final = ("bool", "int", "string", "version", *_LISTS)
 _FOUR: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-_THREE: Final = (
-    "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when "
-    "`perDeviceNodeSelection` is set to true in the ResourceSlice spec"
-)
 
 
 def set_defaults(obj: Object, context: Context) -> None:
-    """The time of taints that have none."""
+    """Set the time of taints without one."""
     for device in obj.get("spec", {}).get("devices", ()):
         for taint in device.get("taints", ()):
             taint.setdefault("timeAdded", timestamp(context.now))
 
 
 def prepare(new: Object, old: Object | None, context: Context) -> None:
-    """Drops fields behind disabled gates."""
-    gates.drop_disabled(new, old, gates.SLICE, context.release)
+    """Drop fields behind disabled feature gates."""
+    versions.drop_disabled(new, old, versions.SLICE, context.release)
 
 
 def warn(new: Object, context: Context) -> Iterable[str]:
-    """Of a driver name with capitals."""
+    """Warn of a driver name with upper-case letters."""
     driver = new.get("spec", {}).get("driver", "")
     if driver != driver.lower():
         yield f'spec.driver: driver names should be lowercase; "{driver}" contains uppercase characters'
 
 
 def validate(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a slice, or with its change."""
+    """Yield what is wrong with a slice, or with its change."""
     spec = new.get("spec", {})
     yield from rules.driver_problems(spec.get("driver", ""), "spec.driver")
     yield from _pool_problems(spec.get("pool", {}))
@@ -157,27 +153,17 @@ def _device_problems(device: Object, old: Object | None, path: str, spec: Object
         if not rules.is_qualified_name(key):
             yield from rules.qualified_name_problems(key, f"{path}.attributes")
         if not _is_plain_attribute(value):
-            yield from _attribute_problems(value, f"{path}.attributes[{_shortened(key)}]")
+            yield from _attribute_problems(value, f"{path}.attributes[{key}]")
     several = device.get("allowMultipleAllocations") is True
     for key, value in capacity.items():
         if not rules.is_qualified_name(key):
             yield from rules.qualified_name_problems(key, f"{path}.capacity")
         if value.get("requestPolicy") is not None:
-            yield from policy_problems(value, several, f"{path}.capacity[{_shortened(key)}].requestPolicy")
+            yield from policy_problems(value, several, f"{path}.capacity[{key}].requestPolicy")
     if old is None or (old.get("taints") or []) != (device.get("taints") or []):
         yield from rules.taints_problems(device.get("taints", ()), f"{path}.taints", context)
     yield from consumption_problems(device, spec, path, context)
-    yield from _device_node_problems(device, path, spec.get("perDeviceNodeSelection") is True)
     yield from rules.binding_problems(device, path)
-
-
-def _shortened(key: str) -> str:
-    """Keys in paths are cut in the middle at the length of the longest valid one."""
-    limit = limits.DRIVER_NAME_BYTES + 1 + limits.IDENTIFIER_BYTES
-    if len(key) <= limit:
-        return key
-    remaining = limit - len("...")
-    return f"{key[: (remaining + 1) // 2]}...{key[len(key) - remaining // 2 :]}"
 
 
 def _value_count(attribute: Object) -> int:
@@ -186,7 +172,7 @@ def _value_count(attribute: Object) -> int:
 
 
 def _is_plain_attribute(value: Object) -> bool:
-    """The common case, found valid quickly: one bool, int or short string."""
+    """Return whether the attribute is a bool, an int or a short string. This is a fast check of the common case."""
     if len(value) != 1:
         return False
     text = value.get("string")
@@ -212,36 +198,6 @@ def _attribute_problems(value: Object, path: str) -> Problems:
         yield errors.invalid(path, value if present else "", "exactly one value must be specified")
 
 
-def _device_node_problems(device: Object, path: str, per_device: bool) -> Problems:
-    node, selector, everywhere = device.get("nodeName"), device.get("nodeSelector"), device.get("allNodes")
-    if not per_device:
-        if node is not None or selector is not None or everywhere is not None:
-            text = (
-                "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` "
-                "is set to true in the ResourceSlice spec"
-            )
-            yield errors.invalid(path, None, text)
-        return
-    chosen = []
-    if node:
-        chosen.append("`nodeName`")
-        for problem in names.subdomain_problems(node):
-            yield errors.invalid(f"{path}.nodeName", node, problem)
-    elif node is not None:
-        yield errors.invalid(f"{path}.nodeName", "", "must not be empty")
-    if selector is not None:
-        chosen.append("`nodeSelector`")
-        yield from rules.node_selector_problems(selector, f"{path}.nodeSelector")
-    if everywhere is True:
-        chosen.append("`allNodes`")
-    elif everywhere is False:
-        yield errors.invalid(f"{path}.allNodes", False, "must be either unset or set to true")
-    if not chosen:
-        yield errors.required(path, _THREE)
-    elif len(chosen) > 1:
-        yield errors.invalid(path, f"{{{', '.join(chosen)}}}", _THREE)
-
-
 STRATEGY: Final = Strategy(
     default=set_defaults,
     prepare=prepare,
@@ -254,19 +210,19 @@ STRATEGY: Final = Strategy(
 
 
 _SEPARATE_SINCE: Final = 35
-# Before that release:
+# Limits before that release:
 _SHARED: Final = 32
 _CONSUMED_BY_DEVICE: Final = 32
 _CONSUMED_IN_SLICE: Final = 1024
 
 
 def separate(context: Context) -> bool:
-    """Whether the release has counter sets in slices of their own."""
+    """Return whether the release has counter sets in separate slices."""
     return context.release.minor >= _SEPARATE_SINCE
 
 
 def slice_problems(spec: Object, context: Context) -> Problems:
-    """Of counters and devices in one slice."""
+    """Yield what is wrong with the combination of counters and devices in one slice."""
     if separate(context):
         if "sharedCounters" in spec and "devices" in spec:
             yield errors.invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
@@ -282,7 +238,7 @@ def slice_problems(spec: Object, context: Context) -> Problems:
 
 
 def shared_problems(spec: Object, context: Context) -> Problems:
-    """Of the counter sets themselves."""
+    """Yield what is wrong with the counter sets."""
     apart = separate(context)
 
     def check(counter_set: Object, path: str) -> Problems:
@@ -296,7 +252,7 @@ def shared_problems(spec: Object, context: Context) -> Problems:
 
 
 def consumption_problems(device: Object, spec: Object, path: str, context: Context) -> Problems:
-    """Of what a device consumes."""
+    """Yield what is wrong with the counters that a device consumes."""
     consumptions = device.get("consumesCounters", ())
     apart = separate(context)
 
@@ -347,7 +303,7 @@ _VALID_VALUES: Final = 10
 
 
 def policy_problems(capacity: Object, several: bool, path: str) -> Problems:
-    """Of the policy in `capacity`; `several` says that the device allows multiple allocations."""
+    """Yield what is wrong with the policy in `capacity`. `several`: the device allows multiple allocations."""
     if not several:
         yield errors.forbidden(path, "allowMultipleAllocations must be true")
         return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small core kinds: Namespace, Node, ConfigMap, Secret, Service, ServiceAccount, Event.
+"""Small kinds: namespaces, nodes, config maps, secrets, services, events, roles and leases.
 
-Event is that of the core group. events.k8s.io, which has other names for the same fields, is not served.
+Events are those of the core group. The server does not serve events.k8s.io, which has other names for the same fields.
 """
 
 import base64
@@ -9,30 +9,29 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from ... import field_errors as errors
-from ... import names
-from ...field_errors import FieldError
-from ...kinds import Column, Context, Strategy, text_at
-from ...objects import Object, pick, timestamp
-from .. import columns
-from ..columns import AGE, NAME, NONE
+from .. import field_errors as errors
+from .. import names
+from ..field_errors import FieldError
+from ..kinds import Column, Context, Strategy, text_at
+from ..objects import Object, pick, timestamp
+from . import columns
+from .columns import AGE, NAME, NONE
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
-_DATA_BYTES: Final = 1024 * 1024
 _SERVICE_NETWORK: Final = "10.96"
 
 Problems = Iterator[FieldError]
 
 
 def set_namespace_defaults(obj: Object, context: Context) -> None:
-    """The label that selectors find a namespace by."""
+    """Set the label that namespace selectors use."""
     meta = obj["metadata"]
     if meta.get("name"):
         meta.setdefault("labels", {})[NAMESPACE_LABEL] = meta["name"]
 
 
 def prepare_namespace(new: Object, old: Object | None, context: Context) -> None:
-    """A namespace goes only after its content: that is what its own finalizer is for."""
+    """Set the finalizer `kubernetes`, which keeps a namespace until its content is deleted."""
     if old is None:
         new["spec"] = {"finalizers": ["kubernetes"]}
         new["status"] = {"phase": "Active"}
@@ -41,33 +40,23 @@ def prepare_namespace(new: Object, old: Object | None, context: Context) -> None
 
 
 def begin_namespace_deletion(obj: Object, now: datetime) -> None:
-    """A namespace that goes says so, and takes no new objects."""
+    """Mark a namespace as being deleted."""
     obj["metadata"]["deletionTimestamp"] = timestamp(now)
     obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
 
 
 def namespace_is_held(obj: Object) -> bool:
-    """Whether the namespace's content has not been removed yet."""
+    """Return whether the namespace still has content."""
     return bool(pick(obj, "spec", "finalizers"))
 
 
 def prepare_node(new: Object, old: Object | None, context: Context) -> None:
-    """A node registers with its status; afterwards that has its own endpoint."""
+    """Set an empty spec. A node registers with its status; later writes of the status use its own endpoint."""
     new.setdefault("spec", {})
 
 
-def validate_node(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a node."""
-    for index, taint in enumerate(new.get("spec", {}).get("taints", ())):
-        for problem in names.label_key_problems(taint.get("key", "")):
-            yield errors.invalid(f"spec.taints[{index}].key", taint.get("key", ""), problem)
-    before = pick(old, "spec", "providerID") if old else None
-    if before and pick(new, "spec", "providerID") != before:
-        yield errors.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
-
-
 def set_secret_defaults(obj: Object, context: Context) -> None:
-    """`stringData` is written as `data`."""
+    """Move `stringData` into `data`, and set the type."""
     obj["type"] = obj.get("type") or "Opaque"
     texts = obj.pop("stringData", None)
     if texts:
@@ -75,41 +64,8 @@ def set_secret_defaults(obj: Object, context: Context) -> None:
         obj["data"] = {**obj.get("data", {}), **encoded}
 
 
-def validate_secret(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a secret, or with its change."""
-    if old is not None and new.get("type") != old.get("type"):
-        yield errors.invalid("type", new.get("type"), "field is immutable")
-    yield from _data_problems(new, old, ("data",))
-
-
-def validate_config_map(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a config map, or with its change."""
-    yield from _data_problems(new, old, ("data", "binaryData"))
-
-
-def _data_problems(new: Object, old: Object | None, fields: tuple[str, ...]) -> Problems:
-    size = 0
-    for field in fields:
-        for key, value in (new.get(field) or {}).items():
-            size += len(value.encode())
-            if not key or len(key) > 253 or not all(letter.isalnum() or letter in "-_." for letter in key):
-                text = (
-                    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  "
-                    "or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-                )
-                yield errors.invalid(f"{field}[{key}]", key, text)
-    if size > _DATA_BYTES:
-        yield errors.too_long("data", _DATA_BYTES)
-    if old is not None and old.get("immutable"):
-        if not new.get("immutable"):
-            yield errors.forbidden("immutable", "field is immutable when `immutable` is set")
-        for field in fields:
-            if (new.get(field) or {}) != (old.get(field) or {}):
-                yield errors.forbidden(field, "field is immutable when `immutable` is set")
-
-
 def set_service_defaults(obj: Object, context: Context) -> None:
-    """Type, ports and traffic policies."""
+    """Set the type, ports and traffic policies."""
     spec = obj.setdefault("spec", {})
     for field, value in (("type", "ClusterIP"), ("sessionAffinity", "None")):
         if not spec.get(field):
@@ -123,7 +79,7 @@ def set_service_defaults(obj: Object, context: Context) -> None:
 
 
 def prepare_service(new: Object, old: Object | None, context: Context) -> None:
-    """Gives a service an address, and lets it keep it. No traffic goes there."""
+    """Assign an address to a new service and keep it in updates. The address leads nowhere."""
     spec = new["spec"]
     before = pick(old, "spec", "clusterIP") if old else None
     if spec["type"] == "ExternalName":
@@ -135,16 +91,6 @@ def prepare_service(new: Object, old: Object | None, context: Context) -> None:
     anywhere = spec["clusterIP"] == "None" and not spec.get("selector")
     spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if anywhere else ["IPv4"])
     spec.setdefault("ipFamilyPolicy", "RequireDualStack" if anywhere else "SingleStack")
-
-
-def validate_service(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a service, or with its change."""
-    spec = new["spec"]
-    if not spec.get("ports") and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
-        yield errors.required("spec.ports")
-    before = pick(old, "spec", "clusterIP") if old else None
-    if before and spec.get("clusterIP") != before and spec["type"] != "ExternalName":
-        yield errors.invalid("spec.clusterIPs[0]", [spec.get("clusterIP")], "may not change once set")
 
 
 def _node_status(node: Object) -> str:
@@ -206,14 +152,12 @@ NAMESPACE: Final = Strategy(
     begin_deletion=begin_namespace_deletion,
     held=namespace_is_held,
 )
-NODE: Final = Strategy(prepare=prepare_node, validate=validate_node, status_keeps_metadata=True)
-SECRET: Final = Strategy(default=set_secret_defaults, validate=validate_secret)
-CONFIG_MAP: Final = Strategy(validate=validate_config_map)
+NODE: Final = Strategy(prepare=prepare_node, status_keeps_metadata=True)
+SECRET: Final = Strategy(default=set_secret_defaults)
 SERVICE_ACCOUNT: Final = Strategy(returns_deleted=True)
 SERVICE: Final = Strategy(
     default=set_service_defaults,
     prepare=prepare_service,
-    validate=validate_service,
     name_problems=names.label_name,
     first_status={"loadBalancer": {}},
     status_keeps_metadata=True,
@@ -252,23 +196,15 @@ SERVICE_COLUMNS: Final = (
 )
 
 
-def from_stored(obj: Object, version: str) -> Object:
-    """A stored event, which always says who reports."""
+def event_from_stored(obj: Object, version: str) -> Object:
+    """Add the reporting fields, which events always have."""
     return {"reportingComponent": "", "reportingInstance": "", **obj}
 
 
-def set_defaults(obj: Object, context: Context) -> None:
-    """Fields that clients and columns count on."""
+def set_event_defaults(obj: Object, context: Context) -> None:
+    """Set fields that clients and columns expect."""
     obj.setdefault("involvedObject", {})
     obj.setdefault("source", {})
-
-
-def validate(new: Object, old: Object | None, context: Context) -> Iterator[FieldError]:
-    """What is wrong with an event of the core group."""
-    involved = pick(new, "involvedObject", "namespace") or ""
-    namespace = new["metadata"].get("namespace", "")
-    if involved != namespace and not (not involved and namespace in ("default", "kube-system")):
-        yield errors.invalid("involvedObject.namespace", involved, "does not match event.namespace")
 
 
 def _last_seen(event: Object, now: datetime) -> Any:
@@ -293,7 +229,7 @@ def _source(event: Object) -> str:
     return f"{component}, {host}" if host else component
 
 
-COLUMNS: Final[tuple[Column, ...]] = (
+EVENT_COLUMNS: Final[tuple[Column, ...]] = (
     Column("Last Seen", _last_seen),
     columns.text("Type", "type"),
     columns.text("Reason", "reason"),
@@ -305,7 +241,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     columns.made("Count", lambda event: pick(event, "series", "count") or event.get("count") or 1, wide=True),
     Column("Name", NAME.cell, priority=1, format="name"),
 )
-SELECTORS: Final = {
+EVENT_SELECTORS: Final = {
     **{
         f"involvedObject.{field}": text_at("involvedObject", field)
         for field in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
@@ -315,4 +251,58 @@ SELECTORS: Final = {
     "source": text_at("source", "component"),
     "type": text_at("type"),
 }
-STRATEGY: Final = Strategy(default=set_defaults, validate=validate)
+EVENT: Final = Strategy(default=set_event_defaults)
+
+
+RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+
+
+def set_binding_defaults(obj: Object, context: Context) -> None:
+    """Set the API groups of a binding's role and subjects."""
+    role = obj.get("roleRef")
+    if isinstance(role, dict) and not role.get("apiGroup"):
+        role["apiGroup"] = RBAC_GROUP
+    for subject in obj.get("subjects") or ():
+        if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
+            subject["apiGroup"] = RBAC_GROUP
+
+
+def validate_binding(new: Object, old: Object | None, context: Context) -> Problems:
+    """Yield what is wrong with a change of a RoleBinding or ClusterRoleBinding."""
+    if old is not None and new.get("roleRef") != old.get("roleRef"):
+        yield errors.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
+
+
+def _role(binding: Object) -> str:
+    role = binding.get("roleRef") or {}
+    return f"{role.get('kind', '')}/{role.get('name', '')}"
+
+
+def _subjects(kind: str) -> Any:
+    def find(binding: Object) -> str:
+        found = (subject for subject in binding.get("subjects") or () if subject.get("kind") == kind)
+        return ", ".join(
+            f"{subject.get('namespace', '')}/{subject['name']}" if kind == "ServiceAccount" else subject["name"]
+            for subject in found
+        )
+
+    return find
+
+
+ROLE: Final = Strategy(name_problems=names.path_segment_problems)
+BINDING: Final = Strategy(
+    default=set_binding_defaults,
+    validate=validate_binding,
+    name_problems=names.path_segment_problems,
+)
+LEASE: Final = Strategy(unconditional_update=False)
+
+BINDING_COLUMNS: Final = (
+    NAME,
+    columns.made("Role", _role),
+    AGE,
+    columns.made("Users", _subjects("User"), wide=True),
+    columns.made("Groups", _subjects("Group"), wide=True),
+    columns.made("ServiceAccounts", _subjects("ServiceAccount"), wide=True),
+)
+LEASE_COLUMNS: Final = (NAME, columns.text("Holder", "spec", "holderIdentity"), AGE)

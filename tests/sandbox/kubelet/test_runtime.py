@@ -14,13 +14,12 @@ from dra_driver.sandbox.kubelet import (
     DeviceStat,
     Hook,
     Mount,
-    NetDevice,
     OciDevice,
     stat_device,
     stat_stand_in,
 )
-from dra_driver.sandbox.kubelet.cdi import Edits, IntelRdt
-from dra_driver.sandbox.kubelet.oci import apply, problems_on_host, to_json
+from dra_driver.sandbox.kubelet.cdi import Edits
+from dra_driver.sandbox.kubelet.runtime import apply, problems_on_host
 
 
 def host(path: str) -> DeviceStat:
@@ -91,38 +90,6 @@ def test_mounts_are_sorted_by_depth_and_otherwise_keep_their_order() -> None:
 
 def test_group_zero_is_not_added() -> None:
     assert apply(Edits(additional_gids=(0, 7, 7)), ContainerSpec(), no_host).additional_gids == (7,)
-
-
-def test_the_oci_config_says_all_of_it() -> None:
-    edits = Edits(
-        env=("A=1",),
-        device_nodes=(DeviceNode("/dev/a", permissions="rw"), DeviceNode("/run/p", type="p")),
-        net_devices=(NetDevice("eth0", "net0"),),
-        hooks=(Hook("createContainer", "/h", ("h", "-x"), ("B=2",), 5), Hook("poststop", "/i")),
-        mounts=(Mount("/s", "/d", ("ro", "bind"), "bind"),),
-        intel_rdt=IntelRdt(clos_id="c"),
-        additional_gids=(7,),
-    )
-    assert to_json(apply(edits, ContainerSpec(args=("sleep", "1")), host)) == {
-        "ociVersion": "1.2.0",
-        "process": {"args": ["sleep", "1"], "env": ["A=1"], "user": {"uid": 0, "gid": 0, "additionalGids": [7]}},
-        "mounts": [{"destination": "/d", "source": "/s", "type": "bind", "options": ["ro", "bind"]}],
-        "hooks": {
-            "createContainer": [{"path": "/h", "args": ["h", "-x"], "env": ["B=2"], "timeout": 5}],
-            "poststop": [{"path": "/i"}],
-        },
-        "linux": {
-            "devices": [
-                {"path": "/dev/a", "type": "c", "major": 195, "minor": 7},
-                {"path": "/run/p", "type": "p", "major": 0, "minor": 0},
-            ],
-            "resources": {
-                "devices": [{"allow": True, "type": "c", "major": 195, "minor": 7, "access": "rw"}],
-            },
-            "netDevices": {"eth0": {"name": "net0"}},
-            "intelRdt": {"closID": "c"},
-        },
-    }
 
 
 def test_device_nodes_are_told_from_other_files(tmp_path: Path) -> None:

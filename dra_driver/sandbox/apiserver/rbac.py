@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Role-based access control, from the roles and bindings that the server stores; impersonation, and access reviews.
+"""Role-based access control with the stored roles and bindings, impersonation, and access reviews.
 
-Follows plugin/pkg/auth/authorizer/rbac and pkg/endpoints/filters/impersonation of k8s.io/kubernetes and
-k8s.io/apiserver: for the headers that `kubectl --as` sends, the user needs the verb `impersonate` on every part of the
-other identity. A review answers a question of users about themselves and stores nothing. Not included: the check that
-nobody grants more than they have (escalation), and aggregated cluster roles.
+Follows plugin/pkg/auth/authorizer/rbac of k8s.io/kubernetes and pkg/endpoints/filters/impersonation of
+k8s.io/apiserver. For the headers that `kubectl --as` sends, the user needs the verb `impersonate` on every part of the
+other identity. A review answers a user's question about themselves and stores nothing. The server does not check that
+users grant only permissions that they have, and it does not aggregate cluster roles.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .. import status
-from ..catalog import Cluster
-from ..groups.access import RBAC_GROUP
-from ..kinds import ServedKind
-from ..objects import Object, timestamp
-from ..users import ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User, service_account
+from . import status
+from .catalog import Cluster
+from .groups.core import RBAC_GROUP
+from .kinds import ServedKind
+from .objects import Object, timestamp
+from .users import AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, SYSTEM_MASTERS, User, service_account
 
 _ROLES: Final = f"roles.{RBAC_GROUP}"
 _CLUSTER_ROLES: Final = f"clusterroles.{RBAC_GROUP}"
 _ROLE_BINDINGS: Final = f"rolebindings.{RBAC_GROUP}"
 _CLUSTER_ROLE_BINDINGS: Final = f"clusterrolebindings.{RBAC_GROUP}"
 
-# What a real server grants by roles of its own: see whether it is well, find out what there is and what one may.
+# kube-apiserver grants these permissions with its own roles: health checks, discovery, and self reviews.
 _FOR_EVERYONE: Final[tuple[Object, ...]] = (
     {"verbs": ["get"], "nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"]},
 )
@@ -40,7 +40,7 @@ _FOR_AUTHENTICATED: Final[tuple[Object, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What is asked for: a resource, or with `path` a URL that is none."""
+    """A permission to check: on a resource, or with `path` on a URL that names no resource."""
 
     verb: str
     group: str = ""
@@ -57,14 +57,16 @@ class Attributes:
 
 
 def allowed(cluster: Cluster, user: User, asked: Attributes) -> bool:
-    """Whether the user may. Everyone may while RBAC is off; system:masters always."""
+    """Return whether the user has the permission. Without RBAC, everyone has it. Members of system:masters always have
+    it.
+    """
     if not cluster.rbac or SYSTEM_MASTERS in user.groups:
         return True
     return any(_permits(rule, asked) for rule in rules_for(cluster, user, asked.namespace))
 
 
 def refusal(user: User, asked: Attributes) -> str:
-    """What a user is told who may not, as k8s.io/apiserver words it."""
+    """Return the text for a user without the permission, as in k8s.io/apiserver."""
     if asked.path:
         return f'User "{user.name}" cannot {asked.verb} path "{asked.path}"'
     where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
@@ -74,7 +76,7 @@ def refusal(user: User, asked: Attributes) -> str:
 
 
 def rules_for(cluster: Cluster, user: User, namespace: str) -> Iterator[Object]:
-    """The rules that apply to a user, cluster-wide and in a namespace."""
+    """Yield the rules that apply to a user in the cluster and in a namespace."""
     yield from _FOR_EVERYONE
     if AUTHENTICATED in user.groups:
         yield from _FOR_AUTHENTICATED
@@ -142,10 +144,11 @@ def _matches_path(patterns: Iterable[str], path: str) -> bool:
 def authorizer(
     cluster: Cluster, user: User, wanted: str, kind: ServedKind
 ) -> Callable[[str, str, str, str], str | None]:
-    """Permissions that are finer than a request: parts of a ResourceClaim's status, since 1.36.
+    """Return a check of permissions on parts of a claim's status, which exist since Kubernetes 1.36.
 
-    They are asked of RBAC as subresources that no URL leads to, `resourceclaims/binding` and `resourceclaims/driver`.
-    The result takes (prefix of the verb `wanted`, subresource, namespace, name) and says why the user may not.
+    RBAC sees them as the subresources `resourceclaims/binding` and `resourceclaims/driver`, which have no URL. The
+    result takes a prefix of the verb `wanted`, subresource, namespace and name. It returns why the user lacks the
+    permission, or None.
     """
 
     def problem(prefix: str, subresource: str, namespace: str, name: str) -> str | None:
@@ -165,7 +168,9 @@ _GROUP: Final = "impersonate-group"
 
 
 def acting_user(cluster: Cluster, user: User, headers: Headers) -> User:
-    """Who the request is from: `user`, or whom the headers name. 403 when `user` may not act for them."""
+    """Return the user of a request: `user`, or the user whom the headers name. Raises 403 if `user` may not
+    impersonate.
+    """
     sent = [(name.lower(), value) for name, value in headers if name.lower().startswith("impersonate-")]
     if not sent:
         return user
@@ -185,15 +190,13 @@ def _named(sent: list[tuple[str, str]]) -> User:
     if not groups and name.startswith(SERVICE_ACCOUNT_PREFIX):
         namespace, _, account = name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
         groups = service_account(namespace, account).groups
-    elif name == ANONYMOUS.name:
-        groups = groups or ANONYMOUS.groups
     elif AUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
     return User(name, groups)
 
 
 def _permissions(other: User, sent: Headers) -> Iterator[Attributes]:
-    """What whoever acts for `other` must be allowed. Groups that nobody named come with the user."""
+    """Yield the permissions that the impersonator of `other` needs. Groups that the headers do not name need none."""
     verb = "impersonate"
     if other.name.startswith(SERVICE_ACCOUNT_PREFIX):
         namespace, _, account = other.name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
@@ -211,13 +214,13 @@ AUTHORIZATION: Final = "authorization.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A kind that is only ever created, to be answered."""
+    """A kind that clients only create, and that the server answers without storing it."""
 
     group: str
     kind: str
     plural: str
     answer: Callable[[Cluster, User, Object], Object]
-    """(cluster, who asks, the request's body) -> its status."""
+    """Return the status of the review from the cluster, the user and the request's body."""
 
 
 def _self(cluster: Cluster, user: User, body: Object) -> Object:
@@ -272,14 +275,14 @@ REVIEWS: Final = (
 
 
 def find_review(group: str, version: str, plural: str) -> Review | None:
-    """The review that a URL leads to."""
+    """Return the review of a URL, or None."""
     if version != "v1":
         return None
     return next((review for review in REVIEWS if (review.group, review.plural) == (group, plural)), None)
 
 
 def answer(cluster: Cluster, review: Review, user: User, body: Object) -> Object:
-    """The review's object with its status filled in."""
+    """Return the review with its status."""
     meta = body.get("metadata") or {"creationTimestamp": timestamp(cluster.clock())}
     result: Object = {"kind": review.kind, "apiVersion": f"{review.group}/v1", "metadata": meta}
     if "spec" in body:

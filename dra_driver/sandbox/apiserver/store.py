@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects, their revisions, and the recent past of every collection.
+"""The stored objects, their revisions, and the recent history of every collection.
 
-It keeps etcd's contract: one counter of revisions for everything, every write takes the next, and
-what happened since a revision can be had until it is compacted. All of it runs on the server's event loop, so
-a write is never seen half done. A stored object is never changed; its encoded JSON is kept with
-it, so that a read costs a look-up and a watch event is encoded once for all watchers.
+The store keeps etcd's contract: one counter of revisions for all objects, which every write increments, and a history
+until it is compacted. All code runs on the server's event loop, so no reader sees a partial write. A stored object is
+never changed, and its encoded JSON is kept with it. Therefore a read is a look-up, and a watch event is encoded once
+for all watchers.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Final
 
-from ..kinds import Served
-from ..objects import Object, encode
+from .kinds import Served
+from .objects import Object, encode
 
 HISTORY: Final = 10_000
-"""Events that a collection remembers; a watch from before them gets 410 Gone."""
+"""The number of events that a collection keeps. A watch that needs older events gets 410 Gone."""
 BACKLOG: Final = 10_000
-"""Events that a watcher may lag behind before it is cut off."""
+"""The number of events that a watcher may fall behind before the server ends its watch."""
 
 
 class Change(StrEnum):
-    """What happened to an object."""
+    """The type of a change."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -31,7 +31,7 @@ class Change(StrEnum):
 
 
 class Record:
-    """An object as of one revision."""
+    """An object at one revision."""
 
     __slots__ = ("_bodies", "key", "object", "revision")
 
@@ -42,7 +42,7 @@ class Record:
         self._bodies: dict[bytes, bytes] = {}
 
     def body(self, served: Served) -> bytes:
-        """The object's JSON in a served version, from after its `kind` and `apiVersion` on."""
+        """Return the object's JSON in a served version, without `kind` and `apiVersion`."""
         found = self._bodies.get(served.prefix)
         if found is None:
             converted = served.kind.from_stored(self.object, served.version)
@@ -50,18 +50,18 @@ class Record:
         return found
 
     def encoded(self, served: Served) -> bytes:
-        """The object's JSON in a served version."""
+        """Return the object's JSON in a served version."""
         return served.prefix + self.body(served)
 
     @property
     def namespace(self) -> str:
-        """The object's namespace; empty for a cluster-scoped one."""
+        """The object's namespace. Empty for cluster-scoped objects."""
         namespace: str = self.object["metadata"].get("namespace", "")
         return namespace
 
 
 class Event:
-    """A change of one object. `record` is its state after, or its last one when it was deleted."""
+    """A change of one object. `record` is the new state, or the last state of a deleted object."""
 
     __slots__ = ("_gone", "change", "frames", "previous", "record", "revision")
 
@@ -71,12 +71,12 @@ class Event:
         self.previous = previous
         self.revision = revision
         self.frames: dict[tuple[str, bytes], bytes] = {}
-        """Encoded watch frames, by type and version."""
+        """The encoded watch frames, by type and version."""
         self._gone: Record | None = None
 
     @property
     def gone(self) -> Record:
-        """The state before, as of this revision: what a watcher is told whose selector it left."""
+        """The previous state at this revision. Watchers whose selectors the object no longer matches get it."""
         if self._gone is None:
             assert self.previous is not None, "an added object has not left anything"
             self._gone = _stamped(self.previous.key, self.previous.object, self.revision)
@@ -84,7 +84,7 @@ class Event:
 
 
 class Watcher:
-    """Receives a collection's events from some moment on. Read `pending`, then wait for `wake`."""
+    """A queue of a collection's events. Read `pending`, then wait for `wake`."""
 
     __slots__ = ("cut_off", "pending", "wake")
 
@@ -92,10 +92,10 @@ class Watcher:
         self.pending: deque[Event] = deque()
         self.wake = asyncio.Event()
         self.cut_off = False
-        """Set when the server ends the watch: it lagged, was dropped, or its kind is gone."""
+        """True after the server has ended the watch."""
 
     def offer(self, event: Event) -> None:
-        """Adds an event, or cuts the watcher off when it has not kept up."""
+        """Add an event. If too many events are pending, end the watch."""
         if len(self.pending) >= BACKLOG:
             self.end()
         else:
@@ -103,30 +103,30 @@ class Watcher:
             self.wake.set()
 
     def end(self) -> None:
-        """Ends the watch without an error, as a closed connection does."""
+        """End the watch without an error, like a closed connection."""
         self.cut_off = True
         self.wake.set()
 
 
 class Collection:
-    """The objects of one resource, by key: `namespace/name`, or `name` when cluster scoped."""
+    """The objects of one resource by key: `namespace/name`, or `name` for cluster-scoped objects."""
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
         self.history: deque[Event] = deque()
         self.watchers: set[Watcher] = set()
         self.floor = 0
-        """No change up to this revision is remembered."""
+        """The revision up to which changes are no longer kept."""
         self._sorted: list[str] | None = None
 
     def ordered(self) -> list[str]:
-        """All keys in order. Do not change the list."""
+        """Return all keys in order. Callers must not change the list."""
         if self._sorted is None:
             self._sorted = sorted(self.records)
         return self._sorted
 
     def add(self, event: Event) -> None:
-        """Applies a change and tells the watchers."""
+        """Apply a change and notify the watchers."""
         key = event.record.key
         if event.change is Change.DELETED:
             del self.records[key]
@@ -142,7 +142,7 @@ class Collection:
             watcher.offer(event)
 
     def since(self, revision: int) -> Iterator[Event]:
-        """Events after `revision`, oldest first."""
+        """Return the events after `revision`, oldest first."""
         found = []
         for event in reversed(self.history):
             if event.revision <= revision:
@@ -152,7 +152,7 @@ class Collection:
 
 
 class Store:
-    """All collections. `listeners` are called after each change, on the event loop."""
+    """All collections. The store calls `listeners` after each change, on the event loop."""
 
     def __init__(self) -> None:
         self.revision = 1
@@ -160,22 +160,22 @@ class Store:
         self.listeners: list[Callable[[str, Event], None]] = []
 
     def collection(self, name: str) -> Collection:
-        """The collection of that name; it begins to exist when it is asked for."""
+        """Return the collection of that name. A new collection is empty."""
         found = self._collections.get(name)
         if found is None:
             found = self._collections[name] = Collection()
         return found
 
     def names(self) -> list[str]:
-        """The names of all collections."""
+        """Return the names of all collections."""
         return list(self._collections)
 
     def get(self, collection: str, key: str) -> Record | None:
-        """The record, or None."""
+        """Return the record, or None."""
         return self.collection(collection).records.get(key)
 
     def put(self, collection: str, key: str, obj: Object) -> Record:
-        """Stores `obj`, which gets the next resourceVersion and must not be changed afterwards."""
+        """Store `obj` with the next resourceVersion. It must not be changed afterwards."""
         previous = self.get(collection, key)
         self.revision += 1
         obj["metadata"]["resourceVersion"] = str(self.revision)
@@ -185,7 +185,9 @@ class Store:
         return record
 
     def delete(self, collection: str, key: str, last: Object | None = None) -> Record:
-        """Removes an object; answers with its last state (`last`, when the delete changes it) at the new revision."""
+        """Remove an object and return its last state at the new revision. `last` is the last state if the delete
+        changes it.
+        """
         previous = self.collection(collection).records[key]
         self.revision += 1
         record = _stamped(key, last or previous.object, self.revision)
@@ -198,14 +200,14 @@ class Store:
             listener(collection, event)
 
     def drop(self, collection: str) -> None:
-        """Forgets a collection and ends its watches."""
+        """Remove a collection and end its watches."""
         gone = self._collections.pop(collection, None)
         if gone is not None:
             for watcher in gone.watchers:
                 watcher.end()
 
     def compact(self) -> None:
-        """Forgets all history up to now, as etcd does every few minutes."""
+        """Discard the history of all collections, as etcd does every few minutes."""
         for collection in self._collections.values():
             collection.history.clear()
             collection.floor = self.revision

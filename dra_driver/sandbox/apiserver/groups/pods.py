@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pod: defaults, validation of what matters to scheduling and claims, graceful deletion, columns.
+"""Pods: defaults, validation of what matters for scheduling and claims, graceful deletion, columns.
 
-The defaults, also those of pod templates, follow pkg/apis/core/v1/defaults.go of k8s.io/kubernetes, and for pods the
-admission plugins DefaultTolerationSeconds and Priority.
+The defaults of pods and pod templates follow pkg/apis/core/v1/defaults.go of k8s.io/kubernetes. Pods also get what the
+admission plugins DefaultTolerationSeconds and Priority add.
 """
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any, Final
 
 from dra_driver.resource.quantity import Quantity
 
-from ... import field_errors as errors
-from ... import names
-from ...field_errors import FieldError
-from ...kinds import Column, Context, Strategy
-from ...objects import Object, clone, pick
-from .. import columns
-from ..columns import AGE, NAME, NONE
+from .. import field_errors as errors
+from .. import names
+from ..field_errors import FieldError
+from ..kinds import Column, Context, Strategy
+from ..objects import Object, clone, pick
+from . import columns
+from .columns import AGE, NAME, NONE
 
 _FILE_MODE: Final = 420
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -27,7 +26,7 @@ _NODE_FAILURE_SECONDS: Final = 300
 
 
 def set_spec_defaults(spec: Object) -> None:
-    """Of a pod's spec or a template's."""
+    """Set the defaults of the spec of a pod or of a pod template."""
     for field, value in (
         ("restartPolicy", "Always"),
         ("dnsPolicy", "ClusterFirst"),
@@ -47,7 +46,7 @@ def set_spec_defaults(spec: Object) -> None:
 
 
 def set_pod_defaults(spec: Object) -> None:
-    """Of a pod alone, after `set_spec_defaults`."""
+    """Set the defaults that only pods have, after `set_spec_defaults`."""
     spec.setdefault("enableServiceLinks", True)
     for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
         resources = container.get("resources", {})
@@ -56,7 +55,7 @@ def set_pod_defaults(spec: Object) -> None:
 
 
 def admit_pod(spec: Object) -> None:
-    """What admission adds to a new pod; no client owns these fields."""
+    """Set the fields that admission adds to a new pod. No client owns these fields."""
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     spec.setdefault("priority", 0)
     tolerations = spec.setdefault("tolerations", [])
@@ -131,19 +130,6 @@ def _set_volume_defaults(volume: Object) -> None:
             volume[source].setdefault("defaultMode", _FILE_MODE)
     if volume.get("hostPath") is not None:
         volume["hostPath"].setdefault("type", "")
-    for source in (volume.get("projected") or {}).get("sources", ()):
-        token = source.get("serviceAccountToken")
-        if token is not None:
-            token.setdefault("expirationSeconds", 3600)
-        for item in (source.get("downwardAPI") or {}).get("items", ()):
-            _set_reference_version(item)
-    for item in (volume.get("downwardAPI") or {}).get("items", ()):
-        _set_reference_version(item)
-
-
-def _set_reference_version(item: Object) -> None:
-    if item.get("fieldRef") is not None and not item["fieldRef"].get("apiVersion"):
-        item["fieldRef"]["apiVersion"] = "v1"
 
 
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
@@ -158,14 +144,14 @@ Problems = Iterator[FieldError]
 
 
 def set_defaults(obj: Object, context: Context) -> None:
-    """Of the spec."""
+    """Set the defaults of a pod."""
     spec = obj.setdefault("spec", {})
     set_spec_defaults(spec)
     set_pod_defaults(spec)
 
 
 def prepare(new: Object, old: Object | None, context: Context) -> None:
-    """A new pod is pending; an update need not repeat what admission added."""
+    """Set the status of a new pod. In an update, keep the fields that admission added."""
     if old is not None:
         for field in ("preemptionPolicy", "priority"):
             if field in old["spec"]:
@@ -176,7 +162,7 @@ def prepare(new: Object, old: Object | None, context: Context) -> None:
 
 
 def qos_class(spec: Object) -> str:
-    """Guaranteed, Burstable or BestEffort, by requests and limits of CPU and memory."""
+    """Return Guaranteed, Burstable or BestEffort, by requests and limits of CPU and memory."""
     guaranteed, best_effort = True, True
     for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
         resources = container.get("resources", {})
@@ -194,7 +180,7 @@ def _amount(text: str | None) -> int:
 
 
 def validate(new: Object, old: Object | None, context: Context) -> Problems:
-    """What is wrong with a pod, or with its change."""
+    """Yield what is wrong with a pod, or with its change."""
     spec = new["spec"]
     if old is not None:
         if _fixed(spec) != _fixed(old["spec"]) or not _only_added(spec, old["spec"]):
@@ -204,7 +190,7 @@ def validate(new: Object, old: Object | None, context: Context) -> Problems:
 
 
 def spec_problems(spec: Object, path: str) -> Problems:
-    """Of a pod's spec or a template's."""
+    """Yield what is wrong with a pod's spec or a template's."""
     claims = {claim.get("name", "") for claim in spec.get("resourceClaims", ())}
     volumes = [volume.get("name", "") for volume in spec.get("volumes", ())]
     yield from _names_problems(volumes, f"{path}.volumes")
@@ -280,7 +266,7 @@ def _claims_problems(claims: Any, path: str) -> Problems:
 
 
 def _fixed(spec: Object) -> Object:
-    """The parts of a spec that an update cannot change."""
+    """Return the parts of a spec that an update cannot change."""
     result: Object = clone(spec)
     for field in ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"):
         result.pop(field, None)
@@ -302,7 +288,7 @@ def _only_added(spec: Object, old: Object) -> bool:
 
 
 def grace_period(pod: Object, asked: int | None) -> int | None:
-    """A pod on a node is given its grace period, unless it has finished."""
+    """Return the grace period of a pod: 0 if it has no node or has finished."""
     if not pod["spec"].get("nodeName") or pick(pod, "status", "phase") in _FINISHED:
         return 0
     return int(pod["spec"].get("terminationGracePeriodSeconds", 30)) if asked is None else asked
@@ -316,7 +302,7 @@ def _ready(pod: Object) -> str:
 
 
 def _status(pod: Object) -> str:
-    """The one word that says how a pod is."""
+    """Return the text of the column STATUS."""
     status = pod.get("status") or {}
     reason: str = status.get("reason") or status.get("phase") or "Unknown"
     for condition in status.get("conditions", ()):
@@ -332,7 +318,6 @@ def _status(pod: Object) -> str:
         if waiting is not None and waiting.get("reason", "PodInitializing") != "PodInitializing":
             return f"Init:{waiting['reason']}"
         return f"Init:{index}/{len(pod['spec'].get('initContainers', ()))}"
-    running = False
     for item in reversed(status.get("containerStatuses", ())):
         state = item.get("state", {})
         waiting, terminated = state.get("waiting") or {}, state.get("terminated") or {}
@@ -340,45 +325,23 @@ def _status(pod: Object) -> str:
             reason = waiting["reason"]
         elif terminated:
             reason = terminated.get("reason") or f"ExitCode:{terminated.get('exitCode', 0)}"
-        elif item.get("ready") and state.get("running") is not None:
-            running = True
-    if reason == "Completed" and running:
-        reason = "Running" if _has_condition(status, "Ready") else "NotReady"
-    if pod["metadata"].get("deletionTimestamp"):
-        return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
-    return reason
+    return "Terminating" if pod["metadata"].get("deletionTimestamp") else reason
 
 
-def _has_condition(status: Object, kind: str) -> bool:
-    return any(item.get("type") == kind and item.get("status") == "True" for item in status.get("conditions", ()))
-
-
-def _restarts(pod: Object, now: datetime) -> str:
-    statuses = pick(pod, "status", "containerStatuses") or []
-    total = sum(item.get("restartCount", 0) for item in statuses)
-    ends = [pick(item, "lastState", "terminated", "finishedAt") for item in statuses]
-    last = max((end for end in ends if end), default="")
-    return f"{total} ({columns.since(last, now)} ago)" if total and last else str(total)
-
-
-def _readiness_gates(pod: Object) -> str:
-    gates = pod["spec"].get("readinessGates") or []
-    if not gates:
-        return NONE
-    met = sum(1 for gate in gates if _has_condition(pod.get("status") or {}, gate.get("conditionType", "")))
-    return f"{met}/{len(gates)}"
+def _restarts(pod: Object) -> str:
+    return str(sum(item.get("restartCount", 0) for item in pick(pod, "status", "containerStatuses") or ()))
 
 
 COLUMNS: Final[tuple[Column, ...]] = (
     NAME,
     columns.made("Ready", _ready),
     columns.made("Status", _status),
-    Column("Restarts", _restarts),
+    columns.made("Restarts", _restarts),
     AGE,
     columns.text("IP", "status", "podIP", wide=True, absent=NONE),
     columns.text("Node", "spec", "nodeName", wide=True, absent=NONE),
     columns.text("Nominated Node", "status", "nominatedNodeName", wide=True, absent=NONE),
-    columns.made("Readiness Gates", _readiness_gates, wide=True),
+    columns.made("Readiness Gates", lambda pod: NONE, wide=True),
 )
 STRATEGY: Final = Strategy(
     default=set_defaults,

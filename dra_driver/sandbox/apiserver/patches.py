@@ -1,16 +1,155 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strategic merge patch: a merge patch that knows which lists are keyed.
+"""JSON Patch (RFC 6902), JSON Merge Patch (RFC 7386) and strategic merge patch, as pure functions.
 
-Merge keys and strategies come from the type; the directives are `$patch`, `$retainKeys`,
-`$deleteFromPrimitiveList/FIELD` and `$setElementOrder/FIELD`. Follows
+`apply` has server-side apply, which also needs the owners of fields.
+
+JSON Patch has the extensions of the API server: a replaced field need not exist, an absent value is null, and an absent
+field is equal to null. Strategic merge patch reads merge keys and strategies from the type, and the directives
+`$patch`, `$retainKeys`, `$deleteFromPrimitiveList/FIELD` and `$setElementOrder/FIELD` from the patch. It follows
 k8s.io/apimachinery/pkg/util/strategicpatch.
 """
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..schema.types import Shape, Type
-from . import MalformedPatchError, PatchError
+from .objects import clone
+from .schema import Shape, Type
+from .schema.decode import json_name
+
+
+class PatchError(Exception):
+    """The patch cannot be applied to the object."""
+
+
+class MalformedPatchError(PatchError):
+    """The patch is malformed."""
+
+
+_GO_ITEM: Final = "handlers.jsonPatchOp"
+_GO_TYPE: Final = f"[]{_GO_ITEM}"
+
+
+def apply_json_patch(target: Any, operations: Any) -> Any:
+    """Return `target` after all operations, without changing it. Raises PatchError."""
+    if not isinstance(operations, list):
+        raise MalformedPatchError(f"json: cannot unmarshal {json_name(operations)} into Go value of type {_GO_TYPE}")
+    document = clone(target)
+    for operation in operations:
+        if not isinstance(operation, dict):
+            raise MalformedPatchError(f"json: cannot unmarshal {json_name(operation)} into Go value of type {_GO_ITEM}")
+        document = _apply(document, operation)
+    return document
+
+
+def _apply(document: Any, operation: dict[str, Any]) -> Any:
+    path, value = _tokens(operation.get("path")), operation.get("value")
+    match operation.get("op"):
+        case "add":
+            return _add(document, path, clone(value))
+        case "remove":
+            return _remove(document, path)
+        case "replace":
+            return _set(document, path, clone(value)) if path else clone(value)
+        case "test":
+            if not _same(_tested(document, path), value):
+                raise PatchError(f"testing value {operation['path']} failed")
+            return document
+        case "move":
+            source = _tokens(operation.get("from"))
+            moved = _get(document, source)
+            return _add(_remove(document, source), path, moved)
+        case "copy":
+            return _add(document, path, clone(_get(document, _tokens(operation.get("from")))))
+    raise PatchError(f"{operation.get('op')!r} is not a JSON patch operation")
+
+
+def _tested(document: Any, path: list[str]) -> Any:
+    parent = _get(document, path[:-1])
+    return parent.get(path[-1]) if path and isinstance(parent, dict) else _get(document, path)
+
+
+def _same(left: Any, right: Any) -> bool:
+    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
+
+
+def _tokens(path: Any) -> list[str]:
+    if path == "":
+        return []
+    if not isinstance(path, str) or not path.startswith("/"):
+        raise PatchError(f"{path!r} is not a JSON pointer")
+    return [token.replace("~1", "/").replace("~0", "~") for token in path[1:].split("/")]
+
+
+def _index(container: list[Any], part: str, *, end: int) -> int:
+    if part == "-" and end > len(container) - 1:
+        return len(container)
+    try:
+        index = int(part)
+    except ValueError:
+        raise PatchError(f"{part!r} is not an index") from None
+    if index < 0:
+        index += len(container)
+    if not 0 <= index <= end:
+        raise PatchError(f"index {part} is out of bounds")
+    return index
+
+
+def _get(document: Any, path: list[str]) -> Any:
+    for token in path:
+        if isinstance(document, dict) and token in document:
+            document = document[token]
+        elif isinstance(document, list):
+            document = document[_index(document, token, end=len(document) - 1)]
+        else:
+            raise PatchError(f"{token!r} does not exist")
+    return document
+
+
+def _add(document: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    parent = _get(document, path[:-1])
+    if isinstance(parent, list):
+        parent.insert(_index(parent, path[-1], end=len(parent)), value)
+        return document
+    return _set(document, path, value)
+
+
+def _set(document: Any, path: list[str], value: Any) -> Any:
+    parent = _get(document, path[:-1])
+    if isinstance(parent, list):
+        parent[_index(parent, path[-1], end=len(parent) - 1)] = value
+    elif isinstance(parent, dict):
+        parent[path[-1]] = value
+    else:
+        raise PatchError(f"{path[-1]!r} has no container")
+    return document
+
+
+def _remove(document: Any, path: list[str]) -> Any:
+    if not path:
+        raise PatchError("the whole document cannot be removed")
+    _get(document, path)
+    parent = _get(document, path[:-1])
+    if isinstance(parent, list):
+        del parent[_index(parent, path[-1], end=len(parent) - 1)]
+    else:
+        del parent[path[-1]]
+    return document
+
+
+def apply_merge_patch(target: Any, patch: Any) -> Any:
+    """Return `target` merged with `patch`: null removes a field, objects merge, and any other value replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = apply_merge_patch(result.get(key), value)
+    return result
+
 
 DIRECTIVE: Final = "$patch"
 RETAIN: Final = "$retainKeys"
@@ -19,7 +158,7 @@ ORDER: Final = "$setElementOrder/"
 
 
 def apply_strategic_patch(target: Any, patch: Any, node: Type) -> Any:
-    """`target`, an object of type `node`, with `patch` merged in. Raises PatchError."""
+    """Return `target`, an object of type `node`, merged with `patch`. Raises PatchError."""
     if not isinstance(patch, dict):
         raise MalformedPatchError("a strategic merge patch must be an object")
     return _merge_maps(target, patch, node)
@@ -85,7 +224,7 @@ def _merge_value(current: Any, value: Any, node: Type, order: Any) -> Any:
 
 
 def _clean(value: Any, node: Type) -> Any:
-    """A value that replaces or is new: without directives and nulls."""
+    """Return a new or replacing value, without directives and nulls."""
     if isinstance(value, dict):
         if node.shape is Shape.ANY:
             return value
@@ -125,7 +264,7 @@ def _merge_lists(existing: list[Any], patch: list[Any], node: Type) -> list[Any]
 
 
 def _shown(value: Any) -> str:
-    """A JSON value as Go prints it."""
+    """Return a JSON value in Go's notation."""
     if isinstance(value, dict):
         return f"map[{' '.join(f'{key}:{_shown(item)}' for key, item in sorted(value.items()))}]"
     if isinstance(value, list):
@@ -141,7 +280,7 @@ def _identity(merge_key: str) -> Callable[[Any], Any]:
 
 
 def _ordered(merged: list[Any], server: list[Any], order: Any, merge_key: str) -> list[Any]:
-    """`merged` in the order the patch asks for; items that it does not name keep their place in the server's list."""
+    """Return `merged` in the order that the patch requests. Items that the patch does not name keep their positions."""
     identity = _identity(merge_key)
     wanted = [identity(item) for item in order]
     listed = sorted(

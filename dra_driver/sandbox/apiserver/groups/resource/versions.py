@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields behind feature gates, and conversion between v1 and the other API versions.
+
+While a feature gate is disabled, the server silently drops its fields. An update may keep such fields if the object
+already has them. A field is named by its path: `[]` stands for every item of a list, `{}` for every value of a map.
+
+v1beta2 has v1's form. v1beta1 has a device's fields under `basic`, and the fields of `exactly` directly in the request.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from ...objects import Object
+from ...release import Release
+
+_Path = tuple[str, ...]
+Gated = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+"""Feature gates, all of which must be enabled, and the fields behind them."""
+
+_DEVICE: Final = "spec.devices.[]."
+
+SLICE: Final[Gated] = (
+    (("DRADeviceTaints",), (f"{_DEVICE}taints",)),
+    (
+        ("DRAPartitionableDevices",),
+        (
+            "spec.sharedCounters",
+            "spec.perDeviceNodeSelection",
+            f"{_DEVICE}consumesCounters",
+            f"{_DEVICE}nodeName",
+            f"{_DEVICE}nodeSelector",
+            f"{_DEVICE}allNodes",
+        ),
+    ),
+    (
+        ("DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"),
+        (f"{_DEVICE}bindingConditions", f"{_DEVICE}bindingFailureConditions", f"{_DEVICE}bindsToNode"),
+    ),
+    (
+        ("DRAConsumableCapacity",),
+        (f"{_DEVICE}allowMultipleAllocations", f"{_DEVICE}capacity.{{}}.requestPolicy"),
+    ),
+    (
+        ("DRANodeAllocatableResources",),
+        (f"{_DEVICE}nodeAllocatableResourceMappings", f"{_DEVICE}nodeAllocatableResources"),
+    ),
+    (
+        ("DRAListTypeAttributes",),
+        tuple(f"{_DEVICE}attributes.{{}}.{name}" for name in ("bools", "ints", "strings", "versions")),
+    ),
+    (("DRAOptionalNodeOperations",), ("spec.skipNodeOperations",)),
+    (("DRADeviceCompatibilityGroups",), (f"{_DEVICE}consumesCounters.[].compatibilityGroups",)),
+)
+
+
+def claim_spec(prefix: str) -> Gated:
+    """Return the gated fields of a claim's spec at `prefix` of the object."""
+    request = f"{prefix}.devices.requests.[]."
+    each = (f"{request}exactly.", f"{request}firstAvailable.[].")
+    return (
+        (("DRAPrioritizedList",), (f"{request}firstAvailable",)),
+        (("DRADeviceTaints",), tuple(f"{form}tolerations" for form in each)),
+        (("DRAAdminAccess",), (f"{request}exactly.adminAccess",)),
+        (
+            ("DRAConsumableCapacity",),
+            (f"{prefix}.devices.constraints.[].distinctAttribute", *(f"{form}capacity" for form in each)),
+        ),
+        (("DRADerivedAttributes",), tuple(f"{form}derivedAttributes" for form in each)),
+    )
+
+
+_RESULT: Final = "status.allocation.devices.results.[]."
+
+CLAIM_STATUS: Final[Gated] = (
+    (("DRAResourceClaimDeviceStatus",), ("status.devices",)),
+    (("DRAAdminAccess",), (f"{_RESULT}adminAccess",)),
+    (
+        ("DRAConsumableCapacity",),
+        (f"{_RESULT}shareID", f"{_RESULT}consumedCapacity", "status.devices.[].shareID"),
+    ),
+    (
+        ("DRADeviceBindingConditions",),
+        (f"{_RESULT}bindingConditions", f"{_RESULT}bindingFailureConditions"),
+    ),
+    (("DRAOptionalNodeOperations",), (f"{_RESULT}skipNodeOperations",)),
+)
+
+CLASS: Final[Gated] = ((("DRAExtendedResource",), ("spec.extendedResourceName",)),)
+
+
+def drop_disabled(new: Object, old: Object | None, gated: Gated, release: Release) -> None:
+    """Drop fields behind disabled feature gates from `new`, unless `old` uses the feature."""
+    for gates, fields in gated:
+        if all(release.enabled(gate) for gate in gates):
+            continue
+        paths = [tuple(field.split(".")) for field in fields]
+        if old is not None and any(_used(old, path) for path in paths):
+            continue
+        for path in paths:
+            for parent in _parents(new, path[:-1]):
+                parent.pop(path[-1], None)
+
+
+def _used(obj: Object, path: _Path) -> bool:
+    return any(parent.get(path[-1]) not in (None, [], {}) for parent in _parents(obj, path[:-1]))
+
+
+def _parents(value: Any, path: _Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects at `path`."""
+    if not path:
+        if isinstance(value, dict):
+            yield value
+        return
+    head, rest = path[0], path[1:]
+    inner: Iterable[Any]
+    if head == "[]":
+        inner = value if isinstance(value, list) else ()
+    elif head == "{}":
+        inner = value.values() if isinstance(value, dict) else ()
+    else:
+        inner = (value[head],) if isinstance(value, dict) and head in value else ()
+    for item in inner:
+        yield from _parents(item, rest)
+
+
+_OLD: Final = "v1beta1"
+_EXACT_FIELDS: Final = (
+    "deviceClassName",
+    "selectors",
+    "allocationMode",
+    "count",
+    "adminAccess",
+    "tolerations",
+    "capacity",
+    "derivedAttributes",
+)
+
+
+def slice_to_stored(obj: Object, version: str) -> Object:
+    """Return a ResourceSlice in v1's form."""
+    if version != _OLD or "spec" not in obj:
+        return obj
+    spec = _devices(obj["spec"], _flat_device)
+    # In v1beta1, these values are the same as absent fields.
+    for field, unset in (("nodeName", ""), ("allNodes", False)):
+        if spec.get(field) == unset:
+            spec.pop(field, None)
+    return {**obj, "spec": spec}
+
+
+def slice_from_stored(obj: Object, version: str) -> Object:
+    """Return a stored ResourceSlice in `version`."""
+    if version != _OLD or "spec" not in obj:
+        return obj
+    return {**obj, "spec": _devices(obj["spec"], _basic_device)}
+
+
+def _devices(spec: Object, convert: Callable[[Object], Object]) -> Object:
+    result = dict(spec)
+    if result.get("devices"):
+        result["devices"] = [convert(device) for device in result["devices"]]
+    return result
+
+
+def _flat_device(device: Object) -> Object:
+    return {**{name: value for name, value in device.items() if name != "basic"}, **device.get("basic", {})}
+
+
+def _basic_device(device: Object) -> Object:
+    basic = {name: value for name, value in device.items() if name != "name"}
+    return {**({"name": device["name"]} if "name" in device else {}), "basic": basic}
+
+
+def claim_to_stored(obj: Object, version: str) -> Object:
+    """Return a ResourceClaim in v1's form."""
+    return _requests(obj, ("spec",), _exact_request) if version == _OLD else obj
+
+
+def claim_from_stored(obj: Object, version: str) -> Object:
+    """Return a stored ResourceClaim in `version`."""
+    return _requests(obj, ("spec",), _flat_request) if version == _OLD else obj
+
+
+def template_to_stored(obj: Object, version: str) -> Object:
+    """Return a ResourceClaimTemplate in v1's form."""
+    return _requests(obj, ("spec", "spec"), _exact_request) if version == _OLD else obj
+
+
+def template_from_stored(obj: Object, version: str) -> Object:
+    """Return a stored ResourceClaimTemplate in `version`."""
+    return _requests(obj, ("spec", "spec"), _flat_request) if version == _OLD else obj
+
+
+def _requests(obj: Object, path: tuple[str, ...], convert: Callable[[Object], Object]) -> Object:
+    changed: Object = _replaced(obj, (*path, "devices", "requests"), lambda found: [convert(item) for item in found])
+    return changed
+
+
+def _replaced(value: Any, path: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
+    """Return a copy of `value` with a changed list at `path`, or `value` if there is no list."""
+    if not path:
+        return change(value) if isinstance(value, list) else value
+    if not isinstance(value, dict) or path[0] not in value:
+        return value
+    return {**value, path[0]: _replaced(value[path[0]], path[1:], change)}
+
+
+def _exact_request(request: Object) -> Object:
+    exactly = {name: request[name] for name in _EXACT_FIELDS if name in request}
+    rest = {name: value for name, value in request.items() if name not in _EXACT_FIELDS}
+    return {**rest, "exactly": exactly} if exactly else rest
+
+
+def _flat_request(request: Object) -> Object:
+    rest = {name: value for name, value in request.items() if name != "exactly"}
+    return {**rest, "deviceClassName": "", **request.get("exactly", {})}

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists and watches: selectors, the pages of a list, and the events of a watch.
+
+The grammars of selectors follow the packages labels and fields of k8s.io/apimachinery.
+
+A continue token has the revision of the first page, and the key after which the list continues. Unlike in etcd, later
+pages show the objects at the time when they are read.
+
+If an object starts or stops to match a watcher's selectors, the watcher gets an ADDED or DELETED event. Bookmarks tell
+a watcher without events which revision it has reached.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from . import status
+from .kinds import ServedKind
+from .names import label_key_problems, label_value_problems
+from .objects import Object
+from .store import Change, Event, Record, Store, Watcher
+
+Test = Callable[[Object], bool]
+
+_WORD = r"[^\s=!(),<>]+"
+_REQUIREMENT = re.compile(
+    rf"\s*(?:(?P<absent>!)\s*(?P<gone>{_WORD})"
+    rf"|(?P<key>{_WORD})\s*(?:(?P<operator>==|=|!=|<|>)\s*(?P<value>[^\s=!(),<>]*)"
+    rf"|\b(?P<set>in|notin)\s*\((?P<values>[^()=!<>]*)\))?)\s*(?:,(?=\s*[^\s,])|$)"
+)
+"""One requirement of a label selector, up to the comma before the next requirement."""
+
+
+class SelectorError(ValueError):
+    """The text is not a selector, or names a field that the kind cannot be selected by."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Requirement:
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        value = labels.get(self.key)
+        match self.operator:
+            case "in":
+                return value is not None and value in self.values
+            case "notin":
+                return value is None or value not in self.values
+            case "exists":
+                return value is not None
+            case "!":
+                return value is None
+        try:
+            number, bound = int(value or ""), int(self.values[0])
+        except ValueError:
+            return False
+        return number > bound if self.operator == ">" else number < bound
+
+
+def label_test(text: str) -> Test | None:
+    """Return the test of a labelSelector, or None if it selects everything. Raises SelectorError."""
+    requirements = list(_requirements(text))
+    if not requirements:
+        return None
+
+    def test(obj: Object) -> bool:
+        labels = obj["metadata"].get("labels") or {}
+        return all(requirement.holds(labels) for requirement in requirements)
+
+    return test
+
+
+def _requirements(text: str) -> Iterator[_Requirement]:
+    position = 0
+    while position < len(text.rstrip()):
+        match = _REQUIREMENT.match(text, position)
+        if match is None:
+            raise SelectorError(f"unable to parse requirement: {text[position:]!r} is not understood")
+        position = match.end()
+        yield _requirement(match)
+
+
+def _requirement(match: re.Match[str]) -> _Requirement:
+    key, operator = match["gone"] or match["key"], match["set"] or match["operator"]
+    values = [one.strip() for one in match["values"].split(",")] if match["set"] else [match["value"] or ""]
+    for problem in (*label_key_problems(key), *(each for one in values for each in label_value_problems(one))):
+        raise SelectorError(f"unable to parse requirement: {match[0].strip()!r}: {problem}")
+    if match["absent"]:
+        return _Requirement(key, "!")
+    if operator is None:
+        return _Requirement(key, "exists")
+    if operator in "<>" and not re.fullmatch(r"[+-]?\d+", values[0]):
+        raise SelectorError(f"unable to parse requirement: the value of {match[0].strip()!r} must be an integer")
+    return _Requirement(key, {"=": "in", "==": "in", "!=": "notin"}.get(operator, operator), tuple(values))
+
+
+FieldReaders = Mapping[str, Callable[[Object], str]]
+
+
+def field_terms(text: str) -> list[tuple[str, bool, str]]:
+    """Return the terms of a fieldSelector as (field, whether it must be equal, value). Raises SelectorError."""
+    terms = []
+    for term in _split_unquoted(text):
+        if not term:
+            continue
+        match = re.match(r"((?:[^\\=!]|\\.)*)(==|=|!=)(.*)", term, re.DOTALL)
+        if match is None:
+            raise SelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
+        terms.append((match[1], match[2] != "!=", _unquote(match[3])))
+    return terms
+
+
+def field_test(text: str, readers: FieldReaders) -> Test | None:
+    """Return the test of a fieldSelector, or None if it selects everything.
+
+    `readers` are the fields that the kind can be selected by. Raises SelectorError for any other field.
+    """
+    terms = field_terms(text)
+    for name, _, _ in terms:
+        if name not in readers:
+            known = ", ".join(f'"{known}"' for known in readers)
+            raise SelectorError(f'"{name}" is not a known field selector: only {known}')
+    if not terms:
+        return None
+    checks = [(readers[name], equal, value) for name, equal, value in terms]
+    return lambda obj: all((read(obj) == value) is equal for read, equal, value in checks)
+
+
+def _split_unquoted(text: str) -> list[str]:
+    return re.split(r"(?<!\\),", text)
+
+
+def _unquote(text: str) -> str:
+    unknown = re.search(r"(?<!\\)(?:\\\\)*(\\[^\\,=])", text)
+    if unknown is not None:
+        raise SelectorError(f"invalid field selector: invalid escape sequence: {unknown[1]}")
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+_FORMAT: Final = "meta.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """The parameters of a list."""
+
+    tests: tuple[Test, ...] = ()
+    name: str = ""
+    """The only name that can match (from a metadata.name selector). `tests` test it as well."""
+    limit: int = 0
+    token: str = ""
+    revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list."""
+
+    records: list[Record]
+    revision: int
+    token: str = ""
+    remaining: int | None = None
+
+
+def list_page(store: Store, kind: ServedKind, namespace: str, query: ListQuery) -> Page:
+    """Return the matching objects of a namespace, or of all namespaces. Raises 400, 410 and 504."""
+    collection = store.collection(kind.stored_in)
+    revision, after = store.revision, ""
+    records = collection.records
+    keys = collection.ordered()
+    if query.token:
+        revision, after = _read_token(query.token)
+        if revision < collection.floor:
+            raise status.expired("The provided continue parameter is too old to display a consistent list result.")
+    elif query.revision and query.revision > store.revision:
+        raise status.too_large_resource_version(query.revision, store.revision)
+    prefix = f"{namespace}/" if namespace else ""
+    if query.name and (namespace or not kind.namespaced):
+        only = prefix + query.name
+        keys = [only] if only in records else []
+    found: list[Record] = []
+    for index, key in enumerate(keys):
+        if key <= after or not key.startswith(prefix):
+            continue
+        record = records[key]
+        if not all(test(record.object) for test in query.tests):
+            continue
+        if query.limit and len(found) == query.limit:
+            last = found[-1].key
+            remaining = None
+            if not query.tests:
+                remaining = sum(1 for other in keys[index:] if other.startswith(prefix))
+            return Page(found, revision, _token(revision, last), remaining)
+        found.append(record)
+    return Page(found, revision)
+
+
+def _token(revision: int, last: str) -> str:
+    text = json.dumps({"v": _FORMAT, "rv": revision, "start": f"{last}\0"}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        content = json.loads(base64.urlsafe_b64decode(padded))
+        if content["v"] != _FORMAT:
+            raise ValueError("unknown version")
+        return int(content["rv"]), str(content["start"]).rstrip("\0")
+    except (ValueError, KeyError, TypeError, binascii.Error) as error:
+        raise status.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One message to a watcher. `event` is None for an initial object."""
+
+    type: Change
+    record: Record
+    event: Event | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The objects that a watcher selects."""
+
+    prefix: str = ""
+    """The prefix of their keys: a namespace and a slash."""
+    tests: tuple[Test, ...] = ()
+
+    def wants(self, record: Record | None) -> bool:
+        """Return whether the record exists and matches."""
+        return (
+            record is not None
+            and record.key.startswith(self.prefix)
+            and all(test(record.object) for test in self.tests)
+        )
+
+    def told(self, event: Event) -> Told | None:
+        """Return the message that an event is for this watcher, or None."""
+        if not event.record.key.startswith(self.prefix):
+            return None
+        if not self.tests:
+            return Told(event.change, event.record, event)
+        before = self.wants(event.previous)
+        after = event.change is not Change.DELETED and self.wants(event.record)
+        if after:
+            return Told(Change.MODIFIED if before else Change.ADDED, event.record, event)
+        if before:
+            return Told(Change.DELETED, event.gone, event)
+        return None
+
+
+def begin(
+    store: Store, kind: ServedKind, selection: Selection, revision: int | None, *, initial: bool
+) -> tuple[Watcher, list[Told], int]:
+    """Register a watcher. Return it, its first messages, and the revision that it knows then.
+
+    If `revision` is None or 0, or with `initial`, the first messages add all objects. Otherwise they are the events
+    after `revision`. Raises 410 if these events are no longer stored, and 504 for an `initial` list of a future
+    revision.
+    """
+    collection = store.collection(kind.stored_in)
+    if initial and revision is not None and revision > store.revision:
+        raise status.too_large_resource_version(revision, store.revision)
+    if not revision or initial:
+        first = [
+            Told(Change.ADDED, collection.records[key])
+            for key in collection.ordered()
+            if selection.wants(collection.records[key])
+        ]
+    else:
+        if revision < collection.floor:
+            raise status.expired(f"too old resource version: {revision} ({collection.floor})")
+        first = [told for event in collection.since(revision) if (told := selection.told(event)) is not None]
+    watcher = Watcher()
+    collection.watchers.add(watcher)
+    return watcher, first, store.revision
+
+
+def end(store: Store, kind: ServedKind, watcher: Watcher) -> None:
+    """Remove a watcher."""
+    store.collection(kind.stored_in).watchers.discard(watcher)
+
+
+def drain(watcher: Watcher, selection: Selection) -> Iterator[Told]:
+    """Yield the messages of the watcher's pending events, and remove the events."""
+    while watcher.pending:
+        told = selection.told(watcher.pending.popleft())
+        if told is not None:
+            yield told

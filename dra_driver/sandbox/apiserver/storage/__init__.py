@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Objects in memory: `store` holds them and their recent history, `listing` reads it for list and watch."""

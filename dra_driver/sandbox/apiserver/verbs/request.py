@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request to a resource: its parameters and its body; and the verbs get and list."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from .. import field_errors as errors
+from .. import status
+from ..catalog import Cluster
+from ..field_errors import FieldError
+from ..kinds import FieldSelectors, Served, ServedKind, text_at
+from ..listing import ListQuery, Page, SelectorError, Test, field_terms, field_test, label_test, list_page
+from ..objects import Object
+from ..schema import Type
+from ..schema.decode import DecodeError, decode, json_name
+from ..schema.protobuf import WireError, decode_message, read_envelope
+from ..store import Record
+from ..users import User
+
+Query = Mapping[str, Sequence[str]]
+
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+_MANAGER_LENGTH = 128
+
+
+@dataclass
+class Call:
+    """A request to a resource. The client gets `warnings` in headers."""
+
+    verb: str
+    served: Served
+    namespace: str
+    name: str
+    subresource: str
+    user: User
+    query: Query = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = ""
+    user_agent: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> ServedKind:
+        """The kind in the URL."""
+        return self.served.kind
+
+    @property
+    def key(self) -> str:
+        """The key of the object in the URL."""
+        return self.key_of(self.name)
+
+    def key_of(self, name: str) -> str:
+        """Return the key of an object of this name in the request's namespace."""
+        return f"{self.namespace}/{name}" if self.kind.namespaced else name
+
+    def option(self, name: str) -> str:
+        """Return a query parameter. Empty if it is absent."""
+        values = self.query.get(name)
+        return values[0] if values else ""
+
+    def flag(self, name: str) -> bool:
+        """Return a boolean query parameter: true if it is present and neither `false` nor `0`."""
+        values = self.query.get(name)
+        return values is not None and len(values) > 0 and values[0].lower() not in ("false", "0")
+
+    def number(self, name: str) -> int | None:
+        """Return an integer query parameter, or None. Raises 400."""
+        text = self.option(name)
+        if not text:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+    @cached_property
+    def dry_run(self) -> bool:
+        """Whether the request must not store anything."""
+        return "All" in self.query.get("dryRun", ())
+
+    @cached_property
+    def field_validation(self) -> str:
+        """How to handle unknown and duplicate fields: Ignore, Warn or Strict."""
+        return self.option("fieldValidation") or "Warn"
+
+    @cached_property
+    def manager(self) -> str:
+        """The field manager: the parameter, or the first part of the user agent."""
+        given = self.option("fieldManager")
+        return given or self.user_agent.partition("/")[0][:_MANAGER_LENGTH]
+
+    def missing(self) -> status.RequestError:
+        """Return 404 for the object in the URL."""
+        return status.not_found(self.kind.plural, self.kind.group, self.name)
+
+    def invalid(self, name: str, problems: Sequence[FieldError]) -> status.RequestError:
+        """Return 422 for an object of this kind."""
+        return status.invalid(self.kind.name, self.kind.group, name, problems)
+
+    def conflict(self, name: str, detail: str) -> status.RequestError:
+        """Return 409 for an object of this kind."""
+        return status.conflict(self.kind.plural, self.kind.group, name, detail)
+
+    def check_write_options(self, options: str) -> None:
+        """Raise 422 if query parameters of a create, update or patch are invalid."""
+        problems = list(self._option_problems())
+        if problems:
+            raise status.invalid_options(options, problems)
+
+    def _option_problems(self) -> Iterator[FieldError]:
+        dry_run = [value for value in self.query.get("dryRun", ()) if value]
+        if dry_run and dry_run != ["All"]:
+            yield errors.not_supported("dryRun", dry_run, ["All"])
+        manager = self.option("fieldManager")
+        if len(manager) > _MANAGER_LENGTH:
+            yield errors.too_long("fieldManager", _MANAGER_LENGTH)
+        if any(not letter.isprintable() for letter in manager):
+            yield errors.invalid("fieldManager", manager, "should only contain printable characters")
+        if self.option("fieldValidation") not in _VALIDATIONS:
+            yield errors.not_supported("fieldValidation", self.option("fieldValidation"), _VALIDATIONS)
+
+
+_NAME: Final = "metadata.name"
+
+
+def get_object(cluster: Cluster, call: Call) -> Record:
+    """Return an object (GET). Raises 404, or 504 if the client names a future revision."""
+    wanted = resource_version(call)
+    if wanted and wanted > cluster.store.revision:
+        raise status.too_large_resource_version(wanted, cluster.store.revision)
+    record = cluster.store.get(call.kind.stored_in, call.key)
+    if record is None:
+        raise call.missing()
+    return record
+
+
+def list_objects(cluster: Cluster, call: Call) -> Page:
+    """Return a page of a collection (GET)."""
+    return list_page(cluster.store, call.kind, call.namespace, list_query(call))
+
+
+def resource_version(call: Call) -> int | None:
+    """Return the parameter resourceVersion, or None. Raises 400."""
+    text = call.option("resourceVersion")
+    if not text:
+        return None
+    if not text.isdecimal():
+        problem = errors.invalid("resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise status.bad_request(f"invalid resource version: {problem}")
+    return int(text)
+
+
+def list_query(call: Call) -> ListQuery:
+    """Return the parameters of a list. Raises 400 or 422."""
+    token = call.option("continue")
+    revision = resource_version(call)
+    if token and revision:
+        raise status.bad_request("specifying resource version is not allowed when using continue")
+    tests, name = selectors(call)
+    return ListQuery(
+        tests=tests,
+        name=name,
+        limit=0
+        if revision == 0
+        else call.number("limit") or 0,  # revision 0 means any version: the whole list, as from a cache
+        token=token,
+        revision=revision,
+    )
+
+
+def selectors(call: Call) -> tuple[tuple[Test, ...], str]:
+    """Return the tests of labelSelector and fieldSelector, and the only name that can match. Raises 400."""
+    tests = []
+    name = call.name
+    try:
+        labels = label_test(call.option("labelSelector"))
+        if labels is not None:
+            tests.append(labels)
+        text = call.option("fieldSelector")
+        fields = field_test(text, readers(call))
+        if fields is not None:
+            tests.append(fields)
+            name = name or next((value for key, equal, value in field_terms(text) if key == _NAME and equal), "")
+    except SelectorError as error:
+        raise status.bad_request(str(error)) from error
+    return tuple(tests), name
+
+
+def readers(call: Call) -> FieldSelectors:
+    """Return the fields that the kind can be selected by."""
+    common = {_NAME: text_at("metadata", "name")}
+    if call.kind.namespaced:
+        common["metadata.namespace"] = text_at("metadata", "namespace")
+    return {**common, **call.kind.selectors}
+
+
+JSON: Final = "application/json"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+
+
+Messages = Callable[[str, str, str], Type | None]
+"""A function from (group, version, kind) to the type of a protobuf body."""
+
+
+def read_body(body: bytes, content_type: str, kind: str, api_version: str, messages: Messages | None) -> Object:
+    """Return the body of a request as a JSON object.
+
+    `kind` and `api_version` are those of the URL. Without `messages`, protobuf is refused. Raises 400 or 415.
+    """
+    content_type = content_type.partition(";")[0].strip().lower() or JSON
+    prefix = f"the object provided is unrecognized (must be of type {kind})"
+    readable = (JSON,) if messages is None else (JSON, PROTOBUF)
+    if content_type not in readable:
+        raise status.unsupported_media_type(readable)
+    value: Any
+    try:
+        if content_type == PROTOBUF and messages is not None:
+            return _read_protobuf(body, kind, api_version, messages)
+        value = json.loads(body)
+    except ValueError as problem:
+        start = body[:32].decode(errors="replace") or "<empty>"
+        raise status.bad_request(
+            f"{prefix}: couldn't get version/kind; json parse error: {problem} ({start})"
+        ) from problem
+    except WireError as problem:
+        raise status.bad_request(f"{prefix}: {problem}") from problem
+    if not isinstance(value, dict):
+        text = f"json: cannot unmarshal {json_name(value)} into Go value of type {kind}"
+        raise status.bad_request(f"{prefix}: couldn't get version/kind; json parse error: {text}")
+    found: Object = value
+    return found
+
+
+def _read_protobuf(body: bytes, kind: str, api_version: str, messages: Messages) -> Object:
+    head, raw = read_envelope(body)
+    group, _, version = head.get("apiVersion", api_version).rpartition("/")
+    node = messages(group, version, head.get("kind", kind))
+    if node is None:
+        raise WireError(f"{head} is not known")
+    return {**decode_message(raw, node), **head}
+
+
+def read_value(cluster: Cluster, call: Call) -> Object:
+    """Return the body of a request to a resource as a JSON object. Raises 400 or 415."""
+    messages = None if call.kind.custom else cluster.catalog.schemas.find
+    return read_body(call.body, call.content_type, call.kind.name, call.served.api_version, messages)
+
+
+def read_message(cluster: Cluster, call: Call, api_version: str, kind: str) -> Object:
+    """Return the body as an object of another kind than the URL's: options, a Binding, a Scale. Raises 400 or 415."""
+    return typed(cluster, read_value(cluster, call), api_version, kind)
+
+
+def typed(cluster: Cluster, value: Object, api_version: str, kind: str) -> Object:
+    """Decode `value` as a built-in kind, without fields that the kind does not have. Raises 400."""
+    group, _, version = api_version.rpartition("/")
+    node = cluster.catalog.schemas.find(group, version, kind)
+    assert node is not None, f"{api_version} {kind} is published"
+    try:
+        return decode(value, node).value
+    except DecodeError as problem:
+        text = f'{kind} in version "{version}" cannot be handled as a {kind}: {problem}'
+        raise status.bad_request(text) from problem
+
+
+def read_object(cluster: Cluster, call: Call) -> Object:
+    """Return the body's object in stored form, decoded and with defaults. Raises 400, 415 or 422."""
+    value = read_value(cluster, call)
+    _check_kind(call, value)
+    try:
+        return stored_form(cluster, call, value)
+    except DecodingError as problem:
+        version = call.served.version
+        text = f'{call.kind.name} in version "{version}" cannot be handled as a {call.kind.name}: {problem}'
+        raise status.bad_request(text) from problem
+
+
+def _check_kind(call: Call, value: Object) -> None:
+    """Raise 400 if the object has another kind or version than the URL."""
+    kind = value.get("kind") or call.kind.name
+    api_version = value.get("apiVersion") or call.served.api_version
+    version = str(api_version).rpartition("/")[2]
+    expected = call.served
+    if kind != expected.kind.name:
+        text = f"the object's kind is {kind}, the URL is of {expected.kind.plural}"
+        raise status.bad_request(f'{kind} in version "{version}" cannot be handled as a {expected.kind.name}: {text}')
+    if api_version != expected.api_version:
+        raise status.bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version "
+            f"({expected.api_version})"
+        )
+
+
+class DecodingError(Exception):
+    """The JSON object does not match the kind's schema, or strict validation refuses its fields."""
+
+
+def stored_form(cluster: Cluster, call: Call, value: Object) -> Object:
+    """Decode an object in the request's version, convert it to stored form and set defaults. Raises DecodingError."""
+    try:
+        decoded = decode(value, call.served.type)
+    except DecodeError as error:
+        raise DecodingError(str(error)) from error
+    if decoded.unknown and call.field_validation == "Strict":
+        raise DecodingError(f"strict decoding error: {', '.join(decoded.unknown)}")
+    if call.field_validation == "Warn":
+        call.warnings += [text for text in decoded.unknown if text not in call.warnings]
+    return defaulted(cluster, call, decoded.value)
+
+
+def defaulted(cluster: Cluster, call: Call, value: Object) -> Object:
+    """Convert a decoded object to stored form and set defaults."""
+    value.pop("apiVersion", None)
+    value.pop("kind", None)
+    value.setdefault("metadata", {})
+    stored = call.kind.to_stored(value, call.served.version)
+    call.kind.strategy.default(stored, cluster.context(call.user))
+    return stored
+
+
+def versioned(obj: Object, served: Served) -> Object:
+    """Return a stored object in a served version, with `apiVersion` and `kind`. The result shares parts with it."""
+    converted = served.kind.from_stored(obj, served.version)
+    return {"apiVersion": served.api_version, "kind": served.kind.name, **converted}
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value as text for errors."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
