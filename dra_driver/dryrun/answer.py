@@ -4,7 +4,7 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from .evaluate import evaluate, evaluate_each
 from .leftover import Leftover, leftovers
 from .podcopies import count_pod_copies
 from .replicas import MOST_COPIES, Copies, count_copies, fitting_nodes
-from .report import Report, plain_console, plain_table, print_report, to_document, to_html, to_json, to_yaml
+from .report import PlainTable, Report, plain_console, print_report, to_document, to_html, to_json, to_yaml
 from .sources import Source
 from .verdict import Verdict
 from .whatif import without_claims
@@ -112,7 +112,7 @@ class Answer:
             for line in _nodes(self.replicas, wide):
                 console.print(line)
         if self.left:
-            table = plain_table("FREE BEFORE", "AFTER", "PROFILE", "MODEL")
+            table = PlainTable("FREE BEFORE", "AFTER", "PROFILE", "MODEL")
             for one in self.left:
                 table.add_row(str(one.before), str(one.after), one.kind.profile or "-", one.kind.model or "-")
             console.print(table)
@@ -167,13 +167,15 @@ def _times(replicas: Replicas, copies: Copies) -> str:
     return f"{copies.count}{asked}"
 
 
-def _nodes(replicas: Replicas, wide: bool) -> list[Text]:
-    table = plain_table("NODE", "NOW", "NOTHING IN USE")
+def _nodes(replicas: Replicas, wide: bool) -> Iterator[PlainTable | Text]:
+    table = PlainTable("NODE", "NOW", "NOTHING IN USE")
     names = list(dict.fromkeys([*replicas.now.by_node, *replicas.idle.by_node]))
     for name in names if wide else names[:_NODES]:
         table.add_row(name, str(replicas.now.by_node.get(name, 0)), str(replicas.idle.by_node.get(name, 0)))
     more = 0 if wide else len(names) - _NODES
-    return table.lines() + ([Text(f"and {more} more nodes (all of them with -o wide)")] if more > 0 else [])
+    yield table
+    if more > 0:
+        yield Text(f"and {more} more nodes (all of them with -o wide)")
 
 
 def _encode_replicas(replicas: Replicas) -> JSON:

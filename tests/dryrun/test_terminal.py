@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """dra-dryrun at a terminal: help, colors, completion, lists, Ctrl-C, and texts that would change the terminal."""
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +22,7 @@ from dra_driver.dryrun.progress import bar
 
 from .conftest import DryRun, Write, gpu, slice_of
 from .test_command import claim
+from .test_hostile import CLAIM
 from .test_whole_pod import several
 
 HELD = {
@@ -128,3 +137,142 @@ def test_classes_of_other_drivers_are_no_misspelling_of_ours(name: str, dryrun: 
     assert "did you mean" not in out
     typo = claim().replace("deviceClassName: gpu.nvidia.com", "deviceClassName: gpu.nvdia.com")
     assert "did you mean 'gpu.nvidia.com'?" in dryrun("lint", write("typo.yaml", typo))[1]
+
+
+WIDE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: a-claim-with-quite-a-long-name-which-takes-half-a-line}
+spec:
+  devices:
+    requests:
+    - name: mig
+      exactly: {deviceClassName: mig.nvidia.com, count: 2, selectors: [{cel: {expression: "SELECTOR"}}]}
+"""
+PRODUCT = "device.attributes['gpu.nvidia.com'].productName"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["{file}"],
+        ["{file}", "-o", "wide"],
+        ["{file}", "--replicas", "max"],
+        ["{refused}"],
+        ["capacity", "-o", "wide"],
+        ["nodes"],
+        ["devices"],
+        ["cel", f"{PRODUCT} == 'NVIDIA H100'"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("columns", [60, 100])
+def test_everything_fits_a_narrow_terminal_and_nothing_is_lost(
+    arguments: list[str], columns: int, dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write("c", WIDE.replace("SELECTOR", "true"))
+    refused = write("r", WIDE.replace("SELECTOR", f"{PRODUCT} == 'NVIDIA H100' && {PRODUCT} != 'NVIDIA A100'"))
+    words = [word.format(file=file, refused=refused) for word in arguments]
+    words += ["--with-node", "h100x8-mig=2"]
+    wide = dryrun(*words)[1]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    narrow = dryrun(*words)[1]
+    assert max(map(len, narrow.splitlines())) <= columns
+    if "|" not in wide:  # in a picture, narrow boxes have no room for profiles
+        assert Counter("".join(narrow.split())) == Counter("".join(wide.split()))
+
+
+def test_the_width_is_that_of_the_terminal_and_a_pipe_has_none(write: Write, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "dra_driver.dryrun.main", "devices", "--built-in"]
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    piped = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+    assert max(map(len, piped.splitlines())) > 60
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    with subprocess.Popen([*words, "--color", "never"], stdout=slave, env=environment) as run:
+        os.close(slave)
+        written = b""
+        with contextlib.suppress(OSError):  # Linux's way to say that nobody can write any more
+            while chunk := os.read(master, 65536):
+                written += chunk
+        assert run.wait(60) == 0
+    os.close(master)
+    lines = written.decode().splitlines()
+    assert len(lines) > len(piped.splitlines())
+    assert max(map(len, lines)) <= 60
+
+
+NASTY = "\x1b[2J\x07\x9b31m\u202eevil"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "{claim}"],
+        ["fit", "{claim}", "-o", "json"],
+        ["fit", "{claim}", "-o", "yaml"],
+        ["fit", "{claim}", "-o", "html"],
+        ["fit", "{unknown}"],
+        ["fit", "{folder}"],
+        ["fit", NASTY],
+        ["cel", "{nasty}"],
+        ["cel", f"device.driver == '{NASTY}' && (device.attributes['a.b'].c == 'd' || true)"],
+        ["cel", f"device.driver == '{NASTY}'", "-o", "json"],
+        ["lint", "{claim}"],
+        ["lint", "{claim}", "-o", "json"],
+        ["lint", "{claim}", "-o", "github"],
+        ["lint", "{folder}"],
+        ["devices", "--slices", "{slices}"],
+        ["devices", "--slices", "{slices}", "-o", "json"],
+        ["capacity", "--slices", "{slices}", "-o", "wide"],
+        ["capacity", "--slices", "{claim}"],
+        ["snapshot", "--slices", "{slices}"],
+    ],
+    ids=str,
+)
+def test_nothing_that_is_printed_changes_the_terminal(
+    arguments: list[str], dryrun: DryRun, write: Write, tmp_path: Path
+) -> None:
+    selector = {"cel": {"expression": f"device.driver == '{NASTY}' && device.nosuch == '{NASTY}'"}}
+    exactly = {"deviceClassName": f"gpu{NASTY}", "selectors": [selector]}
+    request = {"name": f"gpu{NASTY}", "exactly": exactly, f"field{NASTY}": 1}
+    wanted = json.loads(json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}))
+    wanted |= {"metadata": {"name": f"a{NASTY}"}, "spec": {"devices": {"requests": [request]}}}
+    folder = tmp_path / f"folder{NASTY}"
+    folder.mkdir()
+    (folder / "values.yaml").write_text("replicas: 1\n", encoding="utf-8")
+    (folder / "claim.yaml").write_text(claim(), encoding="utf-8")
+    given = {
+        "claim": write("claim.json", wanted),
+        "unknown": write("unknown.json", {**wanted, "kind": f"Kind{NASTY}"}),
+        "slices": write("slices.json", slice_of("a", gpu("gpu-0", NASTY))),
+        "folder": folder,
+        "nasty": f"device.driver = '{NASTY}'",
+    }
+    code, out, err = dryrun(*(word.format(**given) if word.startswith("{") else word for word in arguments))
+    assert code in (0, 1, 2)
+    assert out + err
+    printed = set(out + err) - {"\n"}
+    assert not {one for one in printed if ord(one) < 32 or 127 <= ord(one) < 160 or one == "\u202e"}
+
+
+LINES = """device.attributes['gpu.nvidia.com'].productName == 'H100' ||
+(
+  device.attributes['gpu.nvidia.com'].productName == 'H200'
+)"""
+
+
+def test_cel_of_several_lines_is_indented(dryrun: DryRun, write: Write) -> None:
+    wanted = json.loads(json.dumps(CLAIM))
+    wanted["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": LINES}}]
+    path = write("claim.json", wanted)
+    out = dryrun("fit", path, "--with-node", "h100x8")[1].splitlines()
+    at = next(number for number, line in enumerate(out) if "its selector wants" in line)
+    assert out[at].endswith("'H100' ||")
+    first = out[at].index("its selector")
+    assert [line.index(line.strip()) - first for line in out[at + 1 : at + 4]] == [2, 4, 2]
+    assert out[at + 4].index("found") == first
+    findings = dryrun("lint", path, "--built-in")[1].splitlines()
+    assert findings[0].startswith(f"{path}:")
+    assert all(line.startswith("    ") for line in findings[1:])
+    assert len(findings) == 4

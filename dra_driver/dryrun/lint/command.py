@@ -5,6 +5,7 @@ import click
 
 from ...cel import NEWEST, RELEASES
 from ...command import USAGE, output_option
+from ...streams import printable
 from ..options import Subcommand, general_options
 from ..progress import progress
 from ..sources import Origin as DeviceOrigin
@@ -65,7 +66,7 @@ def lint(
         say(f"checking {len(reading.sources)} objects")
         result = check(reading, source.objects, release, Origin(source.where, origin.is_built_in))
     if output == "text":
-        click.echo(click.style(f"checked with the devices of {source.where}", bold=True), err=True)
+        click.echo(click.style(printable(f"checked with the devices of {source.where}"), bold=True), err=True)
     if text := render(result, output):
         click.echo(text)
     click.echo(summary(result), err=True)

@@ -12,13 +12,15 @@ from typing import Final
 
 from ... import __version__
 from ...resource import ALL, DeviceRequirements
+from ...streams import printable
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand
 from .devices import attribute, memory
 from .model import Answer, Inputs, Item, Report
-from .picture import Cell, NodePicture, Row, counted, listed
+from .picture import Cell, NodePicture, Row
 from .tables import seen_by
+from .terminal import counted, listed
 
 _VOID: Final = {"meta", "link"}
 
@@ -41,7 +43,7 @@ def tag(name: str, /, *children: str, **attributes: str | bool) -> Html:
 
 def join(*children: str) -> Html:
     """Elements and text one after the other."""
-    return Html("".join(child if isinstance(child, Html) else escape(child) for child in children))
+    return Html("".join(child if isinstance(child, Html) else escape(printable(child)) for child in children))
 
 
 def _attribute(name: str, value: str | bool) -> str:
