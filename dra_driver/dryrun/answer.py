@@ -64,8 +64,8 @@ class Answer:
     verdicts: Sequence[Verdict] = ()
     left: Sequence[Leftover] = ()
     replicas: Replicas | None = None
-    interrupted: int = 0
-    """After Ctrl-C: how many verdicts there would have been."""
+    interrupted: str = ""
+    """After Ctrl-C: what is missing."""
 
     @property
     def fits(self) -> bool:
@@ -129,30 +129,33 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
     Ctrl-C ends it with the verdicts that there are. Raises InputError.
     """
     features, objects = question.features, source.objects
-    if question.replicas is None:
-        demands = [*spread_over_nodes(question.demands, objects, source.world)]
-        verdicts: list[Verdict] = []
-        interrupted = 0
-        try:
-            for verdict in evaluate_each(demands, objects, features, source.world):
-                verdicts.append(verdict)
-                tell(len(verdicts), len(demands))
-        except KeyboardInterrupt:
-            interrupted = len(demands)
-        fitting = [one for one in verdicts if not one.state]
-        return Answer(
-            source, features, verdicts, leftovers(fitting, Cluster.of(objects), features), interrupted=interrupted
-        )
-    demand, wanted = question.demands[0], question.replicas
-    verdicts = evaluate([demand], objects, features, source.world)
-    if source.world is not None and demand.submitted is not None:
-        idle = Cluster.of(without_claims(objects))
-        now = count_pod_copies(demand, source.world, Cluster.of(objects), features, wanted)
-        empty = count_pod_copies(demand, source.world.idle(), idle, features, wanted)
-        return Answer(source, features, verdicts, replicas=Replicas(wanted, now, empty))
-    now = count_copies(demand, objects, verdicts[0].fitting, features, wanted)
+    if question.replicas is not None:
+        return _copies(question.demands[0], question.replicas, features, source)
+    demands = [*spread_over_nodes(question.demands, objects, source.world)]
+    verdicts: list[Verdict] = []
+    try:
+        for verdict in evaluate_each(demands, objects, features, source.world):
+            verdicts.append(verdict)
+            tell(len(verdicts), len(demands))
+    except KeyboardInterrupt:
+        return Answer(source, features, verdicts, interrupted=f"{len(verdicts)} of {len(demands)} are answered")
+    fitting = [one for one in verdicts if not one.state]
+    return Answer(source, features, verdicts, leftovers(fitting, Cluster.of(objects), features))
+
+
+def _copies(demand: Demand, wanted: int, features: Features, source: Source) -> Answer:
+    objects, world = source.objects, source.world
+    verdicts = evaluate([demand], objects, features, world)
     unused = without_claims(objects)
-    empty = count_copies(demand, unused, fitting_nodes(demand, unused, features), features, wanted)
+    try:
+        if world is not None and demand.submitted is not None:
+            now = count_pod_copies(demand, world, Cluster.of(objects), features, wanted)
+            empty = count_pod_copies(demand, world.idle(), Cluster.of(unused), features, wanted)
+        else:
+            now = count_copies(demand, objects, verdicts[0].fitting, features, wanted)
+            empty = count_copies(demand, unused, fitting_nodes(demand, unused, features), features, wanted)
+    except KeyboardInterrupt:
+        return Answer(source, features, verdicts, interrupted="the copies are not counted")
     return Answer(source, features, verdicts, replicas=Replicas(wanted, now, empty))
 
 

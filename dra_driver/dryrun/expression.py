@@ -2,6 +2,7 @@
 """`dra-dryrun cel`: what a selector means to Kubernetes, and what it says about each device."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,9 +27,9 @@ from ..resource import Device, ResourceSlice
 from ..streams import printable
 from .conjuncts import Blame, parts, values_read
 from .mistakes import usual_mistakes, version_names
-from .options import Subcommand, general_options
+from .options import Subcommand, general_options, interrupted
 from .progress import progress
-from .report import PlainTable, listed, plain_console, to_json
+from .report import PlainTable, counted, listed, plain_console, to_json
 from .sources import Origin, Source, opened, origin_options
 from .whatif import WhatIf, what_if_options
 
@@ -114,13 +115,17 @@ def cel(
     except CompileError as error:
         return _print_refused(error, output, mistakes)
     blame = Blame(lambda text, _: compile_selector(text, environment), Features())
-    answers = [_ask(selector, blame, one) for one in candidates]
+    answers: list[Answer] = []
+    with suppress(KeyboardInterrupt):
+        answers.extend(_ask(selector, blame, one) for one in candidates)
     names = PublishedNames.of((one.driver, one.device) for one in candidates)
     hints = [*mistakes, *(str(error) for error in selector.unknown_names(names))]
     if output == "json":
         click.echo(to_json(_encode(selector, refusal, hints, answers)))
     else:
         _print(selector, refusal, hints, answers, source.where)
+    if len(answers) < len(candidates):
+        return interrupted(f"{len(answers)} of {counted(len(candidates), 'device')} are answered")
     return REFUSED if refusal else 0
 
 

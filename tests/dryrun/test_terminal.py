@@ -12,15 +12,26 @@ import subprocess
 import sys
 import termios
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dra_driver import __version__
-from dra_driver.dryrun import answer, evaluate
+from dra_driver.allocation import Features
+from dra_driver.dryrun.answer import Question, answered
+from dra_driver.dryrun.inventory import with_defaults
+from dra_driver.dryrun.lint.catalog import Origin
+from dra_driver.dryrun.lint.check import check
+from dra_driver.dryrun.lint.source import read
 from dra_driver.dryrun.progress import bar
+from dra_driver.dryrun.sources import Source
+from dra_driver.dryrun.workload import Demand
+from dra_driver.resource import ObjectMeta
+from dra_driver.resource.codec import decode
 
 from .conftest import DryRun, Write, gpu, slice_of
+from .reports import claim as claim_for
 from .test_command import claim
 from .test_hostile import CLAIM
 from .test_whole_pod import several
@@ -68,6 +79,32 @@ def test_version_and_completion(dryrun: DryRun) -> None:
         assert "_DRA_DRYRUN_COMPLETE" in dryrun("completion", shell)[1]
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("", {"plain,fit", "plain,lint", "plain,completion", "file,"}),
+        ("li", {"plain,lint", "file,li"}),
+        ("--fi", {"plain,--filename"}),
+        ("capacity --out", {"plain,--output"}),
+        ("pod.yaml --all-p", {"plain,--all-pending"}),
+        ("lint ma", {"file,ma"}),
+        ("pod.yaml --slices cl", {"file,cl"}),
+        ("fit -f cl", {"file,cl"}),
+        ("lint -o j", {"plain,json"}),
+        ("completion z", {"plain,zsh"}),
+        ("fti cl", {"file,cl"}),
+    ],
+)
+def test_bash_completes_commands_options_and_files(typed: str, offered: set[str], tmp_path: Path) -> None:
+    words = f"dra-dryrun {typed}".split(" ")
+    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    environment = {**os.environ, "HOME": str(tmp_path), **asked, "_DRA_DRYRUN_COMPLETE": "bash_complete"}
+    program = [sys.executable, "-c", "from dra_driver.dryrun.main import main; main()"]
+    found = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert offered <= set(found.stdout.splitlines())
+    assert found.stderr == ""
+
+
 @pytest.mark.parametrize(("color", "colored"), [("always", True), ("never", False), ("auto", False)])
 def test_colors_are_a_choice(color: str, colored: bool, dryrun: DryRun, write: Write) -> None:
     out = dryrun(write("claim.yaml", claim()), "--color", color)[1]
@@ -92,18 +129,38 @@ def test_control_characters_of_manifests_are_not_printed(dryrun: DryRun, write: 
     assert "H100" in out
 
 
-def test_an_interrupted_answer_has_what_is_known(dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(demands: list[object], *more: object) -> object:
-        yield next(iter(evaluate.evaluate_each(demands, *more)))  # type: ignore[arg-type]
-        raise KeyboardInterrupt
+def interrupt(*_: int) -> None:
+    """Ctrl-C when the first of several things is done."""
+    raise KeyboardInterrupt
 
-    monkeypatch.setattr(answer, "evaluate_each", interrupted)
-    second = claim().replace("wanted", "second")
-    code, out, err = dryrun(write("claims.yaml", f"{claim()}\n---{second}"))
-    assert code == 130
-    assert "ResourceClaim wanted" in out
-    assert "second" not in out
-    assert "interrupted: 1 of 2 are answered" in err
+
+def test_an_interrupted_answer_has_what_is_known() -> None:
+    wanted = claim_for("wanted", "true", device_class="gpu.nvidia.com")
+    demands = [Demand(name, (replace(wanted, metadata=ObjectMeta(name=name)),)) for name in ("first", "second")]
+    objects = with_defaults([decode(slice_of("a", gpu("gpu-0")))])
+    found = answered(Question(demands, Features()), Source(objects, "a file"), interrupt)
+    assert [(one.demand.name, one.node) for one in found.verdicts] == [("first", "a")]
+    assert found.interrupted == "1 of 2 are answered"
+
+
+def test_an_interrupted_lint_has_what_is_found(write: Write) -> None:
+    wrong = claim().replace("requests", "requets")
+    reading = read([str(write("claims.yaml", f"{wrong}\n---{wrong}"))])
+    found = check(reading, (), "1.36", Origin("nowhere"), interrupt)
+    assert (found.checked, found.left) == (1, 1)
+    assert {one.rule for one in found.findings} >= {"unknown-field"}
+
+
+@pytest.mark.parametrize("command", ["fit", "lint", "capacity --slices", "cel true --slices"])
+def test_ctrl_c_before_there_is_an_answer_says_so(command: str, tmp_path: Path) -> None:
+    fifo = tmp_path / "claim.yaml"
+    os.mkfifo(fifo)
+    words = [sys.executable, "-c", "from dra_driver.dryrun.start import main; main()", *command.split(), str(fifo)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as run, fifo.open("w"):  # when it reads the file
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+    assert (run.returncode, out, err) == (130, "", "interrupted: there is no answer yet\n")
 
 
 def test_ctrl_c_while_modules_load_is_quiet() -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Final
 
 from ...streams import printable
+from ..report import counted
 from .check import Result
 from .finding import LintFinding, Severity
 
@@ -27,9 +28,9 @@ def summary(result: Result) -> str:
     """One line: how much was found in how much."""
     errors = sum(one.severity is Severity.ERROR for one in result.findings)
     warnings = len(result.findings) - errors
-    found = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}" if result.findings else "nothing found"
-    others = f", {_counted(result.passed_over, 'object')} of other kinds passed over" if result.passed_over else ""
-    return f"{found} in {_counted(result.checked, 'object')} of {_counted(result.files, 'file')}{others}"
+    found = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}" if result.findings else "nothing found"
+    others = f", {counted(result.passed_over, 'object')} of other kinds passed over" if result.passed_over else ""
+    return f"{found} in {counted(result.checked, 'object')} of {counted(result.files, 'file')}{others}"
 
 
 def _line(finding: LintFinding) -> str:
@@ -53,7 +54,3 @@ def _escaped(text: str, more: str) -> str:
     for character in ("%", "\r", "\n", *more):
         text = text.replace(character, f"%{ord(character):02X}")
     return text
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
