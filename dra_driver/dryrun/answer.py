@@ -34,11 +34,15 @@ JSON = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to place by which rules; with `replicas` how many copies (MOST_COPIES: as many as there is room for)."""
+    """What to place by which rules; with `replicas` how many copies (MOST_COPIES: as many as there is room for).
+
+    `files` are those that name the demands, as on the command line.
+    """
 
     demands: Sequence[Demand]
     features: Features
     replicas: int | None = None
+    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,8 @@ class Replicas:
 class Answer:
     """Verdicts, or what was found out about copies (with the verdict on the first one where none fits)."""
 
+    question: Question
     source: Source
-    features: Features
     verdicts: Sequence[Verdict] = ()
     left: Sequence[Leftover] = ()
     replicas: Replicas | None = None
@@ -95,14 +99,19 @@ class Answer:
         return {**found, "leftover": [_encode_leftover(one) for one in self.left]}
 
     def _report(self) -> Report:
-        source = self.source
+        source, features = self.source, self.question.features
         notes = source.notes if any(one.demand.submitted is not None for one in self.verdicts) else ()
         claims = (claim for one in self.verdicts for claim in one.demand.claims)
         notes = (*source.warnings, *missing_devices(claims, source.objects, source.release), *notes)
-        if self.features.counters_beside_devices and any(one.placed for one in self.verdicts):
-            order = f"kube-scheduler {self.features.release} does not sort ResourceSlices by name"
+        if features.counters_beside_devices and any(one.placed for one in self.verdicts):
+            order = f"kube-scheduler {features.release} does not sort ResourceSlices by name"
             notes += (f"{order}: which of several equal devices is taken is open",)
-        return Report.of(self.verdicts, source.objects, source.where, self.features, source.assumptions, notes, asked())
+        asked = {
+            "Date": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+            "Command": shlex.join(["dra-dryrun", *sys.argv[1:]]),
+            "Files": ", ".join(self.question.files),
+        }
+        return Report.of(self.verdicts, source.objects, source.where, features, source.assumptions, notes, asked)
 
     def _print_table(self, *, wide: bool) -> None:
         print_report(self._report(), wide=wide)
@@ -118,11 +127,6 @@ class Answer:
             console.print(table)
 
 
-def asked() -> str:
-    """When and by which command the answer was asked for: files and cluster are on its line."""
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}: {shlex.join(['dra-dryrun', *sys.argv[1:]])}"
-
-
 def answered(question: Question, source: Source, tell: Callable[[int, int], None] = lambda *_: None) -> Answer:
     """The answer for the objects of `source`; `tell` hears how many of how many demands are placed.
 
@@ -130,7 +134,7 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
     """
     features, objects = question.features, source.objects
     if question.replicas is not None:
-        return _copies(question.demands[0], question.replicas, features, source)
+        return _copies(question, question.replicas, source)
     demands = [*spread_over_nodes(question.demands, objects, source.world)]
     verdicts: list[Verdict] = []
     try:
@@ -138,12 +142,13 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
             verdicts.append(verdict)
             tell(len(verdicts), len(demands))
     except KeyboardInterrupt:
-        return Answer(source, features, verdicts, interrupted=f"{len(verdicts)} of {len(demands)} are answered")
+        return Answer(question, source, verdicts, interrupted=f"{len(verdicts)} of {len(demands)} are answered")
     fitting = [one for one in verdicts if not one.state]
-    return Answer(source, features, verdicts, leftovers(fitting, Cluster.of(objects), features))
+    return Answer(question, source, verdicts, leftovers(fitting, Cluster.of(objects), features))
 
 
-def _copies(demand: Demand, wanted: int, features: Features, source: Source) -> Answer:
+def _copies(question: Question, wanted: int, source: Source) -> Answer:
+    demand, features = question.demands[0], question.features
     objects, world = source.objects, source.world
     verdicts = evaluate([demand], objects, features, world)
     unused = without_claims(objects)
@@ -155,8 +160,8 @@ def _copies(demand: Demand, wanted: int, features: Features, source: Source) -> 
             now = count_copies(demand, objects, verdicts[0].fitting, features, wanted)
             empty = count_copies(demand, unused, fitting_nodes(demand, unused, features), features, wanted)
     except KeyboardInterrupt:
-        return Answer(source, features, verdicts, interrupted="the copies are not counted")
-    return Answer(source, features, verdicts, replicas=Replicas(wanted, now, empty))
+        return Answer(question, source, verdicts, interrupted="the copies are not counted")
+    return Answer(question, source, verdicts, replicas=Replicas(wanted, now, empty))
 
 
 def _headline(replicas: Replicas, demand: Demand) -> Text:

@@ -128,7 +128,7 @@ def fit(
             return 0
         given = _read((*files, *more_files), place, origin.namespace, pending)
         demands = given.demands if replicas is None else (only(given.demands),)
-        question = Question(demands, features, replicas)
+        question = Question(demands, features, replicas, (*files, *more_files))
         if watch or until_fits:
             with suppress(KeyboardInterrupt):
                 return ask_again(
@@ -159,6 +159,8 @@ def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Do
     documents += pending
     with with_places():
         given = sort_documents(documents, place.lookup)
+    if not documents:
+        raise InputError(f"{' '.join(files)}: there is no object in it")
     if not given.demands:
         kinds = ", ".join(sorted({document.kind for document in given.ignored})) or "nothing else"
         raise InputError(f"{' '.join(files)}: no pending claim, template or pod to evaluate (there is {kinds})")

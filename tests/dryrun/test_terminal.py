@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -71,6 +72,7 @@ def test_files_can_be_given_as_for_kubectl(dryrun: DryRun, write: Write) -> None
     path = write("claim.yaml", claim())
     assert dryrun("-f", path)[1] == dryrun(path)[1]
     assert dryrun()[0] == 2
+    assert "empty.yaml: there is no object in it" in dryrun(write("empty.yaml", ""))[2]
 
 
 def test_version_and_completion(dryrun: DryRun) -> None:
@@ -178,12 +180,18 @@ def test_progress_has_a_bar_and_a_count() -> None:
     assert bar(0, 0) == "[                    ] 0 of 0"
 
 
-def test_the_page_names_date_command_and_cluster(dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_names_date_command_files_and_cluster(
+    dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write("claim.yaml", claim())
-    monkeypatch.setattr(sys, "argv", ["dra-dryrun", str(path), "-o", "html"])
-    page = dryrun(path, "-o", "html")[1]
-    assert f"dra-dryrun {path} -o html" in page
-    assert "built-in example nodes" in page
+    monkeypatch.setattr(sys, "argv", ["dra-dryrun", "fit"])
+    monkeypatch.setenv("DRA_DRYRUN_FIT_OUTPUT", "html")
+    page = dryrun("-f", path)[1]
+    told = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page))
+    assert re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} .+", told["Date"])
+    assert told["Command"] == "dra-dryrun fit"
+    assert told["Files"] == str(path)
+    assert told["Devices from"] == "built-in example nodes (no cluster is configured)"
 
 
 @pytest.mark.parametrize("name", ["compute-domain-daemon.nvidia.com", "imex"])
