@@ -21,7 +21,7 @@ import click
 
 from . import __version__
 from .errors import DriverError
-from .streams import OutputError, abandon_output, adopt_streams
+from .streams import OutputError, abandon_output, adopt_streams, printable
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ def on_termination(stop: Callable[[], None]) -> None:
 
 
 def _end(line: str, code: int) -> None:
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{printable(line)}\n")
     sys.exit(code)
 
 
@@ -222,7 +222,7 @@ class _TextFormatter(logging.Formatter):
         line = f"{_timestamp(record)} {record.levelname:<7} {record.name}: {record.getMessage()}"
         fields = "".join(f" {name}={value}" for name, value in record.__dict__.items() if name not in _STANDARD_FIELDS)
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return line + fields + trace
+        return printable(line + fields + trace)
 
 
 _STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}

@@ -73,6 +73,20 @@ def read_standard_input() -> bytes:
     return sys.stdin.buffer.read()
 
 
+UNPRINTABLE: Final = (
+    *(code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"),
+    *(0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+)
+"""Characters that move the cursor, change the terminal, break lines, or turn the direction of writing around."""
+
+_REPLACED: Final = dict.fromkeys(UNPRINTABLE, "\N{REPLACEMENT CHARACTER}")
+
+
+def printable(text: str) -> str:
+    """The text without such characters. Names and texts of manifests and clusters may contain any of them."""
+    return text.translate(_REPLACED)
+
+
 def abandon_output() -> None:
     """Let what is still to be written go nowhere, since the interpreter would try once more at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

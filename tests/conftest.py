@@ -35,6 +35,10 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
 
+# readline, which pytest loads, writes the width of its terminal to the environment of the workers.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 # A run in the background ignores SIGINT, and one under nohup SIGHUP; the processes that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -4,7 +4,7 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from .evaluate import evaluate, evaluate_each
 from .leftover import Leftover, leftovers
 from .podcopies import count_pod_copies
 from .replicas import MOST_COPIES, Copies, count_copies, fitting_nodes
-from .report import Report, plain_console, plain_table, print_report, to_document, to_html, to_json, to_yaml
+from .report import PlainTable, Report, plain_console, print_report, to_document, to_html, to_json, to_yaml
 from .sources import Source
 from .verdict import Verdict
 from .whatif import without_claims
@@ -34,11 +34,15 @@ JSON = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to place by which rules; with `replicas` how many copies (MOST_COPIES: as many as there is room for)."""
+    """What to place by which rules; with `replicas` how many copies (MOST_COPIES: as many as there is room for).
+
+    `files` are those that name the demands, as on the command line.
+    """
 
     demands: Sequence[Demand]
     features: Features
     replicas: int | None = None
+    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +63,13 @@ class Replicas:
 class Answer:
     """Verdicts, or what was found out about copies (with the verdict on the first one where none fits)."""
 
+    question: Question
     source: Source
-    features: Features
     verdicts: Sequence[Verdict] = ()
     left: Sequence[Leftover] = ()
     replicas: Replicas | None = None
-    interrupted: int = 0
-    """After Ctrl-C: how many verdicts there would have been."""
+    interrupted: str = ""
+    """After Ctrl-C: what is missing."""
 
     @property
     def fits(self) -> bool:
@@ -95,14 +99,19 @@ class Answer:
         return {**found, "leftover": [_encode_leftover(one) for one in self.left]}
 
     def _report(self) -> Report:
-        source = self.source
+        source, features = self.source, self.question.features
         notes = source.notes if any(one.demand.submitted is not None for one in self.verdicts) else ()
         claims = (claim for one in self.verdicts for claim in one.demand.claims)
         notes = (*source.warnings, *missing_devices(claims, source.objects, source.release), *notes)
-        if self.features.counters_beside_devices and any(one.placed for one in self.verdicts):
-            order = f"kube-scheduler {self.features.release} does not sort ResourceSlices by name"
+        if features.counters_beside_devices and any(one.placed for one in self.verdicts):
+            order = f"kube-scheduler {features.release} does not sort ResourceSlices by name"
             notes += (f"{order}: which of several equal devices is taken is open",)
-        return Report.of(self.verdicts, source.objects, source.where, self.features, source.assumptions, notes, asked())
+        asked = {
+            "Date": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+            "Command": shlex.join(["dra-dryrun", *sys.argv[1:]]),
+            "Files": ", ".join(self.question.files),
+        }
+        return Report.of(self.verdicts, source.objects, source.where, features, source.assumptions, notes, asked)
 
     def _print_table(self, *, wide: bool) -> None:
         print_report(self._report(), wide=wide)
@@ -112,15 +121,10 @@ class Answer:
             for line in _nodes(self.replicas, wide):
                 console.print(line)
         if self.left:
-            table = plain_table("FREE BEFORE", "AFTER", "PROFILE", "MODEL")
+            table = PlainTable("FREE BEFORE", "AFTER", "PROFILE", "MODEL")
             for one in self.left:
                 table.add_row(str(one.before), str(one.after), one.kind.profile or "-", one.kind.model or "-")
             console.print(table)
-
-
-def asked() -> str:
-    """When and by which command the answer was asked for: files and cluster are on its line."""
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}: {shlex.join(['dra-dryrun', *sys.argv[1:]])}"
 
 
 def answered(question: Question, source: Source, tell: Callable[[int, int], None] = lambda *_: None) -> Answer:
@@ -129,31 +133,35 @@ def answered(question: Question, source: Source, tell: Callable[[int, int], None
     Ctrl-C ends it with the verdicts that there are. Raises InputError.
     """
     features, objects = question.features, source.objects
-    if question.replicas is None:
-        demands = [*spread_over_nodes(question.demands, objects, source.world)]
-        verdicts: list[Verdict] = []
-        interrupted = 0
-        try:
-            for verdict in evaluate_each(demands, objects, features, source.world):
-                verdicts.append(verdict)
-                tell(len(verdicts), len(demands))
-        except KeyboardInterrupt:
-            interrupted = len(demands)
-        fitting = [one for one in verdicts if not one.state]
-        return Answer(
-            source, features, verdicts, leftovers(fitting, Cluster.of(objects), features), interrupted=interrupted
-        )
-    demand, wanted = question.demands[0], question.replicas
-    verdicts = evaluate([demand], objects, features, source.world)
-    if source.world is not None and demand.submitted is not None:
-        idle = Cluster.of(without_claims(objects))
-        now = count_pod_copies(demand, source.world, Cluster.of(objects), features, wanted)
-        empty = count_pod_copies(demand, source.world.idle(), idle, features, wanted)
-        return Answer(source, features, verdicts, replicas=Replicas(wanted, now, empty))
-    now = count_copies(demand, objects, verdicts[0].fitting, features, wanted)
+    if question.replicas is not None:
+        return _copies(question, question.replicas, source)
+    demands = [*spread_over_nodes(question.demands, objects, source.world)]
+    verdicts: list[Verdict] = []
+    try:
+        for verdict in evaluate_each(demands, objects, features, source.world):
+            verdicts.append(verdict)
+            tell(len(verdicts), len(demands))
+    except KeyboardInterrupt:
+        return Answer(question, source, verdicts, interrupted=f"{len(verdicts)} of {len(demands)} are answered")
+    fitting = [one for one in verdicts if not one.state]
+    return Answer(question, source, verdicts, leftovers(fitting, Cluster.of(objects), features))
+
+
+def _copies(question: Question, wanted: int, source: Source) -> Answer:
+    demand, features = question.demands[0], question.features
+    objects, world = source.objects, source.world
+    verdicts = evaluate([demand], objects, features, world)
     unused = without_claims(objects)
-    empty = count_copies(demand, unused, fitting_nodes(demand, unused, features), features, wanted)
-    return Answer(source, features, verdicts, replicas=Replicas(wanted, now, empty))
+    try:
+        if world is not None and demand.submitted is not None:
+            now = count_pod_copies(demand, world, Cluster.of(objects), features, wanted)
+            empty = count_pod_copies(demand, world.idle(), Cluster.of(unused), features, wanted)
+        else:
+            now = count_copies(demand, objects, verdicts[0].fitting, features, wanted)
+            empty = count_copies(demand, unused, fitting_nodes(demand, unused, features), features, wanted)
+    except KeyboardInterrupt:
+        return Answer(question, source, verdicts, interrupted="the copies are not counted")
+    return Answer(question, source, verdicts, replicas=Replicas(wanted, now, empty))
 
 
 def _headline(replicas: Replicas, demand: Demand) -> Text:
@@ -167,13 +175,15 @@ def _times(replicas: Replicas, copies: Copies) -> str:
     return f"{copies.count}{asked}"
 
 
-def _nodes(replicas: Replicas, wide: bool) -> list[Text]:
-    table = plain_table("NODE", "NOW", "NOTHING IN USE")
+def _nodes(replicas: Replicas, wide: bool) -> Iterator[PlainTable | Text]:
+    table = PlainTable("NODE", "NOW", "NOTHING IN USE")
     names = list(dict.fromkeys([*replicas.now.by_node, *replicas.idle.by_node]))
     for name in names if wide else names[:_NODES]:
         table.add_row(name, str(replicas.now.by_node.get(name, 0)), str(replicas.idle.by_node.get(name, 0)))
     more = 0 if wide else len(names) - _NODES
-    return table.lines() + ([Text(f"and {more} more nodes (all of them with -o wide)")] if more > 0 else [])
+    yield table
+    if more > 0:
+        yield Text(f"and {more} more nodes (all of them with -o wide)")
 
 
 def _encode_replicas(replicas: Replicas) -> JSON:

@@ -13,7 +13,7 @@ from ..command import output_option
 from .options import Subcommand, general_options
 from .progress import progress
 from .release import release_options
-from .report import PlainTable, counted, listed, plain_console, plain_table
+from .report import PlainTable, counted, listed, plain_console
 from .sources import Origin, Source, opened, origin_options
 from .stock import Amount, DeviceKind, Gap, PoolStock, Stocktaker, totals
 from .whatif import WhatIf, what_if_options
@@ -76,17 +76,19 @@ def _print(source: Source, pools: Sequence[PoolStock], *, wide: bool) -> None:
 
 
 def _table(amounts: Mapping[DeviceKind, Amount]) -> PlainTable:
-    table = plain_table(*_HEADINGS)
+    table = PlainTable(*_HEADINGS)
     for kind, amount in amounts.items():
         table.add_row(*_cells(kind, amount))
     return table
 
 
 def _by_node(pools: Iterable[PoolStock]) -> PlainTable:
-    table = plain_table("NODE", "POOL", *_HEADINGS)
-    for pool in pools:
+    every = list(pools)
+    named = any(pool.pool != listed(pool.nodes) for pool in every)
+    table = PlainTable("NODE", *(("POOL",) if named else ()), *_HEADINGS)
+    for pool in every:
         for kind, amount in sorted(pool.amounts.items()):
-            table.add_row(listed(pool.nodes), pool.pool, *_cells(kind, amount))
+            table.add_row(listed(pool.nodes), *((pool.pool,) if named else ()), *_cells(kind, amount))
     return table
 
 

@@ -76,14 +76,14 @@ def _gentler(claims: Sequence[ResourceClaim]) -> Iterator[tuple[str, list[Resour
             if not (constraint.match_attribute or constraint.distinct_attribute):
                 continue
             kept = claim.spec.constraints[:number] + claim.spec.constraints[number + 1 :]
-            text = f"drop the constraint {constraint_text(claim, number)} of claim {claim.metadata}"
+            text = f"remove the constraint {constraint_text(claim, number)} of claim {claim.metadata}"
             yield text, instead(replace(claim, spec=replace(claim.spec, constraints=kept)))
         for name, required in claim.spec.requirements:
             for number, expression in enumerate(required.selectors):
                 for text, kept_parts in _shortened(expression):
                     selectors = list(required.selectors)
                     selectors[number : number + 1] = [" && ".join(kept_parts)] if kept_parts else []
-                    words = f"do without {text} in request {name}"
+                    words = f"remove the selector {text} from request {name}"
                     yield words, instead(_changed(claim, name, selectors=tuple(selectors)))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of a selector was false for a device, and what it saw.
+"""Which part of a selector was false for a device, and the values that it read.
 
 Selectors are mostly chains of `&&`. Such a chain is taken apart, and its first false part is named together with the
 attributes that it reads. A part that cannot stand alone is no part: then the whole expression is named.
@@ -66,7 +66,7 @@ class Blame:
             compiled = self._parts[expression] = self._take_apart(expression)
         for text, predicate in compiled:
             if not _passes(lambda one=predicate: one.matches(driver, device)):  # type: ignore[misc]
-                return FalsePart(text, dict(_saw(predicate, driver, device)))
+                return FalsePart(text, values_read(predicate, driver, device))
         return FalsePart(expression, {})
 
     def _take_apart(self, expression: str) -> list[tuple[str, Predicate]]:
@@ -83,7 +83,12 @@ def _passes(ask: Callable[[], bool]) -> bool:
         return False
 
 
-def _saw(predicate: Predicate, driver: str, device: Device) -> Iterator[tuple[str, str]]:
+def values_read(predicate: Predicate, driver: str, device: Device) -> dict[str, str]:
+    """The attributes and capacities that the expression reads, as this device has them, by their short names."""
+    return dict(_values_read(predicate, driver, device))
+
+
+def _values_read(predicate: Predicate, driver: str, device: Device) -> Iterator[tuple[str, str]]:
     reads = predicate.reads
     if reads == type(reads)():
         yield "driver", driver

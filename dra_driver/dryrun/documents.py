@@ -12,7 +12,7 @@ import click
 from ..command import InputError
 from ..parsing import ParseError, decode_text, load_all
 from ..resource.codec import json_type
-from ..streams import read_standard_input
+from ..streams import printable, read_standard_input
 
 JSON = dict[str, Any]
 
@@ -110,7 +110,7 @@ def parse(text: str | bytes, source: str, *, named: bool = True) -> list[Documen
     for number, value in enumerate(values, start=1):
         where = source if number == 1 else f"{source}, document {number}"
         if not named and value is not None and not _is_object(value):
-            click.echo(f"note: {where} is no Kubernetes object: skipped", err=True)
+            click.echo(printable(f"note: {where} is no Kubernetes object: skipped"), err=True)
             continue
         documents += _objects(value, where)
     return [replace(one, file=source, text=text) for one in documents]

@@ -149,7 +149,7 @@ class Explainer:
             case Check.SELECTOR, Unmet() as unmet:
                 part = self._blame.false_part(unmet.expression, pool.driver, device)
                 where = "its DeviceClass wants" if unmet.of_class else "its selector wants"
-                return f"{where} {part.text}", ", ".join(f"{name} {value}" for name, value in part.saw.items())
+                return f"{where} {part.text}", ", ".join(f"{name}={value}" for name, value in part.saw.items())
             case Check.IN_USE, tuple() as holders:
                 return "in use", ", ".join(_claim_names(holders))
             case Check.TAINT, DeviceTaint() as taint:

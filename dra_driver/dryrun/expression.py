@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`dra-dryrun cel`: what a selector means to Kubernetes, and what it says about each device."""
 
-import json
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.text import Text
 
+from ..allocation import Features
 from ..cel import (
     COST_LIMIT,
     MAX_BYTES,
@@ -24,13 +24,22 @@ from ..cel import (
 )
 from ..command import InputError, output_option
 from ..resource import Device, ResourceSlice
-from .options import Subcommand, general_options
-from .report import PlainTable, listed, plain_console, plain_table
+from ..streams import printable
+from .conjuncts import Blame, parts, values_read
+from .mistakes import usual_mistakes, version_names
+from .options import Subcommand, general_options, interrupted
+from .progress import progress
+from .report import PlainTable, counted, listed, plain_console, to_json
 from .sources import Origin, Source, opened, origin_options
 from .whatif import WhatIf, what_if_options
 
 REFUSED = 1
 """The exit code for an expression that the API server refuses."""
+_MOST_GROUPS: Final = 20
+"""Lines of devices that are printed: values such as UUIDs differ on each device."""
+
+_Alike = tuple[str, str, tuple[tuple[str, str], ...]]
+"""An answer, the part that is false, and the values that were found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +53,23 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the expression says about a device: its value and what that cost, or the error."""
+    """What the expression evaluates to for a device, and what that cost: `value`, or None and the error.
+
+    `part` is the first part of a chain of && that is false (empty if the expression is no chain or not false), and
+    `values` has what it, or else the whole expression, reads of the device.
+    """
 
     candidate: Candidate
     value: bool | None
     cost: int | None
+    values: Mapping[str, str]
+    part: str = ""
     error: str = ""
     kind: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"error: {self.error}" if self.value is None else str(self.value).lower()
 
 
 @click.command(
@@ -85,21 +104,28 @@ def cel(
     """
     if not _is_text(expression):
         raise InputError("EXPRESSION is not UTF-8 text: type it in a terminal that is set to UTF-8")
-    with opened(origin) as place:
+    with progress("reading the devices"), opened(origin) as place:
         source = place.gather(what_if)
     environment = Environment(release)
     refusal = _refusal(expression, Environment(release, stored=False))
+    candidates = _candidates(source)
+    mistakes = usual_mistakes(expression, version_names(one.device for one in candidates))
     try:
         selector = compile_selector(expression, environment)
     except CompileError as error:
-        return _print_refused(error, output, _mistake(expression))
-    answers = [_ask(selector, one) for one in _candidates(source)]
-    names = PublishedNames.of((one.driver, one.device) for one in _candidates(source))
-    hints = [str(error) for error in selector.unknown_names(names)]
+        return _print_refused(error, output, mistakes)
+    blame = Blame(lambda text, _: compile_selector(text, environment), Features())
+    answers: list[Answer] = []
+    with suppress(KeyboardInterrupt):
+        answers.extend(_ask(selector, blame, one) for one in candidates)
+    names = PublishedNames.of((one.driver, one.device) for one in candidates)
+    hints = [*mistakes, *(str(error) for error in selector.unknown_names(names))]
     if output == "json":
-        click.echo(json.dumps(_encode(selector, refusal, hints, answers), indent=2))
+        click.echo(to_json(_encode(selector, refusal, hints, answers)))
     else:
         _print(selector, refusal, hints, answers, source.where)
+    if len(answers) < len(candidates):
+        return interrupted(f"{len(answers)} of {counted(len(candidates), 'device')} are answered")
     return REFUSED if refusal else 0
 
 
@@ -128,34 +154,27 @@ def _refusal(expression: str, environment: Environment) -> str:
     return f"too complex: it may cost {cost}, more than {COST_LIMIT}" if cost > COST_LIMIT else ""
 
 
-def _ask(selector: Selector, candidate: Candidate) -> Answer:
+def _ask(selector: Selector, blame: Blame, candidate: Candidate) -> Answer:
+    driver, device = candidate.driver, candidate.device
+    values = values_read(selector, driver, device)
     try:
-        value, cost = selector.evaluate(candidate.driver, candidate.device)
+        value, cost = selector.evaluate(driver, device)
     except EvaluationError as error:
-        return Answer(candidate, None, error.cost, error.message, error.kind)
-    return Answer(candidate, value, cost)
+        return Answer(candidate, None, error.cost, values, error=error.message, kind=error.kind)
+    if value or len(parts(selector.expression)) == 1:
+        return Answer(candidate, value, cost, values)
+    false = blame.false_part(selector.expression, driver, device)
+    return Answer(candidate, value, cost, false.saw, false.text)
 
 
-_ASSIGNS = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1|(?<![=!<>])=(?!=)""")
-_QUANTITY = re.compile(r"device\.capacity\[[^]]*\]\.\w+\s*(>=|<=|>|<)")
-
-
-def _mistake(expression: str) -> str:
-    """A usual mistake in an expression that does not compile; empty where there is none."""
-    if any(one[0] == "=" for one in _ASSIGNS.finditer(expression)):
-        return "write == to compare; = is no operator of CEL"
-    if _QUANTITY.search(expression):
-        return "quantities are compared by methods: .compareTo(quantity('40Gi')) >= 0"
-    return ""
-
-
-def _print_refused(error: CompileError, output: str, mistake: str) -> int:
+def _print_refused(error: CompileError, output: str, hints: Sequence[str]) -> int:
     if output == "json":
-        click.echo(json.dumps({"compiles": False, "kind": error.kind, "error": error.message, "offset": error.offset}))
+        refused = {"compiles": False, "kind": error.kind, "error": error.message, "offset": error.offset}
+        click.echo(to_json({**refused, "hints": list(hints)}))
     else:
-        click.echo(f"does not compile: {error}")
-        if mistake:
-            click.echo(f"hint: {mistake}")
+        click.echo(printable(f"does not compile: {error}"))
+        for hint in hints:
+            click.echo(printable(f"hint: {hint}"))
     return REFUSED
 
 
@@ -168,25 +187,31 @@ def _print(selector: Selector, refusal: str, hints: Sequence[str], answers: Sequ
     if refusal:
         console.print(Text(f"the API server refuses it: {refusal}", style="red"))
     for hint in hints:
-        console.print(Text(hint, style="yellow"))
+        console.print(Text(f"hint: {hint}", style="yellow"))
     selected = sum(answer.value is True for answer in answers)
     console.print(Text(f"selects {selected} of {len(answers)} devices"))
-    console.print(_table(answers))
+    groups = _groups(answers)
+    table = PlainTable("COUNT", "ANSWER", "FOUND", "DEVICES")
+    for (text, part, values), devices in groups[:_MOST_GROUPS]:
+        found = ", ".join(f"{name}={value}" for name, value in values) or "-"
+        table.add_row(str(len(devices)), f"{text}: {part}" if part else text, found, listed(devices))
+    if groups:
+        console.print(table)
+    if len(groups) > _MOST_GROUPS:
+        console.print(Text(f"and {len(groups) - _MOST_GROUPS} more combinations of values (all of them with -o json)"))
 
 
 def _span(costs: Sequence[int]) -> str:
     return str(costs[0]) if min(costs) == max(costs) else f"{min(costs)} to {max(costs)}"
 
 
-def _table(answers: Sequence[Answer]) -> PlainTable:
-    table = plain_table("COUNT", "DEVICES", "ANSWER")
-    grouped: dict[str, list[str]] = {}
+def _groups(answers: Sequence[Answer]) -> list[tuple[_Alike, list[str]]]:
+    """The devices with the same answer for the same reason, those that are selected first."""
+    grouped: dict[_Alike, list[str]] = {}
     for answer in answers:
-        text = f"error: {answer.error}" if answer.value is None else str(answer.value).lower()
-        grouped.setdefault(text, []).append(f"{answer.candidate.pool}/{answer.candidate.device.name}")
-    for text, devices in sorted(grouped.items(), key=lambda one: one[0] != "true"):
-        table.add_row(str(len(devices)), Text(listed(devices)), Text(text))
-    return table
+        key = (answer.text, answer.part, tuple(answer.values.items()))
+        grouped.setdefault(key, []).append(f"{answer.candidate.pool}/{answer.candidate.device.name}")
+    return sorted(grouped.items(), key=lambda one: (one[0][0] != "true", -len(one[1])))
 
 
 def _encode(selector: Selector, refusal: str, hints: Sequence[str], answers: Sequence[Answer]) -> dict[str, Any]:
@@ -207,7 +232,8 @@ def _encode_answer(answer: Answer) -> dict[str, Any]:
         "pool": answer.candidate.pool,
         "device": answer.candidate.device.name,
         "cost": answer.cost,
+        "values": dict(answer.values),
     }
     if answer.value is None:
         return {**where, "error": answer.error, "kind": answer.kind}
-    return {**where, "value": answer.value}
+    return {**where, "value": answer.value, "falsePart": answer.part or None}

@@ -2,6 +2,7 @@
 """`dra-dryrun fit`: whether claims would fit and where, how many of them, and what is left."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,20 +13,18 @@ from ..command import InputError, output_option
 from .answer import FORMATS, Question, answered
 from .documents import Document, in_namespace, read_documents
 from .live import ask_again
-from .options import Subcommand, general_options
+from .options import Subcommand, complete_files, general_options, interrupted
 from .places import with_places
 from .progress import bar, progress
 from .release import release_options
 from .replicas import MOST_COPIES, only
 from .sources import Origin, Place, opened, origin_options
+from .start import INTERRUPTED
 from .whatif import WhatIf, what_if_options
 from .workload import Input, sort_documents
 
 NOTHING_FITS = 1
 """The exit code when a demand fits nowhere."""
-INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
-
 
 _POD: Final = re.compile(r"(pod|pods|po)/[^/]+")
 
@@ -56,8 +55,16 @@ class _Replicas(click.ParamType[int]):
         "dra-dryrun --replicas max claim.yaml",
     ],
 )
-@click.argument("files", nargs=-1, metavar="[FILE|pod/NAME]...")
-@click.option("-f", "--filename", "more_files", multiple=True, metavar="FILE", help="The same as FILE, as for kubectl.")
+@click.argument("files", nargs=-1, metavar="[FILE|pod/NAME]...", shell_complete=complete_files)
+@click.option(
+    "-f",
+    "--filename",
+    "more_files",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="The same as FILE, as for kubectl.",
+)
 @click.option("--all-pending", is_flag=True, help="Take all pending pods of the namespace, in the scheduler's order.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="With --all-pending: of all namespaces.")
 @origin_options
@@ -121,25 +128,26 @@ def fit(
             return 0
         given = _read((*files, *more_files), place, origin.namespace, pending)
         demands = given.demands if replicas is None else (only(given.demands),)
-        question = Question(demands, features, replicas)
+        question = Question(demands, features, replicas, (*files, *more_files))
         if watch or until_fits:
-            return ask_again(
-                place,
-                what_if,
-                given.objects,
-                lambda source: answered(question, source),
-                output,
-                until_fits=until_fits,
-                devices_only=devices_only,
-            )
+            with suppress(KeyboardInterrupt):
+                return ask_again(
+                    place,
+                    what_if,
+                    given.objects,
+                    lambda source: answered(question, source),
+                    output,
+                    until_fits=until_fits,
+                    devices_only=devices_only,
+                )
+            return INTERRUPTED
         with progress("reading the devices") as say:
             source = place.gather(what_if, given.objects, given.around, devices_only=devices_only)
             say("placing")
             answer = answered(question, source, lambda done, total: say(f"placing {bar(done, total)}"))
     answer.print(output)
     if answer.interrupted:
-        click.echo(f"interrupted: {len(answer.verdicts)} of {answer.interrupted} are answered", err=True)
-        return INTERRUPTED
+        return interrupted(answer.interrupted)
     return 0 if answer.fits else NOTHING_FITS
 
 
@@ -151,6 +159,8 @@ def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Do
     documents += pending
     with with_places():
         given = sort_documents(documents, place.lookup)
+    if not documents:
+        raise InputError(f"{' '.join(files)}: there is no object in it")
     if not given.demands:
         kinds = ", ".join(sorted({document.kind for document in given.ignored})) or "nothing else"
         raise InputError(f"{' '.join(files)}: no pending claim, template or pod to evaluate (there is {kinds})")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`dra-dryrun nodes` and `dra-dryrun devices`: what there is."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from ..command import output_option
 from ..resource import Node, ResourceSlice
 from .options import Subcommand, general_options
 from .progress import progress
-from .report import plain_console, plain_table
+from .report import PlainTable, plain_console, to_json
 from .report.devices import attribute, memory
 from .sources import Origin, Source, opened, origin_options
 from .whatif import WhatIf, what_if_options
@@ -82,13 +81,27 @@ def _devices(source: Source) -> list[Row]:
 
 def _print(source: Source, rows: Sequence[Row], output: str) -> None:
     if output == "json":
-        click.echo(json.dumps({"source": source.where, "items": list(rows)}, indent=2, ensure_ascii=False))
+        click.echo(to_json({"source": source.where, "items": list(rows)}))
         return
     console = plain_console()
     console.print(Text(f"from {source.where}", style="bold"))
     for warning in source.warnings:
         console.print(Text(warning, style="yellow"))
-    table = plain_table(*("".join(f" {c}" if c.isupper() else c for c in name).upper() for name in (rows or [{}])[0]))
+    if not rows:
+        console.print(Text("there are none"))
+        return
+    columns = [name for name in rows[0] if name not in _told_elsewhere(rows)]
+    table = PlainTable(*("".join(f" {c}" if c.isupper() else c for c in name).upper() for name in columns))
     for row in rows:
-        table.add_row(*(", ".join(cell) if isinstance(cell, list) else str(cell) or "-" for cell in row.values()))
+        cells = [row[name] for name in columns]
+        table.add_row(*(", ".join(cell) if isinstance(cell, list) else str(cell) or "-" for cell in cells))
     console.print(table)
+
+
+def _told_elsewhere(rows: Sequence[Row]) -> set[str]:
+    """Columns that a person does not need: pools with the names of their nodes, and one driver for all devices."""
+    if "driver" not in rows[0]:
+        return set()
+    same_names = all(row["pool"] == row["node"] for row in rows)
+    one_driver = len({row["driver"] for row in rows}) == 1
+    return {name for name, left_out in (("pool", same_names), ("driver", one_driver)) if left_out}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
 from .. import __version__
 from ..command import Extra, InputError, run, version_option
@@ -16,21 +16,29 @@ from .expression import cel
 from .fit import fit
 from .lint import lint
 from .listing import devices, nodes
-from .options import SETTINGS
+from .options import SETTINGS, complete_files
 from .snapshot import snapshot
 
 EXTRA: Final = Extra("dryrun", ("celpy", "kubernetes", "lark", "re2"))
 
 
 class _Questions(click.Group):
-    """The usual question has no name: `dra-dryrun claim.yaml` is `dra-dryrun fit claim.yaml`."""
+    """A group whose most frequent subcommand may be left out: `dra-dryrun FILE` is `dra-dryrun fit FILE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         flags_of_the_group = {"--help", "-h", "--version"}
-        if not args or args[0] not in {*self.commands, *flags_of_the_group}:
-            self._check_is_no_command(args[0] if args else "")
+        first_word_is_completed = ctx.resilient_parsing and not args
+        if not first_word_is_completed and (not args or args[0] not in {*self.commands, *flags_of_the_group}):
+            if not ctx.resilient_parsing:
+                self._check_is_no_command(args[0] if args else "")
             args = ["fit", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Completes a subcommand, or an option or a file of `fit`."""
+        fit_context = click.Context(fit, ctx, "fit", resilient_parsing=True)
+        files = complete_files(ctx, fit.params[0], incomplete)
+        return [*files, *super().shell_complete(ctx, incomplete), *fit.shell_complete(fit_context, incomplete)]
 
     def _check_is_no_command(self, word: str) -> None:
         """Refuse what was to be a command, as it seems, rather than a file."""

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..command import logging_options, version_option
+from .start import INTERRUPTED
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,8 +21,15 @@ SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 _COLORS: Final = {"auto": None, "always": True, "never": False}
 
 
+def complete_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Lets the shell complete the names of files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     """An option that several subcommands share, and all understand: `--with-node` is `DRA_DRYRUN_WITH_NODE`."""
+    if settings.get("metavar") == "FILE":
+        settings["shell_complete"] = complete_files
     return click.option(*names, envvar=f"{PREFIX}{_word(names)}", **settings)
 
 
@@ -36,6 +45,12 @@ def gathered(command: F, options: Sequence[Callable[[Any], Any]], name: str, mak
     for add in reversed(options):
         add(wrapper)
     return cast(F, wrapper)
+
+
+def interrupted(what: str) -> int:
+    """Tells what Ctrl-C has left undone. Returns the exit code."""
+    click.echo(f"interrupted: {what}", err=True)
+    return INTERRUPTED
 
 
 def general_options(command: F) -> F:
@@ -61,6 +76,13 @@ class Subcommand(click.Command):
         for one in self._options():
             one.envvar = one.envvar or f"{PREFIX}{str(name).upper()}_{_word(one.opts)}"
             one.show_envvar = False
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Runs the command. After Ctrl-C before there is an answer, it says so."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            return interrupted("there is no answer yet")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Examples, and the environment variables."""

@@ -76,9 +76,7 @@ def _to_the_pod(attempt: Attempt) -> Iterator[Change]:
     unselected = list(_refused_by(attempt, "NodeAffinity"))
     for key, value in pod.node_selector.items():
         rest = {name: one for name, one in pod.node_selector.items() if name != key}
-        yield from _first(
-            attempt, replace(pod, node_selector=rest), unselected, f"do without nodeSelector {key}={value}"
-        )
+        yield from _first(attempt, replace(pod, node_selector=rest), unselected, f"remove nodeSelector {key}={value}")
 
 
 def _to_nodes(attempt: Attempt) -> Iterator[Change]:

@@ -58,7 +58,7 @@ def written(documents: Sequence[JSON], output: str) -> str:
     if output == "json":
         return json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}, separators=(",", ":")) + "\n"
     text: str = yaml.dump_all(
-        documents, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=120
+        documents, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=False, width=120
     )
     return text
 

@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point of the dra-dryrun program: Ctrl-C ends it quietly also while its modules are loaded."""
+"""The entry point of the dra-dryrun program. Ctrl-C ends it without a traceback, whatever it is doing."""
 
 import os
 import signal
+import sys
+
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit code after Ctrl-C, as shells have it."""
 
 
 def main() -> None:
-    """Runs the command."""
-    signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+    """Runs the command. Until its modules are loaded, and again at its end, a signal ends the process at once."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     from .main import main as run
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    run()
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))

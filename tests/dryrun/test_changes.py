@@ -58,7 +58,7 @@ def test_what_is_suggested_helps(path: Path) -> None:
             assert fits(without_claims(cluster, names), claims, scenario)
             for name in names if len(names) > 1 else ():
                 assert not fits(without_claims(cluster, names - {name}), claims, scenario), "one claim too many"
-        if change.text.startswith("drop the constraint"):
+        if change.text.startswith("remove the constraint"):
             unconstrained = tuple(replace(one, spec=replace(one.spec, constraints=())) for one in claims)
             assert fits(cluster, unconstrained, scenario) or len(claims) > 1 or len(claims[0].spec.constraints) > 1
 

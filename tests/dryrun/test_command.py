@@ -67,7 +67,7 @@ def test_a_claim_that_fits_nowhere_exits_with_1_and_says_what_is_in_the_way(dryr
     code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim("device.driver == 'other'")))
     assert code == 1
     assert "2 its selector wants device.driver == 'other'" in out
-    assert "saw driver gpu.nvidia.com" in out
+    assert "found driver=gpu.nvidia.com" in out
 
 
 def test_a_selector_that_fails_or_does_not_compile_is_never_a_yes(dryrun: DryRun, write: Write) -> None:

@@ -57,8 +57,8 @@ def picture(
     return node_picture(cluster, Features(), NODE, keys(held), keys(proposed))
 
 
-def lines(drawing: NodePicture) -> list[str]:
-    return [line.plain for line in drawn(drawing)]
+def lines(drawing: NodePicture, columns: int = 200) -> list[str]:
+    return [line.plain for line in drawn(drawing, columns)]
 
 
 HALVES = (mig("gpu-0-mig-2g-0", "2g.20gb", 0, 2), mig("gpu-0-mig-2g-2", "2g.20gb", 2, 2))
@@ -177,9 +177,20 @@ def test_the_sides_of_boxes_stand_below_each_other() -> None:
     assert all(line == line.rstrip() for line in found)
 
 
+@pytest.mark.parametrize("columns", [26, 40, 60])
+def test_a_narrow_terminal_has_narrow_boxes_and_no_mark_is_lost(columns: int) -> None:
+    slices = pool(counters(counter_set()), slice_of("node-a", *HALVES, *QUARTERS))
+    found = lines(picture(slices, held={"gpu-0-mig-1g-0": "ns/a"}, proposed={"gpu-0-mig-2g-2": "ns/mine"}), columns)
+    boxes = found[0].removeprefix("gpu-0  ")
+    assert len(found[0]) <= columns
+    assert boxes.count("|") == 4
+    assert ("a" in boxes, "*" in boxes) == (True, True)
+    assert ("2g.20gb" in boxes) == (columns > 26)
+
+
 def test_what_the_demand_gets_is_green_and_bold() -> None:
     slices = pool(counters(counter_set()), slice_of("node-a", *HALVES))
-    first, *_ = drawn(picture(slices, proposed={"gpu-0-mig-2g-0": "ns/mine"}))
+    first, *_ = drawn(picture(slices, proposed={"gpu-0-mig-2g-0": "ns/mine"}), 200)
     assert isinstance(first, Text)
     assert [first.plain[span.start : span.end].strip() for span in first.spans if span.style == "bold green"] == [
         "2g.20gb *"

@@ -1,19 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """dra-dryrun at a terminal: help, colors, completion, lists, Ctrl-C, and texts that would change the terminal."""
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from dra_driver import __version__
-from dra_driver.dryrun import answer, evaluate
+from dra_driver.allocation import Features
+from dra_driver.dryrun.answer import Question, answered
+from dra_driver.dryrun.inventory import with_defaults
+from dra_driver.dryrun.lint.catalog import Origin
+from dra_driver.dryrun.lint.check import check
+from dra_driver.dryrun.lint.source import read
 from dra_driver.dryrun.progress import bar
+from dra_driver.dryrun.sources import Source
+from dra_driver.dryrun.workload import Demand
+from dra_driver.resource import ObjectMeta
+from dra_driver.resource.codec import decode
 
 from .conftest import DryRun, Write, gpu, slice_of
+from .reports import claim as claim_for
 from .test_command import claim
+from .test_hostile import CLAIM
 from .test_whole_pod import several
 
 HELD = {
@@ -51,12 +72,39 @@ def test_files_can_be_given_as_for_kubectl(dryrun: DryRun, write: Write) -> None
     path = write("claim.yaml", claim())
     assert dryrun("-f", path)[1] == dryrun(path)[1]
     assert dryrun()[0] == 2
+    assert "empty.yaml: there is no object in it" in dryrun(write("empty.yaml", ""))[2]
 
 
 def test_version_and_completion(dryrun: DryRun) -> None:
     assert dryrun("version")[1] == f"dra-dryrun {__version__}\n"
     for shell in ("bash", "zsh", "fish"):
         assert "_DRA_DRYRUN_COMPLETE" in dryrun("completion", shell)[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("", {"plain,fit", "plain,lint", "plain,completion", "file,"}),
+        ("li", {"plain,lint", "file,li"}),
+        ("--fi", {"plain,--filename"}),
+        ("capacity --out", {"plain,--output"}),
+        ("pod.yaml --all-p", {"plain,--all-pending"}),
+        ("lint ma", {"file,ma"}),
+        ("pod.yaml --slices cl", {"file,cl"}),
+        ("fit -f cl", {"file,cl"}),
+        ("lint -o j", {"plain,json"}),
+        ("completion z", {"plain,zsh"}),
+        ("fti cl", {"file,cl"}),
+    ],
+)
+def test_bash_completes_commands_options_and_files(typed: str, offered: set[str], tmp_path: Path) -> None:
+    words = f"dra-dryrun {typed}".split(" ")
+    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    environment = {**os.environ, "HOME": str(tmp_path), **asked, "_DRA_DRYRUN_COMPLETE": "bash_complete"}
+    program = [sys.executable, "-c", "from dra_driver.dryrun.main import main; main()"]
+    found = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert offered <= set(found.stdout.splitlines())
+    assert found.stderr == ""
 
 
 @pytest.mark.parametrize(("color", "colored"), [("always", True), ("never", False), ("auto", False)])
@@ -83,18 +131,38 @@ def test_control_characters_of_manifests_are_not_printed(dryrun: DryRun, write: 
     assert "H100" in out
 
 
-def test_an_interrupted_answer_has_what_is_known(dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(demands: list[object], *more: object) -> object:
-        yield next(iter(evaluate.evaluate_each(demands, *more)))  # type: ignore[arg-type]
-        raise KeyboardInterrupt
+def interrupt(*_: int) -> None:
+    """Ctrl-C when the first of several things is done."""
+    raise KeyboardInterrupt
 
-    monkeypatch.setattr(answer, "evaluate_each", interrupted)
-    second = claim().replace("wanted", "second")
-    code, out, err = dryrun(write("claims.yaml", f"{claim()}\n---{second}"))
-    assert code == 130
-    assert "ResourceClaim wanted" in out
-    assert "second" not in out
-    assert "interrupted: 1 of 2 are answered" in err
+
+def test_an_interrupted_answer_has_what_is_known() -> None:
+    wanted = claim_for("wanted", "true", device_class="gpu.nvidia.com")
+    demands = [Demand(name, (replace(wanted, metadata=ObjectMeta(name=name)),)) for name in ("first", "second")]
+    objects = with_defaults([decode(slice_of("a", gpu("gpu-0")))])
+    found = answered(Question(demands, Features()), Source(objects, "a file"), interrupt)
+    assert [(one.demand.name, one.node) for one in found.verdicts] == [("first", "a")]
+    assert found.interrupted == "1 of 2 are answered"
+
+
+def test_an_interrupted_lint_has_what_is_found(write: Write) -> None:
+    wrong = claim().replace("requests", "requets")
+    reading = read([str(write("claims.yaml", f"{wrong}\n---{wrong}"))])
+    found = check(reading, (), "1.36", Origin("nowhere"), interrupt)
+    assert (found.checked, found.left) == (1, 1)
+    assert {one.rule for one in found.findings} >= {"unknown-field"}
+
+
+@pytest.mark.parametrize("command", ["fit", "lint", "capacity --slices", "cel true --slices"])
+def test_ctrl_c_before_there_is_an_answer_says_so(command: str, tmp_path: Path) -> None:
+    fifo = tmp_path / "claim.yaml"
+    os.mkfifo(fifo)
+    words = [sys.executable, "-c", "from dra_driver.dryrun.start import main; main()", *command.split(), str(fifo)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as run, fifo.open("w"):  # when it reads the file
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+    assert (run.returncode, out, err) == (130, "", "interrupted: there is no answer yet\n")
 
 
 def test_ctrl_c_while_modules_load_is_quiet() -> None:
@@ -112,12 +180,18 @@ def test_progress_has_a_bar_and_a_count() -> None:
     assert bar(0, 0) == "[                    ] 0 of 0"
 
 
-def test_the_page_names_date_command_and_cluster(dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_names_date_command_files_and_cluster(
+    dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write("claim.yaml", claim())
-    monkeypatch.setattr(sys, "argv", ["dra-dryrun", str(path), "-o", "html"])
-    page = dryrun(path, "-o", "html")[1]
-    assert f"dra-dryrun {path} -o html" in page
-    assert "built-in example nodes" in page
+    monkeypatch.setattr(sys, "argv", ["dra-dryrun", "fit"])
+    monkeypatch.setenv("DRA_DRYRUN_FIT_OUTPUT", "html")
+    page = dryrun("-f", path)[1]
+    told = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page))
+    assert re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} .+", told["Date"])
+    assert told["Command"] == "dra-dryrun fit"
+    assert told["Files"] == str(path)
+    assert told["Devices from"] == "built-in example nodes (no cluster is configured)"
 
 
 @pytest.mark.parametrize("name", ["compute-domain-daemon.nvidia.com", "imex"])
@@ -128,3 +202,142 @@ def test_classes_of_other_drivers_are_no_misspelling_of_ours(name: str, dryrun: 
     assert "did you mean" not in out
     typo = claim().replace("deviceClassName: gpu.nvidia.com", "deviceClassName: gpu.nvdia.com")
     assert "did you mean 'gpu.nvidia.com'?" in dryrun("lint", write("typo.yaml", typo))[1]
+
+
+WIDE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: a-claim-with-quite-a-long-name-which-takes-half-a-line}
+spec:
+  devices:
+    requests:
+    - name: mig
+      exactly: {deviceClassName: mig.nvidia.com, count: 2, selectors: [{cel: {expression: "SELECTOR"}}]}
+"""
+PRODUCT = "device.attributes['gpu.nvidia.com'].productName"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["{file}"],
+        ["{file}", "-o", "wide"],
+        ["{file}", "--replicas", "max"],
+        ["{refused}"],
+        ["capacity", "-o", "wide"],
+        ["nodes"],
+        ["devices"],
+        ["cel", f"{PRODUCT} == 'NVIDIA H100'"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("columns", [60, 100])
+def test_everything_fits_a_narrow_terminal_and_nothing_is_lost(
+    arguments: list[str], columns: int, dryrun: DryRun, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write("c", WIDE.replace("SELECTOR", "true"))
+    refused = write("r", WIDE.replace("SELECTOR", f"{PRODUCT} == 'NVIDIA H100' && {PRODUCT} != 'NVIDIA A100'"))
+    words = [word.format(file=file, refused=refused) for word in arguments]
+    words += ["--with-node", "h100x8-mig=2"]
+    wide = dryrun(*words)[1]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    narrow = dryrun(*words)[1]
+    assert max(map(len, narrow.splitlines())) <= columns
+    if "|" not in wide:  # in a picture, narrow boxes have no room for profiles
+        assert Counter("".join(narrow.split())) == Counter("".join(wide.split()))
+
+
+def test_the_width_is_that_of_the_terminal_and_a_pipe_has_none(write: Write, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "dra_driver.dryrun.main", "devices", "--built-in"]
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    piped = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+    assert max(map(len, piped.splitlines())) > 60
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    with subprocess.Popen([*words, "--color", "never"], stdout=slave, env=environment) as run:
+        os.close(slave)
+        written = b""
+        with contextlib.suppress(OSError):  # Linux's way to say that nobody can write any more
+            while chunk := os.read(master, 65536):
+                written += chunk
+        assert run.wait(60) == 0
+    os.close(master)
+    lines = written.decode().splitlines()
+    assert len(lines) > len(piped.splitlines())
+    assert max(map(len, lines)) <= 60
+
+
+NASTY = "\x1b[2J\x07\x9b31m\u202eevil"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "{claim}"],
+        ["fit", "{claim}", "-o", "json"],
+        ["fit", "{claim}", "-o", "yaml"],
+        ["fit", "{claim}", "-o", "html"],
+        ["fit", "{unknown}"],
+        ["fit", "{folder}"],
+        ["fit", NASTY],
+        ["cel", "{nasty}"],
+        ["cel", f"device.driver == '{NASTY}' && (device.attributes['a.b'].c == 'd' || true)"],
+        ["cel", f"device.driver == '{NASTY}'", "-o", "json"],
+        ["lint", "{claim}"],
+        ["lint", "{claim}", "-o", "json"],
+        ["lint", "{claim}", "-o", "github"],
+        ["lint", "{folder}"],
+        ["devices", "--slices", "{slices}"],
+        ["devices", "--slices", "{slices}", "-o", "json"],
+        ["capacity", "--slices", "{slices}", "-o", "wide"],
+        ["capacity", "--slices", "{claim}"],
+        ["snapshot", "--slices", "{slices}"],
+    ],
+    ids=str,
+)
+def test_nothing_that_is_printed_changes_the_terminal(
+    arguments: list[str], dryrun: DryRun, write: Write, tmp_path: Path
+) -> None:
+    selector = {"cel": {"expression": f"device.driver == '{NASTY}' && device.nosuch == '{NASTY}'"}}
+    exactly = {"deviceClassName": f"gpu{NASTY}", "selectors": [selector]}
+    request = {"name": f"gpu{NASTY}", "exactly": exactly, f"field{NASTY}": 1}
+    wanted = json.loads(json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}))
+    wanted |= {"metadata": {"name": f"a{NASTY}"}, "spec": {"devices": {"requests": [request]}}}
+    folder = tmp_path / f"folder{NASTY}"
+    folder.mkdir()
+    (folder / "values.yaml").write_text("replicas: 1\n", encoding="utf-8")
+    (folder / "claim.yaml").write_text(claim(), encoding="utf-8")
+    given = {
+        "claim": write("claim.json", wanted),
+        "unknown": write("unknown.json", {**wanted, "kind": f"Kind{NASTY}"}),
+        "slices": write("slices.json", slice_of("a", gpu("gpu-0", NASTY))),
+        "folder": folder,
+        "nasty": f"device.driver = '{NASTY}'",
+    }
+    code, out, err = dryrun(*(word.format(**given) if word.startswith("{") else word for word in arguments))
+    assert code in (0, 1, 2)
+    assert out + err
+    printed = set(out + err) - {"\n"}
+    assert not {one for one in printed if ord(one) < 32 or 127 <= ord(one) < 160 or one == "\u202e"}
+
+
+LINES = """device.attributes['gpu.nvidia.com'].productName == 'H100' ||
+(
+  device.attributes['gpu.nvidia.com'].productName == 'H200'
+)"""
+
+
+def test_cel_of_several_lines_is_indented(dryrun: DryRun, write: Write) -> None:
+    wanted = json.loads(json.dumps(CLAIM))
+    wanted["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": LINES}}]
+    path = write("claim.json", wanted)
+    out = dryrun("fit", path, "--with-node", "h100x8")[1].splitlines()
+    at = next(number for number, line in enumerate(out) if "its selector wants" in line)
+    assert out[at].endswith("'H100' ||")
+    first = out[at].index("its selector")
+    assert [line.index(line.strip()) - first for line in out[at + 1 : at + 4]] == [2, 4, 2]
+    assert out[at + 4].index("found") == first
+    findings = dryrun("lint", path, "--built-in")[1].splitlines()
+    assert findings[0].startswith(f"{path}:")
+    assert all(line.startswith("    ") for line in findings[1:])
+    assert len(findings) == 4

@@ -147,7 +147,7 @@ def test_a_snapshot_without_nodes_decides_devices_and_says_so(ask: Ask) -> None:
         (
             {"labels": {"zone": "x"}},
             "1 does not match the pod's node selector or affinity",
-            "do without nodeSelector zone=z (then on a)",
+            "remove nodeSelector zone=z (then on a)",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from ...cel import CompileError, Environment, EvaluationError, PublishedNames, S
 from ...resource import Device, DeviceClass, DeviceRequirements, ResourceSlice
 from ...resource.codec import Decoded
 from ..conjuncts import Blame, FalsePart, parts
+from ..mistakes import usual_mistakes, version_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,10 @@ class Catalog:
         self._compile = cache(self._compiled)
 
     @cached_property
+    def _versions(self) -> frozenset[str]:
+        return version_names(one.device for one in self.devices)
+
+    @cached_property
     def drivers(self) -> frozenset[str]:
         """The drivers that some device is of."""
         return frozenset(one.driver for one in self.devices)
@@ -129,6 +134,10 @@ class Catalog:
             if not devices:
                 break
         return tuple(steps)
+
+    def mistakes(self, expression: str) -> list[str]:
+        """What to write instead of usual mistakes in an expression."""
+        return usual_mistakes(expression, self._versions)
 
     def is_conclusive(self, saw: Iterable[str]) -> bool:
         """Whether what these attributes are on the known devices says what they are elsewhere."""

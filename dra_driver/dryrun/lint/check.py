@@ -2,6 +2,7 @@
 """All rules, applied to all objects: a pure function from what was read to findings."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,26 +42,46 @@ _OF_MEANING: Final[tuple[Check, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was found, in the order of files and lines, and how many objects were looked at."""
+    """What was found, in the order of files and lines, and how many objects were looked at.
+
+    `left` is how many were not, because of Ctrl-C.
+    """
 
     findings: tuple[LintFinding, ...]
     files: int
     checked: int
     passed_over: int
+    left: int = 0
 
 
-def check(reading: Reading, known: Iterable[Decoded], release: str, origin: Origin) -> Result:
-    """The findings for what was read. `known` are slices and classes from elsewhere, from `origin`."""
+def check(
+    reading: Reading,
+    known: Iterable[Decoded],
+    release: str,
+    origin: Origin,
+    tell: Callable[[int, int], None] = lambda *_: None,
+) -> Result:
+    """The findings for what was read. `known` are slices and classes from elsewhere, from `origin`.
+
+    `tell` hears how many of how many objects are checked. Ctrl-C ends it with what is found until then.
+    """
     subjects = tuple(subject_of(one) for one in reading.sources)
     given = [one.decoded for one in subjects if isinstance(one.decoded, DeviceClass)]
     # Classes among the files replace those of the same name that are known from elsewhere.
     context = Context(release, Catalog([*known, *given], release, origin), subjects)
     concerned = [one for one in subjects if _is_checked(one)]
-    findings = [*reading.findings, *(finding for one in concerned for finding in _findings(one, context))]
+    findings = [*reading.findings]
+    checked = 0
+    with suppress(KeyboardInterrupt):
+        for one in concerned:
+            findings += _findings(one, context)
+            checked += 1
+            tell(checked, len(concerned))
     files = [*(one.file for one in reading.sources), *(one.file for one in findings)]
     order = {file: number for number, file in enumerate(dict.fromkeys(files))}
     findings.sort(key=lambda one: (order[one.file], one.line, one.column))
-    return Result(tuple(findings), reading.files, len(concerned), len(subjects) - len(concerned))
+    others = len(subjects) - len(concerned)
+    return Result(tuple(findings), reading.files, checked, others, len(concerned) - checked)
 
 
 def _findings(subject: Subject, context: Context) -> Iterator[LintFinding]:

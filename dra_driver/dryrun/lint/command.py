@@ -5,8 +5,10 @@ import click
 
 from ...cel import NEWEST, RELEASES
 from ...command import USAGE, output_option
-from ..options import Subcommand, general_options
-from ..progress import progress
+from ...streams import printable
+from ..options import Subcommand, complete_files, general_options, interrupted
+from ..progress import bar, progress
+from ..report import counted
 from ..sources import Origin as DeviceOrigin
 from ..sources import opened, origin_options
 from .catalog import Origin
@@ -25,7 +27,7 @@ FOUND = 1
     short_help="Find mistakes in claims, classes and pods.",
     examples=["dra-dryrun lint manifests", "dra-dryrun lint --built-in --strict -o github manifests"],
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)
 @origin_options
 @click.option(
     "--kubernetes-version",
@@ -62,14 +64,18 @@ def lint(
     reading = read(files)
     with progress("reading the devices") as say, opened(origin) as place:
         source = place.read(devices_only=True)
-        say(f"checking {len(reading.sources)} objects")
-        result = check(reading, source.objects, release, Origin(source.where, origin.is_built_in))
+        devices = Origin(source.where, origin.is_built_in)
+        result = check(
+            reading, source.objects, release, devices, lambda done, total: say(f"checking {bar(done, total)}")
+        )
     if output == "text":
-        click.echo(click.style(f"checked with the devices of {source.where}", bold=True), err=True)
+        click.echo(click.style(printable(f"checked with the devices of {source.where}"), bold=True), err=True)
     if text := render(result, output):
         click.echo(text)
     click.echo(summary(result), err=True)
+    if result.left:
+        return interrupted(f"{counted(result.left, 'object')} not checked")
     if reading.unreadable:
         return USAGE
-    counted = [one for one in result.findings if strict or one.severity is Severity.ERROR]
-    return FOUND if counted else 0
+    decisive = [one for one in result.findings if strict or one.severity is Severity.ERROR]
+    return FOUND if decisive else 0

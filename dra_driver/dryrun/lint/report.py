@@ -3,11 +3,15 @@
 
 import json
 from dataclasses import asdict
+from typing import Final
 
+from ...streams import printable
+from ..report import counted
 from .check import Result
 from .finding import LintFinding, Severity
 
 OUTPUTS = ("text", "json", "github")
+_INDENT: Final = "\n    "
 
 
 def render(result: Result, output: str) -> str:
@@ -16,17 +20,22 @@ def render(result: Result, output: str) -> str:
         findings = [asdict(one) for one in result.findings]
         counts = {"files": result.files, "objects": result.checked, "passedOver": result.passed_over}
         return json.dumps({"findings": findings, **counts}, indent=2)
-    line = _annotation if output == "github" else str
-    return "\n".join(line(one) for one in result.findings)
+    line = _annotation if output == "github" else _line
+    return printable("\n".join(line(one) for one in result.findings))
 
 
 def summary(result: Result) -> str:
     """One line: how much was found in how much."""
     errors = sum(one.severity is Severity.ERROR for one in result.findings)
     warnings = len(result.findings) - errors
-    found = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}" if result.findings else "nothing found"
-    others = f", {_counted(result.passed_over, 'object')} of other kinds passed over" if result.passed_over else ""
-    return f"{found} in {_counted(result.checked, 'object')} of {_counted(result.files, 'file')}{others}"
+    found = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}" if result.findings else "nothing found"
+    others = f", {counted(result.passed_over, 'object')} of other kinds passed over" if result.passed_over else ""
+    return f"{found} in {counted(result.checked, 'object')} of {counted(result.files, 'file')}{others}"
+
+
+def _line(finding: LintFinding) -> str:
+    """The finding in one line, but for an expression of several lines, which is indented."""
+    return str(finding).replace("\n", _INDENT)
 
 
 def _annotation(finding: LintFinding) -> str:
@@ -45,7 +54,3 @@ def _escaped(text: str, more: str) -> str:
     for character in ("%", "\r", "\n", *more):
         text = text.replace(character, f"%{ord(character):02X}")
     return text
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

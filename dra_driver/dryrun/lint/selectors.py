@@ -51,8 +51,10 @@ def _expressions(path: str, expressions: Sequence[str], context: Context) -> Ite
         try:
             cost = compile_selector(expression, environment).max_cost
         except CompileError as refusal:
+            hints = context.catalog.mistakes(expression)
             for issue in refusal.issues or (refusal,):
-                yield Issue(REFUSED, place, f"does not compile: {issue.message}", issue.offset)
+                yield Issue(REFUSED, place, f"does not compile: {'; '.join((issue.message, *hints))}", issue.offset)
+                hints = []
             continue
         if cost > COST_LIMIT:
             problem = f"is too complex: it may cost {cost}, more than {COST_LIMIT}; use fewer loops and functions"
@@ -78,7 +80,7 @@ def _answers(path: str, steps: Sequence[SelectorStep], class_name: str | None, c
 def _failure(place: str, step: SelectorStep, whose: str, catalog: Catalog) -> Issue:
     known, first = step.failed[0]
     count = f"{len(step.failed)} of {len(step.before)} {whose} devices"
-    fix = ""
+    fix = "".join(f"; {hint}" for hint in catalog.mistakes(step.selector.expression)) if step.selector else ""
     if first.kind == "no_such_key" and "did you mean" not in first.message:
         others = _classes_with_all(step, catalog)
         fix = "; guard it with has(…) && …, or read it with .?NAME.orValue(…)"

@@ -7,8 +7,9 @@
 from .document import to_document, to_json, to_yaml
 from .model import Answer, Inputs, Item, Report
 from .page import to_html
-from .picture import Cell, GpuPicture, NodePicture, PlainTable, counted, listed, plain_console, plain_table
+from .picture import Cell, GpuPicture, NodePicture
 from .tables import print_report
+from .terminal import PlainTable, counted, listed, plain_console
 
 __all__ = [
     "Answer",
@@ -22,7 +23,6 @@ __all__ = [
     "counted",
     "listed",
     "plain_console",
-    "plain_table",
     "print_report",
     "to_document",
     "to_html",

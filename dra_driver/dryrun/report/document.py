@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import yaml
 
+from ...streams import UNPRINTABLE
 from ..changes import Change
 from ..explain import Removal, RequestReport
 from ..verdict import PodRemoval, Refused
@@ -22,15 +23,18 @@ KIND: Final = "DryRunReport"
 
 Json = dict[str, Any]
 
+_ESCAPES: Final = {code: f"\\u{code:04x}" for code in UNPRINTABLE}
+"""How JSON writes characters that could change the terminal that it is printed to."""
+
 
 def to_json(document: Json) -> str:
     """A document as indented JSON, without a newline at the end."""
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    return json.dumps(document, indent=2, ensure_ascii=False).translate(_ESCAPES)
 
 
 def to_yaml(document: Json) -> str:
     """A document as YAML, without a newline at the end."""
-    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=120)
     return text.rstrip("\n")
 
 

@@ -3,7 +3,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...allocation import Cluster, Features
 from ...allocation.outcome import AllocationError
@@ -29,8 +29,8 @@ class Inputs:
     claims: int
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    asked: str = ""
-    """When and by which command."""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """When, by which command and for which files, each with its heading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Report:
         features: Features,
         assumptions: Sequence[str] = (),
         notes: Sequence[str] = (),
-        asked: str = "",
+        asked: Mapping[str, str] | None = None,
     ) -> "Report":
         """The report on `verdicts`, which `evaluate` gave on the same objects and features."""
         cluster = Cluster.of(objects)
@@ -90,7 +90,7 @@ class Report:
             sum(claim.allocation is not None for claim in cluster.claims),
             tuple(assumptions),
             tuple(notes),
-            asked,
+            asked or {},
         )
         return Report(inputs, tuple(_answers(verdicts, cluster, features)))
 

@@ -12,13 +12,15 @@ from typing import Final
 
 from ... import __version__
 from ...resource import ALL, DeviceRequirements
+from ...streams import printable
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand
 from .devices import attribute, memory
 from .model import Answer, Inputs, Item, Report
-from .picture import Cell, NodePicture, Row, counted, listed
+from .picture import Cell, NodePicture, Row
 from .tables import seen_by
+from .terminal import counted, listed
 
 _VOID: Final = {"meta", "link"}
 
@@ -41,7 +43,7 @@ def tag(name: str, /, *children: str, **attributes: str | bool) -> Html:
 
 def join(*children: str) -> Html:
     """Elements and text one after the other."""
-    return Html("".join(child if isinstance(child, Html) else escape(child) for child in children))
+    return Html("".join(child if isinstance(child, Html) else escape(printable(child)) for child in children))
 
 
 def _attribute(name: str, value: str | bool) -> str:
@@ -146,8 +148,8 @@ def _outcome(answer: Answer) -> str:
 def _inputs(inputs: Inputs) -> Html:
     rows = {
         "Devices": f"{inputs.devices} of {counted(inputs.nodes, 'node')}, in {counted(inputs.slices, 'ResourceSlice')}",
-        "From": inputs.where,
-        "Asked": inputs.asked,
+        "Devices from": inputs.where,
+        **inputs.asked,
         "Held by": counted(inputs.claims, "claim"),
         "Rules of": f"Kubernetes {inputs.release}",
         "Simulating": "; ".join(inputs.assumptions),
@@ -267,15 +269,20 @@ def _request(request: RequestReport) -> Html:
     if not request.removals:
         return tag("p", caption)
     rows = [[str(one.devices), one.text, seen_by(one, len(one.saw))] for one in request.removals]
-    return _table(caption, ("Devices", "Ruled out by", "What was seen"), rows)
+    return _table(caption, ("Devices", "Ruled out by", "Found"), rows)
 
 
 def _table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> Html:
-    """A table that scrolls by itself where it is wider than the screen."""
+    """A table that scrolls by itself if it is wider than the window."""
     head = tag("thead", tag("tr", *(tag("th", heading, scope="col") for heading in headings)))
-    body = tag("tbody", *(tag("tr", *(tag("td", cell or "-") for cell in row)) for row in rows))
+    body = tag("tbody", *(tag("tr", *map(_cell, headings, row)) for row in rows))
     table = tag("table", tag("caption", caption), head, body, class_=kind)
     return tag("div", table, class_="scroll", role="region", aria_label=caption, tabindex="0")
+
+
+def _cell(heading: str, text: str) -> Html:
+    """A cell. On a narrow screen it stands below the others of its row, with its heading."""
+    return tag("td", text or "-", data_heading=heading)
 
 
 def _folded(summary: str, *content: Html, unfolded: bool = False) -> Html:

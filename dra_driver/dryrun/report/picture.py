@@ -15,7 +15,7 @@ line:
     gpu-1 to gpu-7  |         |         |         |         |      |      |      |      |
     * this demand   a ns/train-7
 
-Lines are as long as necessary and have no trailing blanks.
+Lines have no trailing blanks.
 """
 
 import enum
@@ -25,10 +25,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from string import ascii_lowercase
-from typing import Any, Final
+from typing import Final
 
-import click
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from ...allocation import Cluster, Features
@@ -36,6 +34,7 @@ from ...allocation.nodes import is_at
 from ...allocation.pools import PoolView
 from ...resource import Device, Node
 from .devices import attribute
+from .terminal import listed
 
 DeviceKey = tuple[str, str, str]
 """(driver, pool, device)."""
@@ -264,100 +263,31 @@ def _distinct(names: Iterable[str]) -> Claims:
     return tuple(dict.fromkeys(names))
 
 
-_WIDEST: Final = 10_000
-"""Columns. Longer than any line: cells are never cut or folded, so that output can be searched and cut."""
-_GAP: Final = 2
-_NAMED: Final = 3
-"""Nodes or devices named one by one, of those of which the same is said."""
-
-
-class PlainTable:
-    """A table without lines whose cells are never cut."""
-
-    def __init__(self, *headings: str) -> None:
-        self._rows = [[Text(heading, style="dim") for heading in headings]] if headings else []
-
-    def add_row(self, *cells: str | Text) -> None:
-        """A row; text is taken as it is."""
-        self._rows.append([_harmless(Text(cell) if isinstance(cell, str) else cell) for cell in cells])
-
-    def lines(self) -> list[Text]:
-        """The rows with their columns aligned."""
-        columns = max(map(len, self._rows), default=0)
-        widths = [max((row[at].cell_len for row in self._rows if at < len(row)), default=0) for at in range(columns)]
-        lines = []
-        for row in self._rows:
-            line = Text()
-            for cell, width in zip(row, widths, strict=False):
-                line.append(cell).append(" " * (width - cell.cell_len + _GAP))
-            line.rstrip()
-            lines.append(line)
-        return lines
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self.lines()
-
-
-_CONTROL: Final = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
-"""Characters that move cursors and change terminals: names and texts of manifests and clusters may hold any."""
-
-
-class _PlainConsole(Console):
-    """Prints texts without control characters."""
-
-    def print(self, *objects: Any, **settings: Any) -> None:
-        super().print(*map(_harmless, objects), **settings)
-
-
-def _harmless(one: Any) -> Any:
-    if not isinstance(one, Text) or not _CONTROL.keys() & set(map(ord, one.plain)):
-        return one
-    return Text(one.plain.translate(_CONTROL), spans=one.spans, style=one.style)
-
-
-def plain_console() -> Console:
-    """Standard output, as wide as it has to be, without control characters from what is printed."""
-    context = click.get_current_context(silent=True)
-    color = context.color if context is not None else None
-    console = _PlainConsole(highlight=False, force_terminal=color, no_color=True if color is False else None)
-    console.width = _WIDEST
-    return console
-
-
-def plain_table(*headings: str) -> PlainTable:
-    """A table without lines whose cells are never cut."""
-    return PlainTable(*headings)
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def counted(count: int, what: str) -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 _MOST_GPUS: Final = 13
 """Lines of GPUs, so that a picture is a glance and not a screen."""
 _MOST_HOLDERS: Final = 8
 _NARROWEST: Final = 5
+"""Columns of a memory slice, where the terminal has them."""
+_GAP: Final = 2
 _PROPOSED: Final = "bold green"
 _COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "red")
 
 
-def drawn(picture: NodePicture) -> Iterator[Text]:
-    """The lines of a picture: GPUs, then who the letters are. At most 16."""
+def drawn(picture: NodePicture, columns: int) -> Iterator[Text]:
+    """The lines of a picture, at most 16: the GPUs, then the claims that the letters stand for.
+
+    Cells become narrower, and their labels shorter, where `columns` are not enough.
+    """
     letters = {claim: _letters(index) for index, claim in enumerate(_in_slices(picture))}
     rows = picture.rows
     shown = _first(rows)
-    width = max((_needed(cell, letters) for row in shown for cell in row.gpu.cells if cell.count), default=0)
-    table = PlainTable()
+    needed = max((_needed(cell, letters) for row in shown for cell in row.gpu.cells if cell.count), default=0)
+    names = max((len(row.name) for row in shown), default=0)
+    slices = max((row.gpu.slices for row in shown), default=0) or 1
+    room = (columns - names - _GAP - 1) // slices - 1
+    width = max(1, min(room, max(needed, _NARROWEST)))
     for row in shown:
-        table.add_row(row.name, _gpu(row.gpu, max(width, _NARROWEST), letters))
-    yield from table.lines()
+        yield Text(row.name.ljust(names + _GAP)).append_text(_gpu(row.gpu, width, letters))
     if len(shown) < len(rows):
         yield Text(f"and {len(rows) - len(shown)} more lines (all GPUs with -o html)", style="dim")
     if any(gpu.proposed for gpu in picture.gpus) or letters:
@@ -380,7 +310,7 @@ def _gpu(gpu: GpuPicture, width: int, letters: Mapping[str, str]) -> Text:
         boxes = 1 if cell.devices else cell.count
         room = (width + 1) * (cell.count // boxes) - 1
         for _ in range(boxes):
-            text.append(_label(cell, letters).center(room), style=_style(cell, letters))
+            text.append(_shortened(cell, letters, room).center(room), style=_style(cell, letters))
             text.append("|")
     return text
 
@@ -391,8 +321,19 @@ def _needed(cell: Cell, letters: Mapping[str, str]) -> int:
 
 
 def _label(cell: Cell, letters: Mapping[str, str]) -> str:
-    marks = ["*"] * bool(cell.proposed_for) + [letters[claim] for claim in cell.held_by]
-    return f"{cell.label} {','.join(marks)}".rstrip()
+    return f"{cell.label} {_marks(cell, letters)}".rstrip()
+
+
+def _marks(cell: Cell, letters: Mapping[str, str]) -> str:
+    return ",".join(["*"] * bool(cell.proposed_for) + [letters[claim] for claim in cell.held_by])
+
+
+def _shortened(cell: Cell, letters: Mapping[str, str], room: int) -> str:
+    """The label where it has room, else as much of it as has, of the marks first."""
+    label = _label(cell, letters)
+    if len(label) > room:
+        label = _marks(cell, letters) or label
+    return label if len(label) <= room else f"{label[: room - 1]}…"
 
 
 def _style(cell: Cell, letters: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rich.text import Text
@@ -12,12 +13,13 @@ from ..explain import Removal
 from ..verdict import Verdict
 from .devices import attribute, memory
 from .model import Answer, Item, Report
-from .picture import PlainTable, counted, drawn, listed, plain_console
+from .picture import drawn
+from .terminal import PlainTable, counted, listed, plain_console
 
 _SHOWN: Final = 6
 """Kinds of nodes of which it is said why they do not fit."""
 _SEEN: Final = 3
-"""Values that a check saw which are shown, unless the table is wide."""
+"""Values that a check found which are shown, unless the table is wide."""
 _LISTED: Final = 10
 """Pods of one workload that are listed one by one; more are summarised."""
 _INDENT: Final = "  "
@@ -26,11 +28,19 @@ _INDENT: Final = "  "
 def print_report(report: Report, *, wide: bool = False) -> None:
     """Print it, with pictures of GPUs where memory slices matter; `wide` adds UUIDs and every picture."""
     console = plain_console()
-    for line in _lines(report, wide):
+    for line in _lines(report, _Layout(wide, console.width)):
         console.print(line)
 
 
-def _lines(report: Report, wide: bool) -> Iterator[Text]:
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How much is printed, and how wide a line may be."""
+
+    wide: bool
+    columns: int
+
+
+def _lines(report: Report, layout: _Layout) -> Iterator[Text | PlainTable]:
     inputs = report.inputs
     yield Text(f"devices of {counted(inputs.nodes, 'node')}, from {inputs.where}", style="bold")
     for assumption in inputs.assumptions:
@@ -38,11 +48,11 @@ def _lines(report: Report, wide: bool) -> Iterator[Text]:
     for note in inputs.notes:
         yield Text(note, style="yellow")
     for group in _groups(report.answers):
-        if len(group) > _LISTED and not wide:
-            yield from _summarised(group, inputs.nodes)
+        if len(group) > _LISTED and not layout.wide:
+            yield from _summarised(group, inputs.nodes, layout)
             continue
         for answer in group:
-            yield from _answer(answer, inputs.nodes, wide)
+            yield from _answer(answer, inputs.nodes, layout)
 
 
 def _groups(answers: Sequence[Answer]) -> list[list[Answer]]:
@@ -57,7 +67,7 @@ def _groups(answers: Sequence[Answer]) -> list[list[Answer]]:
     return groups
 
 
-def _summarised(group: Sequence[Answer], nodes: int) -> Iterator[Text]:
+def _summarised(group: Sequence[Answer], nodes: int, layout: _Layout) -> Iterator[Text | PlainTable]:
     """How many pods of a workload fit and where, and what becomes of the next one."""
     verdicts = [answer.verdict for answer in group]
     fitting = [one for one in verdicts if one.fits]
@@ -76,10 +86,10 @@ def _summarised(group: Sequence[Answer], nodes: int) -> Iterator[Text]:
             yield Text(f"{_INDENT}{one.verdict.demand.daemon_node}: {said.removeprefix('1 node: 1 ')}")
         return
     yield Text("then:")
-    yield from _answer(others[0], nodes, wide=False)
+    yield from _answer(others[0], nodes, layout)
 
 
-def _answer(answer: Answer, nodes: int, wide: bool) -> Iterator[Text]:
+def _answer(answer: Answer, nodes: int, layout: _Layout) -> Iterator[Text | PlainTable]:
     verdict = answer.verdict
     yield _headline(verdict, nodes)
     yield from (Text(f"{_INDENT}{problem}", style="bold red") for problem in verdict.problems)
@@ -87,12 +97,12 @@ def _answer(answer: Answer, nodes: int, wide: bool) -> Iterator[Text]:
     if verdict.defect is not None:
         whose = "the claim is not at fault: " if verdict.node is None else ""
         yield Text(f"{_INDENT}{whose}{verdict.defect.text}", style="bold yellow")
-    if verdict.node is not None:
-        yield from _devices(answer.items, wide)
-    else:
-        yield from _refusals(verdict, wide)
-    if wide or answer.shows_slices:
-        yield from _picture(answer)
+    if verdict.node is None:
+        yield from _refusals(verdict, layout.wide)
+    elif answer.items:
+        yield _devices(answer.items, layout.wide)
+    if layout.wide or answer.shows_slices:
+        yield from _picture(answer, layout.columns)
 
 
 def _headline(verdict: Verdict, nodes: int) -> Text:
@@ -114,9 +124,7 @@ def _headline(verdict: Verdict, nodes: int) -> Text:
     return line.append(f", and on {counted(others, 'other node')}" if others else "")
 
 
-def _devices(items: Sequence[Item], wide: bool) -> list[Text]:
-    if not items:
-        return []
+def _devices(items: Sequence[Item], wide: bool) -> PlainTable:
     table = PlainTable("CLAIM", "REQUEST", "DEVICE", "PROFILE", "MEMORY", "MODEL", *(("GPU",) if wide else ()))
     for item in items:
         placed, device = item.placed, item.placed.device
@@ -125,7 +133,7 @@ def _devices(items: Sequence[Item], wide: bool) -> list[Text]:
         if wide:
             cells.append(attribute(device, "parentUUID") or attribute(device, "uuid"))
         table.add_row(*(cell or "-" for cell in cells))
-    return table.lines()
+    return table
 
 
 def _refusals(verdict: Verdict, wide: bool) -> Iterator[Text]:
@@ -159,20 +167,20 @@ def _removal(removal: Removal, wide: bool) -> Iterator[str]:
     yield f"{removal.devices:4} {removal.text}"
     seen = seen_by(removal, len(removal.saw) if wide else _SEEN)
     if seen:
-        yield f"     saw {seen}" if removal.check is Check.SELECTOR else f"     {seen}"
+        yield f"     found {seen}" if removal.check is Check.SELECTOR else f"     {seen}"
 
 
 def seen_by(removal: Removal, most: int) -> str:
-    """Up to `most` values that the check saw, with how many devices had each unless all did; empty when none."""
+    """Up to `most` values that the check found, with how many devices had each unless all did; empty when none."""
     seen = [value if count == removal.devices else f"{value} ({count})" for value, count in removal.saw[:most]]
     return "; ".join([*seen, "…"] if len(removal.saw) > most else seen)
 
 
-def _picture(answer: Answer) -> Iterator[Text]:
+def _picture(answer: Answer, columns: int) -> Iterator[Text]:
     if answer.picture is None:
         return
     closest = "" if answer.verdict.node is not None else ", which comes closest"
     model = f" ({answer.picture.model})" if answer.picture.model else ""
     yield Text(f"{_INDENT}GPUs of {answer.picture.node}{closest}{model}:", style="dim")
-    for line in drawn(answer.picture):
+    for line in drawn(answer.picture, columns - len(_INDENT)):
         yield Text(_INDENT).append(line)

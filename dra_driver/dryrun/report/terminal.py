@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines and tables at a terminal: they fit its width, and text of manifests and clusters cannot change it.
+
+The width is that of the environment variable COLUMNS, else that of the terminal. Output to a file or a pipe has no
+width, so that every line can be searched and cut, unless COLUMNS is set. Nothing is cut off: a line that is too long
+continues in the next line, indented, and so does a cell in its column.
+"""
+
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Any, Final
+
+import click
+from rich.cells import cell_len, chop_cells
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from ...streams import printable
+
+_UNLIMITED: Final = 10_000
+"""Columns, more than any line has."""
+_NARROWEST: Final = 30
+"""Columns. A terminal that is narrower breaks the lines itself."""
+_NARROWEST_CELL: Final = 6
+_GAP: Final = 2
+"""Blanks between two columns of a table."""
+_CONTINUED: Final = 2
+"""Blanks before the continuation of a line, besides those before the line."""
+_WORDS: Final = re.compile(r"[^\s/,.-]*[\s/,.-]|[^\s/,.-]+")
+_LEADING: Final = re.compile(r" *([0-9]+ )?")
+_NAMED: Final = 3
+"""Names that are listed, of those of which the same is said."""
+
+
+class PlainTable:
+    """A table without lines between its rows and columns."""
+
+    def __init__(self, *headings: str) -> None:
+        self._rows = [[Text(heading, style="dim") for heading in headings]] if headings else []
+
+    def add_row(self, *cells: str | Text) -> None:
+        """Adds a row. Markup in text is not interpreted."""
+        self._rows.append([_one_line(Text(cell) if isinstance(cell, str) else cell) for cell in cells])
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = max(map(len, self._rows), default=0)
+        needed = [max((row[at].cell_len for row in self._rows if at < len(row)), default=0) for at in range(columns)]
+        widths = _fitted(needed, options.max_width - _GAP * (columns - 1))
+        for row in self._rows:
+            folded = [_folded(cell.plain, width) for cell, width in zip(row, widths, strict=False)]
+            for parts in zip_longest(*folded, fillvalue=""):
+                line = Text()
+                for part, cell, width in zip(parts, row, widths, strict=False):
+                    line.append(part, cell.style).append(" " * (width - cell_len(part) + _GAP))
+                line.rstrip()
+                yield line
+
+
+def _fitted(needed: Sequence[int], room: int) -> list[int]:
+    """The widths of columns of which the widest give way until all have room."""
+    most = max(needed, default=0)
+    while sum(min(width, most) for width in needed) > room and most > _NARROWEST_CELL:
+        most -= 1
+    return [min(width, most) for width in needed]
+
+
+def _folded(cell: str, width: int) -> list[str]:
+    """The lines of a cell: broken after blanks and within names after hyphens, dots and the like if that is enough."""
+    lines = [""]
+    for word in _WORDS.findall(cell):
+        if lines[-1] and cell_len(lines[-1] + word.rstrip()) > width:
+            lines.append("")
+        *full, last = chop_cells(lines[-1] + word, width) if cell_len(word.rstrip()) > width else [lines[-1] + word]
+        lines[-1:] = [*full, last]
+    return [line.rstrip() for line in lines]
+
+
+class _PlainConsole(Console):
+    """A console that prints a Text line by line, and a line that is too long in several lines."""
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        for one in objects:
+            for line in _lines(self, one) if isinstance(one, Text) else (one,):
+                super().print(line, **settings)
+
+
+def _lines(console: Console, text: Text) -> Iterator[Text]:
+    """The lines of a text, those behind the first indented more than the first is."""
+    first, *more = _harmless(text).split("\n", allow_blank=True)
+    leading = _LEADING.match(first.plain)
+    assert leading is not None
+    continued = leading.end() + (0 if leading[1] else _CONTINUED)
+    yield from _broken(console, first, continued)
+    for line in textwrap.dedent("\n".join(one.plain for one in more)).splitlines():
+        yield from _broken(console, Text(" " * (continued + _CONTINUED) + line, style=text.style), continued)
+
+
+def _broken(console: Console, line: Text, continued: int) -> Iterator[Text]:
+    """The line in parts that fit, all but the first with `continued` or more blanks before them."""
+    if line.cell_len <= console.width:
+        yield line
+        return
+    indent = len(line.plain) - len(line.plain.lstrip(" "))
+    deeper = max(indent, continued)
+    for number, part in enumerate(line[indent:].wrap(console, console.width - deeper, overflow="fold")):
+        part.rstrip()
+        yield Text(" " * (deeper if number else indent)).append(part)
+
+
+def _one_line(text: Text) -> Text:
+    """The text of a cell, which must not begin a line of its own."""
+    return Text(" ").join(_harmless(text).split("\n")) if "\n" in text.plain else _harmless(text)
+
+
+def _harmless(text: Text) -> Text:
+    plain = printable(text.plain)
+    return text if plain == text.plain else Text(plain, spans=text.spans, style=text.style)
+
+
+def plain_console() -> Console:
+    """Standard output, with the colors that --color asks for."""
+    context = click.get_current_context(silent=True)
+    color = context.color if context is not None else None
+    console = _PlainConsole(highlight=False, force_terminal=color, no_color=True if color is False else None)
+    limited = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    console.width = max(_NARROWEST, console.width) if limited else _UNLIMITED
+    return console
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(count: int, what: str) -> str:
+    """A number with its noun: `1 node`, `2 nodes`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
