@@ -38,6 +38,7 @@ bench: $(READY)
 	$(BIN)/python -m tests.bench.cel
 	$(BIN)/python -m tests.bench.allocation
 	$(BIN)/python -m tests.bench.dryrun
+	$(BIN)/python -m tests.bench.live
 	$(BIN)/python -m tests.bench.packing
 	$(BIN)/python -m tests.bench.scale --nodes 100
 

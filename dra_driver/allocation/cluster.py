@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects that allocation looks at, and what is prepared from them once."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..resource import DeviceClass, Node, ResourceClaim, ResourceSlice
@@ -10,6 +10,7 @@ from .features import Features
 from .likeness import Likeness
 from .selectors import Compile, Rulings
 from .survey import Survey
+from .usage import pools_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,22 @@ class Cluster:
             tuple(item for item in every if isinstance(item, Node)),
             tuple(item for item in every if isinstance(item, ResourceClaim)),
         )
+
+    def after(self, allocated: Collection[ResourceClaim] = (), released: Collection[ResourceClaim] = ()) -> "Cluster":
+        """The cluster with the claims `allocated` as well, and without the claims `released`, which it has now.
+
+        What was prepared is passed on: only the use of the pools that these claims hold devices of is counted again.
+        """
+        gone = set(map(id, released))
+        kept = tuple(claim for claim in self.claims if id(claim) not in gone) if gone else self.claims
+        after = replace(self, claims=(*kept, *allocated))
+        touched = pools_of((*allocated, *released))
+        after._rulings.update(self._rulings)
+        for features, survey in self._surveys.items():
+            after._surveys[features] = survey.after(allocated, released)
+        for features, likeness in self._likeness.items():
+            after._likeness[features] = likeness.after(after._surveys[features], touched)
+        return after
 
     @property
     def pending(self) -> tuple[ResourceClaim, ...]:

@@ -7,7 +7,9 @@ same pattern, and what counts for every claim (counters, taints, use, ...) is th
 attributes may differ. Keys are made for each pool once and kept.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import copy
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -21,6 +23,7 @@ from .nodes import NodeSelectorError, is_at
 from .outcome import AllocationError
 from .pools import PoolView, attribute_column, capacity_column, distinguishable, keys_of, read_values
 from .survey import NodeView, Survey
+from .usage import PoolKey
 
 _ABSENT = -1
 
@@ -83,6 +86,23 @@ class Likeness:
         for name in names:
             self._numbers_in(("attribute", *name))
 
+    def after(self, survey: Survey, touched: Collection[PoolKey]) -> "Likeness":
+        """The likeness under a survey that differs from this one's only in the use of the pools `touched`.
+
+        Numbers stand for values, so both may share them. Only nodes that see a touched pool get another one.
+        """
+        seeing = sorted({index for key in touched for index in self._seeing.get(key, ())})
+        after = copy.copy(self)
+        after._survey = survey
+        after._basic = {pool: number for pool, number in self._basic.items() if pool.key not in touched}
+        after._numbers = dict(self._numbers)
+        after._groups = {}
+        if _BASICS in self._numbers:
+            numbers = after._numbers[_BASICS] = list(self._numbers[_BASICS])
+            for index in seeing:
+                numbers[index] = after._number(index, _BASICS)
+        return after
+
     def groups(self, concern: Concern) -> Sequence[Sequence[Node]]:
         """All nodes, those that are alike together, in the order of their first ones."""
         if concern not in self._groups:
@@ -104,14 +124,24 @@ class Likeness:
         except AllocationError:
             return None
 
+    @cached_property
+    def _seeing(self) -> Mapping[PoolKey, Sequence[int]]:
+        """The nodes, by their indexes, that see each pool."""
+        seeing: dict[PoolKey, list[int]] = defaultdict(list)
+        for index, view in enumerate(self._views):
+            for pool in view.pools if view is not None else ():
+                seeing[pool.key].append(index)
+        return seeing
+
     def _numbers_in(self, aspect: Aspect) -> list[int]:
         """Each node's number in the aspect."""
         if aspect not in self._numbers:
-            self._numbers[aspect] = [
-                self._id(("broken", node.name) if view is None else tuple(self._values(view, aspect)))
-                for node, view in zip(self._nodes, self._views, strict=True)
-            ]
+            self._numbers[aspect] = [self._number(index, aspect) for index in range(len(self._nodes))]
         return self._numbers[aspect]
+
+    def _number(self, index: int, aspect: Aspect) -> int:
+        view = self._views[index]
+        return self._id(("broken", self._nodes[index].name) if view is None else tuple(self._values(view, aspect)))
 
     def _values(self, view: NodeView, aspect: Aspect) -> Iterator[Hashable]:
         pools = view.pools

@@ -98,6 +98,10 @@ class Outcomes(Mapping[str, NodeOutcome]):
             outcome = self._written[node] = self._write(node, self._group_of[node])
         return outcome
 
+    def kind(self, node: str) -> OutcomeKind:
+        """The kind of the node's outcome, which need not be written out for that."""
+        return self._group_of[node].outcome.kind
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)
 

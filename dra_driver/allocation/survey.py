@@ -5,9 +5,10 @@ Which slices are relevant for a node follows Kubernetes' structured allocator. S
 counters are relevant everywhere in 1.36, so that an unfinished pool of one node shows on all others.
 """
 
+import copy
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -17,7 +18,7 @@ from .features import Features, Variant
 from .nodes import NodeSelectorError, Place, is_at, place
 from .outcome import AllocationError, ErrorKind
 from .pools import PoolState, PoolView, pool_view
-from .usage import NOTHING, PoolKey, PoolUsage, usage_of
+from .usage import NOTHING, PoolKey, PoolUsage, usage_after, usage_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +89,15 @@ class Survey:
                 self._by_selector[selector].append(slice_)
             case _ if slice_.per_device_node_selection:
                 self._per_device.append(slice_)
+
+    def after(self, allocated: Iterable[ResourceClaim], released: Collection[ResourceClaim]) -> "Survey":
+        """The survey once these claims hold devices, or hold them no longer.
+
+        Views do not depend on claims: both surveys share them.
+        """
+        after = copy.copy(self)
+        after._usage = usage_after(self._usage, allocated, released, shares=self._features.consumable_capacity)
+        return after
 
     def usage(self, pool: PoolKey) -> PoolUsage:
         """What allocated claims hold in that pool."""

@@ -5,7 +5,7 @@ Follows the claim tracker of kube-scheduler's DynamicResources plugin. A device 
 pool and name, whatever slice or generation lists it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..resource import ResourceClaim
@@ -33,6 +33,12 @@ class PoolUsage:
         """The claims that hold the device or shares of it."""
         return (*self.whole.get(device, ()), *self.shared.get(device, ()))
 
+    @property
+    def claims(self) -> Iterable[ResourceClaim]:
+        """Every claim that holds something of the pool, once."""
+        held = (*self.whole.values(), *self.shared.values())
+        return {id(claim): claim for claims in held for claim in claims}.values()
+
 
 NOTHING = PoolUsage()
 
@@ -56,3 +62,26 @@ def usage_of(claims: Iterable[ResourceClaim], *, shares: bool) -> Mapping[PoolKe
                 for name, amount in result.consumed_capacity.items():
                     sums[name] = sums.get(name, 0) + amount.nanos
     return pools
+
+
+def pools_of(claims: Iterable[ResourceClaim]) -> frozenset[PoolKey]:
+    """The pools of which `claims` hold devices."""
+    allocations = (claim.allocation for claim in claims if claim.allocation is not None)
+    return frozenset((result.driver, result.pool) for allocation in allocations for result in allocation.results)
+
+
+def usage_after(
+    usage: Mapping[PoolKey, PoolUsage],
+    allocated: Iterable[ResourceClaim],
+    released: Collection[ResourceClaim],
+    *,
+    shares: bool,
+) -> Mapping[PoolKey, PoolUsage]:
+    """`usage_of`, after some claims were allocated and others released. Only their pools are counted again."""
+    more = list(allocated)
+    gone = set(map(id, released))
+    touched = pools_of((*more, *released))
+    holders = {id(claim): claim for key in touched for claim in usage.get(key, NOTHING).claims}
+    kept = [claim for claim in holders.values() if id(claim) not in gone]
+    counted = usage_of((*kept, *more), shares=shares)
+    return {**usage, **{key: counted.get(key, NOTHING) for key in touched}}

@@ -4,7 +4,7 @@
 Each change is applied alone; only those that help are given, the smallest intervention first.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -142,11 +142,11 @@ def _tolerating(required: DeviceRequirements, taint: DeviceTaint) -> DeviceRequi
 def _without_holders(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Iterator[_Attempt]:
     """The cluster after claims in use are gone: one alone, or else as few as do of those on one node."""
     holders = [claim for claim in cluster.claims if claim.allocation is not None]
-    if not holders or fits(_without(cluster, holders), claims, features) is None:
+    if not holders or fits(cluster.after(released=holders), claims, features) is None:
         return
     enough = 0
     for holder in holders[:MOST_HOLDERS]:
-        smaller = _without(cluster, [holder])
+        smaller = cluster.after(released=[holder])
         if fits(smaller, claims, features) is not None:
             enough += 1
             yield _Attempt(f"wait for claim {holder.metadata}", claims, smaller, features)
@@ -155,7 +155,7 @@ def _without_holders(cluster: Cluster, claims: Sequence[ResourceClaim], features
     if not enough:
         gone = _fewest(cluster, holders, claims, features)
         names = ", ".join(str(one.metadata) for one in gone)
-        yield _Attempt(f"wait for claims {names}", claims, _without(cluster, gone), features)
+        yield _Attempt(f"wait for claims {names}", claims, cluster.after(released=gone), features)
 
 
 def _fewest(
@@ -171,16 +171,10 @@ def _fewest(
         start = 0
         while start < len(gone):
             rest = gone[:start] + gone[start + size :]
-            if rest and fits(_without(cluster, rest), claims, features) is not None:
+            if rest and fits(cluster.after(released=rest), claims, features) is not None:
                 gone = rest
             else:
                 start += size
         if size == 1:
             return gone
         size = max(1, size // 2)
-
-
-def _without(cluster: Cluster, gone: Iterable[ResourceClaim]) -> Cluster:
-    leaving = {id(claim) for claim in gone}
-    kept = tuple(claim for claim in cluster.claims if id(claim) not in leaving)
-    return Cluster(cluster.slices, cluster.classes, cluster.nodes, kept)

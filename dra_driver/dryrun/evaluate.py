@@ -58,7 +58,7 @@ def evaluate_each(
         last = replace(verdict, problems=refused_configs(allocated, cluster))
         yield last
         if allocated:
-            cluster = Cluster(cluster.slices, cluster.classes, cluster.nodes, (*cluster.claims, *allocated))
+            cluster = cluster.after(allocated)
 
 
 def _may_differ(verdict: Verdict) -> bool:

@@ -20,9 +20,9 @@ from ..kubeapi import NODES, ApiClient, Kind, NotFoundError, Transport, newest_d
 from ..resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..resource.codec import Decoded, DecodeError, decode
 from ..scheduling import READ, Reader
-from .documents import JSON, Document, read_documents
+from .documents import Document, read_documents
 from .workload import decode_document
-from .world import Found, World, is_of_world, world_of, world_of_cluster
+from .world import Found, World, is_of_world, reduced, world_of, world_of_cluster
 
 CLASSES = tuple(
     DeviceClass(
@@ -107,14 +107,12 @@ def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[
     objects: list[Decoded] = []
     known = kinds(client)
     for name, kind in known.items():
-
-        def keep(value: JSON, name: str = name, kind: Kind = kind) -> JSON:
-            objects.append(decode_object(name, kind, value))
-            if name == "Node" and not devices_only:
-                reader.add({"apiVersion": kind.api_version, "kind": name, **value})
-            return {}
-
-        client.list(kind, keep=keep)
+        if name == "Node" and not devices_only:
+            for node, placed_on in reduced(client, kind, name, lambda one: (decode(one), reader.decode(one))):
+                objects.append(node)
+                reader.keep(name, placed_on)
+        else:
+            objects += reduced(client, kind, name, decode)
     if devices_only:
         return Found(tuple(objects))
     templates = Kind(known["ResourceClaim"].api_version, "resourceclaimtemplates")

@@ -28,9 +28,8 @@ def leftovers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features)
     touched = {(one.driver, one.pool) for claim in taken if claim.allocation for one in claim.allocation.results}
     takers = Stocktaker(features)
     every = takers.count(cluster)
-    after = Cluster(cluster.slices, cluster.classes, cluster.nodes, (*cluster.claims, *taken))
     old = totals(one for one in every if (one.driver, one.pool) in touched)
-    new = totals(takers.count(after, touched))
+    new = totals(takers.count(cluster.after(taken), touched))
     return [
         Leftover(kind, amount.free, amount.free - old[kind].free + new[kind].free)
         for kind, amount in totals(every).items()

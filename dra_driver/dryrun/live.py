@@ -20,7 +20,7 @@ from .emptiness import release_of
 from .inventory import decode_object, kinds
 from .sources import Place, Source, completed
 from .whatif import WhatIf, new_nodes
-from .world import DEVICES_ONLY, KINDS, Found, World, known_world, listed
+from .world import DEVICES_ONLY, KINDS, Found, World, known_world, may_list
 
 _QUIET_SECONDS: Final = 0.3
 """A pause between changes after which the cluster is looked at."""
@@ -43,7 +43,7 @@ class LiveCluster:
         """Begins to watch. Raises ApiError when the cluster cannot be asked what it serves, or listed."""
         self._kinds = kinds(client)
         self._where = where
-        allowed = {} if devices_only else {name: listed(client, kind) for name, kind in KINDS.items()}
+        allowed = {} if devices_only else {name: may_list(client, kind) for name, kind in KINDS.items()}
         self._forbidden = [name for name, may in allowed.items() if may is False]
         self._around = {f"{_AROUND}{name}": KINDS[name] for name, may in allowed.items() if may}
         self._lock = threading.Lock()

@@ -51,7 +51,7 @@ def _to_the_pod(attempt: Attempt) -> Iterator[Change]:
     pod = attempt.pod
     lacking: dict[str, list[tuple[int, Site]]] = {}
     for site in _refused_by(attempt, "NodeResourcesFit"):
-        shortages = list(attempt.resources.shortages(site))
+        shortages = attempt.resources.shortages(site)
         if len(shortages) == 1 and shortages[0].resource != "pods":
             resource, free = shortages[0].resource, shortages[0].free
             less = free // _MEBI * _MEBI if is_bytes(resource) else free

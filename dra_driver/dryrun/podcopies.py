@@ -9,7 +9,7 @@ from ..resource import ResourceClaim
 from ..scheduling import Attempt, Pod, Snapshot
 from .admission import Admission
 from .replicas import Copies, parts, separate
-from .wholepod import given_claims, held_claims, holding
+from .wholepod import given_claims, held_claims
 from .workload import Demand
 from .world import World
 
@@ -25,7 +25,7 @@ def count_pod_copies(demand: Demand, world: World, cluster: Cluster, features: F
         return Copies()
     own = admission.known(stored.pod)
     if own is not None:
-        snapshot = snapshot.without(own)
+        snapshot = snapshot.without(own, claims)
     each: tuple[Pod | ResourceClaim, ...] = (stored.pod, *new)
     by_node: dict[str, int] = {}
     for count, node in enumerate(_places(stored.pod, claims, snapshot, features)):
@@ -43,7 +43,7 @@ def _places(pod: Pod, claims: Sequence[ResourceClaim], snapshot: Snapshot, featu
         there = piece
         while (node := _first(attempt := Attempt(pod, there, features, claims))) is not None:
             yield node
-            there = there.placed(pod, node, holding(there.cluster, given_claims(attempt, node)))
+            there = there.placed(pod, node, there.cluster.after(given_claims(attempt, node)))
 
 
 def _first(attempt: Attempt) -> str | None:

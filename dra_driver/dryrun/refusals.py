@@ -55,7 +55,7 @@ def groups(attempt: Attempt, features: Features) -> list[Group]:
             continue
         if refusal.plugin == DEVICES:
             by_devices.append(name)
-        elif shortages := list(attempt.resources.shortages(site)) if refusal.plugin == "NodeResourcesFit" else []:
+        elif shortages := attempt.resources.shortages(site) if refusal.plugin == "NodeResourcesFit" else []:
             lacking[tuple(one.resource for one in shortages)].append((name, shortages))
         else:
             others[_phrases(attempt, site, refusal)].append(name)

@@ -113,8 +113,8 @@ def _fill(cluster: Cluster, claims: Sequence[ResourceClaim], node: str, features
             return _Room(count, False, cluster)
         if all(one.admin_access for given in outcome.allocations for one in given.results):
             return _Room(most, True, cluster)
-        taken = (replace(claim, allocation=given) for claim, given in zip(claims, outcome.allocations, strict=True))
-        cluster = Cluster(cluster.slices, cluster.classes, cluster.nodes, (*cluster.claims, *taken))
+        taken = [replace(claim, allocation=given) for claim, given in zip(claims, outcome.allocations, strict=True)]
+        cluster = cluster.after(taken)
     return _Room(most, allocate(cluster, claims, node, features).kind == "allocated", cluster)
 
 

@@ -33,7 +33,7 @@ class WholePods:
 
     def hold(self, allocated: Sequence[ResourceClaim]) -> None:
         """Takes note of claims that hold devices from now on."""
-        self._snapshot = self._snapshot.with_cluster(holding(self._snapshot.cluster, allocated))
+        self._snapshot = self._snapshot.with_cluster(self._snapshot.cluster.after(allocated))
 
     def rejects(self, demand: Demand) -> tuple[str, ...]:
         """Why the API server would not take the claims of a demand that are new. They count, if it takes them."""
@@ -53,13 +53,13 @@ class WholePods:
             return Verdict(demand, rejects=rejects, notes=stored.notes), []
         claims = held_claims(demand, self._snapshot.cluster)
         own = self._admission.known(stored.pod)
-        snapshot = self._snapshot if own is None else self._snapshot.without(own)
+        snapshot = self._snapshot if own is None else self._snapshot.without(own, claims)
         attempt = Attempt(stored.pod, snapshot, self._features, claims)
         verdict = replace(self._decide(demand, attempt, claims), notes=stored.notes)
         if verdict.node is None:
             return verdict, []
         allocated = given_claims(attempt, verdict.node)
-        self._snapshot = snapshot.placed(stored.pod, verdict.node, holding(snapshot.cluster, allocated))
+        self._snapshot = snapshot.placed(stored.pod, verdict.node, snapshot.cluster.after(allocated))
         return verdict, allocated
 
     def _decide(self, demand: Demand, attempt: Attempt, claims: Sequence[ResourceClaim]) -> Verdict:
@@ -145,13 +145,6 @@ def given_claims(attempt: Attempt, node: str) -> list[ResourceClaim]:
         name = f"{attempt.pod.name}-extended-resources" if one.special else one.claim.metadata.name
         found.append(replace(one.claim, metadata=replace(one.claim.metadata, name=name), allocation=one.allocation))
     return found
-
-
-def holding(cluster: Cluster, allocated: Sequence[ResourceClaim]) -> Cluster:
-    """The cluster with these claims besides."""
-    if not allocated:
-        return cluster
-    return Cluster(cluster.slices, cluster.classes, cluster.nodes, (*cluster.claims, *allocated))
 
 
 def key_of(claim: ResourceClaim) -> tuple[str, str]:

@@ -4,9 +4,9 @@
 Objects in files say all that there is. Of a live cluster, what may not be listed is passed over and named.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..allocation import Cluster, Features
 from ..kubeapi import ApiClient, Kind, NotFoundError, StatusError
@@ -14,7 +14,10 @@ from ..resource import Node, ResourceClaimTemplate
 from ..resource.codec import Decoded
 from ..scheduling import READ, ClusterNode, Policies, Reader, Snapshot
 
+T = TypeVar("T")
+
 _FORBIDDEN: Final = 403
+_KEPT: Final = "kept"
 _ROOM: Final = 1 << 50
 """Of each resource on a node that is made up: more than any pod asks for."""
 KINDS: Final = {
@@ -91,25 +94,34 @@ def world_of_cluster(
     """The world of a cluster, of which `reader` has the nodes. Raises ApiError and DecodeError."""
     forbidden = []
     for name, kind in {**KINDS, _TEMPLATE: templates}.items():
-
-        def keep(value: Mapping[str, Any], name: str = name, kind: Kind = kind) -> dict[str, Any]:
-            reader.add({"apiVersion": kind.api_version, "kind": name, **value})
-            return {}
-
-        if name != "Node" and listed(client, kind, keep) is False:
+        if name == "Node":
+            continue
+        try:
+            for kept in reduced(client, kind, name, reader.decode):
+                reader.keep(name, kept)
+        except NotFoundError:
+            continue  # the server does not know the kind
+        except StatusError as error:
+            if error.status != _FORBIDDEN:
+                raise
             forbidden.append(name)
     return known_world(reader, forbidden, where)
 
 
-def listed(
-    client: ApiClient, kind: Kind, keep: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}
-) -> bool | None:
-    """Gives all objects of a kind to `keep`. False when that is not allowed, None when the server knows none such.
+def reduced(client: ApiClient, kind: Kind, name: str, reduce: Callable[[Mapping[str, Any]], T]) -> Iterator[T]:
+    """What `reduce` makes of each object of a collection: never more than a page of whole objects is in memory.
 
-    Raises ApiError and what `keep` raises.
+    Objects in lists lack their version and kind, which `reduce` is given. A list that expires is begun anew, so that
+    nothing may be done with an object before all are there. Raises ApiError and what `reduce` raises.
     """
+    page = client.list(kind, keep=lambda one: {_KEPT: reduce({"apiVersion": kind.api_version, "kind": name, **one})})
+    return (one[_KEPT] for one in page.items)
+
+
+def may_list(client: ApiClient, kind: Kind) -> bool | None:
+    """Whether objects of a kind may be listed; None when the server does not know the kind. Raises ApiError."""
     try:
-        client.list(kind, keep=keep)
+        client.list(kind, keep=lambda _: {})
     except NotFoundError:
         return None
     except StatusError as error:

@@ -60,6 +60,7 @@ class Devices:
         self._served = snapshot.served
         self._has_special = any(one.resource in self._served for one in pod.extended)
         self._pending = [claim for claim in claims if claim.allocation is None]
+        self._held = [claim for claim in claims if claim.allocation is not None]
         self._outcomes: dict[tuple[ExtendedRequest, ...] | None, tuple[tuple[ResourceClaim, ...], Outcomes]] = {}
 
     @property
@@ -72,21 +73,21 @@ class Devices:
             return _STALE if self._stale.spec.requests else None
         decided = self.decided(site)
         if decided is not None:
-            outcome = decided[1][site.node.name]
-            if outcome.kind == ERROR:
-                if not outcome.fatal:
-                    return Refusal(PLUGIN, (outcome.reason,))
-                return Refusal(PLUGIN, (f'running "{PLUGIN}" filter plugin: {outcome.reason}',), Code.ERROR)
-            if outcome.kind != ALLOCATED:
+            name, outcomes = site.node.name, decided[1]
+            if outcomes.kind(name) == ERROR:
+                if not outcomes[name].fatal:
+                    return Refusal(PLUGIN, (outcomes[name].reason,))
+                return Refusal(PLUGIN, (f'running "{PLUGIN}" filter plugin: {outcomes[name].reason}',), Code.ERROR)
+            if outcomes.kind(name) != ALLOCATED:
                 return _CANNOT_ALLOCATE
-        return _ELSEWHERE if any(self._elsewhere(site)) else None
+        return _ELSEWHERE if self._held and any(self._elsewhere(site)) else None
 
     def unusable(self, site: Site, refusal: Refusal) -> list[ResourceClaim]:
         """The allocated claims for which the node was refused."""
         return list(self._elsewhere(site)) if refusal is _ELSEWHERE else []
 
     def _elsewhere(self, site: Site) -> Iterator[ResourceClaim]:
-        for claim in self._claims:
+        for claim in self._held:
             selector = claim.allocation.node_selector if claim.allocation is not None else None
             if selector is not None and not selector_matches(selector, site.node.node):
                 yield claim

@@ -79,7 +79,7 @@ class Attempt:
     def _prepared(self) -> tuple[tuple[Filter, ...], frozenset[str] | None, Refusal | None]:
         """The filters, the only nodes to look at (None for all), and why the pod is refused at once."""
         pod, snapshot = self.pod, self.snapshot
-        filters: list[Filter] = [Unschedulable(pod), Named(pod), Tainted(pod)]
+        filters: list[Filter] = [Unschedulable(pod), *([Named(pod)] if pod.node_name else []), Tainted(pod)]
         names = None
         affinity = prepare_affinity(pod)
         if isinstance(affinity, Refusal):
@@ -145,13 +145,10 @@ class Attempt:
 
     def refuses(self, site: Site) -> Refusal | None:
         """Why the pod cannot go there; also when pods that wait for the node with no lower priority get there first."""
-        others = [
-            other
-            for other in self.snapshot.nominated.get(site.node.name, ())
-            if other.priority >= self.pod.priority and other.uid != self.pod.uid
-        ]
-        if others:
-            refusal = self._first_refusal(site.with_pods(others))
+        waiting = self.snapshot.nominated.get(site.node.name)
+        if waiting:
+            others = [one for one in waiting if one.priority >= self.pod.priority and one.uid != self.pod.uid]
+            refusal = self._first_refusal(site.with_pods(others)) if others else None
             if refusal is not None:
                 return refusal
         return self._first_refusal(site)

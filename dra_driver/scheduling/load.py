@@ -6,7 +6,7 @@ A cluster is read in pages: of each object only what decides scheduling is kept.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..allocation import Cluster
 from ..resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
@@ -24,6 +24,8 @@ from .storage import (
     decode_volume,
     decode_volume_claim,
 )
+
+C = TypeVar("C", ResourceClaim, ResourceClaimTemplate)
 
 Object = Mapping[str, Any]
 
@@ -58,17 +60,16 @@ class Reader:
     def add(self, value: Object) -> bool:
         """Reads one object (JSON). False when its kind does not matter. Raises DecodeError."""
         version, kind = value.get("apiVersion"), value.get("kind")
-        if version in BY_API_VERSION:
-            self.add_decoded(decode(value, strict=False))
-        elif (version, kind) in READ:
-            self.keep(str(kind), self.decode(value))
-        else:
+        if version not in BY_API_VERSION and (version, kind) not in READ:
             return False
+        self.keep(str(kind), self.decode(value))
         return True
 
     def decode(self, value: Object) -> object:
-        """What is kept of an object (JSON) whose version and kind are among READ. Raises DecodeError."""
+        """What is kept of an object (JSON) of resource.k8s.io or of a kind among READ. Raises DecodeError."""
         version, kind = value["apiVersion"], value["kind"]
+        if version in BY_API_VERSION:
+            return decode(value, strict=False)
         if kind == "Pod":
             return self._pods.decode(value)
         if kind == "Namespace":
@@ -77,17 +78,16 @@ class Reader:
         return _DECODERS[version, kind](value)
 
     def keep(self, kind: str, decoded: object) -> None:
-        """Takes what `decode` made of an object of this kind."""
-        self._by_kind[kind].append(decoded)
-
-    def add_decoded(self, one: object) -> None:
-        """Takes an object of resource.k8s.io. Objects without a namespace are in `default`."""
-        if isinstance(one, ResourceClaimTemplate | ResourceClaim) and not one.metadata.namespace:
-            one = replace(one, metadata=replace(one.metadata, namespace="default"))
-        if isinstance(one, ResourceClaimTemplate):
-            self.templates.append(one)
-        elif isinstance(one, ResourceSlice | DeviceClass | ResourceClaim):
-            self._devices.append(one)
+        """Takes what `decode` made of an object of this kind. Claims without a namespace are in `default`."""
+        match decoded:
+            case ResourceClaimTemplate():
+                self.templates.append(_in_namespace(decoded))
+            case ResourceClaim():
+                self._devices.append(_in_namespace(decoded))
+            case ResourceSlice() | DeviceClass():
+                self._devices.append(decoded)
+            case _:
+                self._by_kind[kind].append(decoded)
 
     def snapshot(self) -> Snapshot:
         """The cluster that was read."""
@@ -119,3 +119,9 @@ class Reader:
             tuple(self._by_kind["LimitRange"]),
             tuple(self._by_kind["ResourceQuota"]),
         )
+
+
+def _in_namespace(claim: C) -> C:
+    if claim.metadata.namespace:
+        return claim
+    return replace(claim, metadata=replace(claim.metadata, namespace="default"))

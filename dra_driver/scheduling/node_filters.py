@@ -3,7 +3,7 @@
 NodeDeclaredFeatures and NodeResourcesFit of kube-scheduler 1.36 (`pkg/scheduler/framework/plugins`).
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,7 +46,7 @@ class Named:
         self._name = pod.node_name
 
     def refuses(self, site: Site) -> Refusal | None:
-        return _OTHER_NAME if self._name and self._name != site.node.name else None
+        return _OTHER_NAME if self._name != site.node.name else None
 
 
 def untolerated(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> DeviceTaint | None:
@@ -183,26 +183,24 @@ class Resources:
         self._wanted = [(name, amount) for name, amount in sorted(pod.amounts.items()) if amount and name != "pods"]
         self._by_slices = frozenset(name for name, _ in self._wanted if is_extended(name) and name in served)
 
-    def shortages(self, site: Site) -> Iterator[Shortage]:
+    def shortages(self, site: Site) -> list[Shortage]:
         """What the node has too little of, in the scheduler's order."""
         allocatable, used = site.node.allocatable, site.used
         room = allocatable.get("pods", 0)
-        if len(site.pods) + 1 > room:
-            yield Shortage("pods", 1, len(site.pods), room)
-        lacking = []
+        lacking = [Shortage("pods", 1, len(site.pods), room)] if len(site.pods) + 1 > room else []
         for name, amount in self._wanted:
             there = allocatable.get(name, 0)
-            if amount <= there - used.get(name, 0) or (not there and name in self._by_slices):
-                continue
-            lacking.append(Shortage(name, amount, used.get(name, 0), there))
-        yield from sorted(lacking, key=lambda one: _ORDER.get(one.resource, len(_ORDER)))
+            if amount > there - used.get(name, 0) and (there or name not in self._by_slices):
+                lacking.append(Shortage(name, amount, used.get(name, 0), there))
+        lacking.sort(key=lambda one: _ORDER.get(one.resource, len(_ORDER)))
+        return lacking
 
     def refuses(self, site: Site) -> Refusal | None:
-        lacking = tuple(self.shortages(site))
+        lacking = self.shortages(site)
         if not lacking:
             return None
         code = Code.UNRESOLVABLE if any(one.final for one in lacking) else Code.UNSCHEDULABLE
         return Refusal(_PLUGIN, tuple(one.reason for one in lacking), code)
 
 
-_ORDER = {"cpu": 0, "memory": 1, "ephemeral-storage": 2}
+_ORDER = {"pods": 0, "cpu": 1, "memory": 2, "ephemeral-storage": 3}

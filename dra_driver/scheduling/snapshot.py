@@ -5,12 +5,12 @@ Pods that have ended, pods on nodes that do not exist, and pending pods without 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..allocation import Cluster
-from ..resource import DeviceClass
+from ..resource import DeviceClass, ResourceClaim
 from ..resource.meta import empty
 from .extended import served
 from .objects import Amounts, ClusterNode, DisruptionBudget, HostPort, Pod
@@ -138,24 +138,38 @@ class Snapshot:
         there = replace(pod, node_name=node, phase="Running")
         after = replace(self, cluster=cluster, pods=(*self.pods, there))
         site = self.sites[node]
-        after.__dict__["sites"] = {**self.sites, node: _site(site.node, [*site.pods, there])}
+        avoiding = [(site.node, there)] if there.anti_affinity else []
+        after.__dict__.update(
+            sites={**self.sites, node: _site(site.node, [*site.pods, there])},
+            nominated=self.nominated,
+            with_anti_affinity=[*self.with_anti_affinity, *avoiding],
+        )
         return after
 
-    def without(self, pod: Pod) -> "Snapshot":
-        """The snapshot without one of its pods, and without the claims that were made for it."""
-        claims = tuple(
+    def without(self, pod: Pod, keeping: Collection[ResourceClaim] = ()) -> "Snapshot":
+        """The snapshot without one of its pods, and without the claims that were made for it, but for `keeping`."""
+        kept = set(map(id, keeping))
+        made = [
             claim
             for claim in self.cluster.claims
-            if not any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references)
-        )
-        cluster = Cluster(self.cluster.slices, self.cluster.classes, self.cluster.nodes, claims)
-        return replace(self, cluster=cluster, pods=tuple(one for one in self.pods if one is not pod))
+            if id(claim) not in kept
+            and any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references)
+        ]
+        cluster = self.cluster.after(released=made)
+        after = replace(self, cluster=cluster, pods=tuple(one for one in self.pods if one is not pod))
+        if not (pod.node_name or pod.nominated_node):
+            self._pass_on(after)
+        return after
 
     def with_cluster(self, cluster: Cluster) -> "Snapshot":
         """The snapshot with other claims: `cluster` has the same nodes."""
         after = replace(self, cluster=cluster)
-        after.__dict__["sites"] = self.sites
+        self._pass_on(after)
         return after
+
+    def _pass_on(self, other: "Snapshot") -> None:
+        """Gives another snapshot, which has the same pods on and for the nodes, what was prepared for this one."""
+        other.__dict__.update(sites=self.sites, nominated=self.nominated, with_anti_affinity=self.with_anti_affinity)
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """The labels of a namespace. One that is not known has only the label with its name."""

@@ -201,6 +201,22 @@ def test_nodes_answer_together_as_they_do_alone(
         assert outcomes[node.name] == allocate(where, asked, node.name, features, share_ids=lambda: "id")
 
 
+@settings(max_examples=150, deadline=None)
+@given(clusters(), claims(), FEATURES, st.data())
+def test_a_cluster_after_a_change_of_claims_answers_as_one_that_is_read_anew(
+    before: Cluster, asked: list[ResourceClaim], features: Features, data: st.DataObject
+) -> None:
+    outcome = allocate_all(before, asked, features, share_ids=lambda: "id")[NODE.name]
+    allocated = [replace(one, allocation=given) for one, given in zip(asked, outcome.allocations, strict=False)]
+    released = [one for one in before.claims if data.draw(st.booleans())]
+    after = before.after(allocated, released)
+    assert set(map(str, after.claims)) == set(map(str, (*before.claims, *allocated))) - set(map(str, released))
+    anew = Cluster(after.slices, after.classes, after.nodes, after.claims)
+    found, wanted = (allocate_all(one, asked, features, share_ids=lambda: "id") for one in (after, anew))
+    assert found.groups == wanted.groups
+    assert dict(found) == dict(wanted)
+
+
 @settings(max_examples=100, deadline=None)
 @given(clusters(), claims())
 def test_the_ideal_answer_finds_whatever_kubernetes_finds_but_for_forgotten_values(

@@ -2,8 +2,8 @@
 """`python -m tests.bench.dryrun`: the dry run on large clusters, loading apart from deciding.
 
 The clusters of tests/golden/bench, read as a user's YAML snapshot and as one JSON document, then asked once: deciding
-for all nodes, and explaining when nothing fits. Then how deciding grows with the number of like nodes, and last
-verdicts on whole pods.
+for all nodes, and explaining when nothing fits. Then how deciding grows with the number of like nodes, how long
+it takes to place many pods one after the other, and last verdicts on whole pods.
 """
 
 import gc
@@ -43,6 +43,7 @@ def main() -> None:
     for name, state in CASES:
         _run(name, state)
     _scale()
+    _placing()
     _whole_pods()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory of this process, which has held every cluster in turn: {peak:.0f} MiB")
@@ -84,18 +85,39 @@ def _scale() -> None:
         print(f"{count:5} nodes: prepared once {prepare:6.1f} ms, decided {decide:5.2f} ms, {decide / base:.1f} x")
 
 
-def _whole_pods() -> None:
-    """Verdicts on whole pods: 5,000 nodes of 8 GPUs with 50,000 running pods."""
-    names = [f"node-{number}" for number in range(5000)]
+def _placing() -> None:
+    """1,000 pods of a Deployment one after the other on 1,000 nodes of 8 GPUs, idle or with 50,000 running pods."""
+    spec = pod("p", "1", resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "one"}])["spec"]
+    template = {**claim("one"), "kind": "ResourceClaimTemplate"}
+    template["spec"] = {"spec": template["spec"]}
+    workload = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "many"}}
+    workload["spec"] = {"replicas": 1000, "template": {"spec": spec}}
+    demands = sort_documents([Document(one, "bench") for one in (template, workload)]).demands
+    for pods in (0, 50_000):
+        objects, world = _cluster(1000, pods, lambda _: 50)
+        for what, around in (("whole pods", world), ("devices only", None)):
+            placed, taken = _timed(lambda o=objects, w=around: evaluate(demands, o, Features(), w))  # type: ignore[misc]
+            assert all(one.fits for one in placed)
+            print(f"1000 pods on 1000 nodes with {pods} running pods, {what}: {taken / 1000:.2f} s", flush=True)
+
+
+def _cluster(count: int, pods: int, cpu: Callable[[int], int]) -> tuple[list[Decoded], World]:
+    """`count` nodes of 8 GPUs with running pods; `cpu` gives what each of these requests, in thousandths."""
+    names = [f"node-{number}" for number in range(count)]
     reader = Reader()
     objects: list[Decoded] = [*CLASSES]
     for name in names:
         reader.add(made := node(name, labels={"zone": name[-1]}))
         objects += [decode(made), decode(slice_of(name, *(gpu(f"gpu-{index}") for index in range(8))))]
-    for number in range(50_000):
-        reader.add(running(f"pod-{number}", names[number % len(names)], f"{number * 37 % 1100 + 100}m", priority=0))
+    for number in range(pods):
+        reader.add(running(f"pod-{number}", names[number % count], f"{cpu(number)}m", priority=0))
     reader.add(policy("scheduling.k8s.io/v1", "PriorityClass", "high", "", value=1000))
-    world = World(reader.snapshot(), reader.policies())
+    return objects, World(reader.snapshot(), reader.policies())
+
+
+def _whole_pods() -> None:
+    """Verdicts on whole pods: 5,000 nodes of 8 GPUs with 50,000 running pods."""
+    objects, world = _cluster(5000, 50_000, lambda number: number * 37 % 1100 + 100)
     asked: dict[str, list[dict[str, Any]]] = {
         "fits": [claim(), pod("one", "1", "wanted")],
         "lacks cpu": [claim(), pod("one", "9", "wanted")],

@@ -16,10 +16,11 @@ from dra_driver.dryrun.connection import ClusterChoice, ClusterConnection
 from dra_driver.kubeapi import NODES, ApiClient, Kind, UnreachableError
 from dra_driver.sandbox.apiserver import User
 from tests.support.apiserver import CLAIMS, SLICES, embedded
+from tests.support.paging import Collection, paged
 
 from .conftest import DryRun, Write, gpu, install_classes, slice_of
 from .test_command import claim
-from .test_whole_pod import node, pod
+from .test_whole_pod import node, pod, running
 
 JSON = dict[str, Any]
 TEMPLATES = Kind("resource.k8s.io/v1", "resourceclaimtemplates", namespaced=True)
@@ -243,6 +244,24 @@ def test_what_a_pod_refers_to_is_read_from_the_cluster_in_its_namespace(
     assert dryrun(write("named.json", named), "--kubeconfig", kubeconfig)[0] == 0
     code, _, err = dryrun(write("named.json", named), "--kubeconfig", kubeconfig, "-n", "other")
     assert (code, "its namespace is not 'other'" in err) == (2, True)
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_large_cluster_is_read_in_pages_and_each_object_counts_once(
+    expires: bool, dryrun: DryRun, write: Write, tmp_path: Path
+) -> None:
+    """Also when the pages after the first are too old, and all has to be read again."""
+    collections = {
+        "/api/v1/nodes": Collection(600, lambda number: node(f"node-{number}", cpu="2"), expires),
+        "/api/v1/pods": Collection(600, lambda number: running(f"p-{number}", f"node-{number}", "1"), expires),
+    }
+    with paged(collections) as server:
+        code, out, err = dryrun("--kubeconfig", server.write_kubeconfig(tmp_path / "config"), write("p.json", pod("p")))
+    assert (code, "on node node-0, and on 599 other nodes" in out) == (0, True), out + err
+    for path in collections:
+        assert server.asked[path][0]["limit"] == "500"
+        assert server.asked[path][1] == {"limit": "500", "continue": "500"}
+        assert server.asked[path][2:] == ([{}] if expires else [])
 
 
 def test_a_class_that_the_cluster_lacks_is_not_invented(dryrun: DryRun, wanted: Path, tmp_path: Path) -> None:
