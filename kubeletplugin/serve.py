@@ -96,10 +96,11 @@ class _Plugin:
             boot_id=boot_id(),
             fetch=lambda ref: metadata.remember(reader(ref)),
             records=self._records,
-            specs=ClaimSpecs(self.common, metadata),
+            specs=ClaimSpecs(self.common, node.mps, metadata),
             access=self.access,
             time_slices=node.time_slices,
             may_switch=lambda gpu: policy().for_gpu(gpu).mig is MigPolicy.DYNAMIC,
+            mps_shared_memory=options.mps_shared_memory,
             boundary=boundary,
             on_step=metrics.step,
         )

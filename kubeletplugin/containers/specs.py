@@ -17,6 +17,7 @@ from dra_driver import cdi
 from ..hardware.targets import MigSlot, PrepareError
 from ..records.store import Record
 from .metadata import SpecMetadata
+from .mps import mps_edits
 
 log = logging.getLogger(__name__)
 
@@ -112,10 +113,11 @@ class CommonSpec:
 
 
 class ClaimSpecs:
-    """CDI specs beside the `common` one, describing the same driver."""
+    """CDI specs beside the `common` one, describing the same driver. `mps` is the folder of MPS on the host."""
 
-    def __init__(self, common: CommonSpec, metadata: SpecMetadata | None = None) -> None:
+    def __init__(self, common: CommonSpec, mps: Path, metadata: SpecMetadata | None = None) -> None:
         self._common = common
+        self._mps = mps
         self._metadata = metadata
         # A claim's spec needs no sync: it goes with a reboot, as everything it speaks of does.
         self._claims = cdi.SpecDirectory(common.directory, cdi.CLAIM_KIND, sync=False)
@@ -180,7 +182,7 @@ class ClaimSpecs:
             found = cdi.mig_edits(root, target.minor, ids.gpu_instance, ids.compute_instance, target.pci_address, hook)
         else:
             found = cdi.gpu_edits(root, target.minor, target.pci_address, hook)
-        return found.edits
+        return found.edits + mps_edits(self._mps, record, name)
 
 
 def cdi_names(uid: str, device: str) -> list[str]:
