@@ -165,13 +165,15 @@ class Supervisor:
         died = before is by and not by.runs(server)
         if died:
             log.error("the MPS daemon of %s has ended; starting it again", server)
+        ran = by.runs(server)
         self._by[server] = by
         by.serve(server, shares)
         self._asked[server] = time.monotonic() + _ANSWER_SECONDS
         status = self._status(server)
-        restarts = status.restarts + (died or bool(status.problem))
-        self._note(server, Status("", restarts, time.time()))
-        log.info("MPS serves %s", server, extra={"shares": len(shares), "restarts": restarts})
+        if not ran or status.problem:
+            status = Status("", status.restarts + (died or bool(status.problem)), time.time())
+        self._note(server, status)
+        log.info("MPS serves %s", server, extra={"shares": len(shares), "restarts": status.restarts})
 
     def _end(self, server: str, *, discard: bool) -> None:
         for by in [self._by[server]] if server in self._by else self._protocols.values():

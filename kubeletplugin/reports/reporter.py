@@ -23,7 +23,16 @@ from dra_driver.kubeapi.events import EventRecorder, ObjectReference
 
 from ..claims.boundary import UNHEARD, ClaimBoundary
 from ..hardware.targets import ClaimRef
-from .devicestatus import JSON, PREPARE_FAILED, ClaimStatusApi, DeviceKey, Outcome, StatusIgnoredError, wanted_entries
+from .devicestatus import (
+    JSON,
+    PREPARE_FAILED,
+    ClaimStatusApi,
+    DeviceKey,
+    Outcome,
+    StatusIgnoredError,
+    Trouble,
+    wanted_entries,
+)
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +72,9 @@ class _Task:
 class ClaimReports:
     """The queue and its thread, with one task a claim: newer news replaces older. `pool` is this node's.
 
-    With `status` off only Events are sent, without `events` none of those. `wrote` hears what became of each status:
-    `written`, `unchanged`, `failed` or `dropped`. `delay` is in seconds.
+    `trouble` tells what befell a prepared claim since, by its UID. With `status` off only Events are sent, without
+    `events` none of those. `wrote` hears what became of each status: `written`, `unchanged`, `failed` or `dropped`.
+    `delay` is in seconds.
     """
 
     def __init__(
@@ -73,6 +83,7 @@ class ClaimReports:
         pool: str,
         data: DeviceData,
         *,
+        trouble: Callable[[str], Trouble | None] = lambda _: None,
         status: bool = True,
         events: EventRecorder | None = None,
         wrote: Callable[[str], None] = lambda _: None,
@@ -83,6 +94,7 @@ class ClaimReports:
         self._api = ClaimStatusApi(ApiClient(connection), connection)
         self._pool = pool
         self._data = data
+        self._trouble = trouble
         self._status = status
         self._events = events
         self._wrote = wrote
@@ -246,7 +258,12 @@ class ClaimReports:
     def _outcome(self, task: _Task) -> Outcome | None:
         match task.news:
             case _News.PREPARED:
-                return Outcome(True, f"ready on node {self._pool}", self._data(task.ref.uid))
+                ready, data = f"ready on node {self._pool}", self._data(task.ref.uid)
+                trouble = self._trouble(task.ref.uid)
+                if trouble is None:
+                    return Outcome(True, ready, data)
+                text = f"{ready}; {trouble.message}" if trouble.ready else trouble.message
+                return Outcome(trouble.ready, text, data, trouble.reason)
             case _News.FAILED:
                 return Outcome(False, task.error)
         return None

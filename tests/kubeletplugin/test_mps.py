@@ -14,7 +14,11 @@ import pytest
 from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.gpu.simulation.mps import RefusedClientError, connect
 from dra_driver.mps.client import SupervisorClient
+from dra_driver.mps.shares import ShareFiles
+from kubeletplugin.claims.boundary import ClaimBoundary
+from kubeletplugin.hardware.mps import MpsServices
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
+from kubeletplugin.reports.mpswatch import MpsWatch
 from kubeletplugin.steps import ComputeModeStep, InstanceStep, MigModeStep, MpsStep
 from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
@@ -359,3 +363,48 @@ def test_steps_of_settings_are_those_of_the_strategy(plugin: Plugin, api: ApiSer
     assert [type(step) for step in steps] == [*(MigModeStep, ComputeModeStep, MigModeStep, ComputeModeStep, MpsStep)]
     path = plugin.root / "claims" / f"{claim.uid}.json"
     assert '"version": 4' in path.read_text()
+
+
+def test_claims_are_told_of_a_daemon_that_ended_and_of_its_restart(
+    plugin: Plugin, api: ApiServer, supervisor: MpsProcess
+) -> None:
+    claim, other = (api.add([device], sharing=mps()) for device in ("gpu-0", "gpu-1"))
+    for one in (claim, other):
+        plugin.lifecycle.prepare(one)
+    events: list[tuple[ClaimRef, str]] = []
+    told: list[ClaimRef] = []
+    boundary = ClaimBoundary(lambda ref, reason, _: events.append((ref, reason)))
+    services, changes = MpsServices(ShareFiles(plugin.root / "mps")), []
+    watch = MpsWatch(
+        lambda: [plugin.record(one) for one in (claim, other)],
+        services.statuses,
+        boundary,
+        told.append,
+        lambda: changes.append(True),
+    )
+    watch.look()
+    assert (events, watch.sick(), watch.trouble(claim.uid)) == ([], {}, None)
+    plugin.node.mps.fail_start("out of luck")
+    (server,) = [step.name.server for step in plugin.record(claim).plan.mps()]
+    os.kill(int((plugin.root / f"mps/{server}/pipe/nvidia-cuda-mps-control.pid").read_text()), signal.SIGKILL)
+    wait_for(lambda: services.statuses()[server].problem, "the failure")
+    for _ in range(2):
+        watch.look()
+    assert (events, told, len(changes)) == ([(claim, "MpsDaemonDown")], [claim], 1)
+    ((device, (_, problem)),) = watch.sick().items()
+    assert (device, "out of luck" in problem) == ("gpu-0", True)
+    trouble = watch.trouble(claim.uid)
+    assert trouble is not None
+    assert (trouble.ready, trouble.reason) == (False, "MpsDaemonDown")
+    plugin.node.mps.mend()
+    wait_for(lambda: not services.statuses()[server].problem, "the restart")
+    for _ in range(2):
+        watch.look()
+    assert events[1:] == [(claim, "MpsDaemonRestarted")]
+    trouble = watch.trouble(claim.uid)
+    assert trouble is not None
+    assert (watch.sick(), trouble.ready, trouble.reason) == ({}, True, "MpsDaemonRestarted")
+    supervisor.stop()
+    watch.look()
+    assert sorted(watch.sick()) == ["gpu-0", "gpu-1"]
+    assert watch.trouble(other.uid) is not None
