@@ -32,18 +32,27 @@ class Ended:
         return f"ended with code {self.code}: {said or 'it did not say why'}"
 
 
-def run_program(command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None) -> Ended:
-    """Run a program to its end; `environment` is added to this process's. After `seconds` it is killed, with all
-    processes that it started. Raises ProgramError when it cannot be run or does not end.
+def run_program(
+    command: Sequence[str],
+    seconds: float,
+    environment: Mapping[str, str] | None = None,
+    *,
+    text: str = "",
+    inherit: bool = True,
+) -> Ended:
+    """Run a program to its end, with `text` on its standard input. `environment` is added to this process's, or is all
+    of it without `inherit`. After `seconds` it is killed, with all processes that it started. Raises ProgramError when
+    it cannot be run or does not end.
     """
     name = command[0]
+    inherited = os.environ if inherit else {}
     try:
         process = subprocess.Popen(  # noqa: S603
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if text else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
+            env={**inherited, **(environment or {})},
             start_new_session=True,  # so that all of it can be killed
             encoding="utf-8",
             errors="replace",
@@ -51,7 +60,7 @@ def run_program(command: Sequence[str], seconds: float, environment: Mapping[str
     except OSError as error:
         raise ProgramError(f"{name} cannot be run: {error.strerror}") from error
     try:
-        output, _ = process.communicate(timeout=seconds)
+        output, _ = process.communicate(text or None, timeout=seconds)
     except subprocess.TimeoutExpired:
         raise ProgramError(f"{name} did not end within {seconds:g} s and was killed") from None
     finally:
@@ -65,5 +74,7 @@ def _end(process: "subprocess.Popen[str]") -> None:
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_END_SECONDS)
-    if process.stdout is not None:
-        process.stdout.close()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):  # input that nobody read
+                stream.close()

@@ -42,6 +42,11 @@ class Node:
         return self.folder / "metadata"
 
     @property
+    def mps(self) -> Path:
+        """The folder in which this driver and dra-mps meet."""
+        return self.folder / "mps"
+
+    @property
     def driver_root(self) -> cdi.DriverRoot:
         """The places where CDI specs find the driver's files."""
         hardware = self.hardware
@@ -70,6 +75,7 @@ class Options:
     instance_uid: str
     device_metadata: bool
     claim_status: bool
+    mps_shared_memory: bool
     policy: PolicyOptions
     endpoint: Endpoint
 
@@ -175,6 +181,14 @@ def plugin_options(command: F) -> F:
         show_envvar=True,
         help="Write conditions and UUIDs of prepared devices to status.devices of ResourceClaims.",
     )
+    @click.option(
+        "--mps-shared-memory/--no-mps-shared-memory",
+        default=True,
+        show_default=True,
+        envvar="MPS_SHARED_MEMORY",
+        show_envvar=True,
+        help="Give containers with MPS the /dev/shm of their MPS daemon instead of one of their own.",
+    )
     @endpoint_options
     @functools.wraps(command)
     def wrapped(
@@ -187,6 +201,7 @@ def plugin_options(command: F) -> F:
         instance_uid: str,
         device_metadata: bool,
         claim_status: bool,
+        mps_shared_memory: bool,
         endpoint: Endpoint,
         **others: object,
     ) -> object:
@@ -198,6 +213,7 @@ def plugin_options(command: F) -> F:
             instance_uid=instance_uid,
             device_metadata=device_metadata,
             claim_status=claim_status,
+            mps_shared_memory=mps_shared_memory,
             policy=policy,
             endpoint=endpoint,
         )

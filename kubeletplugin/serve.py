@@ -15,6 +15,7 @@ from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.policy import MigPolicy, NodePolicy
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.kubeapi.events import EventRecorder, ObjectReference
+from dra_driver.mps.shares import ShareFiles
 from dra_driver.resident import release_after_start
 from dra_driver.resource.codec import V1
 
@@ -23,6 +24,7 @@ from .claims.lifecycle import Lifecycle
 from .containers.metadata import MetadataFiles, SpecMetadata
 from .containers.specs import ClaimSpecs, CommonSpec
 from .hardware.gpus import GpuAccess, Gpus, NoDriverError
+from .hardware.mps import MpsServices
 from .hardware.targets import ClaimRef, PrepareError
 from .healthchecks import ApiContact, ContactKeeper, ObservedConnection, live_checks, ready_checks
 from .kubelet import health
@@ -36,6 +38,7 @@ from .plans.planning import ClaimReader
 from .records.store import NewerVersionError, Record, Records, State, read_records
 from .reports.binding import BindingWatch
 from .reports.devicestatus import JSON, DeviceKey, device_data
+from .reports.mpswatch import MpsWatch
 from .reports.reporter import ClaimReports
 
 log = logging.getLogger(__name__)
@@ -95,10 +98,11 @@ class _Plugin:
             boot_id=boot_id(),
             fetch=lambda ref: metadata.remember(reader(ref)),
             records=self._records,
-            specs=ClaimSpecs(self.common, metadata),
+            specs=ClaimSpecs(self.common, node.mps, metadata),
             access=self.access,
             time_slices=node.time_slices,
             may_switch=lambda gpu: policy().for_gpu(gpu).mig is MigPolicy.DYNAMIC,
+            mps_shared_memory=options.mps_shared_memory,
             boundary=boundary,
             on_step=metrics.step,
         )
@@ -107,13 +111,21 @@ class _Plugin:
             connection,
             options.node_name,
             self._device_data,
+            trouble=lambda uid: self._mps.trouble(uid),
             status=options.claim_status,
             events=self._events,
             wrote=metrics.status_write,
             boundary=boundary,
         )
         self._dra = DraService(self._lifecycle, metrics, self._reports, files)
-        self.health = HealthWatch(options, client, session, policy, metrics.unexpected_error)
+        self._mps = MpsWatch(
+            self._prepared,
+            MpsServices(ShareFiles(node.mps)).statuses,
+            boundary,
+            self._reports.prepared,
+            lambda: self.health.service.changed(),
+        )
+        self.health = HealthWatch(options, client, session, policy, metrics.unexpected_error, self._mps.sick)
         self._binding = BindingWatch(
             connection, options.node_name, lambda: policy().binding_conditions, self.health.fitness, boundary
         )
@@ -144,6 +156,7 @@ class _Plugin:
         self.access.start()
         self.health.start()
         self._binding.start()
+        self._mps.start()
         while not (stopped.is_set() or self._is_better_than_others()):
             stopped.wait(_LOOK_SECONDS)
         if not stopped.is_set():
@@ -172,6 +185,7 @@ class _Plugin:
         self.registry.stop()  # kubelet continues with another instance, if there is one
         self.health.stop()
         self._binding.stop()
+        self._mps.stop()
         answered = self._dra.drain(_STOP_SECONDS)
         self._reports.stop(_REPORT_SECONDS)
         self._events.close(_REPORT_SECONDS)

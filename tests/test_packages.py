@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "gpu": {"resource", *SHARED},
     "config": {"resource", *SHARED},
     "cdi": {"errors", "files"},
+    "mps": {"cdi", *SHARED},
     "kubeapi": {"resource", "containment", "errors", "parsing"},
     "dryrun": {"resource", "cel", "allocation", "scheduling", "gpu", "config", "kubeapi", *SHARED},
     "sandbox": {"resource", "cel", "allocation", "scheduling", "gpu", "config", "cdi", "kubeapi", "dryrun", *SHARED},

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The answer to an AdmissionReview (admission.k8s.io/v1) of an object with opaque configurations. Pure.
 
-An invalid configuration is refused. A configuration that only this version of the driver cannot apply is accepted
-with a warning, because a newer version may be able to; so is one that changes nothing.
+An invalid configuration is refused. One that changes nothing is accepted with a warning.
 
 Only configurations that a request changes are checked. An update that does not change a configuration is accepted,
 whatever the configuration is. So finalizers can be removed and objects deleted that are older than the webhook or
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dra_driver import DRIVER_NAME
-from dra_driver.config import ConfigError, decode_config, ineffective, unsupported
+from dra_driver.config import ConfigError, decode_config, ineffective
 from dra_driver.errors import DriverError
 from dra_driver.resource.codec import DecodeError, Fields
 
@@ -78,8 +77,7 @@ def warnings(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[s
     return [
         str(warning)
         for path, parameters in _brought(kind, operation, value, old)
-        for tell in (unsupported, ineffective)
-        if (warning := tell(decode_config(parameters, path), path))
+        if (warning := ineffective(decode_config(parameters, path), path))
     ]
 
 

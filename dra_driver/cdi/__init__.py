@@ -24,7 +24,7 @@ from .directory import BASE_DEVICE, BASE_KIND, CLAIM_KIND, SpecDirectory, base_s
 from .edits import common_edits, gpu_edits, mig_edits
 from .files import character_majors, find_node
 from .fingerprint import Fingerprint, fingerprint
-from .libraries import HookTool, find_hook_tool
+from .libraries import LIBRARY_FOLDERS, HookTool, find_hook_tool
 from .root import DriverFilesError, DriverRoot, Root
 from .spec import ContainerEdits, Mount, SpecError
 
@@ -32,6 +32,7 @@ __all__ = [
     "BASE_DEVICE",
     "BASE_KIND",
     "CLAIM_KIND",
+    "LIBRARY_FOLDERS",
     "ContainerEdits",
     "DriverFilesError",
     "DriverRoot",

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The opaque configurations that claims and classes carry for this driver (resource.nvidia.com/v1beta1).
 
-`types` defines the configurations, `decode` reads one strictly and tells what of it this version cannot apply, `select`
-finds the one that applies to an allocated device. Kinds, fields and precedence are those of NVIDIA's DRA driver.
+`types` defines the configurations, `decode` reads one strictly and tells what of it changes nothing, `select` finds
+the one that applies to an allocated device. Kinds, fields and precedence are those of NVIDIA's DRA driver.
 """
 
-from .decode import API_VERSION, ConfigError, decode_config, ineffective, unsupported
-from .select import Chosen, applicable, config_for, misfit, use_other
+from .decode import API_VERSION, ConfigError, decode_config, ineffective
+from .select import Chosen, config_for, misfit, use_other
 from .types import DEVICE_TYPES, DeviceConfig, GpuConfig, MigDeviceConfig, MpsConfig, Sharing, Strategy, TimeSlice
 
 __all__ = [
@@ -21,11 +21,9 @@ __all__ = [
     "Sharing",
     "Strategy",
     "TimeSlice",
-    "applicable",
     "config_for",
     "decode_config",
     "ineffective",
     "misfit",
-    "unsupported",
     "use_other",
 ]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opaque parameters to a configuration, strictly: every field that is unknown or invalid is an error.
 
-Prepare, webhook, lint and dry run all call `decode_config`, `unsupported` and `ineffective`, so that they report
-the same problems of a configuration. Each error has the path of the field that it is about.
+Prepare, webhook, lint and dry run all call `decode_config` and `ineffective`, so that they report the same problems of
+a configuration. Each error has the path of the field that it is about.
 """
 
 import re
@@ -29,16 +29,6 @@ def decode_config(parameters: object, place: str = "") -> DeviceConfig:
         return _config(Fields(parameters, place))
     except DecodeError as error:
         raise ConfigError(error.path, error.problem) from None
-
-
-def unsupported(config: DeviceConfig, place: str = "") -> ConfigError | None:
-    """What this version of the driver cannot apply, though it is valid: prepare refuses it, the others warn of it."""
-    if config.sharing is None or config.sharing.strategy is not Strategy.MPS:
-        return None
-    return ConfigError(
-        _join(place, "sharing.strategy"),
-        "this version of the driver cannot apply MPS: the pod fails on its node; use TimeSlicing, or leave sharing out",
-    )
 
 
 def ineffective(config: DeviceConfig, place: str = "") -> ConfigError | None:

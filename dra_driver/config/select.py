@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..resource import AllocatedConfiguration, AllocatedDevice, ResourceClaim
-from .decode import ConfigError, decode_config, unsupported
+from .decode import ConfigError, decode_config
 from .types import DeviceConfig, GpuConfig, MigDeviceConfig
 
 _SOURCES: Final = ("FromClass", "FromClaim")
@@ -27,18 +27,8 @@ class Chosen:
     place: str = ""
 
 
-def applicable(device: AllocatedDevice, kind: type[DeviceConfig], claim: ResourceClaim) -> Chosen:
-    """The configuration of `kind` for `device` of `claim`, which this version of the driver can apply. Raises
-    ConfigError.
-    """
-    chosen = config_for(device, kind, claim)
-    if problem := unsupported(chosen.config, chosen.place):
-        raise problem
-    return chosen
-
-
 def config_for(device: AllocatedDevice, kind: type[DeviceConfig], claim: ResourceClaim) -> Chosen:
-    """The configuration of `kind` for `device` of `claim`, whether it can be applied or not. Raises ConfigError."""
+    """The configuration of `kind` for `device` of `claim`. Raises ConfigError."""
     for place, config in reversed(_ranked(claim)):
         if config.opaque.driver != device.driver:
             continue

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configurations because of which a pod would get its devices and then not start: the driver cannot apply them."""
+"""Configurations because of which a pod would get its devices and then not start: the driver refuses them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from .. import DRIVER_NAME
 from ..allocation import Cluster
-from ..config import DEVICE_TYPES, ConfigError, DeviceConfig, applicable
+from ..config import DEVICE_TYPES, ConfigError, DeviceConfig, config_for
 from ..resource import ResourceClaim
 from .verdict import placed_devices
 
@@ -27,6 +27,6 @@ def _problems(claim: ResourceClaim, cluster: Cluster) -> Iterator[str]:
         if result.driver != DRIVER_NAME or result.admin_access or kind is None:
             continue
         try:
-            applicable(result, kind, claim)
+            config_for(result, kind, claim)
         except ConfigError as error:
             yield f"claim {claim.metadata}: the driver refuses it on the node: {error}"

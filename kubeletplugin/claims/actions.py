@@ -26,6 +26,7 @@ from dra_driver.kubeapi import ApiError
 from ..containers.specs import ClaimSpecs
 from ..hardware.gpus import Gpus, NoDriverError
 from ..hardware.marks import Marks
+from ..hardware.mps import MpsServices
 from ..hardware.settings import TimeSlices
 from ..hardware.targets import MigInstanceIds, PrepareError
 from ..plans.plan import Plan
@@ -84,6 +85,7 @@ class Actions:
     gpu_locks: KeyedLocks
     calls: Calls
     time_slices: TimeSlices
+    mps: MpsServices
     step_seconds: float = STEP_SECONDS
     busy_seconds: float = BUSY_SECONDS
     on_step: StepHook = unheard
@@ -183,7 +185,7 @@ class Actions:
 
             with gpus.in_use():
                 modes, slices = gpus.compute_modes, self.time_slices
-                return work(Tools(gpus.mig, modes, slices, self.marks, self.busy_seconds, going_on))
+                return work(Tools(gpus.mig, modes, slices, self.mps, self.marks, self.busy_seconds, going_on))
 
         return self.calls.run(gpu_uuid, run, self.step_seconds, lambda: held.hand_over(gpu_uuid))
 

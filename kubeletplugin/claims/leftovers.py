@@ -19,7 +19,7 @@ from ..hardware.targets import ClaimRef, MigSlot
 from ..plans.planning import Planner
 from ..records.locks import KeyedLocks
 from ..records.store import Record
-from ..steps import ComputeModeStep, InstanceStep, MigModeStep, Step, TimeSliceStep
+from ..steps import ComputeModeStep, InstanceStep, MigModeStep, MpsStep, Step, StrayMpsStep, TimeSliceStep
 from .actions import EXPECTED_ERRORS, Actions
 from .boundary import ClaimBoundary
 from .recovery import not_long
@@ -129,6 +129,11 @@ class Leftovers:
                     stray.append(ComputeModeStep(gpu_uuid, change.wanted))
                 if (change := marks.time_slices.get(gpu_uuid)) is not None:
                     stray.append(TimeSliceStep(gpu_uuid, change.wanted))
+                served = {step.name for step in wanted if isinstance(step, MpsStep)}
+                stray = [
+                    *(StrayMpsStep(name) for name in marks.mps.all() if name.gpu == gpu_uuid and name not in served),
+                    *stray[::-1],
+                ]
                 for step in stray:
                     if step not in wanted:
                         self._actions.undo_stray(step, gpus, held)

@@ -23,6 +23,7 @@ from dra_driver.gpu.nvml import NvmlError, Return
 from ..containers.specs import ClaimSpecs
 from ..hardware.gpus import GpuAccess, Gpus, NoDriverError
 from ..hardware.marks import Marks
+from ..hardware.mps import MpsServices
 from ..hardware.settings import TimeSlices
 from ..hardware.targets import ClaimRef
 from ..plans.plan import Plan
@@ -74,7 +75,8 @@ def always() -> bool:
 class Lifecycle:
     """Prepares and unprepares claims. `pool` is this node's pool, `boot_id` changes with every boot of the machine.
 
-    `time_slices` sets time-slice intervals. `may_switch` tells the GPUs whose MIG mode may be switched for claims.
+    `time_slices` sets time-slice intervals. `may_switch` tells the GPUs whose MIG mode may be switched for claims. With
+    `mps_shared_memory` clients of MPS have the /dev/shm of their daemon.
     `boundary` contains what goes wrong with one claim, and hears what users may want to know of it; `on_step` hears of
     every step. Locks and marks are kept beside the folder of `records`.
     """
@@ -90,6 +92,7 @@ class Lifecycle:
         access: GpuAccess,
         time_slices: TimeSlices,
         may_switch: Callable[[Gpu], bool] = never,
+        mps_shared_memory: bool = True,
         boundary: ClaimBoundary = UNHEARD,
         on_step: StepHook = unheard,
         settings: Settings = Settings(),
@@ -113,11 +116,12 @@ class Lifecycle:
             KeyedLocks(files, "gpu "),
             access.calls,
             time_slices,
+            MpsServices(marks.mps),
             settings.step,
             settings.busy,
             on_step,
         )
-        self._planner = Planner(pool, fetch, may_switch)
+        self._planner = Planner(pool, fetch, may_switch, mps_shared_memory)
         self._recovery = Recovery(self._actions, self._claims, self._planner, boot_id, boundary, settings.retry)
         self._leftovers = Leftovers(
             self._actions, self._claims, self._planner, self.unprepare, settings.grace, boundary

@@ -112,6 +112,7 @@ def find(node: Node) -> Found:
             *sorted(f"the MIG mode that GPU {uuid} was switched to" for uuid in marks.modes.all()),
             *sorted(f"the compute mode that GPU {uuid} was switched to" for uuid in marks.compute_modes.all()),
             *sorted(f"the time-slice interval of GPU {uuid}" for uuid in marks.time_slices.all()),
+            *sorted(f"the MPS daemon for GPU {uuid}" for uuid in {share.gpu for share in marks.mps.all()}),
         ),
         files=tuple(
             path for path in (*specs, *sockets_of_all(node.folder, node.registry), node.folder) if path.exists()
@@ -169,7 +170,7 @@ def _undo(node: Node, found: Found) -> list[str]:
         boot_id=boot_id(),
         fetch=_unasked,
         records=Records(node.records),
-        specs=ClaimSpecs(CommonSpec(node.cdi_root, node.driver_root)),
+        specs=ClaimSpecs(CommonSpec(node.cdi_root, node.driver_root), node.mps),
         access=access,
         time_slices=node.time_slices,
     )

@@ -28,6 +28,7 @@ from dra_driver.resource.meta import empty
 
 from ..hardware.gpus import Gpus
 from ..hardware.marks import Marks
+from ..hardware.mps import MpsServices
 from ..hardware.targets import MigSlot
 from ..kubelet.instance import sockets_of_all
 from ..kubelet.sockets import is_served
@@ -125,7 +126,8 @@ def _ask_nvml(node: Node, records: Iterable[Record]) -> _Hardware:
         gpus = Gpus(session)
     except (NvmlError, OSError) as error:
         return _Hardware(str(error), hangs=tuple(map(str, session.calls.hangs())))
-    tools = Tools(gpus.mig, gpus.compute_modes, node.time_slices, Marks(node.folder))
+    marks = Marks(node.folder)
+    tools = Tools(gpus.mig, gpus.compute_modes, node.time_slices, MpsServices(marks.mps), marks)
     done: dict[tuple[str, int], bool] = {}
     for record in records:
         for index, step in enumerate(record.plan.steps):

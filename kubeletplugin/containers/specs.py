@@ -17,6 +17,7 @@ from dra_driver import cdi
 from ..hardware.targets import MigSlot, PrepareError
 from ..records.store import Record
 from .metadata import SpecMetadata
+from .mps import mps_edits
 
 log = logging.getLogger(__name__)
 
@@ -114,10 +115,11 @@ class CommonSpec:
 
 
 class ClaimSpecs:
-    """The CDI specs of claims, for the same driver as the `common` spec."""
+    """The CDI specs of claims, for the same driver as the `common` spec. `mps` is the folder of MPS on the host."""
 
-    def __init__(self, common: CommonSpec, metadata: SpecMetadata | None = None) -> None:
+    def __init__(self, common: CommonSpec, mps: Path, metadata: SpecMetadata | None = None) -> None:
         self._common = common
+        self._mps = mps
         self._metadata = metadata
         # The spec of a claim needs no fsync, because neither the spec nor its devices are used after a reboot.
         self._claims = cdi.SpecDirectory(common.directory, cdi.CLAIM_KIND, sync=False)
@@ -182,7 +184,7 @@ class ClaimSpecs:
             found = cdi.mig_edits(root, target.minor, ids.gpu_instance, ids.compute_instance, target.pci_address, hook)
         else:
             found = cdi.gpu_edits(root, target.minor, target.pci_address, hook)
-        return found.edits
+        return found.edits + mps_edits(self._mps, record, name)
 
 
 def cdi_names(uid: str, device: str) -> list[str]:

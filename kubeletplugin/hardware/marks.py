@@ -3,7 +3,8 @@
 
 The hardware does not store this, so small files do. `mig/` has the marks of dra_driver.gpu.ownership, which the
 controller also reads. `mig-modes/` has one file for each GPU whose mode was switched, with the original mode;
-`compute-modes/` and `time-slices/` are the same for these settings. A mark is set before the change, and removed after
+`compute-modes/` and `time-slices/` are the same for these settings. `mps/` has the shares of MPS, which are the wishes
+that dra-mps fulfils (dra_driver.mps.shares). A mark is set before the change, and removed after
 the change was undone. Marks of an earlier boot are deleted, because the changes do not survive a reboot.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from dra_driver.files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
 from dra_driver.gpu.ownership import MigMarks, MigPlace, set_mark
+from dra_driver.mps.shares import ShareFiles
 
 log = logging.getLogger(__name__)
 
@@ -110,12 +112,14 @@ class Marks:
         self.modes = ModeMarks(folder / "mig-modes")
         self.compute_modes = SettingMarks(folder / "compute-modes")
         self.time_slices = SettingMarks(folder / "time-slices")
+        self.mps = ShareFiles(folder / "mps")
         self._boot = folder / "boot-id"
 
     def gpus(self) -> frozenset[str]:
         """The GPUs with any mark."""
         placed = frozenset(place.gpu_uuid for place in self.instances.all())
-        return placed | self.modes.all() | self.compute_modes.all() | self.time_slices.all()
+        served = frozenset(share.gpu for share in self.mps.all())
+        return placed | served | self.modes.all() | self.compute_modes.all() | self.time_slices.all()
 
     def made(self, place: MigPlace) -> bool:
         """Whether what stands there, if anything, was made for a claim."""
@@ -140,6 +144,8 @@ class Marks:
         for marks in (self.modes, self.compute_modes, self.time_slices):
             for gpu_uuid in marks.all():
                 marks.clear(gpu_uuid)
+        for share in self.mps.all():
+            self.mps.remove(share)  # dra-mps removes what else there is
         try:
             write_file(self._boot, boot_id.encode(), self._boot.with_suffix(".new"))
         except OSError as error:  # the next start forgets marks once more, and adopts what records tell

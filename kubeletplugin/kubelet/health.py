@@ -209,10 +209,20 @@ def silence(seconds: float) -> str | None:
 
 
 class NodeHealth:
-    """The health source of one node. Healthy devices become unknown while `problem` returns a reason."""
+    """The health source of one node. Healthy devices become unknown while `problem` returns a reason.
 
-    def __init__(self, pool: str, published: Callable[[], Published], problem: Callable[[], str | None]) -> None:
+    `sick` has the devices that a claim cannot use: the name of each with the time since when, and why.
+    """
+
+    def __init__(
+        self,
+        pool: str,
+        published: Callable[[], Published],
+        problem: Callable[[], str | None],
+        sick: Callable[[], Mapping[str, tuple[float, str]]] = dict,
+    ) -> None:
         self._pool = pool
+        self._sick = sick
         self._published = published
         self._problem = problem
         self._since = time.time()
@@ -221,7 +231,13 @@ class NodeHealth:
         """See HealthSource."""
         (gpus, findings), problem, now = self._published(), self._problem(), time.time()
         healths = device_healths(self._pool, gpus, findings, self._since)
-        return [one if problem is None else _doubted(one, problem, now) for one in healths]
+        sick = self._sick()
+        return [
+            _sickened(one, *sick[one.device])
+            if one.device in sick
+            else (one if problem is None else _doubted(one, problem, now))
+            for one in healths
+        ]
 
 
 class HealthWatch:
@@ -238,6 +254,7 @@ class HealthWatch:
         session: Session,
         policy: Callable[[], NodePolicy],
         count: Count = nobody,
+        sick: Callable[[], Mapping[str, tuple[float, str]]] = dict,
     ) -> None:
         self._node_name = options.node_name
         self._client = client
@@ -247,7 +264,7 @@ class HealthWatch:
         self._devices = NodeView(
             session, marks=Marks(options.node.folder).instances, policy=policy, health=self._monitor
         )
-        self.service = HealthService(NodeHealth(options.node_name, self._devices.published, self._doubt))
+        self.service = HealthService(NodeHealth(options.node_name, self._devices.published, self._doubt, sick))
         self._monitor.on_change = self._devices.on_change = self.service.changed
         self._stopped = threading.Event()
         self._restoring = threading.Thread(target=self._restore, name="health-restore", daemon=True)
@@ -345,6 +362,12 @@ def _doubted(health: DeviceHealth, problem: str, now: float) -> DeviceHealth:
     if health.status is HealthStatus.UNHEALTHY:
         return health
     return replace(health, status=HealthStatus.UNKNOWN, since=now, message=problem)
+
+
+def _sickened(health: DeviceHealth, since: float, problem: str) -> DeviceHealth:
+    """The health of a device that its claim cannot use."""
+    message = f"{health.message}; {problem}" if health.message else problem
+    return replace(health, status=HealthStatus.UNHEALTHY, since=since, message=message)
 
 
 def _keeps_away(finding: Finding, tolerations: Iterable[DeviceToleration]) -> bool:

@@ -9,21 +9,20 @@ from dataclasses import dataclass
 
 from dra_driver import DRIVER_NAME
 from dra_driver.config import (
+    Chosen,
     ConfigError,
     DeviceConfig,
     GpuConfig,
     MigDeviceConfig,
-    Strategy,
-    applicable,
+    config_for,
 )
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu, PciGpu
-from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.resource import AllocatedDevice, ResourceClaim
 
-from ..hardware.settings import LEVELS
 from ..hardware.targets import ClaimRef, Found, MigSlot, PrepareError, Target, WholeGpu
-from ..steps import ComputeModeStep, InstanceStep, LookStep, MigModeStep, Step, TimeSliceStep
+from ..steps import InstanceStep, LookStep, MigModeStep, MpsStep, Step
+from .sharing import NO_MPS_3, Configured, MpsSupport, mps_steps, setting_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,10 @@ class Plan:
         """The UUIDs of the GPUs that it is about, each once."""
         return tuple(dict.fromkeys(one.target.gpu_uuid for one in self.devices))
 
+    def mps(self) -> tuple[MpsStep, ...]:
+        """The steps that have devices served by MPS."""
+        return tuple(step for step in self.steps if isinstance(step, MpsStep))
+
     def slots(self) -> tuple[tuple[str, MigSlot], ...]:
         """The MIG devices to make, by device name, each once."""
         slots = {one.name: one.target for one in self.devices if isinstance(one.target, MigSlot) and not one.admin}
@@ -64,11 +67,12 @@ def make_plan(
     pool: str,
     find: Callable[[str], Found | None],
     may_switch: Callable[[Gpu], bool] = lambda _: False,
+    mps: MpsSupport = NO_MPS_3,
 ) -> Plan:
     """The plan for the devices of `claim` that are this driver's.
 
     `pool` is this node's, `find` tells what a device name of it stands for, `may_switch` whether the MIG mode of a GPU
-    may be switched for a claim. Raises PrepareError.
+    may be switched for a claim, `mps` how MPS is served. Raises PrepareError.
     """
     if claim.metadata.uid != ref.uid:
         raise PrepareError(
@@ -80,10 +84,15 @@ def make_plan(
     found = [_found(result, pool, find) for result in ours]
     planned = [_planned(result, one, claim) for result, one in zip(ours, found, strict=True)]
     devices = tuple(device for device, _ in planned)
-    switchable = {gpu.uuid for gpu in map(_gpu, found) if may_switch(gpu)}
-    splittable = {gpu.uuid for gpu in map(_gpu, found) if gpu.mig_mode is not None}
-    settings = tuple(step for _, steps in planned for step in steps)
-    return Plan(ref, pool, devices, steps_for(devices, splittable, switchable, settings))
+    switchable = {gpu.uuid for gpu in map(gpu_of, found) if may_switch(gpu)}
+    splittable = {gpu.uuid for gpu in map(gpu_of, found) if gpu.mig_mode is not None}
+    configured = [
+        Configured(device.name, device.target, gpu_of(one), chosen)
+        for (device, chosen), one in zip(planned, found, strict=True)
+        if chosen is not None
+    ]
+    steps = steps_for(devices, splittable, switchable, setting_steps(configured))
+    return Plan(ref, pool, devices, (*steps, *mps_steps(configured, ref.uid, mps)))
 
 
 def steps_for(
@@ -131,30 +140,23 @@ def _found(result: AllocatedDevice, pool: str, find: Callable[[str], Found | Non
     return found
 
 
-def _gpu(found: Gpu | MigPlacement) -> Gpu:
+def gpu_of(found: Gpu | MigPlacement) -> Gpu:
+    """The board that it is, or is on."""
     return found if isinstance(found, Gpu) else found.gpu
 
 
 def _planned(
     result: AllocatedDevice, found: Gpu | MigPlacement, claim: ResourceClaim
-) -> tuple[PlannedDevice, tuple[Step, ...]]:
-    """The device, and the settings of its GPU that its configuration asks for."""
+) -> tuple[PlannedDevice, Chosen | None]:
+    """The device, and its configuration: none for administrators, who look at a device as it is."""
     target, kind = _target(found)
     device = PlannedDevice(result.device, result.base_request, target, result.admin_access, result.share_id)
-    if result.admin_access:  # administrators look at a device as it is, they never configure it
-        return device, ()
+    if result.admin_access:
+        return device, None
     try:
-        return device, _settings(found, applicable(result, kind, claim).config)
+        return device, config_for(result, kind, claim)
     except ConfigError as error:
         raise PrepareError(str(error)) from None
-
-
-def _settings(found: Gpu | MigPlacement, config: DeviceConfig) -> tuple[Step, ...]:
-    """Time-slicing of a whole GPU: its compute mode lets several processes in, and the interval is as configured."""
-    sharing = config.sharing
-    if not isinstance(found, Gpu) or sharing is None or sharing.strategy is not Strategy.TIME_SLICING:
-        return ()
-    return ComputeModeStep(found.uuid, ComputeMode.DEFAULT), TimeSliceStep(found.uuid, LEVELS[sharing.interval])
 
 
 def _target(found: Gpu | MigPlacement) -> tuple[Target, type[DeviceConfig]]:

@@ -19,9 +19,11 @@ from dra_driver.resource import ResourceClaim
 from dra_driver.resource.codec import DecodeError, Dialect, decode_claim
 
 from ..hardware.gpus import Gpus
+from ..hardware.mps import knows_protocol_3
 from ..hardware.targets import ClaimGoneError, ClaimRef, Found, MigSlot, PrepareError, Target
-from ..steps import TimeSliceStep
+from ..steps import MpsStep, TimeSliceStep
 from .plan import Plan, PlannedDevice, make_plan
+from .sharing import MpsSupport
 
 FetchClaim = Callable[[ClaimRef], ResourceClaim]
 """Reads a claim from the API server; may raise ApiError, PrepareError, or ClaimGoneError when there is none."""
@@ -33,10 +35,19 @@ def never(_: Gpu) -> bool:
 
 
 class Planner:
-    """Plans claims for the node's `pool`. `may_switch` tells the GPUs whose MIG mode may be switched for claims."""
+    """Plans claims for the node's `pool`. `may_switch` tells the GPUs whose MIG mode may be switched for claims. With
+    `mps_shared_memory` clients of MPS have the /dev/shm of their daemon.
+    """
 
-    def __init__(self, pool: str, fetch: FetchClaim, may_switch: Callable[[Gpu], bool] = never) -> None:
+    def __init__(
+        self,
+        pool: str,
+        fetch: FetchClaim,
+        may_switch: Callable[[Gpu], bool] = never,
+        mps_shared_memory: bool = True,
+    ) -> None:
         self._pool = pool
+        self._mps_shared_memory = mps_shared_memory
         self._fetch = fetch
         self._wanted_switchable = may_switch
 
@@ -54,7 +65,8 @@ class Planner:
                     f"there is no device {missing[0]} on node {self._pool} at the moment; these GPUs cannot be read:"
                     f" {reasons}"
                 )
-        return make_plan(ref, claim, self._pool, lambda name: self._usable(gpus, name), self._may_switch)
+        mps = MpsSupport(knows_protocol_3(gpus.inventory.driver_version), self._mps_shared_memory)
+        return make_plan(ref, claim, self._pool, lambda name: self._usable(gpus, name), self._may_switch, mps)
 
     def is_gone(self, ref: ClaimRef) -> bool | None:
         """Whether the API server has no such claim; None when it does not tell."""
@@ -150,6 +162,38 @@ def require_same_interval(plan: Plan, others: Iterable[Plan]) -> None:
                     f" {other.claim}, which has a share of it, for {step.interval}: a GPU has one interval, so use the"
                     " same, or leave sharing out of one of them"
                 )
+
+
+def require_same_mps(plan: Plan, others: Iterable[Plan]) -> None:
+    """Raises PrepareError when requests of the claim, or another claim with a share of one of its devices, are served
+    by MPS otherwise, or not at all: a device has one daemon, and a whole GPU with MPS lets nobody else in.
+    """
+    for step in plan.mps():
+        for one in plan.devices:
+            _require_served(step, plan, plan, one)
+    for other in others:
+        for step in plan.mps():
+            for one in other.devices:
+                _require_served(step, plan, other, one)
+        for step in other.mps():
+            for one in plan.devices:
+                _require_served(step, other, plan, one)
+
+
+def _require_served(step: MpsStep, owner: Plan, plan: Plan, device: PlannedDevice) -> None:
+    """Raises PrepareError unless the device of `plan` is served together with the step of `owner`, or has nothing to do
+    with it.
+    """
+    if device.admin or device.target not in step.targets:
+        return
+    mine = [one for one in plan.mps() if device.target in one.targets]
+    if mine and all(one.is_served_with(step) for one in mine):
+        return
+    raise PrepareError(
+        f"claim {plan.claim} uses device {device.name} {'with other MPS limits or devices' if mine else 'without MPS'},"
+        f" and claim {owner.claim} shares it through MPS: a device has one MPS daemon, so use the same sharing"
+        " configuration in both"
+    )
 
 
 def _intervals(plan: Plan) -> list[TimeSliceStep]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The format of a record. Version 2 has a list of steps. Version 1, which had only MIG devices to create, can still be
-read. Version 3 has steps for settings of GPUs. It is written only for claims with such steps, so that an older plugin
-can read the other records.
+read. Version 3 has steps for settings of GPUs, version 4 has steps for MPS. They are written only for claims with such
+steps, so that an older plugin can read the other records.
 
 Records are JSON, so that people can read them after an error. They are decoded strictly. The claim comes first, because
 it is the most important part of a file that was truncated.
@@ -21,18 +21,19 @@ from dra_driver.resource.meta import empty
 from dra_driver.resource.names import is_subdomain
 
 from ..hardware.settings import LEVELS
-from ..hardware.targets import ClaimRef, MigInstanceIds, MigSlot, WholeGpu
+from ..hardware.targets import ClaimRef, MigInstanceIds, MigSlot, Target, WholeGpu
 from ..plans.plan import Plan, PlannedDevice, steps_for
-from ..steps import ComputeModeStep, InstanceStep, LookStep, MigModeStep, Step, TimeSliceStep
+from ..steps import ComputeModeStep, InstanceStep, LookStep, MigModeStep, MpsLimits, MpsStep, Step, TimeSliceStep
 
-VERSION = 3
+VERSION = 4
 MARKED_SINCE = 2
 """The first version whose MIG instances have marks. Instances of unfinished older claims are recognized only
 by place.
 """
 
 
-_SETTINGS = (ComputeModeStep, TimeSliceStep)
+_SINCE: Mapping[type, int] = {MpsStep: 4, ComputeModeStep: 3, TimeSliceStep: 3}
+"""The version since which there are such steps, where that is not the oldest that is written."""
 
 
 class State(enum.StrEnum):
@@ -64,13 +65,13 @@ def encode(record: Record) -> bytes:
     """The record in the oldest version that can represent it, at least 2."""
     claim = record.plan.claim
     value: dict[str, Any] = {
-        "version": VERSION if any(isinstance(step, _SETTINGS) for step in record.plan.steps) else 2,
+        "version": max((_SINCE.get(type(step), 2) for step in record.plan.steps), default=2),
         "claim": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
         "state": record.state.value,
         "bootID": record.boot_id,
         "pool": record.plan.pool,
         "devices": [_encode_device(device) for device in record.plan.devices],
-        "steps": [_encode_step(step) for step in record.plan.steps],
+        "steps": [_encode_step(step, record.plan) for step in record.plan.steps],
         "instances": {
             name: {"gi": ids.gpu_instance, "ci": ids.compute_instance, "uuid": ids.uuid, "made": ids.made}
             for name, ids in record.instances.items()
@@ -90,11 +91,11 @@ def decode(data: bytes) -> Record:
     instances = fields.raw_object("instances") or {}
     state, boot_id = State(fields.required_text("state")), fields.text("bootID")
     pool, devices = fields.required_text("pool"), fields.objects("devices", _decode_device)
-    slots = {one.name: one.target for one in devices if isinstance(one.target, MigSlot)}
+    targets = {one.name: one.target for one in devices}
     if version < 2:
         steps = steps_for(devices, set(), set())
     else:
-        steps = fields.objects("steps", lambda step: _decode_step(step, slots))
+        steps = fields.objects("steps", lambda step: _decode_step(step, targets))
     record = Record(
         state,
         boot_id,
@@ -189,7 +190,7 @@ def _decode_ids(fields: Fields) -> MigInstanceIds:
 # Steps. Each kind has a name, and only those values that the devices do not have.
 
 
-def _encode_step(step: Step) -> dict[str, Any]:
+def _encode_step(step: Step, plan: Plan) -> dict[str, Any]:
     match step:
         case MigModeStep(gpu_uuid, on, may_switch):
             return {"kind": "migMode", "gpuUUID": gpu_uuid, "on": on, "maySwitch": may_switch}
@@ -201,27 +202,41 @@ def _encode_step(step: Step) -> dict[str, Any]:
             return {"kind": "instance", "device": device}
         case LookStep(device):
             return {"kind": "look", "device": device}
+        case MpsStep(devices, share=share, protocol=protocol, limits=limits):
+            names = {one.target: one.name for one in plan.devices}
+            return {
+                "kind": "mps",
+                "devices": list(devices),
+                "group": [names[target] for target in step.group],
+                "share": share,
+                "protocol": protocol,
+                "percentage": limits.percentage,
+                "memory": limits.memory,
+                "perDevice": dict(limits.per_device),
+                "multiUser": step.multi_user,
+                "sharedMemory": step.shared_memory,
+            }
     raise TypeError(f"{step!r} cannot be recorded")
 
 
-def _decode_step(fields: Fields, slots: Mapping[str, MigSlot]) -> Step:
+def _decode_step(fields: Fields, targets: Mapping[str, Target]) -> Step:
     kind = fields.required_text("kind")
     if kind not in _STEPS:
         raise fields.error("kind", f"{kind!r} is unknown")
-    step = _STEPS[kind](fields, slots)
+    step = _STEPS[kind](fields, targets)
     fields.finish()
     return step
 
 
-def _mode(fields: Fields, _: Mapping[str, MigSlot]) -> Step:
+def _mode(fields: Fields, _: Mapping[str, Target]) -> Step:
     return MigModeStep(fields.required_text("gpuUUID"), fields.flag("on"), fields.flag("maySwitch"))
 
 
-def _compute_mode(fields: Fields, _: Mapping[str, MigSlot]) -> Step:
+def _compute_mode(fields: Fields, _: Mapping[str, Target]) -> Step:
     return ComputeModeStep(fields.required_text("gpuUUID"), _value(fields, "mode", tuple(ComputeMode)))
 
 
-def _time_slice(fields: Fields, _: Mapping[str, MigSlot]) -> Step:
+def _time_slice(fields: Fields, _: Mapping[str, Target]) -> Step:
     return TimeSliceStep(fields.required_text("gpuUUID"), _value(fields, "level", tuple(LEVELS.values())))
 
 
@@ -232,25 +247,47 @@ def _value(fields: Fields, field: str, known: Collection[int]) -> int:
     return value
 
 
-def _instance(fields: Fields, slots: Mapping[str, MigSlot]) -> Step:
-    return InstanceStep(*_device_slot(fields, slots))
+def _instance(fields: Fields, targets: Mapping[str, Target]) -> Step:
+    return InstanceStep(*_device_slot(fields, targets))
 
 
-def _look(fields: Fields, slots: Mapping[str, MigSlot]) -> Step:
-    return LookStep(*_device_slot(fields, slots))
+def _look(fields: Fields, targets: Mapping[str, Target]) -> Step:
+    return LookStep(*_device_slot(fields, targets))
 
 
-def _device_slot(fields: Fields, slots: Mapping[str, MigSlot]) -> tuple[str, MigSlot]:
+def _device_slot(fields: Fields, targets: Mapping[str, Target]) -> tuple[str, MigSlot]:
     device = fields.required_text("device")
-    if device not in slots:
+    target = targets.get(device)
+    if not isinstance(target, MigSlot):
         raise DecodeError(fields.path("device"), f"{device!r} is not a MIG device of this record")
-    return device, slots[device]
+    return device, target
 
 
-_STEPS: Mapping[str, Callable[[Fields, Mapping[str, MigSlot]], Step]] = {
+def _mps(fields: Fields, targets: Mapping[str, Target]) -> Step:
+    devices, group = fields.texts("devices"), fields.texts("group")
+    unknown = [one for one in (*devices, *group) if one not in targets]
+    if unknown or not devices or not set(devices) <= set(group):
+        raise DecodeError(fields.path("devices"), f"{', '.join(unknown) or 'they'} are no devices of this record")
+    per_device = fields.raw_object("perDevice") or {}
+    if not all(isinstance(limit, int) for limit in per_device.values()):
+        raise DecodeError(fields.path("perDevice"), "limits must be integers")
+    return MpsStep(
+        devices=devices,
+        targets=tuple(targets[one] for one in devices),
+        group=tuple(targets[one] for one in group),
+        share=fields.required_text("share"),
+        protocol=_value(fields, "protocol", (2, 3)),
+        limits=MpsLimits(fields.integer("percentage"), fields.integer("memory"), dict(per_device)),
+        multi_user=fields.flag("multiUser"),
+        shared_memory=fields.flag("sharedMemory"),
+    )
+
+
+_STEPS: Mapping[str, Callable[[Fields, Mapping[str, Target]], Step]] = {
     "migMode": _mode,
     "computeMode": _compute_mode,
     "timeSlice": _time_slice,
     "instance": _instance,
     "look": _look,
+    "mps": _mps,
 }

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from ..hardware.targets import ClaimRef, PrepareError
-from ..plans.planning import conflicts, require_no_overlap, require_same_interval
+from ..plans.planning import conflicts, require_no_overlap, require_same_interval, require_same_mps
 from ..steps import Step
 from .store import NewerVersionError, Record, RecordError, Records, Stamp, State
 
@@ -92,7 +92,9 @@ class Ledger:
                 f"{what} {'is still being removed from' if taken else 'is in use by'} claim {other.claim}"
                 f" (UID {other.claim.uid}); kubelet tries again within 90 s after that claim is unprepared"
             )
-        require_same_interval(plan, (one.plan for one in others.values() if one.state is not State.UNPREPARING))
+        sharing = [one.plan for one in others.values() if one.state is not State.UNPREPARING]
+        require_same_interval(plan, sharing)
+        require_same_mps(plan, sharing)
         self._save(record)
 
     def update(self, record: Record) -> Record:

@@ -48,6 +48,16 @@ class Outcome:
     ready: bool
     message: str
     data: Mapping[DeviceKey, JSON] = field(default_factory=lambda: _NO_DATA)
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What befell the devices of a prepared claim since, and whether they can be used."""
+
+    ready: bool
+    reason: str
+    message: str
 
 
 def condition(type_: str, holds: bool, reason: str, message: str, now: str) -> JSON:
@@ -83,7 +93,7 @@ def wanted_entries(claim: Mapping[str, Any], pool: str, outcome: Outcome | None,
     found = {key_of(one): one for one in entries(claim, pool)}
     wanted: dict[DeviceKey, JSON] = {}
     if outcome is not None:
-        reason = PREPARED if outcome.ready else PREPARE_FAILED
+        reason = outcome.reason or (PREPARED if outcome.ready else PREPARE_FAILED)
         ready = condition(READY, outcome.ready, reason, outcome.message, now)
         for result in results(claim, pool):
             key = key_of(result)

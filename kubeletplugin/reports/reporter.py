@@ -23,7 +23,16 @@ from dra_driver.kubeapi.events import EventRecorder, ObjectReference
 
 from ..claims.boundary import UNHEARD, ClaimBoundary
 from ..hardware.targets import ClaimRef
-from .devicestatus import JSON, PREPARE_FAILED, ClaimStatusApi, DeviceKey, Outcome, StatusIgnoredError, wanted_entries
+from .devicestatus import (
+    JSON,
+    PREPARE_FAILED,
+    ClaimStatusApi,
+    DeviceKey,
+    Outcome,
+    StatusIgnoredError,
+    Trouble,
+    wanted_entries,
+)
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +73,9 @@ class ClaimReports:
     """The queue of reports and its thread. There is one report for each claim, and a newer one replaces it. `pool` is
     this node's.
 
-    Without `status`, only Events are sent; without `events`, only statuses. `wrote` is called with the result of each
-    status: `written`, `unchanged`, `failed` or `dropped`. `delay` is in seconds.
+    `trouble` returns, by the UID of a claim, what happened to it after it was prepared. Without `status`, only Events
+    are sent; without `events`, only statuses. `wrote` is called with the result of each status: `written`, `unchanged`,
+    `failed` or `dropped`. `delay` is in seconds.
     """
 
     def __init__(
@@ -74,6 +84,7 @@ class ClaimReports:
         pool: str,
         data: DeviceData,
         *,
+        trouble: Callable[[str], Trouble | None] = lambda _: None,
         status: bool = True,
         events: EventRecorder | None = None,
         wrote: Callable[[str], None] = lambda _: None,
@@ -84,6 +95,7 @@ class ClaimReports:
         self._api = ClaimStatusApi(ApiClient(connection), connection)
         self._pool = pool
         self._data = data
+        self._trouble = trouble
         self._status = status
         self._events = events
         self._wrote = wrote
@@ -247,7 +259,12 @@ class ClaimReports:
     def _outcome(self, task: _Task) -> Outcome | None:
         match task.news:
             case _News.PREPARED:
-                return Outcome(True, f"ready on node {self._pool}", self._data(task.ref.uid))
+                ready, data = f"ready on node {self._pool}", self._data(task.ref.uid)
+                trouble = self._trouble(task.ref.uid)
+                if trouble is None:
+                    return Outcome(True, ready, data)
+                text = f"{ready}; {trouble.message}" if trouble.ready else trouble.message
+                return Outcome(trouble.ready, text, data, trouble.reason)
             case _News.FAILED:
                 return Outcome(False, task.error)
         return None

@@ -4,6 +4,7 @@
 from .base import BUSY_SECONDS, Step, Tools
 from .instance import InstanceStep, LookStep
 from .mode import MigModeStep
+from .mps import MpsLimits, MpsStep, StrayMpsStep, share_key
 from .setting import ComputeModeStep, TimeSliceStep
 
 __all__ = [
@@ -12,7 +13,11 @@ __all__ = [
     "InstanceStep",
     "LookStep",
     "MigModeStep",
+    "MpsLimits",
+    "MpsStep",
     "Step",
+    "StrayMpsStep",
     "TimeSliceStep",
     "Tools",
+    "share_key",
 ]

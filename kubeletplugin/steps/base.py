@@ -13,6 +13,7 @@ from typing import Protocol
 
 from ..hardware.marks import Marks
 from ..hardware.mig import MigInstances
+from ..hardware.mps import MpsServices
 from ..hardware.settings import ComputeModes, TimeSlices
 from ..hardware.targets import MigInstanceIds
 
@@ -27,6 +28,7 @@ class Tools:
     mig: MigInstances
     compute_modes: ComputeModes
     time_slices: TimeSlices
+    mps: MpsServices
     marks: Marks
     busy_seconds: float = BUSY_SECONDS
     going_on: Callable[[], None] = lambda: None

@@ -55,7 +55,7 @@ GPU = {"deviceClasses": {"gpu": {"extendedResourceName": "nvidia.com/gpu"}}}
     [
         ({"resources": {"gpus": {"enabled": False}}}, 37, "nothing to do"),
         ({"resources": {"computeDomains": {"enabled": True}}}, 37, "no ComputeDomains"),
-        ({"featureGates": {"MPSSupport": True}}, 37, "featureGates.MPSSupport=true: claims cannot configure MPS"),
+        ({"featureGates": {"MPSSupport": False}, "mps": {"enabled": True}}, 37, "mps.enabled=true contradicts"),
         ({"featureGates": {"PassthroughSupport": True}}, 37, "policy.gpus[].passthrough"),
         ({"featureGates": {"IMEXDaemonsWithDNSNames": True}}, 37, "for ComputeDomains"),
         ({"featureGates": {"AllAlpha": True}}, 37, "name the gates"),

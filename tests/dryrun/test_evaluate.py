@@ -107,7 +107,7 @@ def test_pods_of_a_workload_have_claims_of_their_own_in_their_namespace(namespac
     ]
 
 
-@pytest.mark.parametrize(("sharing", "noted"), [({"strategy": "MPS"}, True), ({"strategy": "TimeSlicing"}, False)])
+@pytest.mark.parametrize(("sharing", "noted"), [({"strategy": "Mps"}, True), ({"strategy": "MPS"}, False)])
 def test_a_configuration_that_the_driver_refuses_on_the_node_is_a_problem(sharing: JSON, noted: bool) -> None:
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
     claim = shared_claim()
@@ -115,6 +115,6 @@ def test_a_configuration_that_the_driver_refuses_on_the_node_is_a_problem(sharin
     (found,) = verdicts(claim, pod("one"), cluster=NODES)
     path = "spec.devices.config[0].opaque.parameters.sharing.strategy"
     assert found.node == "node-a"
-    assert [note.partition(": this version")[0] for note in found.problems] == (
+    assert [note.partition(": must be")[0] for note in found.problems] == (
         [f"claim team/shared: the driver refuses it on the node: {path}"] if noted else []
     )

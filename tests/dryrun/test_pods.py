@@ -142,7 +142,7 @@ def test_many_replicas_are_summarised(ask: Ask) -> None:
 SHARING = {
     "apiVersion": "resource.nvidia.com/v1beta1",
     "kind": "GpuConfig",
-    "sharing": {"strategy": "MPS", "mpsConfig": {}},
+    "sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 0}},
 }
 
 
@@ -160,7 +160,7 @@ def test_a_configuration_that_cannot_be_applied_is_no_fit(by_class: bool, kind: 
     code, out = ask([wanted, pod("p", "1", "wanted")], *cluster)
     assert code == 1
     assert "would not start  Pod p: the driver cannot apply its configuration on node a" in out
-    assert ("driver cannot apply MPS" if kind == "sharing" else "'NoConfig' is not supported") in out
+    assert ("must be 1 to 100, not 0" if kind == "sharing" else "'NoConfig' is not supported") in out
     found = ask.verdict([wanted, pod("p", "1", "wanted")], *cluster)
     assert (found["fits"], found["node"], len(found["problems"])) == (False, "a", 1)
     assert "would not start" in ask([wanted, pod("p", "1", "wanted")], *cluster, flags=["-o", "html"])[1]

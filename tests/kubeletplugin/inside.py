@@ -31,7 +31,7 @@ from tests.support.waiting import wait_for
 SMALL = "gpu-4-mig-1g10gb-19-0"
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
 FOUR_MADE = ["0:1", "1:1", "2:2", "4:4"]
-NOTHING: dict[str, list[str]] = {"instances": [], "specs": [], "records": [], "marks": []}
+NOTHING: dict[str, list[str]] = {"instances": [], "specs": [], "records": [], "marks": [], "shares": []}
 QUICK = Settings(busy=0.05)
 MARKS = ("mig", "mig-modes", "compute-modes", "time-slices")
 """The folders of marks."""
@@ -96,6 +96,7 @@ class Plugin:
         records: type[Records] = Records,
         specs: type[ClaimSpecs] = ClaimSpecs,
         program_seconds: float = PROGRAM_SECONDS,
+        mps_shared_memory: bool = True,
     ) -> None:
         self.root = root
         self.api = api
@@ -115,10 +116,11 @@ class Plugin:
             boot_id=boot_id,
             fetch=api.fetch,
             records=self.records,
-            specs=specs(CommonSpec(self.cdi, DriverRoot.of_node(self.node.driver_root, "/"))),
+            specs=specs(CommonSpec(self.cdi, DriverRoot.of_node(self.node.driver_root, "/")), root / "mps"),
             access=self.access,
             time_slices=self.time_slices,
             may_switch=lambda _: dynamic,
+            mps_shared_memory=mps_shared_memory,
             boundary=ClaimBoundary(
                 lambda ref, reason, message: self.events.append((ref.uid, reason, message)), self.unexpected.append
             ),
@@ -206,6 +208,7 @@ class Plugin:
             "specs": [path.name for path in sorted(self.cdi.glob("*-claim_*"))],
             "records": [path.name for path in sorted((self.root / "claims").iterdir())],
             "marks": sorted(path.name for folder in MARKS for path in self.root.glob(f"{folder}/*")),
+            "shares": sorted(path.name for path in self.root.glob("mps/*/shares/*")),
         }
 
     def record(self, ref: ClaimRef) -> Record:

@@ -166,7 +166,7 @@ class TestClaims:
     def specs(self, spec: CommonSpec, tree: Path) -> ClaimSpecs:
         capabilities = {"gpu0/mig/gi1/access": 10, "gpu0/mig/gi1/ci0/access": 11}
         kernel(tree, MAJORS, capabilities)
-        return ClaimSpecs(spec)
+        return ClaimSpecs(spec, tree / "mps")
 
     @pytest.mark.parametrize("call", [ClaimSpecs.write, ClaimSpecs.ensure])
     @pytest.mark.parametrize("written", [True, False])

@@ -24,6 +24,9 @@ GPU = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node-a", "device":
 MIG = {**GPU, "request": "mig", "device": "gpu-4-mig-2g20gb-14-2"}
 
 
+OTHER_DEVICE = {"strategy": "MPS", "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {"1": "1Gi"}}}
+
+
 @pytest.fixture(scope="module")
 def gpus(tmp_path_factory: pytest.TempPathFactory) -> Gpus:
     node = make_node(Path(tmp_path_factory.mktemp("node")), "h100x8-mixed")
@@ -101,7 +104,7 @@ def test_a_default_configuration_changes_nothing(gpus: Gpus) -> None:
         ([{**GPU, "device": "../gpu-0"}], [], "uid-1", "there is no device ../gpu-0"),
         ([MIG], [opaque("GpuConfig")], "uid-1", "use a MigDeviceConfig"),
         ([MIG], [opaque("MigDeviceConfig", shareing={})], "uid-1", "did you mean 'sharing'"),
-        ([MIG], [opaque("MigDeviceConfig", sharing={"strategy": "MPS"})], "uid-1", "cannot apply MPS"),
+        ([MIG], [opaque("MigDeviceConfig", sharing=OTHER_DEVICE)], "uid-1", "[1]: it is for no device"),
         ([MIG], [opaque("ImexConfig")], "uid-1", "'ImexConfig' is not supported"),
     ],
 )

@@ -14,6 +14,7 @@ from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.hardware.gpus import Gpus
 from kubeletplugin.hardware.marks import Marks
 from kubeletplugin.hardware.mig import MigInstances
+from kubeletplugin.hardware.mps import MpsServices
 from kubeletplugin.hardware.settings import ComputeModes
 from kubeletplugin.hardware.targets import MigSlot, PrepareError, WholeGpu
 from kubeletplugin.plans.plan import PlannedDevice, steps_for
@@ -34,7 +35,8 @@ def plugin(tmp_path: Path) -> Plugin:
 def tools(plugin: Plugin) -> Tools:
     nvml = plugin.nvml
     modes = ComputeModes(nvml, nvml.device_by_uuid)
-    return Tools(MigInstances(nvml), modes, plugin.time_slices, Marks(plugin.root), busy_seconds=0.05)
+    marks = Marks(plugin.root)
+    return Tools(MigInstances(nvml), modes, plugin.time_slices, MpsServices(marks.mps), marks, busy_seconds=0.05)
 
 
 @pytest.fixture

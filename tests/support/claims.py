@@ -11,11 +11,13 @@ from dra_driver.resource import ResourceClaim
 from dra_driver.resource.codec import V1, decode_claim
 
 
-def gpu_config(sharing: Any) -> list[dict[str, Any]]:
-    """The configurations of an allocation whose claim wants whole GPUs to be shared so; none without."""
+def gpu_config(sharing: Any, kind: str = "GpuConfig") -> list[dict[str, Any]]:
+    """The configurations of an allocation whose claim wants whole GPUs (MIG devices with their `kind`) to be shared so;
+    none without.
+    """
     if sharing is None:
         return []
-    parameters = {"apiVersion": API_VERSION, "kind": "GpuConfig", "sharing": sharing}
+    parameters = {"apiVersion": API_VERSION, "kind": kind, "sharing": sharing}
     return [{"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}}]
 
 
@@ -24,12 +26,23 @@ def time_slicing(interval: str) -> dict[str, Any]:
     return {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
 
 
+def mps(**settings: Any) -> dict[str, Any]:
+    """Sharing by MPS with these settings."""
+    return {"strategy": "MPS", "mpsConfig": settings}
+
+
 def allocated_claim(
-    name: str, devices: Sequence[str], pool: str = "node-a", uid: str = "", sharing: Any = None, **result: Any
+    name: str,
+    devices: Sequence[str],
+    pool: str = "node-a",
+    uid: str = "",
+    sharing: Any = None,
+    **result: Any,
 ) -> ResourceClaim:
     """A claim that was given `devices` of `pool`, one a request named after its position. With `sharing` whole GPUs are
-    configured so.
+    configured so; for MPS MIG devices if the first is one.
     """
+    kind = "MigDeviceConfig" if sharing and "-mig-" in devices[0] and sharing["strategy"] == "MPS" else "GpuConfig"
     results = [
         {"request": f"r{index}", "driver": DRIVER_NAME, "pool": pool, "device": device, **result}
         for index, device in enumerate(devices)
@@ -37,6 +50,6 @@ def allocated_claim(
     value = {
         "metadata": {"name": name, "namespace": "team", "uid": uid or str(uuid.uuid4())},
         "spec": {},
-        "status": {"allocation": {"devices": {"results": results, "config": gpu_config(sharing)}}},
+        "status": {"allocation": {"devices": {"results": results, "config": gpu_config(sharing, kind)}}},
     }
     return decode_claim(value, V1)

@@ -54,6 +54,11 @@ and comes first, so that `policy` can say otherwise. */ -}}
 {{- range (.Values.policy).gpus -}}{{- if .bindingConditions }}true{{ end -}}{{- end -}}
 {{- end -}}
 
+{{- /* "true" where claims can use MPS */ -}}
+{{- define "dra-driver-gpu.mps" -}}
+{{- if or (.Values.mps).enabled (.Values.featureGates).MPSSupport }}true{{ end -}}
+{{- end -}}
+
 {{- define "dra-driver-gpu.deviceMetadata" -}}
 {{- if or .Values.kubeletPlugin.deviceMetadata (.Values.featureGates).DeviceMetadata }}true{{ else }}false{{ end -}}
 {{- end -}}

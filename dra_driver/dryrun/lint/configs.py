@@ -10,7 +10,6 @@ from ...config import (
     decode_config,
     ineffective,
     misfit,
-    unsupported,
     use_other,
 )
 from ...resource import DeviceClass, OpaqueConfiguration
@@ -24,11 +23,8 @@ CONFIG_REQUEST = error("config-names-no-request", "A configuration names a reque
 CONFIG_INVALID = error("invalid-config", "The driver refuses the configuration, which fails the pod on its node.")
 CONFIG_KIND = error("config-kind", "A configuration is of a kind that the devices it is for do not take.")
 CONFIG_UNUSED = warning("config-unused", "A configuration is for no device that the claim can be given.")
-CONFIG_UNSUPPORTED = warning(
-    "config-unsupported", "This version of the driver cannot apply the configuration, which fails the pod on its node."
-)
 CONFIG_INEFFECTIVE = warning("config-without-effect", "The configuration is valid and changes nothing.")
-RULES = (CONFIG_REQUEST, CONFIG_INVALID, CONFIG_KIND, CONFIG_UNUSED, CONFIG_UNSUPPORTED, CONFIG_INEFFECTIVE)
+RULES = (CONFIG_REQUEST, CONFIG_INVALID, CONFIG_KIND, CONFIG_UNUSED, CONFIG_INEFFECTIVE)
 
 _STAND_INS = {"apiVersion": API_VERSION}
 
@@ -56,10 +52,8 @@ def _opaque(opaque: OpaqueConfiguration, path: str) -> Iterator[Issue]:
         form = decode_all(dict(opaque.parameters), decode_config, _STAND_INS)
         for problem in form.errors:
             yield Issue(CONFIG_INVALID, f"{parameters}.{problem.path}" if problem.path else parameters, problem.problem)
-        if form.decoded is not None and not form.errors:
-            for rule, tell in ((CONFIG_UNSUPPORTED, unsupported), (CONFIG_INEFFECTIVE, ineffective)):
-                if found := tell(form.decoded, parameters):
-                    yield Issue(rule, found.path, found.problem)
+        if form.decoded is not None and not form.errors and (found := ineffective(form.decoded, parameters)):
+            yield Issue(CONFIG_INEFFECTIVE, found.path, found.problem)
 
 
 def _fits(

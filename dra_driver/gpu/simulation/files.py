@@ -15,6 +15,7 @@ from pathlib import Path
 from ..nvml import Architecture
 from .board import BoardModel
 from .description import GpuDescription, NodeDescription
+from .mps import PROGRAMS, mps_program
 from .smi import nvidia_smi_script
 
 MAJORS = {"nvidia": 195, "nvidiactl": 195, "nvidia-uvm": 510, "nvidia-caps": 235}
@@ -32,12 +33,7 @@ _LIBRARIES = {
     "libnvidia-allocator.so": "libnvidia-allocator.so.1",
     "libcudadebugger.so": "libcudadebugger.so.1",
 }
-_BINARIES = (
-    "nvidia-debugdump",
-    "nvidia-persistenced",
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
-)
+_BINARIES = ("nvidia-debugdump", "nvidia-persistenced")
 _INSTANCES_PER_GPU = 15
 _COMPUTES_PER_INSTANCE = 8
 
@@ -87,6 +83,8 @@ class DriverFiles:
         for name in _BINARIES:
             _text(self.root / "usr/bin" / name, f"#!/bin/sh\necho '{name}, simulated, driver {version}'\n", 0o755)
         _text(self.root / "usr/bin/nvidia-smi", nvidia_smi_script(version), 0o755)
+        for name in PROGRAMS:
+            _text(self.root / "usr/bin" / name, mps_program(), 0o755)
         shutil.rmtree(self.root / "lib/firmware/nvidia", ignore_errors=True)
         for name in ("gsp_ga10x.bin", "gsp_tu10x.bin"):
             _text(self.root / "lib/firmware/nvidia" / version / name, "simulated firmware\n")

@@ -15,6 +15,7 @@ from .board import COMPUTE_PROFILES, Board
 from .description import DescriptionError, GpuDescription, NodeDescription
 from .faults import Fault
 from .files import DriverFiles, SysFiles
+from .mps import SimulatedMps
 from .nvml import SimulatedNvml, gpu_uuid, mig_uuid
 from .smi import SimulatedSmi
 from .state import BoardState, GpuInstanceState, ProcessState
@@ -30,6 +31,7 @@ class SimulatedNode:
         self._files = DriverFiles(root / "driver")
         self._sysfs = SysFiles(root / "driver")
         self.nvidia_smi = SimulatedSmi(root / "state/nvidia-smi")
+        self.mps = SimulatedMps(root / "state/mps")
 
     @classmethod
     def create(cls, root: Path, description: NodeDescription, identity: str) -> "SimulatedNode":
@@ -226,6 +228,7 @@ class SimulatedNode:
         self._store.write_system(SystemState(identity=identity, faults=list(description.faults)))
         self._files.create(description)
         self.nvidia_smi.create({gpu_uuid(identity, at): gpu.board for at, gpu in enumerate(description.gpus)})
+        self.mps.create()
         self._sysfs.load_module(description.driver_version)
         for index, gpu in enumerate(description.gpus):
             self._sysfs.plug(index, gpu)

@@ -110,12 +110,12 @@ def test_the_answer_names_the_request_and_every_problem() -> None:
     assert "; spec.devices.config[1]" in message
 
 
-def test_what_only_this_version_cannot_apply_is_let_through_with_a_warning() -> None:
-    shared = config({**GOOD, "sharing": {"strategy": "MPS"}})
+def test_what_changes_nothing_is_let_through_with_a_warning() -> None:
+    shared = config({**GOOD, "kind": "MigDeviceConfig", "sharing": {"strategy": "TimeSlicing"}})
     response = answer(review(claim(config(GOOD), shared)))["response"]
     (warning,) = response["warnings"]
     assert response["allowed"]
-    assert warning.startswith("spec.devices.config[1].opaque.parameters.sharing.strategy: this version of the driver")
+    assert warning.startswith("spec.devices.config[1].opaque.parameters.sharing.strategy: TimeSlicing changes nothing")
     assert len(warning) <= 256  # what kubectl is shown of each
     again = answer(review(claim(shared), operation="UPDATE", oldObject=claim(shared)))["response"]
     assert again == {"uid": "u1", "allowed": True}

@@ -301,20 +301,6 @@ CASES = [
         stream(claim(config=[config()])),
     ),
     Case(
-        "config-unsupported",
-        stream(claim(config=[config("GpuConfig", sharing={"strategy": "MPS"})])),
-        "spec.devices.config[0].opaque.parameters.sharing.strategy",
-        "this version of the driver cannot apply MPS",
-        stream(claim(config=[config("GpuConfig", sharing=SHARED)])),
-    ),
-    Case(
-        "config-unsupported",
-        stream(device_class(GPU_CLASS, config=[{"opaque": config(sharing={"strategy": "MPS"})["opaque"]}])),
-        "spec.config[0].opaque.parameters.sharing.strategy",
-        "MPS",
-        stream(device_class(GPU_CLASS, config=[{"opaque": config()["opaque"]}])),
-    ),
-    Case(
         "config-without-effect",
         stream(claim([MIG], config=[config("MigDeviceConfig", sharing={"strategy": "TimeSlicing"})])),
         "spec.devices.config[0].opaque.parameters.sharing.strategy",

@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nvidia-cuda-mps-control of a simulated node: a program in its driver root, which imports nothing of this driver.
+
+It knows both protocols as far as this driver uses them and refuses everything else: a second daemon on one pipe
+directory, a command that is unknown or has wrong arguments, limits that are none, a command without a daemon, commands
+of one protocol for a daemon of the other. As with the real one, the defaults that are set count for servers that start
+later; devices are not checked before; a daemon that is killed leaves its servers and files. Sources: the pages of
+https://docs.nvidia.com/deploy/mps/ for commands, states and variables; [3P] logs in public issues for files and texts.
+
+Called nvidia-cuda-mps-server it is a server, which sleeps until it is ended. A test is a client by `connect` of
+`dra_driver.gpu.simulation.mps`. Faults are files in `state/mps` beside the driver root:
+
+start-fails    the text that the daemon prints before it ends with 1
+start-hangs    there while a daemon that is started does nothing
+hang-COMMAND   there while this command (quit, server, namespace, get_..., set_...) gets no answer
+fail-COMMAND   the text that this command prints before it ends with 1
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import selectors
+import signal
+import socket
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+JSON = dict[str, Any]
+
+STATES = ("INITIALIZING", "ACTIVE", "FAULT")
+_LIMIT = re.compile(r"[1-9][0-9]*[MG]", re.ASCII)
+_NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
+_BUFFER = 1 << 16
+_HOURS = 3600.0
+
+
+class RefusedError(Exception):
+    """What the program prints before it ends with 1."""
+
+
+class Server:
+    """A server process (`pid`), with the limits that its clients get."""
+
+    def __init__(self, uid: int, limits: JSON) -> None:
+        program = Path(sys.argv[0]).with_name("nvidia-cuda-mps-server")
+        self.pid = os.posix_spawn(program, [str(program)], os.environ, setsid=True)
+        self.uid = uid
+        self.limits = limits
+        self.status = "ACTIVE"
+        self.clients: set[int] = set()
+
+    def end(self) -> None:
+        """End it."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+class Daemon:
+    """What both protocols have in common: the pipe directory, and the sockets in it."""
+
+    def __init__(self, pipe: Path, multi_user: bool) -> None:
+        self.pipe = pipe
+        self.multi_user = multi_user
+        self.ended = False
+        self.selector = selectors.DefaultSelector()
+
+    def listen(self, folder: Path, key: object) -> socket.socket:
+        """A control socket in `folder`; who connects is about `key`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "control").unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with _in(folder):
+            listener.bind("control")
+        (folder / "control").chmod(0o666)
+        listener.listen(64)
+        self.selector.register(listener, selectors.EVENT_READ, key)
+        return listener
+
+    def run(self) -> None:
+        """Answer until the end."""
+        while not self.ended:
+            for found, _ in self.selector.select():
+                if isinstance(found.fileobj, socket.socket):
+                    self._answer(found.fileobj, found.data)
+
+    def _answer(self, listener: socket.socket, key: object) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(5.0)
+            try:
+                asked = json.loads(connection.recv(_BUFFER) or b"{}")
+                connection.send(json.dumps(self._handled(asked, key)).encode())
+            except OSError:  # who asked is gone
+                return
+
+    def _handled(self, asked: JSON, key: object) -> JSON:
+        try:
+            if "client" in asked:
+                return {"code": 0, **self.connect(asked, key)}
+            words = asked.get("words") or []
+            if asked.get("protocol") != self.protocol:
+                raise RefusedError(f"This daemon speaks protocol {self.protocol}")
+            return {"code": 0, "text": self.command(words)}
+        except RefusedError as error:
+            return {"code": 1, "text": str(error)}
+
+    protocol = 0
+
+    def connect(self, asked: JSON, key: object) -> JSON:
+        """A CUDA program wants to be served."""
+        raise NotImplementedError
+
+    def command(self, words: list[str]) -> str:
+        """Carry out a command."""
+        raise NotImplementedError
+
+
+class Daemon2(Daemon):
+    """One server at a time, started for the first client of a user, with the defaults of that moment."""
+
+    protocol = 2
+
+    def __init__(self, pipe: Path, multi_user: bool) -> None:
+        super().__init__(pipe, multi_user)
+        self.percentage = float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"))
+        self.memory: dict[str, str] = {}
+        self.server: Server | None = None
+        self.listen(pipe, None)
+
+    def connect(self, asked: JSON, key: object) -> JSON:
+        """The first client has a server started."""
+        uid = 0 if self.multi_user else int(asked.get("uid", 0))
+        server = self.server
+        if server is not None and server.uid != uid and server.clients:
+            raise RefusedError("CUDA_ERROR_MPS_SERVER_NOT_READY")  # it would wait for the other user's clients
+        if server is None or server.uid != uid:
+            server = self._start(uid)
+        if server.status == "FAULT":
+            raise RefusedError("CUDA_ERROR_MPS_SERVER_NOT_READY")
+        server.clients.add(int(asked["client"]))
+        return {"server": server.pid, **server.limits}
+
+    def command(self, words: list[str]) -> str:
+        """One line of the control shell."""
+        match words:
+            case ["get_server_list"]:
+                return "" if self.server is None else str(self.server.pid)
+            case ["get_server_status", pid]:
+                return self._server(pid).status
+            case ["get_client_list", pid]:
+                return "\n".join(map(str, sorted(self._server(pid).clients)))
+            case ["start_server", "-uid", uid] if uid.isdigit():
+                self._start(int(uid))
+                return ""
+            case ["get_default_active_thread_percentage"]:
+                return f"{self.percentage:.1f}"
+            case ["set_default_active_thread_percentage", value]:
+                self.percentage = _percentage(value)
+                return f"{self.percentage:.1f}"
+            case ["get_default_device_pinned_mem_limit", device]:
+                return self.memory.get(device, "0")
+            case ["set_default_device_pinned_mem_limit", device, value]:
+                self.memory[device] = _limit(value)
+                return ""
+            case ["get_active_thread_percentage", pid]:
+                return f"{self._server(pid).limits['percentage']:.1f}"
+            case ["get_device_pinned_mem_limit", pid, device]:
+                return str(self._server(pid).limits["memory"].get(device, "0"))
+            case ["terminate_client", pid, client]:
+                self._server(pid).clients.discard(int(client))
+                return ""
+            case ["fault"]:  # of the tests alone
+                self._server(None).status = "FAULT"
+                return ""
+            case ["quit"] | ["quit", "-t", _]:
+                return self._quit(words)
+        raise RefusedError(f"Unknown command or wrong arguments: {' '.join(words)}")
+
+    def _quit(self, words: list[str]) -> str:
+        if self.server is not None:
+            if self.server.clients and len(words) == 1:
+                time.sleep(_HOURS)  # it waits for them
+            self.server.end()
+        self.ended = True
+        return ""
+
+    def _start(self, uid: int) -> Server:
+        if self.server is not None:
+            self.server.end()
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        if visible != [""] and not set(visible) <= set(_devices()):
+            raise RefusedError("CUDA_ERROR_NO_DEVICE")
+        self.server = Server(uid, {"percentage": self.percentage, "memory": dict(self.memory)})
+        return self.server
+
+    def _server(self, pid: str | None) -> Server:
+        if self.server is None or pid not in (None, str(self.server.pid)):
+            raise RefusedError(f"Server {pid} not found")
+        return self.server
+
+
+class Daemon3(Daemon):
+    """Named servers with named namespaces."""
+
+    protocol = 3
+
+    def __init__(self, pipe: Path, multi_user: bool) -> None:
+        super().__init__(pipe, multi_user)
+        self.servers: dict[str, Server] = {}
+        self.namespaces: dict[tuple[str, str], tuple[JSON, socket.socket]] = {}
+        self.listen(pipe, None)
+
+    def connect(self, asked: JSON, key: object) -> JSON:
+        """A client of a namespace is served by the server that this is of."""
+        if not isinstance(key, tuple) or key not in self.namespaces:
+            raise RefusedError("CUDA_ERROR_MPS_CONNECTION_FAILED")
+        server = self.servers[key[0]]
+        server.clients.add(int(asked["client"]))
+        return {"server": server.pid, **self.namespaces[key][0]}
+
+    def command(self, words: list[str]) -> str:
+        """A module, a verb, and what it is about."""
+        options = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
+        match [word for word in words if not word.startswith("--")]:
+            case ["server", "list"] if options == {"format": "csv,noheader"}:
+                return "\n".join(f"{name}, {one.pid}, {one.status}" for name, one in self.servers.items())
+            case ["server", "create", name] if set(options) <= {"uid", "allowed-devices"}:
+                self._create_server(name, options)
+                return ""
+            case ["server", "delete", name] if set(options) <= {"force"}:
+                self._delete_server(name, "force" in options)
+                return ""
+            case ["server", "get", name, "pid"]:
+                return str(self._server(name).pid)
+            case ["server", "get", name, "status"]:
+                return self._server(name).status
+            case ["namespace", "create", name] if set(options) <= {*_LIMITS_3, "server"}:
+                self._create_namespace(name, options)
+                return ""
+            case ["namespace", "delete", name] if set(options) == {"server"}:
+                self._delete_namespace(options["server"], name)
+                return ""
+            case ["quit"]:
+                for server in list(self.servers):
+                    self._delete_server(server, True)
+                self.ended = True
+                return ""
+        raise RefusedError(f"Unknown command or wrong arguments: {' '.join(words)}")
+
+    def _create_server(self, name: str, options: dict[str, str]) -> None:
+        if not _NAME.fullmatch(name) or name in self.servers:
+            raise RefusedError(f"Server {name} exists or has no valid name")
+        if self.multi_user and options.get("uid", "0") != "0":
+            raise RefusedError("Only user 0 has servers in multiuser mode")
+        (self.pipe / name).mkdir(exist_ok=True)
+        wanted = [one for one in options.get("allowed-devices", "").split(",") if one]
+        if set(wanted) <= set(_devices()):  # else the server ends at once, and nobody says so
+            self.servers[name] = Server(int(options.get("uid", "0")), {})
+
+    def _delete_server(self, name: str, force: bool) -> None:
+        server = self._server(name)
+        if server.clients and not force:
+            raise RefusedError(f"Server {name} has clients")
+        for of, namespace in list(self.namespaces):
+            if of == name:
+                self._delete_namespace(of, namespace)
+        server.end()
+        del self.servers[name]
+
+    def _create_namespace(self, name: str, options: dict[str, str]) -> None:
+        server = options.get("server", "")
+        self._server(server)
+        if not _NAME.fullmatch(name) or (server, name) in self.namespaces:
+            raise RefusedError(f"Namespace {name} exists or has no valid name")
+        limits: JSON = {"percentage": 100.0, "memory": "0"}
+        if "active-thread-percentage" in options:
+            limits["percentage"] = _percentage(options["active-thread-percentage"])
+        if "pinned-memory-limit" in options:
+            limits["memory"] = _limit(options["pinned-memory-limit"])
+        listener = self.listen(self.pipe / server / name, (server, name))
+        self.namespaces[server, name] = limits, listener
+
+    def _delete_namespace(self, server: str, name: str) -> None:
+        if (server, name) not in self.namespaces:
+            raise RefusedError(f"Namespace {name} not found")
+        _, listener = self.namespaces.pop((server, name))
+        self.selector.unregister(listener)
+        listener.close()
+        (self.pipe / server / name / "control").unlink(missing_ok=True)
+
+    def _server(self, name: str) -> Server:
+        server = self.servers.get(name)
+        if server is None:
+            raise RefusedError(f"Server {name} not found")
+        return server
+
+
+_LIMITS_3 = ("active-thread-percentage", "pinned-memory-limit", "client-priority")
+
+
+def _percentage(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 100:
+        raise RefusedError(f"Invalid percentage: {text}")
+    return value
+
+
+def _limit(text: str) -> str:
+    if not _LIMIT.fullmatch(text):
+        raise RefusedError(f"Invalid memory limit: {text}")
+    return text
+
+
+# The program
+
+_PIPE = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # noqa: S108 - where the real one has it
+_STATE = Path(sys.argv[0]).resolve().parents[2].parent / "state"
+
+
+_NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # as in `nvml`
+
+
+def _devices() -> list[str]:
+    """The UUIDs of all devices, MIG devices included."""
+    gpus = [line.split()[0] for line in (_STATE / "nvidia-smi/gpus").read_text("ascii").splitlines()]
+    found = list(gpus)
+    for index, gpu in enumerate(gpus):
+        board = json.loads((_STATE / f"gpu-{index}.json").read_bytes())
+        for instance in board["gpu_instances"]:
+            made = (f"{gpu}/{instance['id']}/{compute['id']}" for compute in instance["compute_instances"])
+            found += [f"MIG-{uuid.uuid5(_NAMESPACE, one)}" for one in made]
+    return found
+
+
+@contextlib.contextmanager
+def _in(folder: Path) -> Any:
+    """In this working directory: the path of a socket may have 107 characters only."""
+    before = os.open(".", os.O_RDONLY)
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)
+
+
+def _fault(name: str) -> str | None:
+    """What a fault's file says, None without it."""
+    try:
+        return (_STATE / "mps" / name).read_text("utf-8")
+    except OSError:
+        return None
+
+
+def _strike(command: str) -> None:
+    """Hang or fail if this command is to."""
+    while _fault(f"hang-{command}") is not None:
+        time.sleep(0.05)
+    text = _fault(f"fail-{command}")
+    if text is not None:
+        raise RefusedError(text)
+
+
+def _serve(options: set[str], protocol: int) -> None:
+    """Be the daemon."""
+    while _fault("start-hangs") is not None:
+        time.sleep(0.05)
+    if (text := _fault("start-fails")) is not None:
+        raise RefusedError(text)
+    _PIPE.mkdir(parents=True, exist_ok=True)
+    lock = os.open(_PIPE / "control_lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RefusedError("An instance of this daemon is already running") from None
+    multi_user = bool(options & {"-multiuser-server", "-M", "-m"})
+    daemon: Daemon = Daemon3(_PIPE, multi_user) if protocol == 3 else Daemon2(_PIPE, multi_user)
+    pid = _PIPE / "nvidia-cuda-mps-control.pid"
+    pid.write_text(f"{os.getpid()}\n", encoding="ascii")
+    if "-d" in options:
+        if os.fork():
+            os._exit(0)  # the socket listens
+        os.setsid()
+        pid.write_text(f"{os.getpid()}\n", encoding="ascii")
+    daemon.run()
+    for name in ("control", "control_lock", "nvidia-cuda-mps-control.pid"):
+        (_PIPE / name).unlink(missing_ok=True)
+
+
+def _ask(asked: JSON) -> str:
+    """Ask the daemon of the pipe directory."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        try:
+            with _in(_PIPE):
+                connection.connect("control")
+        except OSError:
+            raise RefusedError("Cannot find MPS control daemon process") from None
+        connection.send(json.dumps(asked).encode())
+        answer = json.loads(connection.recv(_BUFFER) or b'{"code": 1, "text": "the daemon ended"}')
+    if answer["code"]:
+        raise RefusedError(answer["text"])
+    return str(answer["text"])
+
+
+def _run(arguments: list[str]) -> None:
+    if not arguments:
+        for line in sys.stdin:
+            if words := line.split():
+                _strike(words[0])
+                print(_ask({"protocol": 2, "words": words}), flush=True)  # noqa: T201
+        return
+    protocol = int(os.environ.get("CUDA_MPS_PROTOCOL_VERSION", "2"))
+    if arguments[:1] == ["-q"]:
+        arguments = ["quit"]
+    if not arguments[0].startswith("-"):
+        _strike(arguments[0])
+        print(_ask({"protocol": 3, "words": arguments}), flush=True)  # noqa: T201
+        return
+    if "-p" in arguments:
+        at = arguments.index("-p")
+        protocol = int("".join(arguments[at + 1 : at + 2]) or 0)
+        arguments = arguments[:at] + arguments[at + 2 :]
+    known = {"-d", "-f", "-multiuser-server", "-M", "-S"} if protocol == 2 else {"-d", "-f", "-m"}
+    if protocol not in (2, 3) or not set(arguments) <= known or not {"-d", "-f"} & set(arguments):
+        raise RefusedError(f"Invalid arguments: {' '.join(arguments)}")
+    _serve(set(arguments), protocol)
+
+
+def main() -> None:
+    """Entry point."""
+    if Path(sys.argv[0]).name == "nvidia-cuda-mps-server":
+        signal.pause()
+    try:
+        _run(sys.argv[1:])
+    except RefusedError as error:
+        print(error, flush=True)  # noqa: T201
+        sys.exit(1)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asking dra-mps, as the plugin does."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any, Final
+
+from .errors import MpsError, SupervisorAwayError
+from .server import SOCKET
+from .supervisor import Status
+
+SETTLE_SECONDS: Final = 20.0
+"""How long a daemon may take to be started or ended: less than a step on a GPU may."""
+_STATUS_SECONDS: Final = 2.0
+
+
+class SupervisorClient:
+    """The dra-mps whose socket is in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SOCKET
+
+    def settle(self, server: str, seconds: float = SETTLE_SECONDS) -> None:
+        """Have a group of devices brought to what its files say. Raises SupervisorAwayError or MpsError."""
+        answer = self._ask({"settle": server}, seconds)
+        if "error" in answer:
+            raise MpsError(str(answer["error"]))
+
+    def statuses(self) -> dict[str, Status]:
+        """How the groups are. Raises SupervisorAwayError or MpsError."""
+        answer = self._ask({"status": True}, _STATUS_SECONDS)
+        try:
+            return {name: Status(**one) for name, one in answer["servers"].items()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise MpsError(f"dra-mps at {self._path} answers something else: {error!r}") from None
+
+    def _ask(self, asked: dict[str, Any], seconds: float) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(seconds)
+            try:
+                connection.connect(str(self._path))
+            except (FileNotFoundError, ConnectionRefusedError) as error:
+                raise SupervisorAwayError(f"no dra-mps answers at {self._path}: {error.strerror}") from None
+            try:
+                connection.sendall(json.dumps(asked).encode() + b"\n")
+                with connection.makefile("rb") as lines:
+                    line = lines.readline()
+            except TimeoutError:
+                raise MpsError(f"dra-mps did not answer within {seconds:g} s") from None
+            except OSError as error:
+                raise SupervisorAwayError(f"dra-mps ended before it answered: {error.strerror}") from None
+        if not line:
+            raise SupervisorAwayError("dra-mps ended before it answered")
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            raise MpsError(f"dra-mps at {self._path} answers something else: {line[:100]!r}") from None
+        return answer if isinstance(answer, dict) else {}

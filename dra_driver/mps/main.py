@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dra-mps command: supervises the MPS control daemons of a node."""
+
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from .. import DRIVER_NAME, __version__
+from ..cdi import Root
+from ..command import (
+    UserError,
+    end_when_a_thread_fails,
+    logging_options,
+    on_termination,
+    run,
+    version_option,
+)
+from ..files import make_folder, open_lock
+from .errors import MpsError
+from .program import Program
+from .protocol2 import Protocol2
+from .protocol3 import Protocol3
+from .server import SupervisorServer
+from .shares import ShareFiles
+from .supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 0.2
+_FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command("dra-mps")
+@click.option(
+    "--kubelet-plugins-directory-path",
+    type=_FOLDER,
+    default="/var/lib/kubelet/plugins",
+    show_default=True,
+    envvar="KUBELET_PLUGINS_DIRECTORY_PATH",
+    show_envvar=True,
+    help=f"kubelet's folder for plugins. The driver keeps the files of MPS in {DRIVER_NAME}/mps below it.",
+)
+@click.option(
+    "--container-driver-root",
+    type=_FOLDER,
+    default="/driver-root",
+    show_default=True,
+    envvar="DRIVER_ROOT_CTR_PATH",
+    show_envvar=True,
+    help="The folder in which the NVIDIA driver is installed, as this process sees it; / if it does not exist.",
+)
+@click.option(
+    "--shared-memory-directory-path",
+    type=_FOLDER,
+    default="/dev/shm",  # noqa: S108 - the node's own
+    show_default=True,
+    envvar="SHARED_MEMORY_DIRECTORY_PATH",
+    show_envvar=True,
+    help="The node's /dev/shm, in which each daemon has a folder that it shares with its clients.",
+)
+@click.option(
+    "--private-mounts/--no-private-mounts",
+    default=True,
+    show_default=True,
+    envvar="PRIVATE_MOUNTS",
+    show_envvar=True,
+    help="Run each daemon with mounts of its own, so that it sees its folders where containers see them."
+    " Needs CAP_SYS_ADMIN.",
+)
+@logging_options
+@version_option
+def mps(
+    kubelet_plugins_directory_path: Path,
+    container_driver_root: Path,
+    shared_memory_directory_path: Path,
+    private_mounts: bool,
+) -> None:
+    """Start, restart and end the MPS control daemons that claims on this node need.
+
+    The daemons end with this process, and their clients with them. So it is a process of its own, beside the plugin.
+    """
+    folder = kubelet_plugins_directory_path.absolute() / DRIVER_NAME / "mps"
+    root = container_driver_root if container_driver_root.is_dir() else Path("/")
+    program = Program(Root(root.absolute()), private_mounts)
+    files = ShareFiles(folder)
+    supervisor = Supervisor(
+        files, {2: Protocol2(program, folder, shared_memory_directory_path), 3: Protocol3(program, folder)}
+    )
+    try:
+        supervise(folder, supervisor)
+    except (MpsError, OSError) as error:
+        raise UserError(f"cannot start: {error}") from None
+
+
+def supervise(folder: Path, supervisor: Supervisor) -> None:
+    """Supervise until a signal comes. Raises MpsError or OSError."""
+    end_when_a_thread_fails()
+    stopped = threading.Event()
+    on_termination(stopped.set)
+    make_folder(folder)
+    with _alone(folder):
+        supervisor.begin()
+        server = SupervisorServer(folder, supervisor)
+        server.start()
+        log.info("started", extra={"version": __version__, "socket": str(server.path)})
+        while not stopped.wait(_LOOK_SECONDS):
+            supervisor.look()
+        server.stop()
+        supervisor.end()
+    log.info("stopped")
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two supervisors would end each other's daemons. The lock goes with the process."""
+    lock = open_lock(folder / "supervisor.lock")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise MpsError(f"another dra-mps works in {folder}") from None
+    finally:
+        os.close(lock)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    run(mps, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How nvidia-cuda-mps-control of the driver root is run: the command, and what it sees.
+
+Where the driver root is a whole system (it has a shell) the program runs in it, so that it finds that system's
+libraries and device nodes; else it gets the root's libraries by LD_LIBRARY_PATH. With `private` it also gets a mount
+namespace of its own, in which its pipe directory has the path that containers see (clients and daemon are only known to
+work with one path), and /dev/shm is the folder that its clients have there. These mounts belong to the process alone:
+nothing has to be unmounted, and the node never sees them. They need util-linux and CAP_SYS_ADMIN.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..cdi import LIBRARY_FOLDERS, Root
+from ..cdi.files import find_program
+from .errors import MpsError
+from .shares import INSIDE
+
+NAME: Final = "nvidia-cuda-mps-control"
+
+_ENTER: Final = """
+mount -t tmpfs -o mode=755 tmpfs "$root/run"
+mkdir -p "$root$1/pipe" "$root$1/log"
+mount --bind "$2/pipe" "$root$1/pipe"
+mount --bind "$2/log" "$root$1/log"
+[ -z "$3" ] || mount --bind "$3" "$root/dev/shm"
+shift 3
+[ -z "$root" ] || exec chroot "$root" "$@"
+exec "$@"
+"""
+"""For sh -e: where its folder is to be seen ($1), the folder itself ($2), the folder for /dev/shm or nothing ($3), and
+the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The program below `root`. With `private` each run has mounts of its own."""
+
+    root: Root
+    private: bool
+
+    def pipe_directory(self, folder: Path) -> str:
+        """The pipe directory of the daemon in `folder`, as the program sees it."""
+        return f"{self._place(folder)}/pipe"
+
+    def command(
+        self, folder: Path, shared_memory: Path | None, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """The command line and all of the environment of a run for the daemon in `folder`. Raises MpsError."""
+        found = find_program(self.root, NAME)
+        if found is None:
+            raise MpsError(f"there is no {NAME} below {self.root.path}: install it with the driver")
+        place, whole = self._place(folder), self._is_whole_system
+        variables = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            **environment,
+            "CUDA_MPS_PIPE_DIRECTORY": f"{place}/pipe",
+            "CUDA_MPS_LOG_DIRECTORY": f"{place}/log",
+        }
+        if not whole:
+            variables |= self._libraries()
+            variables["PATH"] = f"{self.root.here(found[1]).parent}:{variables['PATH']}"
+        program = found[0] if whole and self.private else str(self.root.here(found[1]))
+        if not self.private:
+            return [program, *arguments], variables
+        root = str(self.root.path).rstrip("/") if whole else ""
+        enter = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", f"root={root}{_ENTER}", "mps"]
+        memory = "" if shared_memory is None else str(shared_memory)
+        return [*enter, place, str(folder), memory, program, *arguments], variables
+
+    @property
+    def _is_whole_system(self) -> bool:
+        return self.root.resolve("/bin/sh") is not None
+
+    def _place(self, folder: Path) -> str:
+        return f"{INSIDE}/{folder.name}" if self.private else str(folder)
+
+    def _libraries(self) -> dict[str, str]:
+        here = [str(path) for name in LIBRARY_FOLDERS if (path := self.root.here(name)).is_dir()]
+        return {"LD_LIBRARY_PATH": ":".join(here)} if here else {}

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPS protocol 2: a control daemon for each group of devices.
+
+A daemon has one set of limits, which its servers take when they start. So all shares of a group have the same, and are
+served by one daemon; a change of the limits is a new daemon. For a MIG device a limit is set by UUID and by ordinal,
+because drivers take the UUID of one and do not enforce it (the daemon sees one device, which has ordinal 0); the
+container gets a variable too (`kubeletplugin.containers.mps`).
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from .daemon import Daemon
+from .errors import MpsError
+from .program import Program
+from .shares import Share
+
+_PROBE: Final = "get_default_active_thread_percentage\n"
+_MIG: Final = "MIG-"
+
+
+class Protocol2:
+    """The daemons of the groups, in folders below `folder`. Callers work on one group at a time each. Shared memory of
+    a group is a folder in `shared_memory`.
+    """
+
+    def __init__(self, program: Program, folder: Path, shared_memory: Path) -> None:
+        self._program = program
+        self._folder = folder
+        self._shared_memory = shared_memory
+        self._daemons: dict[str, tuple[Share, Daemon]] = {}
+
+    def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
+        """Whether the daemon of these shares runs."""
+        share, daemon = self._daemons.get(server, (None, None))
+        return daemon is not None and daemon.is_running() and all(one == share for one in shares.values())
+
+    def runs(self, server: str) -> bool:
+        """Whether there is a daemon, whatever its limits."""
+        return server in self._daemons and self._daemons[server][1].is_running()
+
+    def answers(self, server: str) -> None:
+        """Raises MpsError, or ProgramError, when the daemon does not answer a command."""
+        self._daemons[server][1].ask((), _PROBE)
+
+    def serve(self, server: str, shares: Mapping[str, Share]) -> None:
+        """Have the shares served. Raises MpsError, ProgramError or OSError; then none of them is."""
+        if self.serves(server, shares):
+            return
+        share, *others = shares.values()
+        if any(one != share for one in others):
+            raise MpsError("shares of one device have one MPS daemon, and must have the same limits")
+        self.end(server)
+        daemon = self._daemon(server, share)
+        daemon.start((), _PROBE)
+        self._daemons[server] = share, daemon
+        try:
+            _set_limits(daemon, share)
+        except BaseException:
+            self.end(server)
+            raise
+
+    def end(self, server: str) -> None:
+        """End the daemon of a group, if there is one of this process or of an earlier one. Its folder stays. Raises
+        MpsError or OSError.
+        """
+        _, daemon = self._daemons.get(server, (None, None))
+        if daemon is None:
+            daemon = Daemon(self._program, self._folder / server, (), {})
+        daemon.stop((), "quit\n")
+        self._daemons.pop(server, None)
+
+    def discard(self, server: str) -> None:
+        """Remove what the containers of an ended group have in shared memory. Raises OSError."""
+        shutil.rmtree(shared_memory_folder(self._shared_memory, server), ignore_errors=True)
+
+    def _daemon(self, server: str, share: Share) -> Daemon:
+        arguments = ["-f", *(["-multiuser-server"] if share.multi_user else [])]
+        memory = shared_memory_folder(self._shared_memory, server) if share.shared_memory else None
+        environment = {"CUDA_VISIBLE_DEVICES": ",".join(share.devices)}
+        return Daemon(self._program, self._folder / server, arguments, environment, memory)
+
+
+def shared_memory_folder(root: Path, server: str) -> Path:
+    """The folder that the clients and the daemon of a group have as /dev/shm."""
+    return root / f"dra-mps-{server}"
+
+
+def _set_limits(daemon: Daemon, share: Share) -> None:
+    """Set the limits, which is possible as long as no server has started."""
+    commands = [
+        f"set_default_device_pinned_mem_limit {device} {limit}M\n"
+        for uuid, limit in share.memory.items()
+        for device in ((uuid, "0") if uuid.startswith(_MIG) else (uuid,))
+    ]
+    if share.percentage is not None:
+        commands.append(f"set_default_active_thread_percentage {share.percentage}\n")
+    if not commands:
+        return
+    said = daemon.ask((), "".join([*commands, _PROBE])).strip().rpartition("\n")[2]
+    if share.percentage is not None and _number(said) != share.percentage:
+        raise MpsError(f"the active thread percentage is {said!r} after it was set to {share.percentage}")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

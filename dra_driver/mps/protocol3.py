@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPS protocol 3 (driver 615 and newer): one control daemon for the node, a server for each group of devices, and a
+namespace for each share, with limits of its own and a pipe directory of its own.
+
+The daemon runs with one server for all users: a server belongs to a user otherwise, and nobody knows the users of a
+claim's containers before they run. The limits of a server count for its default namespace only, which no container
+gets. A server of a device that is not there is made without an error and dies, and its clients would run without MPS;
+so what was made is looked up afterwards.
+"""
+
+import logging
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ..programs import ProgramError
+from .daemon import Daemon
+from .errors import MpsError
+from .program import Program
+from .shares import NODE_DAEMON, Share
+
+log = logging.getLogger(__name__)
+
+_PROBE: Final = ("server", "list", "--format=csv,noheader")
+
+
+class Protocol3:
+    """The node's daemon, in a folder below `folder`. Callers work on one group at a time each."""
+
+    def __init__(self, program: Program, folder: Path) -> None:
+        self._daemon = Daemon(program, folder / NODE_DAEMON, ("-f", "-p", "3", "-m"), {})
+        self._lock = threading.Lock()
+        self._served: dict[str, dict[str, Share]] = {}
+
+    def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
+        """Whether these shares, and no others of the group, are served."""
+        return self._daemon.is_running() and self._served.get(server) == dict(shares)
+
+    def runs(self, server: str) -> bool:
+        """Whether there is a server, whatever its namespaces."""
+        return self._daemon.is_running() and server in self._served
+
+    def answers(self, server: str) -> None:
+        """Raises MpsError, or ProgramError, when the daemon does not answer, or not know the server any more."""
+        self._require_listed(server)
+
+    def serve(self, server: str, shares: Mapping[str, Share]) -> None:
+        """Have these shares served, and no others of the group. Raises MpsError, ProgramError or OSError."""
+        with self._lock:
+            if not self._daemon.is_running():
+                self._served.clear()  # a new daemon knows no servers
+                self._daemon.start(_PROBE)
+            served = self._served.get(server)
+            if served is None:
+                devices = next(iter(shares.values())).devices
+                self._daemon.ask(("server", "create", server, f"--allowed-devices={','.join(devices)}"))
+                served = self._served[server] = {}
+            for key in [key for key, share in served.items() if shares.get(key) != share]:
+                self._daemon.ask(("namespace", "delete", key, f"--server={server}"))
+                del served[key]
+            for key, share in shares.items():
+                if key not in served:
+                    self._daemon.ask(("namespace", "create", key, f"--server={server}", *_limits(share)))
+                    served[key] = share
+            self._require_listed(server)
+
+    def end(self, server: str) -> None:
+        """End the server of a group, and the daemon with the last one. Raises MpsError or OSError."""
+        with self._lock:
+            if server in self._served and self._daemon.is_running():
+                try:
+                    self._daemon.ask(("server", "delete", server, "--force"))
+                except (MpsError, ProgramError) as error:
+                    log.warning("the MPS daemon is ended with all its servers: %s", error, extra={"server": server})
+                    self._served.clear()  # the others are made again at the next look
+                    self._daemon.kill()
+            self._served.pop(server, None)
+            if not self._served:
+                self._daemon.stop(("-q",))
+
+    def discard(self, server: str) -> None:
+        """Remove the pipe directories of an ended group. Raises OSError."""
+        shutil.rmtree(self._daemon.pipe_directory / server, ignore_errors=True)
+
+    def _require_listed(self, server: str) -> None:
+        listed = [line.partition(",")[0].strip() for line in self._daemon.ask(_PROBE).splitlines()]
+        if server not in listed:
+            self._served.pop(server, None)
+            raise MpsError(f"MPS server {server} has ended: its devices are not there, or cannot be used")
+
+
+def _limits(share: Share) -> list[str]:
+    """The options of a namespace. All devices of a share that is served so have one limit."""
+    limits = [] if share.percentage is None else [f"--active-thread-percentage={share.percentage}"]
+    memory = set(share.memory.values())
+    return limits + [f"--pinned-memory-limit={limit}M" for limit in sorted(memory)[:1]]
+
+
+def namespace_folder(folder: Path, server: str, key: str) -> Path:
+    """The pipe directory of a share, as this process sees it."""
+    return folder / NODE_DAEMON / "pipe" / server / key

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPS for claims: the files that say what they want, and dra-mps, which brings it about."""
+
+from typing import Final
+
+from dra_driver.mps.client import SupervisorClient
+from dra_driver.mps.errors import MpsError, SupervisorAwayError
+from dra_driver.mps.shares import Share, ShareFiles, ShareName
+from dra_driver.mps.supervisor import Status
+
+from .targets import PrepareError
+
+_PROTOCOL_3_SINCE: Final = 615
+
+
+class MpsServices:
+    """Shares in `files`, whose folder has the socket of dra-mps."""
+
+    def __init__(self, files: ShareFiles) -> None:
+        self.files = files
+        self._supervisor = SupervisorClient(files.folder)
+
+    def has(self, name: ShareName, share: Share) -> bool:
+        """Whether the share is served as wanted. Raises OSError."""
+        if self.files.get(name) != share:
+            return False
+        try:
+            status = self.statuses().get(name.server)
+        except MpsError:
+            return False
+        return status is not None and not status.problem
+
+    def provide(self, name: ShareName, share: Share) -> None:
+        """Have the share served. Raises PrepareError or OSError."""
+        self.files.put(name, share)
+        try:
+            self._supervisor.settle(name.server)
+        except SupervisorAwayError as error:
+            raise PrepareError(
+                f"MPS cannot be set up: {error}; enable it with the chart's value mps.enabled, or look at its pod"
+            ) from None
+        except MpsError as error:
+            raise PrepareError(f"MPS cannot be set up: {error}") from None
+
+    def release(self, name: ShareName) -> None:
+        """Have the share served no more. Without dra-mps no daemon runs either: they end with it, and the next one
+        ends what is left. Raises PrepareError or OSError.
+        """
+        self.files.remove(name)
+        try:
+            self._supervisor.settle(name.server)
+        except SupervisorAwayError:
+            if not self.files.names(name.server):
+                self.files.discard(name.server)
+        except MpsError as error:
+            raise PrepareError(f"MPS cannot be ended: {error}") from None
+
+    def statuses(self) -> dict[str, Status]:
+        """How the groups of devices are served. Raises MpsError."""
+        return self._supervisor.statuses()
+
+
+def knows_protocol_3(driver_version: str) -> bool:
+    """Whether a driver (such as `615.71.09`) has namespaces."""
+    major = driver_version.partition(".")[0]
+    return major.isdigit() and int(major) >= _PROTOCOL_3_SINCE

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the configurations of a claim's devices to the steps that set up how they are shared. Pure.
+
+Devices with one entry of the configuration are one group. Time-slicing is a setting of each GPU. MPS has a daemon for
+the whole GPUs of a group, and one for each MIG device. Protocol 3 of MPS, which newer drivers know, serves what it can
+express: whole GPUs that have the same limit.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dra_driver.config import Chosen, MpsConfig, Sharing, Strategy
+from dra_driver.gpu.inventory import Gpu
+from dra_driver.gpu.nvml import ComputeMode
+from dra_driver.resource import Quantity
+
+from ..hardware.settings import LEVELS
+from ..hardware.targets import PrepareError, Target, WholeGpu
+from ..steps import ComputeModeStep, MpsLimits, MpsStep, Step, TimeSliceStep, share_key
+
+_MULTI_USER_SINCE = 7, 0
+_MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MpsSupport:
+    """What the node can do: whether its driver knows protocol 3, and whether clients get the daemon's /dev/shm."""
+
+    protocol_3: bool = False
+    shared_memory: bool = True
+
+
+NO_MPS_3 = MpsSupport()
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """A device with its configuration; `gpu` is the board that it is, or is on."""
+
+    name: str
+    target: Target
+    gpu: Gpu
+    chosen: Chosen
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """How it is to be shared."""
+        return self.chosen.config.sharing
+
+
+def setting_steps(configured: Iterable[Configured]) -> tuple[Step, ...]:
+    """The settings of whole GPUs: the time-slice interval, and the compute mode, which lets several processes in, or
+    the servers of MPS alone.
+    """
+    steps: list[Step] = []
+    for one in configured:
+        if one.sharing is None or not isinstance(one.target, WholeGpu):
+            continue
+        if one.sharing.strategy is Strategy.MPS:
+            steps.append(ComputeModeStep(one.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS))
+        else:
+            steps.append(ComputeModeStep(one.gpu.uuid, ComputeMode.DEFAULT))
+            steps.append(TimeSliceStep(one.gpu.uuid, LEVELS[one.sharing.interval]))
+    return tuple(steps)
+
+
+def mps_steps(configured: Sequence[Configured], claim_uid: str, support: MpsSupport) -> tuple[MpsStep, ...]:
+    """A step for each daemon that the claim needs. Raises PrepareError."""
+    steps: list[MpsStep] = []
+    groups: dict[str, list[Configured]] = {}
+    for one in configured:
+        if one.sharing is not None and one.sharing.strategy is Strategy.MPS:
+            groups.setdefault(one.chosen.place, []).append(one)
+    for place, group in groups.items():
+        config = _config(group[0])
+        _check(place, group, config)
+        whole = [one for one in group if isinstance(one.target, WholeGpu)]
+        for served in [whole] if whole else [[one] for one in _each_once(group)]:
+            steps.append(_step(served, group, config, share_key(claim_uid, len(steps)), support))
+    return tuple(steps)
+
+
+def _step(
+    served: Sequence[Configured], group: Sequence[Configured], config: MpsConfig, share: str, support: MpsSupport
+) -> MpsStep:
+    devices = {one.name: one.target for one in served}
+    per_device = {key: _mebibytes(limit) for key, limit in config.per_device_memory_limits.items()}
+    uniform = all(isinstance(one, WholeGpu) for one in devices.values()) and not per_device
+    return MpsStep(
+        devices=tuple(devices),
+        targets=tuple(devices.values()),
+        group=tuple(one.target for one in _each_once(group)),
+        share=share,
+        protocol=3 if support.protocol_3 and uniform else 2,
+        limits=MpsLimits(
+            config.active_thread_percentage,
+            None if config.pinned_memory_limit is None else _mebibytes(config.pinned_memory_limit),
+            per_device,
+        ),
+        multi_user=config.multi_user,
+        shared_memory=support.shared_memory,
+    )
+
+
+def _check(place: str, group: Sequence[Configured], config: MpsConfig) -> None:
+    """Raises PrepareError when the devices cannot be served so, as far as can be told before they are made."""
+    path = f"{place}.sharing.mpsConfig"
+    for one in group:
+        capability = one.gpu.compute_capability
+        if config.multi_user and (capability is None or capability < _MULTI_USER_SINCE):
+            known = "unknown" if capability is None else ".".join(map(str, capability))
+            raise PrepareError(
+                f"{path}.multiUser: the compute capability of GPU {one.gpu.uuid} is {known}, and MPS serves several"
+                " users from 7.0 on"
+            )
+    devices = _each_once(group)
+    uuids = {one.target.uuid for one in devices if isinstance(one.target, WholeGpu)}
+    for key in config.per_device_memory_limits:
+        is_known = int(key) < len(devices) if key.isdigit() else key in uuids or not uuids
+        if not is_known:
+            raise PrepareError(
+                f"{path}.defaultPerDevicePinnedMemoryLimit[{key}]: it is for no device that this configuration"
+                f" applies to ({', '.join(sorted(uuids) or [one.name for one in devices])})"
+            )
+
+
+def _each_once(group: Iterable[Configured]) -> list[Configured]:
+    """Without further shares of the same device."""
+    return list({one.name: one for one in group}.values())
+
+
+def _config(one: Configured) -> MpsConfig:
+    sharing = one.sharing
+    return MpsConfig() if sharing is None or sharing.mps is None else sharing.mps
+
+
+def _mebibytes(limit: Quantity) -> int:
+    return limit.value // _MEBIBYTE

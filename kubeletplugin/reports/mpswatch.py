@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells claims what becomes of their MPS daemons.
+
+The daemons are dra-mps's, which restarts those that end. A program that was served by one that ended gets errors, and
+nobody but its user can start it again. So each claim is told: by an Event, by the condition in its status, and by the
+health of its devices for as long as no daemon serves them.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from dra_driver.containment import contained
+from dra_driver.mps.errors import MpsError
+from dra_driver.mps.supervisor import Status
+
+from ..claims.boundary import ClaimBoundary
+from ..hardware.targets import ClaimRef
+from ..records.store import Record
+from .devicestatus import Trouble
+
+log = logging.getLogger(__name__)
+
+DOWN: Final = "MpsDaemonDown"
+RESTARTED: Final = "MpsDaemonRestarted"
+
+_LOOK_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """How a claim was served at the last look: `problem` when it was not, `since` when its daemon was started."""
+
+    devices: tuple[str, ...]
+    problem: str
+    since: float
+
+
+class MpsWatch:
+    """Looks at `statuses` (may raise MpsError) for the prepared claims of `records`. `on_claim` is called for a claim
+    about which something else is to be told, `on_health` when the health of devices changes.
+    """
+
+    def __init__(
+        self,
+        records: Callable[[], Iterable[Record]],
+        statuses: Callable[[], Mapping[str, Status]],
+        boundary: ClaimBoundary,
+        on_claim: Callable[[ClaimRef], None],
+        on_health: Callable[[], None],
+        pause: float = _LOOK_SECONDS,
+    ) -> None:
+        self._records = records
+        self._statuses = statuses
+        self._boundary = boundary
+        self._on_claim = on_claim
+        self._on_health = on_health
+        self._pause = pause
+        self._seen: dict[str, _Seen] = {}
+        self._restarted: dict[str, float] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mps-watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+
+    def trouble(self, uid: str) -> Trouble | None:
+        """What is to be said in the status of a prepared claim."""
+        seen = self._seen.get(uid)
+        if seen is not None and seen.problem:
+            return Trouble(False, DOWN, seen.problem)
+        restarted = self._restarted.get(uid)
+        if restarted is None:
+            return None
+        when = datetime.fromtimestamp(restarted, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return Trouble(True, RESTARTED, f"the MPS daemon was restarted at {when}: restart containers from before")
+
+    def sick(self) -> dict[str, tuple[float, str]]:
+        """By name the devices that no daemon serves, since when, and why."""
+        seen = list(self._seen.values())
+        return {device: (one.since, one.problem) for one in seen if one.problem for device in one.devices}
+
+    def look(self) -> None:
+        """Look once."""
+        wanted = {one.plan.claim.uid: one for one in self._records() if one.plan.mps()}
+        for uid in self._seen.keys() - wanted.keys():
+            self._seen.pop(uid)
+            self._restarted.pop(uid, None)
+        if not wanted:
+            return
+        statuses: Mapping[str, Status] = {}
+        problem = "dra-mps has not started the MPS daemon yet"
+        try:
+            statuses = self._statuses()
+        except MpsError as error:
+            problem = f"the MPS daemon has ended: {error}"
+        for uid, record in wanted.items():
+            with self._boundary.around("watch MPS of claim", record.plan.claim):
+                self._compare(uid, record, statuses, problem)
+
+    def _compare(self, uid: str, record: Record, statuses: Mapping[str, Status], missing: str) -> None:
+        claim, before = record.plan.claim, self._seen.get(uid)
+        found = [(step, statuses.get(step.name.server, Status(missing))) for step in record.plan.mps()]
+        failed = [(step, status) for step, status in found if status.problem]
+        devices = tuple(name for step, _ in failed or found for name in step.devices)
+        if failed:
+            problem = "; ".join(dict.fromkeys(f"MPS does not serve the devices: {one.problem}" for _, one in failed))
+            unchanged = before is not None and before.problem == problem
+            since = before.since if before is not None and unchanged else time.time()
+            self._seen[uid] = _Seen(devices, problem, since)
+            if not unchanged:
+                self._boundary.on_event(claim, DOWN, problem)
+        else:
+            self._seen[uid] = _Seen(devices, "", max(status.since for _, status in found))
+            unchanged = before is None or before == self._seen[uid]
+            if not unchanged:
+                self._restarted[uid] = self._seen[uid].since
+                text = "the MPS daemon of this claim was restarted; containers that used it have to be restarted"
+                self._boundary.on_event(claim, RESTARTED, text)
+        if not unchanged:
+            log.warning("MPS of a claim: %s", self.trouble(uid), extra={"claim": str(claim), "claim_uid": uid})
+            self._on_claim(claim)
+            self._on_health()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._pause):
+            with contained("watch MPS", "the node", self._boundary.count):
+                self.look()

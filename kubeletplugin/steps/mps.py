@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPS of a group of devices, for one claim.
+
+The step comes after the instances and compute modes of all GPUs of the group. A whole GPU is in the compute mode
+EXCLUSIVE_PROCESS meanwhile: a process that does not find its daemon would run without MPS otherwise. A GPU in MIG mode
+has no compute mode, and each MIG device has a daemon of its own, because a CUDA process sees one MIG device only.
+
+The share's file is the mark: it is written before the daemon starts, and the folder of the group goes last.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from dra_driver.mps.shares import Share, ShareName
+from dra_driver.resource.meta import empty
+
+from ..hardware.marks import Marks
+from ..hardware.targets import MigSlot, PrepareError, Target
+from .base import Tools
+
+_DIGITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class MpsLimits:
+    """Limits as configured: a percentage of the multiprocessors, and MiB of memory, for each device or for the one with
+    this UUID, or this index among the UUIDs of the configuration's devices in sorted order.
+    """
+
+    percentage: int | None = None
+    memory: int | None = None
+    per_device: Mapping[str, int] = field(default_factory=empty)
+
+    def of(self, uuids: tuple[str, ...], group: tuple[str, ...]) -> dict[str, int]:
+        """The limits in MiB of `uuids`, which are some of the `group`. Raises PrepareError."""
+        found = {} if self.memory is None else dict.fromkeys(uuids, self.memory)
+        ordered = sorted(group)
+        by_uuid: dict[str, int] = {}
+        for key, limit in self.per_device.items():
+            if key.isdigit() and int(key) < len(ordered):
+                by_uuid.setdefault(ordered[int(key)], limit)
+            elif key in ordered:
+                by_uuid[key] = limit
+            else:
+                raise PrepareError(
+                    f"defaultPerDevicePinnedMemoryLimit[{key}] is for no device of the claim: they are"
+                    f" {', '.join(f'{index} ({uuid})' for index, uuid in enumerate(ordered))}"
+                )
+        return found | {uuid: limit for uuid, limit in by_uuid.items() if uuid in uuids}
+
+
+@dataclass(frozen=True, slots=True)
+class MpsStep:
+    """Clients of `share` (a key of the claim's own) are served by MPS on `devices`, by device name. `group` are the
+    targets of all devices with the same configuration.
+    """
+
+    devices: tuple[str, ...]
+    targets: tuple[Target, ...]
+    group: tuple[Target, ...]
+    share: str
+    protocol: int
+    limits: MpsLimits
+    multi_user: bool
+    shared_memory: bool
+
+    def __str__(self) -> str:
+        return f"MPS of {', '.join(self.devices)}"
+
+    def __hash__(self) -> int:
+        return hash((self.devices, self.share))
+
+    @property
+    def gpu_uuid(self) -> str:
+        """The GPU of the first device; the claim's locks are held for all of them."""
+        return self.targets[0].gpu_uuid
+
+    @property
+    def device(self) -> None:
+        """It provides none."""
+        return
+
+    @property
+    def name(self) -> ShareName:
+        """Where the share is. Claims with shares of the same devices meet there."""
+        return ShareName(f"s{_short(*sorted(map(_identity, self.targets)))}", self.gpu_uuid, self.share)
+
+    def is_done(self, tools: Tools) -> bool:
+        """Whether it is served with these limits, on the MIG devices that there are now."""
+        if any(isinstance(one, MigSlot) and tools.mig.find(one) is None for one in self.group):
+            return False
+        return tools.mps.has(self.name, self._wanted(tools))
+
+    def do(self, tools: Tools) -> None:
+        """Have it served."""
+        tools.mps.provide(self.name, self._wanted(tools))
+
+    def left_something(self, marks: Marks) -> bool:
+        """Whether there is the share, or something of a group without shares."""
+        return marks.mps.leaves_something(self.name)
+
+    def undo(self, tools: Tools) -> None:
+        """Have it served no more. The daemon ends with its last share."""
+        if self.left_something(tools.marks):
+            tools.mps.release(self.name)
+
+    def is_served_with(self, other: "MpsStep") -> bool:
+        """Whether one daemon can serve both. With protocol 3 their limits may differ."""
+        if (self.name.server, self.protocol) != (other.name.server, other.protocol):
+            return False
+        return self.protocol == 3 or replace(self, share="") == replace(other, share="")
+
+    def memory_of(self, uuids: Mapping[Target, str]) -> dict[str, int]:
+        """The limits in MiB by UUID, with the UUIDs of all devices of the group. Raises PrepareError."""
+        return self.limits.of(tuple(uuids[one] for one in self.targets), tuple(uuids[one] for one in self.group))
+
+    def _wanted(self, tools: Tools) -> Share:
+        uuids = {one: _uuid(one, tools) for one in self.group}
+        devices = tuple(uuids[one] for one in self.targets)
+        limits = self.limits
+        return Share(
+            self.protocol, devices, limits.percentage, self.memory_of(uuids), self.multi_user, self.shared_memory
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StrayMpsStep:
+    """A share that no claim has, to be undone."""
+
+    name: ShareName
+
+    def __str__(self) -> str:
+        return f"MPS share {self.name.key} of {self.name.server}"
+
+    @property
+    def gpu_uuid(self) -> str:
+        """A GPU of its group."""
+        return self.name.gpu
+
+    @property
+    def device(self) -> None:
+        """It provides none."""
+        return
+
+    def is_done(self, tools: Tools) -> bool:
+        """Never: nobody wants it."""
+        return False
+
+    def do(self, tools: Tools) -> None:
+        """Nobody wants it."""
+
+    def left_something(self, marks: Marks) -> bool:
+        """Whether it is still there."""
+        return marks.mps.leaves_something(self.name)
+
+    def undo(self, tools: Tools) -> None:
+        """Have it served no more."""
+        tools.mps.release(self.name)
+
+
+def share_key(claim_uid: str, number: int) -> str:
+    """The key of a claim's share: it is the name of a namespace, and a part of the path of a socket."""
+    return _short(claim_uid, str(number))
+
+
+def _short(*parts: str) -> str:
+    return hashlib.sha256(",".join(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def _identity(target: Target) -> str:
+    if isinstance(target, MigSlot):
+        return f"{target.gpu_uuid}/{target.profile_id}/{target.placement}"
+    return target.uuid
+
+
+def _uuid(target: Target, tools: Tools) -> str:
+    if not isinstance(target, MigSlot):
+        return target.uuid
+    ids = tools.mig.find(target)
+    if ids is None:
+        raise PrepareError(f"there is no MIG device {target} for MPS")
+    return ids.uuid
