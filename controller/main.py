@@ -13,6 +13,7 @@ from dra_driver import DRIVER_NAME, __version__
 from dra_driver.boot import boot_time
 from dra_driver.command import (
     end_when_a_thread_fails,
+    flag,
     kubeconfig_option,
     logging_options,
     on_termination,
@@ -37,41 +38,21 @@ _SECONDS = click.FloatRange(min=1.0)
 
 
 @click.command("dra-controller")
-@click.option(
-    "--node-name",
-    required=True,
-    envvar="NODE_NAME",
-    show_envvar=True,
-    help="The name of the Node on which this process runs.",
-)
+@flag("--node-name", required=True, help="The name of the Node on which this process runs.")
 @kubeconfig_option
 @hardware_options
 @policy_options
-@click.option(
+@flag(
     "--kubelet-plugins-directory-path",
     type=click.Path(file_okay=False, path_type=Path),
     default="/var/lib/kubelet/plugins",
-    show_default=True,
-    envvar="KUBELET_PLUGINS_DIRECTORY_PATH",
-    show_envvar=True,
     help=f"kubelet's folder for plugins. The plugin keeps the marks of its MIG instances in {DRIVER_NAME} below it.",
 )
-@click.option(
-    "--poll-interval",
-    type=_SECONDS,
-    default=5.0,
-    show_default=True,
-    envvar="POLL_INTERVAL",
-    show_envvar=True,
-    help="Seconds between checks whether the hardware has changed.",
-)
-@click.option(
+@flag("--poll-interval", type=_SECONDS, default=5.0, help="Seconds between checks whether the hardware has changed.")
+@flag(
     "--rediscover-interval",
     type=_SECONDS,
     default=60.0,
-    show_default=True,
-    envvar="REDISCOVER_INTERVAL",
-    show_envvar=True,
     help="Seconds after which all hardware is read again, even if no change was found.",
 )
 @endpoint_options

@@ -3,6 +3,7 @@
 
 from collections import Counter as Tally
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -22,29 +23,24 @@ class PublisherMetrics:
         self._own = {"node": node_name, "driver": DRIVER_NAME}
         labels = tuple(self._own)
 
-        def gauge(name: str, text: str, label: str) -> Gauge:
-            return Gauge(name, text, (*labels, label), namespace=PREFIX, registry=registry)
-
-        self._devices = gauge("published_devices", "Devices in the node's ResourceSlices.", "device_type")
-        self._tainted = gauge("tainted_devices", "Published devices with this taint.", "key")
-        self._left_out = gauge("left_out_devices", "Devices that the node has and that are not published.", "reason")
+        gauge = partial(Gauge, namespace=PREFIX, registry=registry)
+        counter = partial(Counter, namespace=PREFIX, registry=registry)
+        self._devices = gauge("published_devices", "Devices in the node's ResourceSlices.", (*labels, "device_type"))
+        self._tainted = gauge("tainted_devices", "Published devices with this taint.", (*labels, "key"))
+        self._left_out = gauge(
+            "left_out_devices", "Devices that the node has and that are not published.", (*labels, "reason")
+        )
         self._unpublished = gauge(
             "unpublished_slices",
             "ResourceSlices that the API server does not store as the controller sent them.",
-            "reason",
+            (*labels, "reason"),
         )
         self._dropped = gauge(
-            "missing_feature_gates", "1 if the API server drops the fields of this feature gate.", "gate"
+            "missing_feature_gates", "1 if the API server drops the fields of this feature gate.", (*labels, "gate")
         )
-        Gauge(HANGING_CALLS, HANGING_CALLS_TEXT, labels, namespace=PREFIX, registry=registry).labels(
-            **self._own
-        ).set_function(hanging)
-        self._writes = Counter(
-            "slice_writes", "ResourceSlices created, updated and deleted.", labels, namespace=PREFIX, registry=registry
-        )
-        self._errors = Counter(
-            "publish_errors", "Attempts to publish that failed.", labels, namespace=PREFIX, registry=registry
-        )
+        gauge(HANGING_CALLS, HANGING_CALLS_TEXT, labels).labels(**self._own).set_function(hanging)
+        self._writes = counter("slice_writes", "ResourceSlices created, updated and deleted.", labels)
+        self._errors = counter("publish_errors", "Attempts to publish that failed.", labels)
         self.unexpected = unexpected_errors(registry)
         """Counts unexpected errors that were contained."""
         self._writes.labels(**self._own)

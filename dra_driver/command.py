@@ -46,6 +46,16 @@ class InputError(UserError):
     exit_code = USAGE
 
 
+def flag(name: str, *, show_default: bool | str | None = None, **settings: Any) -> Callable[[F], F]:
+    """A click option that an environment variable can set too: NODE_NAME for --node-name, unless `envvar` has another.
+
+    The help shows the variable, and the default unless that is empty or `show_default` is set.
+    """
+    settings.setdefault("envvar", name.partition("/")[0].lstrip("-").upper().replace("-", "_"))
+    shown = bool(settings.get("default")) if show_default is None else show_default
+    return click.option(name, show_envvar=True, show_default=shown, **settings)
+
+
 def logging_options(command: F, prefix: str = "") -> F:
     """Adds --log-format and -v, and sets up logging from them before the command runs.
 
@@ -78,13 +88,8 @@ def logging_options(command: F, prefix: str = "") -> F:
 
 def kubeconfig_option(command: F) -> F:
     """Adds --kubeconfig."""
-    return click.option(
-        "--kubeconfig",
-        envvar="KUBECONFIG",
-        show_envvar=True,
-        metavar="FILE",
-        help="The kubeconfig of the cluster. In a pod, the default is its service account.",
-    )(command)
+    text = "The kubeconfig of the cluster. In a pod, the default is its service account."
+    return flag("--kubeconfig", metavar="FILE", help=text)(command)
 
 
 def output_option(formats: Sequence[str], variable: str | None, what: str) -> Callable[[F], F]:

@@ -29,7 +29,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
 
 from . import DRIVER_NAME
-from .command import UserError
+from .command import UserError, flag
 from .containment import Count
 
 log = logging.getLogger(__name__)
@@ -116,24 +116,14 @@ class Endpoint:
 def endpoint_options(command: F) -> F:
     """Adds --http-endpoint and --metrics-path, and passes an Endpoint as `endpoint`."""
 
-    @click.option(
+    @flag(
         "--http-endpoint",
         default="",
         metavar="[HOST]:PORT",
         callback=_parse_address,
-        envvar="HTTP_ENDPOINT",
-        show_envvar=True,
         help="The address on which to serve metrics, /healthz and /readyz, such as :8080. If empty, they are disabled.",
     )
-    @click.option(
-        "--metrics-path",
-        default="/metrics",
-        show_default=True,
-        callback=_parse_path,
-        envvar="METRICS_PATH",
-        show_envvar=True,
-        help="The HTTP path of the metrics.",
-    )
+    @flag("--metrics-path", default="/metrics", callback=_parse_path, help="The HTTP path of the metrics.")
     @functools.wraps(command)
     def wrapped(
         *arguments: object, http_endpoint: tuple[str, int | None], metrics_path: str, **options: object

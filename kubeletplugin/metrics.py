@@ -11,6 +11,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -57,57 +58,37 @@ class PluginMetrics:
     def __init__(self, registry: CollectorRegistry, node: str) -> None:
         self._registry = registry
         self._node = node
+        counter = partial(Counter, namespace=PREFIX, registry=registry)
+        gauge = partial(Gauge, namespace=PREFIX, registry=registry)
+        histogram = partial(Histogram, namespace=PREFIX, registry=registry, buckets=_SECONDS)
         operation = ("driver", "operation")
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, namespace=PREFIX, registry=registry)
-
-        self._requests = counter("requests", "Claims that were prepared or unprepared.", *operation)
-        self._durations = Histogram(
+        self._requests = counter("requests", "Claims that were prepared or unprepared.", operation)
+        self._durations = histogram(
             "request_duration_seconds",
             "Duration of successful prepares and unprepares of one claim.",
             operation,
-            namespace=PREFIX,
-            registry=registry,
-            buckets=_SECONDS,
         )
-        self._inflight = Gauge(
-            "requests_inflight",
-            "Claims that are being prepared or unprepared now.",
-            operation,
-            namespace=PREFIX,
-            registry=registry,
-        )
+        self._inflight = gauge("requests_inflight", "Claims that are being prepared or unprepared now.", operation)
+        errors = ("driver", "error_type")
         self._errors = {
-            PREPARE: counter("node_prepare_errors", "Prepares of claims that failed.", "driver", "error_type"),
-            UNPREPARE: counter("node_unprepare_errors", "Unprepares of claims that failed.", "driver", "error_type"),
+            PREPARE: counter("node_prepare_errors", "Prepares of claims that failed.", errors),
+            UNPREPARE: counter("node_unprepare_errors", "Unprepares of claims that failed.", errors),
         }
-        self._steps = Histogram(
+        self._steps = histogram(
             "step_duration_seconds",
             "Duration of each step of a claim's plan.",
             ("driver", "verb", "step"),
-            namespace=PREFIX,
-            registry=registry,
-            buckets=_SECONDS,
         )
         self._claim_events = counter(
             "claim_events",
             "Problems and recoveries of claims that no call of kubelet caused, by reason of the Event.",
-            "driver",
-            "reason",
+            ("driver", "reason"),
         )
-        self._api = counter("api_requests", "Requests to the API server, by HTTP status.", "driver", "method", "code")
-        self._registrations = counter("registrations", "Registrations with kubelet, by result.", "driver", "result")
-        self._registered = Gauge(
-            "registered",
-            "1 while the plugin is registered with kubelet.",
-            ("driver",),
-            namespace=PREFIX,
-            registry=registry,
-        )
-        self._status_writes = counter(
-            "claim_status_writes", "Writes of device statuses to claims, by result.", "driver", "result"
-        )
+        self._api = counter("api_requests", "Requests to the API server, by HTTP status.", ("driver", "method", "code"))
+        results = ("driver", "result")
+        self._registrations = counter("registrations", "Registrations with kubelet, by result.", results)
+        self._registered = gauge("registered", "1 while the plugin is registered with kubelet.", ("driver",))
+        self._status_writes = counter("claim_status_writes", "Writes of device statuses to claims, by result.", results)
         self.unexpected_error = unexpected_errors(registry)
         for name in (PREPARE, UNPREPARE):  # alerts need a series that exists from the start
             self._requests.labels(DRIVER_NAME, name)

@@ -10,7 +10,7 @@ from typing import TypeVar
 import click
 
 from dra_driver import DRIVER_NAME, cdi
-from dra_driver.command import kubeconfig_option
+from dra_driver.command import flag, kubeconfig_option
 from dra_driver.endpoints import Endpoint, endpoint_options
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 
@@ -88,31 +88,22 @@ class Options:
 def node_options(command: F) -> F:
     """Adds the flags for folders on the node, and passes a Node as `node`."""
 
-    @click.option(
+    @flag(
         "--kubelet-registrar-directory-path",
         type=_FOLDER,
         default="/var/lib/kubelet/plugins_registry",
-        show_default=True,
-        envvar="KUBELET_REGISTRAR_DIRECTORY_PATH",
-        show_envvar=True,
         help="The folder in which kubelet looks for plugins.",
     )
-    @click.option(
+    @flag(
         "--kubelet-plugins-directory-path",
         type=_FOLDER,
         default="/var/lib/kubelet/plugins",
-        show_default=True,
-        envvar="KUBELET_PLUGINS_DIRECTORY_PATH",
-        show_envvar=True,
         help=f"kubelet's folder for plugins. The driver keeps its socket and records in {DRIVER_NAME} below it.",
     )
-    @click.option(
+    @flag(
         "--cdi-root",
         type=_FOLDER,
         default="/var/run/cdi",
-        show_default=True,
-        envvar="CDI_ROOT",
-        show_envvar=True,
         help="The folder in which the container runtime looks for CDI specs.",
     )
     @hardware_options
@@ -134,11 +125,9 @@ def node_options(command: F) -> F:
 
 def hook_option(command: F) -> F:
     """Adds --nvidia-cdi-hook-path."""
-    return click.option(
+    return flag(
         "--nvidia-cdi-hook-path",
         metavar="PATH",
-        envvar="NVIDIA_CDI_HOOK_PATH",
-        show_envvar=True,
         help="Path of nvidia-cdi-hook or nvidia-ctk on the host. By default, it is looked for below the driver root.",
     )(command)
 
@@ -146,40 +135,30 @@ def hook_option(command: F) -> F:
 def plugin_options(command: F) -> F:
     """Adds all flags of the plugin itself, and passes them as `options`."""
 
-    @click.option(
-        "--node-name",
-        default="",
-        envvar="NODE_NAME",
-        show_envvar=True,
-        help="The name of the Node on which this process runs.",
-    )
+    @flag("--node-name", default="", help="The name of the Node on which this process runs.")
     @kubeconfig_option
     @node_options
     @policy_options
     @hook_option
-    @click.option(
+    @flag(
         "--instance-uid",
         default="",
         metavar="UID",
         callback=_checked_uid,
         envvar="POD_UID",
-        show_envvar=True,
         help="Give this process sockets of its own, so that an old process can run beside it during a rolling update"
         " (kubelet 1.33 and later). Without this flag, only one process can run on a node.",
     )
-    @click.option(
+    @flag(
         "--device-metadata/--no-device-metadata",
         default=False,
-        envvar="DEVICE_METADATA",
-        show_envvar=True,
         help="Mount a file with the attributes of its devices into every container (KEP-5304).",
     )
-    @click.option(
+    @flag(
         "--claim-status/--no-claim-status",
         default=True,
-        envvar="CLAIM_STATUS",
-        show_envvar=True,
         help="Write conditions and UUIDs of prepared devices to status.devices of ResourceClaims.",
+        show_default=False,
     )
     @click.option(
         "--mps-shared-memory/--no-mps-shared-memory",

@@ -20,6 +20,7 @@ from dra_driver import DRIVER_NAME, __version__
 from dra_driver.command import (
     InputError,
     end_when_a_thread_fails,
+    flag,
     kubeconfig_option,
     logging_options,
     on_termination,
@@ -71,39 +72,39 @@ class LeaderElection:
 def leader_election_options(command: F) -> F:
     """Add --leader-election-…, --namespace and --pod-name, and pass a LeaderElection as `election`."""
 
-    @click.option(
-        "--namespace",
-        default="default",
-        show_default=True,
-        envvar="NAMESPACE",
-        show_envvar=True,
-        help="The namespace that this process runs in.",
-    )
-    @click.option(
+    @flag("--namespace", default="default", help="The namespace that this process runs in.")
+    @flag(
         "--pod-name",
         default=socket.gethostname,
         show_default="the host's name",
-        envvar="POD_NAME",
-        show_envvar=True,
         help="The name of this process in the Lease and in Events.",
     )
-    @_option("enabled", is_flag=True, help="Work only while this process holds a Lease; needed for several replicas.")
-    @_option("lease-lock-namespace", default="", help="The namespace of the Lease. If empty, --namespace.")
-    @_option("lease-lock-name", default=LEASE_NAME, help="The name of the Lease.")
-    @_option(
-        "lease-duration",
+    @flag(
+        "--leader-election-enabled",
+        is_flag=True,
+        help="Work only while this process holds a Lease; needed for several replicas.",
+    )
+    @flag(
+        "--leader-election-lease-lock-namespace", default="", help="The namespace of the Lease. If empty, --namespace."
+    )
+    @flag("--leader-election-lease-lock-name", default=LEASE_NAME, help="The name of the Lease.")
+    @flag(
+        "--leader-election-lease-duration",
         type=Duration(),
         default="15s",
         help="How long other replicas wait for a holder that does not renew the Lease.",
     )
-    @_option(
-        "renew-deadline",
+    @flag(
+        "--leader-election-renew-deadline",
         type=Duration(),
         default="10s",
         help="How long a holder continues if it cannot renew the Lease.",
     )
-    @_option(
-        "retry-period", type=Duration(), default="2s", help="The pause between attempts to get or renew the Lease."
+    @flag(
+        "--leader-election-retry-period",
+        type=Duration(),
+        default="2s",
+        help="The pause between attempts to get or renew the Lease.",
     )
     @functools.wraps(command)
     def wrapped(
@@ -136,26 +137,16 @@ def leader_election_options(command: F) -> F:
     return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
 
 
-def _option(name: str, **settings: Any) -> Callable[[F], F]:
-    flag = f"leader-election-{name}"
-    return click.option(
-        f"--{flag}", envvar=flag.upper().replace("-", "_"), show_envvar=True, show_default=True, **settings
-    )
-
-
 log = logging.getLogger(__name__)
 
 
 @click.command("dra-cluster-controller")
 @kubeconfig_option
 @leader_election_options
-@click.option(
+@flag(
     "--cleanup-grace-period",
     type=Duration(),
     default="60s",
-    show_default=True,
-    envvar="CLEANUP_GRACE_PERIOD",
-    show_envvar=True,
     help="How long to wait, after a node was deleted, for Kubernetes' own controllers to delete its slices.",
 )
 @endpoint_options

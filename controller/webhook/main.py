@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dra_driver import __version__
-from dra_driver.command import logging_options, on_termination, run, version_option
+from dra_driver.command import flag, logging_options, on_termination, run, version_option
 
 from .server import TlsFiles, serving
 
@@ -19,31 +19,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("dra-webhook")
-@click.option(
+@flag(
     "--tls-cert-file",
     type=_FILE,
     required=True,
-    envvar="TLS_CERT_FILE",
-    show_envvar=True,
     help="The TLS certificate of the webhook (PEM). It is read again when it changes.",
 )
-@click.option(
-    "--tls-private-key-file",
-    type=_FILE,
-    required=True,
-    envvar="TLS_PRIVATE_KEY_FILE",
-    show_envvar=True,
-    help="The private key of the certificate (PEM).",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=443,
-    show_default=True,
-    envvar="PORT",
-    show_envvar=True,
-    help="The port on which to serve; 0 selects a free port.",
-)
+@flag("--tls-private-key-file", type=_FILE, required=True, help="The private key of the certificate (PEM).")
+@flag("--port", type=click.IntRange(0, 65535), default=443, help="The port on which to serve; 0 selects a free port.")
 @logging_options
 @version_option
 def webhook(tls_cert_file: Path, tls_private_key_file: Path, port: int) -> None:

@@ -18,13 +18,24 @@ spec's own edits, and a device has only edits that may be repeated.
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..files import NotAFileError, put_file, read_file, remove_file
-from .codec import dumps, loads
-from .spec import ContainerEdits, Device, Problem, Spec, SpecError, is_device_name, qualified_name, split_kind, validate
+from .spec import (
+    ContainerEdits,
+    Device,
+    Problem,
+    Spec,
+    SpecError,
+    dumps,
+    is_device_name,
+    qualified_name,
+    split_kind,
+    validate,
+)
 
 _SUFFIX = ".json"
 _YAML_SUFFIX = ".yaml"
@@ -83,16 +94,15 @@ class SpecDirectory:
             raise
         return target
 
-    def read(self, identifier: str = "") -> Spec | None:
-        """The stored spec, or None if there is none. Raises SpecError if the file is not a valid spec."""
+    def devices(self, identifier: str = "") -> set[str]:
+        """The names of the devices in a stored spec. Empty if there is none. Raises SpecError if it cannot be read."""
         file = self.file(identifier)
         try:
-            data = read_file(file)
+            return {str(device["name"]) for device in json.loads(read_file(file))["devices"]}
         except FileNotFoundError:
-            return None
-        except NotAFileError as error:
-            raise SpecError((Problem("", str(error)),), str(file)) from None
-        return loads(data, str(file))
+            return set()
+        except (NotAFileError, ValueError, LookupError, TypeError) as error:
+            raise SpecError((Problem("", f"is not a CDI spec: {error}"),), str(file)) from None
 
     def remove(self, identifier: str = "") -> bool:
         """Remove a spec. Returns False if there was none."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A CDI spec as immutable values, with its names and its version, and the rules by which runtimes refuse specs.
 
-The fields are those of SPEC.md (1.1.0) of the Container Device Interface. Its `netDevices` and `intelRdt` are left out,
-because no GPU needs them. An empty string, None, 0 for a device number and an empty tuple mean that a field is absent.
+The fields are those of SPEC.md (1.1.0) of the Container Device Interface. Those that the driver does not use are
+left out. An empty string, None, 0 for a device number and an empty tuple mean that a field is absent.
 
 Names are the kind `vendor/class`, device names, and the qualified name `vendor/class=device`. Their characters are
 those that the container-device-interface library accepts. The lengths of vendor and class are those of its SPEC.md,
@@ -13,18 +13,18 @@ their library knows, or lower than its content needs. The rules are those of spe
 container-device-interface library 1.1.0.
 
 An invalid spec makes every container that requests its devices fail. So `validate` is at least as strict as that
-library. In addition it checks rules of SPEC.md that the library leaves to the runtime (absolute paths, positive
-timeouts, lengths).
+library. In addition it checks rules of SPEC.md that the library leaves to the runtime (absolute paths, lengths).
 """
 
+import dataclasses
+import functools
+import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from ..errors import DriverError
-
-_NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +45,29 @@ class DeviceNode:
     """Permission bits of the node."""
     permissions: str = ""
     """The permissions in the container's device cgroup: some of `r`, `w` and `m` (mknod). All three if absent."""
-    uid: int | None = None
     gid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A mount in the container. `type` is absent for bind mounts."""
+    """A bind mount in the container."""
 
     host_path: str
     container_path: str
     options: tuple[str, ...] = ()
-    type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
     """A program on the host that the OCI runtime runs in the phase `hook_name` of a container's life.
 
-    `args` begins with the name of the program. `timeout` is in seconds.
+    `args` begins with the name of the program.
     """
 
     hook_name: str
     path: str
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
-    timeout: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +82,8 @@ class ContainerEdits:
 
     def __add__(self, other: "ContainerEdits") -> "ContainerEdits":
         """These edits, followed by those of `other`."""
-        return ContainerEdits(
-            env=self.env + other.env,
-            device_nodes=self.device_nodes + other.device_nodes,
-            mounts=self.mounts + other.mounts,
-            hooks=self.hooks + other.hooks,
-            additional_gids=self.additional_gids + other.additional_gids,
-        )
-
-    def __bool__(self) -> bool:
-        """Whether there are any edits."""
-        return bool(self.env or self.device_nodes or self.mounts or self.hooks or self.additional_gids)
+        names = (field.name for field in dataclasses.fields(self))
+        return ContainerEdits(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +92,18 @@ class Device:
 
     name: str
     container_edits: ContainerEdits
-    annotations: Mapping[str, str] = field(default_factory=lambda: _NO_ANNOTATIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
     """Devices of one kind.
 
-    `container_edits` are applied once to a container that requests any of the devices. Without `cdi_version`, the
-    lowest version that the content needs is written, so that the oldest possible runtime can read the spec.
+    `container_edits` are applied once to a container that requests any of the devices.
     """
 
     kind: str
     devices: tuple[Device, ...]
     container_edits: ContainerEdits = ContainerEdits()
-    annotations: Mapping[str, str] = field(default_factory=lambda: _NO_ANNOTATIONS)
-    cdi_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,27 +170,18 @@ def qualified_name(kind: str, device: str) -> str:
     return f"{kind}={device}"
 
 
-VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
-"""Every released version, oldest first."""
-
-FLOOR = "0.3.0"
-"""The lowest version that any content needs. Lower ones are not accepted."""
-
-
 def minimum_version(spec: Spec) -> str:
     """The lowest version with which a runtime accepts `spec`."""
     edits = list(_all_edits(spec))
     if any(edit.additional_gids for edit in edits):
         return "0.7.0"
-    if spec.annotations or any(device.annotations for device in spec.devices) or "." in spec.kind.partition("/")[2]:
+    if "." in spec.kind.partition("/")[2]:
         return "0.6.0"
     if any("0" <= device.name[:1] <= "9" for device in spec.devices) or any(
         node.host_path for edit in edits for node in edit.device_nodes
     ):
         return "0.5.0"
-    if any(mount.type for edit in edits for mount in edit.mounts):
-        return "0.4.0"
-    return FLOOR
+    return "0.3.0"
 
 
 def _all_edits(spec: Spec) -> Iterator[ContainerEdits]:
@@ -221,9 +196,6 @@ DEVICE_TYPES = ("b", "c", "u", "p")
 _UINT32 = range(1 << 32)
 _DEVICE_NUMBER = range(1 << 63)
 _FILE_MODE = range(0o10000)
-_ANNOTATIONS_BYTES = 256 * 1024
-_ANNOTATION_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
 
 
 def validate(spec: Spec) -> tuple[Problem, ...]:
@@ -232,12 +204,10 @@ def validate(spec: Spec) -> tuple[Problem, ...]:
 
 
 def _spec(spec: Spec) -> Iterator[Problem]:
-    yield from _version(spec)
     try:
         split_kind(spec.kind)
     except ValueError as error:
         yield Problem("kind", str(error))
-    yield from _annotations(spec.annotations, "annotations")
     yield from _edits(spec.container_edits, "containerEdits")
     if not spec.devices:
         yield Problem("devices", "must have at least one device")
@@ -253,33 +223,9 @@ def _spec(spec: Spec) -> Iterator[Problem]:
         if device.name in seen:
             yield Problem(f"{path}.name", f"{device.name!r} is used twice")
         seen.add(device.name)
-        yield from _annotations(device.annotations, f"{path}.annotations")
-        if not device.container_edits:
+        if device.container_edits == ContainerEdits():
             yield Problem(f"{path}.containerEdits", "must not be empty")
         yield from _edits(device.container_edits, f"{path}.containerEdits")
-
-
-def _version(spec: Spec) -> Iterator[Problem]:
-    if not spec.cdi_version:
-        return
-    version = spec.cdi_version.removeprefix("v")
-    if version not in VERSIONS:
-        yield Problem("cdiVersion", f"{spec.cdi_version!r} is not one of {', '.join(VERSIONS)}")
-    elif VERSIONS.index(version) < VERSIONS.index(minimum := minimum_version(spec)):
-        why = "no older one is accepted" if minimum == FLOOR else f"the content needs {minimum}"
-        yield Problem("cdiVersion", f"{spec.cdi_version!r} is too old: {why}")
-
-
-def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[Problem]:
-    for key in annotations:
-        prefix, slash, name = key.rpartition("/")
-        prefix_fits = len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix.lower()) if slash else True
-        if not (prefix_fits and _ANNOTATION_NAME.fullmatch(name)):
-            yield Problem(
-                f"{path}[{key}]", "is not an annotation key: a name of at most 63, after a DNS domain and '/'"
-            )
-    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _ANNOTATIONS_BYTES:
-        yield Problem(path, f"is longer than {_ANNOTATIONS_BYTES} bytes")
 
 
 def _edits(edits: ContainerEdits, path: str) -> Iterator[Problem]:
@@ -311,16 +257,11 @@ def _device_node(node: DeviceNode, path: str) -> Iterator[Problem]:
     yield from _in_range(node.major, _DEVICE_NUMBER, f"{path}.major")
     yield from _in_range(node.minor, _DEVICE_NUMBER, f"{path}.minor")
     yield from _in_range(node.file_mode, _FILE_MODE, f"{path}.fileMode")
-    yield from _in_range(node.uid, _UINT32, f"{path}.uid")
     yield from _in_range(node.gid, _UINT32, f"{path}.gid")
 
 
 def _mount(mount: Mount, path: str) -> Iterator[Problem]:
-    # The source of tmpfs and similar types is a name, not a path.
-    if mount.type in ("", "none", "bind"):
-        yield from _absolute(mount.host_path, f"{path}.hostPath")
-    elif not mount.host_path:
-        yield Problem(f"{path}.hostPath", "is required")
+    yield from _absolute(mount.host_path, f"{path}.hostPath")
     yield from _absolute(mount.container_path, f"{path}.containerPath")
 
 
@@ -329,8 +270,6 @@ def _hook(hook: Hook, path: str) -> Iterator[Problem]:
         yield Problem(f"{path}.hookName", f"{hook.hook_name!r} is not one of {', '.join(HOOK_NAMES)}")
     yield from _absolute(hook.path, f"{path}.path")
     yield from _env(hook.env, f"{path}.env")
-    if hook.timeout is not None and hook.timeout <= 0:
-        yield Problem(f"{path}.timeout", f"must be a positive number of seconds, not {hook.timeout}")
 
 
 def _absolute(value: str, path: str) -> Iterator[Problem]:
@@ -343,3 +282,25 @@ def _absolute(value: str, path: str) -> Iterator[Problem]:
 def _in_range(value: int | None, allowed: range, path: str) -> Iterator[Problem]:
     if value is not None and value not in allowed:
         yield Problem(path, f"must be from {allowed.start} to {allowed.stop - 1}, not {value}")
+
+
+def dumps(spec: Spec) -> bytes:
+    """`spec` as a JSON document, which YAML parsers can read too, with the lowest possible `cdiVersion`. It is not
+    validated.
+    """
+    return json.dumps({"cdiVersion": minimum_version(spec)} | _encode(spec), indent=2).encode() + b"\n"
+
+
+def _encode(value: Any) -> Any:
+    """Dataclasses as objects: a field has the same name in camelCase, and is left out if it has its default value."""
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    items = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+    return {_camel_case(field.name): _encode(item) for field, item in items if item != field.default}
+
+
+@functools.cache
+def _camel_case(name: str) -> str:
+    return re.sub("_([a-z])", lambda match: match[1].upper(), name)

@@ -71,6 +71,18 @@ _ARCHITECTURES = {
 }
 
 
+def mig_mode(nvml: Nvml, gpu: DeviceHandle) -> MigMode | None:
+    """The MIG mode of a GPU, or None for a GPU without MIG. Raises NvmlError if the mode cannot be read, because such a
+    GPU must not be treated as a whole GPU.
+    """
+    try:
+        return nvml.mig_mode(gpu)
+    except NvmlError as error:
+        if error.code in ABSENT:
+            return None
+        raise
+
+
 def read_gpu(nvml: Nvml, index: int, sys_root: Path) -> Gpu | Failure:
     """Read GPU `index`, or return why it cannot be read. `sys_root` is where sysfs is mounted."""
     uuid: str | None = None
@@ -101,14 +113,14 @@ class _Reader:
     def gpu(self, index: int, uuid: str, address: str | None, sys_root: Path) -> Gpu:
         """Read everything else. Raises NvmlError if a value that device names or kinds depend on cannot be read."""
         nvml = self._nvml
-        minor, mig_mode = nvml.minor(self._handle), self._mig_mode()
-        location = None if address is None else pci_location(sys_root, address)
+        minor, mode = nvml.minor(self._handle), mig_mode(nvml, self._handle)
+        pcie_root, numa_node = (None, None) if address is None else pci_location(sys_root, address)
         memory, architecture = self._fact(nvml.memory_total), self._fact(nvml.architecture)
         brand = self._fact(nvml.brand)
         is_vgpu = self._fact(nvml.virtualization_mode) == VirtualizationMode.VGPU
         switches = architecture is not None and _switches_without_reset(architecture)
-        switchable = mig_mode is not None and switches and not is_vgpu
-        split = mig_mode is not None and mig_mode.current
+        switchable = mode is not None and switches and not is_vgpu
+        split = mode is not None and mode.current
         infos = self._profile_infos() if split or switchable else []
         return Gpu(
             index=index,
@@ -120,13 +132,13 @@ class _Reader:
             compute_capability=self._fact(nvml.compute_capability),
             memory=memory,
             pci_address=address,
-            pcie_root=None if location is None else location.root_complex,
-            numa_node=None if location is None else location.numa_node,
+            pcie_root=pcie_root,
+            numa_node=numa_node,
             addressing_mode=self._fact(nvml.addressing_mode),
             module_id=self._fact(nvml.module_id) or None,
             fabric=self._fabric(),
             is_vgpu=is_vgpu,
-            mig_mode=mig_mode,
+            mig_mode=mode,
             mig_switchable=switchable,
             mig_profiles=self._profiles(infos, memory or 0),
             mig_instances=self._instances(infos) if split else (),
@@ -146,15 +158,6 @@ class _Reader:
                 if subject:
                     subjects.append(subject)
             return None
-
-    def _mig_mode(self) -> MigMode | None:
-        """None for a GPU without MIG. A GPU whose mode cannot be read must not be treated as a whole GPU."""
-        try:
-            return self._nvml.mig_mode(self._handle)
-        except NvmlError as error:
-            if error.code in ABSENT:
-                return None
-            raise
 
     def _fabric(self) -> Fabric | None:
         fabric = self._fact(self._nvml.fabric)

@@ -130,6 +130,11 @@ class Placement:
     def __str__(self) -> str:
         return f"{self.start}:{self.size}"
 
+    @property
+    def slices(self) -> range:
+        """The numbers of the memory slices."""
+        return range(self.start, self.start + self.size)
+
 
 @dataclass(frozen=True, slots=True)
 class GpuInstanceProfile:

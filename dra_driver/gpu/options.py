@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..command import InputError
+from ..command import InputError, flag
 from .nvml import Nvml
 from .policy import NodePolicy, PolicyError, PolicyFile
 from .session import Session
@@ -46,34 +46,21 @@ class Hardware:
 def hardware_options(command: F) -> F:
     """Add the flags, and pass a Hardware as `hardware`."""
 
-    @click.option(
-        "--nvidia-driver-root",
-        default="/",
-        show_default=True,
-        envvar="NVIDIA_DRIVER_ROOT",
-        show_envvar=True,
-        help="The folder on the host in which the NVIDIA driver is installed.",
-    )
-    @click.option(
+    @flag("--nvidia-driver-root", default="/", help="The folder on the host in which the NVIDIA driver is installed.")
+    @flag(
         "--container-driver-root",
         default="/driver-root",
-        show_default=True,
         envvar="DRIVER_ROOT_CTR_PATH",
-        show_envvar=True,
         help="The same folder as this process sees it; ignored if it does not exist.",
     )
-    @click.option(
+    @flag(
         "--simulated-node",
         metavar="NAME|FILE",
-        envvar="SIMULATED_NODE",
-        show_envvar=True,
         help="Use simulated GPUs: a built-in example node (h100x8, h100x8-mig, …) or a YAML file.",
     )
-    @click.option(
+    @flag(
         "--simulated-root",
         type=click.Path(file_okay=False, path_type=Path),
-        envvar="SIMULATED_ROOT",
-        show_envvar=True,
         help="The folder with the state of the simulated hardware; created if it does not exist.",
     )
     @click.pass_context  # type: ignore[arg-type]  # it does not see through functools.wraps
@@ -153,21 +140,17 @@ class PolicyOptions:
 def policy_options(command: F) -> F:
     """Add --policy-file and --additional-xids-to-ignore, and pass PolicyOptions as `policy`."""
 
-    @click.option(
+    @flag(
         "--policy-file",
         type=click.Path(dir_okay=False, path_type=Path),
-        envvar="POLICY_FILE",
-        show_envvar=True,
         help="How each GPU is used: whether it is published, MIG, passthrough, health (YAML). It is read again when it"
         " changes.",
     )
-    @click.option(
+    @flag(
         "--additional-xids-to-ignore",
         callback=_numbers,
         default="",
         metavar="N,N…",
-        envvar="ADDITIONAL_XIDS_TO_IGNORE",
-        show_envvar=True,
         help="Additional XIDs that are errors of applications and not of the GPU.",
     )
     @functools.wraps(command)

@@ -14,18 +14,12 @@ from pathlib import Path
 from .facts import PciGpu
 
 
-@dataclass(frozen=True, slots=True)
-class PciLocation:
-    """`root_complex` is like `pci0000:3a`. `numa_node` is the nearest one. None if sysfs does not report the value."""
-
-    root_complex: str | None
-    numa_node: int | None
-
-
-def pci_location(sys_root: Path, address: str) -> PciLocation:
-    """The location of the device at `address` (`0000:3b:00.0`). `sys_root` is where sysfs is mounted."""
+def pci_location(sys_root: Path, address: str) -> tuple[str | None, int | None]:
+    """(Root complex such as `pci0000:3a`, nearest NUMA node) of the device at `address` (`0000:3b:00.0`), each None if
+    sysfs does not report it. `sys_root` is where sysfs is mounted.
+    """
     device = sys_root / "bus/pci/devices" / address
-    return PciLocation(_root_complex(device), _numa_node(device / "numa_node"))
+    return _root_complex(device), _numa_node(device / "numa_node")
 
 
 def _root_complex(device: Path) -> str | None:
@@ -118,7 +112,7 @@ def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[Pci
         except (OSError, ValueError) as error:
             log.warning("the GPU at %s is left out: its PCI device id cannot be read: %s", folder.name, error)
             continue
-        location = pci_location(sys_root, folder.name)
+        pcie_root, numa_node = pci_location(sys_root, folder.name)
         group = _link_name(folder / "iommu_group")
         gpus.append(
             PciGpu(
@@ -130,8 +124,8 @@ def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[Pci
                 driver=_link_name(folder / "driver"),
                 iommu_group=int(group) if group is not None and group.isdecimal() else None,
                 addressable_memory=_addressable_memory(folder / "resource"),
-                pcie_root=location.root_complex,
-                numa_node=location.numa_node,
+                pcie_root=pcie_root,
+                numa_node=numa_node,
             )
         )
     return tuple(gpus)

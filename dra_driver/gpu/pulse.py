@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from .inventory import ABSENT, Threads
+from .inventory import Threads, mig_mode
 from .nvml import DeviceHandle, MigMode, Nvml, NvmlError, Placement, Return
 from .pci import PciBus
 from .profiles import supported_profiles
@@ -79,7 +79,7 @@ class PulseTaker:
         try:
             handle = self.handle(index)
             pulse = replace(pulse, uuid=nvml.uuid(handle))
-            mode = self._mig_mode(handle)
+            mode = mig_mode(nvml, handle)
             pulse = replace(pulse, mig_mode=mode)
             if mode is None or not mode.current:
                 return pulse
@@ -87,14 +87,6 @@ class PulseTaker:
             return replace(pulse, computes=tuple(nvml.mig_instance_ids(mig) for mig in nvml.mig_devices(handle)))
         except NvmlError as error:
             return replace(pulse, problem=error.code)
-
-    def _mig_mode(self, handle: DeviceHandle) -> MigMode | None:
-        try:
-            return self._nvml.mig_mode(handle)
-        except NvmlError as error:
-            if error.code in ABSENT:
-                return None
-            raise
 
     def _instances(self, index: int, handle: DeviceHandle) -> tuple[tuple[int, int, Placement], ...]:
         if index not in self._profiles:

@@ -15,7 +15,7 @@ import click
 
 from dra_driver import __version__
 from dra_driver.cdi import DriverRoot, Root
-from dra_driver.command import UserError, kubeconfig_option, logging_options, output_option, version_option
+from dra_driver.command import UserError, flag, kubeconfig_option, logging_options, output_option, version_option
 from dra_driver.containment import contained
 
 from ..kubelet.instance import SocketPaths, socket_paths
@@ -162,53 +162,44 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
 @click.command()
-@click.option("--node-name", envvar="NODE_NAME", show_envvar=True, default="", help="The name of the Node to check.")
+@flag("--node-name", default="", help="The name of the Node to check.")
 @kubeconfig_option
 @node_options
 @hook_option
-@click.option(
+@flag(
     "--host-root",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    envvar="HOST_ROOT",
-    show_envvar=True,
     help=f"The folder at which the host's / is mounted. By default, {_HOST_ROOT} if it exists, else /.",
 )
-@click.option(
+@flag(
     "--instance-uid",
     default="",
     metavar="UID",
     envvar="POD_UID",
-    show_envvar=True,
     help="The --instance-uid of the plugin, which is part of the names of its sockets.",
 )
-@click.option(
+@flag(
     "--runtime-config",
     metavar="FILE",
-    envvar="RUNTIME_CONFIG",
-    show_envvar=True,
     help="The main configuration file of containerd or CRI-O on the host, if it is not in the usual place.",
 )
-@click.option(
+@flag(
     "--fix",
     is_flag=True,
     envvar="CHECK_FIX",
-    show_envvar=True,
     help="Enable CDI in the container runtime with a new file. Existing files are not changed.",
 )
-@click.option(
+@flag(
     "--wait",
     is_flag=True,
     envvar="CHECK_WAIT",
-    show_envvar=True,
     help="First wait until the checks of driver and GPUs pass, and report changes on standard error.",
 )
-@click.option(
+@flag(
     "--interval",
     type=click.FloatRange(min=0.1),
     default=5.0,
-    show_default=True,
     envvar="CHECK_INTERVAL",
-    show_envvar=True,
     help="Seconds between two checks of --wait.",
 )
 @output_option(("text", "json"), "CHECK_OUTPUT", "The format of the findings.")

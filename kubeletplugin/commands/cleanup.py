@@ -18,7 +18,7 @@ import click
 
 from dra_driver import cdi
 from dra_driver.boot import boot_id
-from dra_driver.command import UserError, logging_options, version_option
+from dra_driver.command import UserError, flag, logging_options, version_option
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kubeapi import UnreachableError
 from dra_driver.resource import ResourceClaim
@@ -38,14 +38,11 @@ _DRIVER_SECONDS: Final = 10.0
 
 @click.command()
 @node_options
-@click.option(
-    "--dry-run", is_flag=True, envvar="CLEANUP_DRY_RUN", show_envvar=True, help="Only print what would be removed."
-)
-@click.option(
+@flag("--dry-run", is_flag=True, envvar="CLEANUP_DRY_RUN", help="Only print what would be removed.")
+@flag(
     "--force",
     is_flag=True,
     envvar="CLEANUP_FORCE",
-    show_envvar=True,
     help="Also undo claims that pods still use, and delete records that cannot be read or undone.",
 )
 @logging_options

@@ -158,11 +158,11 @@ class ClaimSpecs:
     def devices(self, uid: str) -> set[str]:
         """The names of the devices in the claim's spec. Empty if it does not exist or is invalid."""
         try:
-            spec = self._claims.read(uid)
+            names = self._claims.devices(uid)
         except cdi.SpecError as error:
             log.warning("%s", error)
             return set()
-        return {one.name.removeprefix(f"{uid}-") for one in spec.devices} if spec is not None else set()
+        return {name.removeprefix(f"{uid}-") for name in names}
 
     def remove(self, uid: str) -> bool:
         """Remove the claim's spec. False if there is none."""

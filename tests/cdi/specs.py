@@ -18,13 +18,10 @@ def large(device: str) -> Spec:
 
 
 EVERYTHING = Spec(
-    cdi_version="0.7.0",
     kind="nvidia.com/gpu",
-    annotations={"nvidia.com/made-by": "a test"},
     devices=(
         Device(
             name="gpu0",
-            annotations={"color": "green"},
             container_edits=ContainerEdits(
                 env=("A=1", "B="),
                 device_nodes=(
@@ -36,12 +33,11 @@ EVERYTHING = Spec(
                         minor=3,
                         file_mode=0o640,
                         permissions="rw",
-                        uid=0,
                         gid=44,
                     ),
                 ),
-                mounts=(Mount("/lib/a", "/lib/b", ("ro", "bind"), "none"),),
-                hooks=(Hook("createContainer", "/bin/hook", ("hook", "run"), ("X=y",), 5),),
+                mounts=(Mount("/lib/a", "/lib/b", ("ro", "bind")),),
+                hooks=(Hook("createContainer", "/bin/hook", ("hook", "run"), ("X=y",)),),
                 additional_gids=(44,),
             ),
         ),
@@ -53,11 +49,9 @@ EVERYTHING = Spec(
 EVERYTHING_JSON = {
     "cdiVersion": "0.7.0",
     "kind": "nvidia.com/gpu",
-    "annotations": {"nvidia.com/made-by": "a test"},
     "devices": [
         {
             "name": "gpu0",
-            "annotations": {"color": "green"},
             "containerEdits": {
                 "env": ["A=1", "B="],
                 "deviceNodes": [
@@ -69,20 +63,16 @@ EVERYTHING_JSON = {
                         "minor": 3,
                         "fileMode": 416,
                         "permissions": "rw",
-                        "uid": 0,
                         "gid": 44,
                     }
                 ],
-                "mounts": [
-                    {"hostPath": "/lib/a", "containerPath": "/lib/b", "options": ["ro", "bind"], "type": "none"}
-                ],
+                "mounts": [{"hostPath": "/lib/a", "containerPath": "/lib/b", "options": ["ro", "bind"]}],
                 "hooks": [
                     {
                         "hookName": "createContainer",
                         "path": "/bin/hook",
                         "args": ["hook", "run"],
                         "env": ["X=y"],
-                        "timeout": 5,
                     }
                 ],
                 "additionalGids": [44],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spec files under fire: writers killed at any moment, several writers at once, a disk that refuses."""
 
+import json
 import resource
 import signal
 import subprocess
@@ -13,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.cdi import SpecDirectory, SpecError
-from dra_driver.cdi.codec import dumps, loads
-from dra_driver.cdi.spec import Spec
+from dra_driver.cdi import SpecDirectory
+from dra_driver.cdi.spec import dumps
 
 from .specs import CLAIM_KIND, MINIMAL, large
 
@@ -47,10 +47,11 @@ def writing(directory: Path, count: int, name: str) -> Iterator[subprocess.Popen
         writer.communicate()
 
 
-def visible(directory: Path) -> Iterator[Spec]:
-    """What a runtime reads at this moment; SpecError when a file is not whole."""
+def visible(directory: Path) -> Iterator[str]:
+    """The only device of each spec that a runtime reads now. Raises ValueError if a file is incomplete."""
     for file in sorted(directory.glob("*.json")):
-        yield loads(file.read_bytes(), str(file))
+        (device,) = json.loads(file.read_bytes())["devices"]
+        yield device["name"]
 
 
 def test_a_writer_killed_in_the_middle_of_a_file_leaves_nothing_that_a_runtime_reads(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_writers_killed_at_any_moment_never_show_a_partial_spec(tmp_path: Path) 
     for turn in range(10):
         with writing(tmp_path, 1_000_000, "a") as writer:
             for _ in range(turn + 1):  # each turn watches a little longer before it kills
-                assert {found.devices[0].name for found in visible(tmp_path)} <= {"before", "writer-a"}
+                assert set(visible(tmp_path)) <= {"before", "writer-a"}
         assert writer.returncode == -signal.SIGKILL
         assert len(list(visible(tmp_path))) in (1, 2)
     specs.remove_leftovers()
@@ -89,10 +90,10 @@ def test_writers_killed_at_any_moment_never_show_a_partial_spec(tmp_path: Path) 
 def test_concurrent_writers_of_one_spec_each_write_a_whole_one(tmp_path: Path) -> None:
     with writing(tmp_path, 40, "a") as first, writing(tmp_path, 40, "b") as second:
         while first.poll() is None or second.poll() is None:
-            assert {found.devices[0].name for found in visible(tmp_path)} <= {"writer-a", "writer-b"}
+            assert set(visible(tmp_path)) <= {"writer-a", "writer-b"}
         assert [first.returncode, second.returncode] == [0, 0]
     assert SpecDirectory(tmp_path, CLAIM_KIND).identifiers() == ["own-a", "own-b", "shared"]
-    assert [found.devices[0].name for found in visible(tmp_path)][:2] == ["writer-a", "writer-b"]
+    assert list(visible(tmp_path))[:2] == ["writer-a", "writer-b"]
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -130,5 +131,5 @@ def test_a_disk_that_refuses_leaves_the_old_spec_and_nothing_else(tmp_path: Path
 
 def test_the_reader_of_these_tests_would_notice_a_partial_spec(tmp_path: Path) -> None:
     (tmp_path / "partial.json").write_bytes(dumps(large("a"))[:5000])
-    with pytest.raises(SpecError, match=r"partial\.json"):
+    with pytest.raises(ValueError, match=r"Unterminated|Expecting"):
         list(visible(tmp_path))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a container gets for each allocated device: a whole GPU, or a MIG device."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,8 @@ from dra_driver.cdi import (
     gpu_edits,
     mig_edits,
 )
-from dra_driver.cdi.codec import encode
 from dra_driver.cdi.files import additional_gids
-from dra_driver.cdi.spec import DeviceNode, validate
+from dra_driver.cdi.spec import DeviceNode, dumps, validate
 
 from .trees import MAJORS, Terminal, file, kernel, link
 
@@ -192,7 +192,7 @@ def test_a_claims_spec_names_its_devices_by_claim(root: DriverRoot) -> None:
         claim_device(UID, "gpu-3"),
         claim_device(UID, "gpu-3-mig-1g10gb-0-0"),
     ]
-    assert encode(spec) == {
+    assert json.loads(dumps(spec)) == {
         "cdiVersion": "0.5.0",
         "kind": "k8s.gpu.nvidia.com/claim",
         "devices": [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.pci import PciLocation, pci_location
+from dra_driver.gpu.pci import pci_location
 from dra_driver.gpu.simulation.files import capability_minor
 from tests.gpu.calls import destroy_instance, make_instance
 from tests.support.nodes import TestNode, make_node
@@ -125,10 +125,10 @@ def test_gpus_are_in_sysfs_where_they_are_described(tmp_path: Path) -> None:
     node = make_node(tmp_path, "a30x4")
     found = [pci_location(node.sys_root, node.nvml.pci(node.nvml.device_by_index(index)).address) for index in range(4)]
     assert found == [
-        PciLocation("pci0000:16", 0),
-        PciLocation("pci0000:64", 0),
-        PciLocation("pci0000:c9", 1),
-        PciLocation("pci0000:e2", 1),
+        ("pci0000:16", 0),
+        ("pci0000:64", 0),
+        ("pci0000:c9", 1),
+        ("pci0000:e2", 1),
     ]
 
 
@@ -149,20 +149,20 @@ def device_folder(sys_root: Path, target: str, numa_node: str | None) -> None:
 @pytest.mark.parametrize(
     ("target", "numa_node", "location"),
     [
-        ("devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0", "1\n", PciLocation("pci0000:3a", 1)),
-        ("devices/pci10000:00/10000:00:00.0/0000:3b:00.0", "0\n", PciLocation("pci10000:00", 0)),
-        ("devices/pci0000:3a/0000:3b:00.0", "-1\n", PciLocation("pci0000:3a", None)),
-        ("devices/pci0000:3a/0000:3b:00.0", "none\n", PciLocation("pci0000:3a", None)),
-        ("devices/pci0000:3a/0000:3b:00.0", None, PciLocation("pci0000:3a", None)),
-        ("devices/platform/0000:3b:00.0", "0\n", PciLocation(None, 0)),
+        ("devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0", "1\n", ("pci0000:3a", 1)),
+        ("devices/pci10000:00/10000:00:00.0/0000:3b:00.0", "0\n", ("pci10000:00", 0)),
+        ("devices/pci0000:3a/0000:3b:00.0", "-1\n", ("pci0000:3a", None)),
+        ("devices/pci0000:3a/0000:3b:00.0", "none\n", ("pci0000:3a", None)),
+        ("devices/pci0000:3a/0000:3b:00.0", None, ("pci0000:3a", None)),
+        ("devices/platform/0000:3b:00.0", "0\n", (None, 0)),
     ],
 )
 def test_what_sysfs_tells_of_a_device(
-    tmp_path: Path, target: str, numa_node: str | None, location: PciLocation
+    tmp_path: Path, target: str, numa_node: str | None, location: tuple[str | None, int | None]
 ) -> None:
     device_folder(tmp_path, target, numa_node)
     assert pci_location(tmp_path, "0000:3b:00.0") == location
 
 
 def test_a_device_that_sysfs_does_not_have_is_nowhere(tmp_path: Path) -> None:
-    assert pci_location(tmp_path, "0000:3b:00.0") == PciLocation(None, None)
+    assert pci_location(tmp_path, "0000:3b:00.0") == (None, None)

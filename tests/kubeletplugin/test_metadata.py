@@ -200,11 +200,10 @@ class TestPlugin:
             (request,) = device.request_names
             assert device.cdi_device_ids[-1] == metadata_names(prepared.uid, [request])[request][0]
             assert set(device.cdi_device_ids) - {BASE_DEVICE} <= set(described)
-        spec = cdi.SpecDirectory(plugin.cdi, cdi.CLAIM_KIND).read(prepared.uid)
-        assert spec is not None
-        mounts = [one for device in spec.devices for one in device.container_edits.mounts]
-        mounts = [one for one in mounts if "dra-device-attributes" in one.container_path]
-        contents = [objects(Path(one.host_path).read_bytes())[0] for one in mounts]
+        spec = json.loads(cdi.SpecDirectory(plugin.cdi, cdi.CLAIM_KIND).file(prepared.uid).read_bytes())
+        mounts = [one for device in spec["devices"] for one in device["containerEdits"].get("mounts", ())]
+        mounts = [one for one in mounts if "dra-device-attributes" in one["containerPath"]]
+        contents = [objects(Path(one["hostPath"]).read_bytes())[0] for one in mounts]
         found = [one["requests"][0]["devices"][0] for one in contents]
         assert [one["name"] for one in found] == ["gpu-0", "gpu-4-mig-1g10gb-19-0"]
         assert found[0]["attributes"]["type"] == {"string": "gpu"}

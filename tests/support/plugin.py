@@ -215,11 +215,12 @@ class Plugin:
         }
 
     def spec_devices(self, uid: str) -> dict[str, list[str]]:
-        """Device nodes by CDI device name of a claim's spec, which must be valid."""
-        spec = SpecDirectory(self.cdi, CLAIM_KIND).read(uid)
-        assert spec is not None
-        nodes = {one.name: [node.path for node in one.container_edits.device_nodes] for one in spec.devices}
-        return {f"{spec.kind}={name}": paths for name, paths in nodes.items()}
+        """Device nodes by CDI device name of a claim's spec."""
+        spec = json.loads(SpecDirectory(self.cdi, CLAIM_KIND).file(uid).read_bytes())
+        return {
+            f"{spec['kind']}={one['name']}": [node["path"] for node in one["containerEdits"].get("deviceNodes", ())]
+            for one in spec["devices"]
+        }
 
 
 @contextlib.contextmanager

@@ -67,8 +67,7 @@ def largest_capacity(profiles: Iterable[MigProfile]) -> Capacities:
 
 def slice_capacity(placement: Placement) -> Capacities:
     """`memorySlice<i>` for each memory slice of an existing MIG device."""
-    slices = range(placement.start, placement.start + placement.size)
-    return {f"memorySlice{index}": DeviceCapacity(Quantity.of(1)) for index in slices}
+    return {f"memorySlice{index}": DeviceCapacity(Quantity.of(1)) for index in placement.slices}
 
 
 def shared(device: Device, shares: Shares | int) -> Device:
@@ -115,7 +114,7 @@ def set_name(gpu: Gpu) -> str:
 def drawn(profile: GpuInstanceProfile, placement: Placement) -> dict[str, Quantity]:
     """The counters that an instance consumes, without those of which it consumes nothing."""
     amounts = {name: amount for name, amount in _amounts(profile).items() if amount.nanos}
-    return {**amounts, **{_slice_counter(index): Quantity.of(1) for index in _slices(placement)}}
+    return {**amounts, **{f"memory-slice-{index}": Quantity.of(1) for index in placement.slices}}
 
 
 def totals(profiles: Iterable[MigProfile]) -> dict[str, Quantity]:
@@ -157,11 +156,3 @@ def _amounts(info: GpuInstanceProfile) -> dict[str, Quantity]:
 def _counter_name(capacity: str) -> str:
     """`copy-engines` for `copyEngines`."""
     return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in capacity)
-
-
-def _slices(placement: Placement) -> range:
-    return range(placement.start, placement.start + placement.size)
-
-
-def _slice_counter(index: int) -> str:
-    return f"memory-slice-{index}"

@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 
 from ...resource import CounterSet, Device, ResourceSlice, TaintEffect, Version
 from ...resource.device import from_dotted
-from ..devices import GPU_TYPE, MIG_TYPE, GpuDevices
+from ..devices import GpuDevices
 from ..inventory import Inventory
 from ..nvml import Placement
 from ..policy import HealthPolicy, NodePolicy
 from .conditions import Condition, Reading
 from .meanings import GPU_LOST, HUNG, MEANINGS, UNMONITORED
 from .records import Finding, GpuRecord, aged, joined, judged, looked, noted, reset
-from .taints import published_findings
+from .taints import devices_by_gpu, published_findings
 
 
 class LostGpus:
@@ -100,27 +100,10 @@ def published_gpus(slices: Iterable[ResourceSlice]) -> tuple[GpuDevices, ...]:
     """The GPUs in published slices, without taints. Devices without a GPU's UUID are ignored."""
     slices = list(slices)
     sets = {counters.name: counters for one in slices for counters in one.shared_counters}
-    devices: dict[str, list[Device]] = {}
-    for one in slices:
-        for device in one.devices:
-            key = _gpu_of(device)
-            if key is not None:
-                devices.setdefault(key, []).append(replace(device, taints=()))
     return tuple(
-        GpuDevices(key=key, gpu=None, devices=tuple(found), counter_set=_counter_set(found, sets))
-        for key, found in devices.items()
+        _untainted(GpuDevices(key=key, gpu=None, devices=tuple(found), counter_set=_counter_set(found, sets)))
+        for key, found in devices_by_gpu(slices).items()
     )
-
-
-def _gpu_of(device: Device) -> str | None:
-    match device.attributes.get("type"):
-        case t if t == GPU_TYPE:
-            key = device.attributes.get("uuid")
-        case t if t == MIG_TYPE:
-            key = device.attributes.get("parentUUID")
-        case _:
-            key = None
-    return key if isinstance(key, str) else None
 
 
 def _counter_set(devices: Iterable[Device], sets: dict[str, CounterSet]) -> CounterSet | None:

@@ -31,7 +31,7 @@ def concerns(finding: Finding, gpu: GpuDevices, device: str) -> bool:
     if finding.gpu_uuid != gpu.key:
         return False
     place = gpu.placements.get(device)
-    return finding.placement is None or place is None or bool(_slices(place) & _slices(finding.placement))
+    return finding.placement is None or place is None or not set(place.slices).isdisjoint(finding.placement.slices)
 
 
 def taint(
@@ -85,18 +85,24 @@ def published_findings(slices: Iterable[ResourceSlice], policy: HealthPolicy, no
     """The findings in published taints, by GPU. Ignores taints of somebody else, and taints from before `not_before`
     (seconds of the epoch: when the node booted).
     """
-    gpus: dict[str, list[Device]] = {}
-    for one in slices:
-        for device in one.devices:
-            uuid = _gpu_of(device)
-            if uuid is not None:
-                gpus.setdefault(uuid, []).append(device)
     return tuple(
         finding
-        for uuid, devices in gpus.items()
+        for uuid, devices in devices_by_gpu(slices).items()
         for finding in _gpu_findings(uuid, devices, policy)
         if finding.since >= not_before
     )
+
+
+def devices_by_gpu(slices: Iterable[ResourceSlice]) -> dict[str, list[Device]]:
+    """The devices in published slices by the UUID of their GPU. Ignores devices that have no GPU in NVML."""
+    gpus: dict[str, list[Device]] = {}
+    for one in slices:
+        for device in one.devices:
+            attribute = {GPU_TYPE: "uuid", MIG_TYPE: "parentUUID"}.get(str(device.attributes.get("type")), "")
+            uuid = device.attributes.get(attribute)
+            if isinstance(uuid, str):
+                gpus.setdefault(uuid, []).append(device)
+    return gpus
 
 
 def _gpu_findings(uuid: str, devices: Sequence[Device], policy: HealthPolicy) -> Iterable[Finding]:
@@ -153,20 +159,9 @@ def _device_slices(device: Device) -> frozenset[int]:
     return frozenset(int(match[1] or match[2]) for match in found if match)
 
 
-def _gpu_of(device: Device) -> str | None:
-    """The UUID of a published device's GPU, or None for a device that has no GPU in NVML."""
-    attribute = {GPU_TYPE: "uuid", MIG_TYPE: "parentUUID"}.get(str(device.attributes.get("type")))
-    uuid = None if attribute is None else device.attributes.get(attribute)
-    return uuid if isinstance(uuid, str) else None
-
-
 def worst_first(finding: Finding) -> tuple[int, float, str, str]:
     """A sort key: the strongest effect first, and among equal ones the oldest."""
     return -_STRENGTH[finding.effect], finding.since, finding.key, finding.value
-
-
-def _slices(place: Placement) -> frozenset[int]:
-    return frozenset(range(place.start, place.start + place.size))
 
 
 def _taint(finding: Finding) -> DeviceTaint:

@@ -238,7 +238,7 @@ class Board:
         taken = {
             memory_slice for one in self.state.gpu_instances for memory_slice in range(one.start, one.start + one.size)
         }
-        if taken.intersection(range(placement.start, placement.start + placement.size)):
+        if taken.intersection(placement.slices):
             raise NvmlError(Return.INSUFFICIENT_RESOURCES, call, f"memory slices of {placement} are taken")
         self._require_engines(profile, call)
         instance = GpuInstanceState(self._next_id(profile), profile_id, placement.start, placement.size)
