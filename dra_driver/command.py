@@ -3,7 +3,9 @@
 
 import errno
 import faulthandler
+import functools
 import importlib.util
+import inspect
 import logging
 import os
 import queue
@@ -54,6 +56,23 @@ def flag(name: str, *, show_default: bool | str | None = None, **settings: Any) 
     settings.setdefault("envvar", name.partition("/")[0].lstrip("-").upper().replace("-", "_"))
     shown = bool(settings.get("default")) if show_default is None else show_default
     return click.option(name, show_envvar=True, show_default=shown, **settings)
+
+
+def flags(parameter: str, make: Callable[..., object], *options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several flags as one argument of a command: `parameter` is the result of `make` with the values of the flags."""
+    names = tuple(inspect.signature(make).parameters)
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def wrapped(*arguments: object, **given: object) -> object:
+            made = make(**{name: given.pop(name) for name in names})
+            return command(*arguments, **given, **{parameter: made})
+
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
+
+    return decorate
 
 
 def logging_options(command: F, prefix: str = "") -> F:

@@ -12,7 +12,6 @@ One request a connection: probes come every few seconds, and an idle connection 
 use http.server's own server class, because that asks the DNS for the host's name when it starts.
 """
 
-import functools
 import logging
 import socket
 import socketserver
@@ -29,7 +28,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, GCCollector, PlatformCollector, ProcessCollector
 
 from . import DRIVER_NAME
-from .command import UserError, flag
+from .command import UserError, flag, flags
 from .containment import Count
 
 log = logging.getLogger(__name__)
@@ -113,27 +112,6 @@ class Endpoint:
     metrics_path: str = "/metrics"
 
 
-def endpoint_options(command: F) -> F:
-    """Adds --http-endpoint and --metrics-path, and passes an Endpoint as `endpoint`."""
-
-    @flag(
-        "--http-endpoint",
-        default="",
-        metavar="[HOST]:PORT",
-        callback=_parse_address,
-        help="The address on which to serve metrics, /healthz and /readyz, such as :8080. If empty, they are disabled.",
-    )
-    @flag("--metrics-path", default="/metrics", callback=_parse_path, help="The HTTP path of the metrics.")
-    @functools.wraps(command)
-    def wrapped(
-        *arguments: object, http_endpoint: tuple[str, int | None], metrics_path: str, **options: object
-    ) -> object:
-        host, port = http_endpoint
-        return command(*arguments, endpoint=Endpoint(host, port, metrics_path), **options)
-
-    return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
-
-
 def _parse_address(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, int | None]:
     if not text:
         return "", None
@@ -148,6 +126,25 @@ def _parse_path(_context: click.Context, _option: click.Parameter, text: str) ->
     if not text.startswith("/") or text in PROBES:
         raise click.BadParameter(f"{text!r} must begin with / and be none of {', '.join(PROBES)}")
     return text
+
+
+def _endpoint(http_endpoint: tuple[str, int | None], metrics_path: str) -> Endpoint:
+    return Endpoint(*http_endpoint, metrics_path)
+
+
+endpoint_options = flags(
+    "endpoint",
+    _endpoint,
+    flag(
+        "--http-endpoint",
+        default="",
+        metavar="[HOST]:PORT",
+        callback=_parse_address,
+        help="The address on which to serve metrics, /healthz and /readyz, such as :8080. If empty, they are disabled.",
+    ),
+    flag("--metrics-path", default="/metrics", callback=_parse_path, help="The HTTP path of the metrics."),
+)
+"""Adds --http-endpoint and --metrics-path, and passes an Endpoint as `endpoint`."""
 
 
 @contextmanager

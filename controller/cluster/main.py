@@ -4,15 +4,14 @@
 The flags of leader election have the names that the official driver uses.
 """
 
-import functools
 import logging
 import re
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
@@ -21,6 +20,7 @@ from dra_driver.command import (
     InputError,
     end_when_a_thread_fails,
     flag,
+    flags,
     kubeconfig_option,
     logging_options,
     on_termination,
@@ -33,8 +33,6 @@ from dra_driver.kubeapi.events import EventRecorder
 from dra_driver.kubeapi.leases import Election, LeaseTiming
 
 from .caretaker import Caretaker, CaretakerTiming, Metrics
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 LEASE_NAME: Final = "nvidia-dra-cluster-controller"
 
@@ -65,76 +63,69 @@ class LeaderElection:
     enabled: bool
     namespace: str
     name: str
-    identity: str
+    pod_name: str
     timing: LeaseTiming
 
 
-def leader_election_options(command: F) -> F:
-    """Add --leader-election-…, --namespace and --pod-name, and pass a LeaderElection as `election`."""
+def _election(
+    namespace: str,
+    pod_name: str,
+    leader_election_enabled: bool,
+    leader_election_lease_lock_namespace: str,
+    leader_election_lease_lock_name: str,
+    leader_election_lease_duration: float,
+    leader_election_renew_deadline: float,
+    leader_election_retry_period: float,
+) -> LeaderElection:
+    try:
+        timing = LeaseTiming(
+            leader_election_lease_duration, leader_election_renew_deadline, leader_election_retry_period
+        )
+    except ValueError as error:
+        raise InputError(f"--leader-election-…: {error}") from None
+    lock_namespace = leader_election_lease_lock_namespace or namespace
+    return LeaderElection(leader_election_enabled, lock_namespace, leader_election_lease_lock_name, pod_name, timing)
 
-    @flag("--namespace", default="default", help="The namespace that this process runs in.")
-    @flag(
+
+leader_election_options = flags(
+    "election",
+    _election,
+    flag("--namespace", default="default", help="The namespace that this process runs in."),
+    flag(
         "--pod-name",
         default=socket.gethostname,
         show_default="the host's name",
         help="The name of this process in the Lease and in Events.",
-    )
-    @flag(
+    ),
+    flag(
         "--leader-election-enabled",
         is_flag=True,
         help="Work only while this process holds a Lease; needed for several replicas.",
-    )
-    @flag(
+    ),
+    flag(
         "--leader-election-lease-lock-namespace", default="", help="The namespace of the Lease. If empty, --namespace."
-    )
-    @flag("--leader-election-lease-lock-name", default=LEASE_NAME, help="The name of the Lease.")
-    @flag(
+    ),
+    flag("--leader-election-lease-lock-name", default=LEASE_NAME, help="The name of the Lease."),
+    flag(
         "--leader-election-lease-duration",
         type=Duration(),
         default="15s",
         help="How long other replicas wait for a holder that does not renew the Lease.",
-    )
-    @flag(
+    ),
+    flag(
         "--leader-election-renew-deadline",
         type=Duration(),
         default="10s",
         help="How long a holder continues if it cannot renew the Lease.",
-    )
-    @flag(
+    ),
+    flag(
         "--leader-election-retry-period",
         type=Duration(),
         default="2s",
         help="The pause between attempts to get or renew the Lease.",
-    )
-    @functools.wraps(command)
-    def wrapped(
-        *arguments: object,
-        namespace: str,
-        pod_name: str,
-        leader_election_enabled: bool,
-        leader_election_lease_lock_namespace: str,
-        leader_election_lease_lock_name: str,
-        leader_election_lease_duration: float,
-        leader_election_renew_deadline: float,
-        leader_election_retry_period: float,
-        **options: object,
-    ) -> object:
-        try:
-            timing = LeaseTiming(
-                leader_election_lease_duration, leader_election_renew_deadline, leader_election_retry_period
-            )
-        except ValueError as error:
-            raise InputError(f"--leader-election-…: {error}") from None
-        election = LeaderElection(
-            leader_election_enabled,
-            leader_election_lease_lock_namespace or namespace,
-            leader_election_lease_lock_name,
-            f"{pod_name}_{uuid.uuid4()}",  # not only the pod's name, which is the same after a restart of the container
-            timing,
-        )
-        return command(*arguments, election=election, pod_name=pod_name, **options)
-
-    return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
+    ),
+)
+"""Adds --leader-election-…, --namespace and --pod-name, and passes a LeaderElection as `election`."""
 
 
 log = logging.getLogger(__name__)
@@ -155,7 +146,6 @@ log = logging.getLogger(__name__)
 def cluster_controller(
     kubeconfig: str | None,
     election: LeaderElection,
-    pod_name: str,
     cleanup_grace_period: float,
     endpoint: Endpoint,
 ) -> None:
@@ -170,13 +160,13 @@ def cluster_controller(
     registry = new_registry()
     metrics = Metrics(registry)
     client = ApiClient(connection)
-    recorder = EventRecorder(client, DRIVER_NAME, pod_name)
+    recorder = EventRecorder(client, DRIVER_NAME, election.pod_name)
     caretaker = Caretaker(client, recorder, metrics, CaretakerTiming(grace=cleanup_grace_period))
     contest = Election(
         ApiClient(hasty),
         election.namespace,
         election.name,
-        election.identity,
+        f"{election.pod_name}_{uuid.uuid4()}",  # a container that was restarted is another one
         election.timing,
         changed=metrics.leader.set,
     )

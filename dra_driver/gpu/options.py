@@ -5,20 +5,16 @@ The processes of a node must have the same flags for the policy, because a devic
 for the other.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
-from ..command import InputError, flag
+from ..command import InputError, flag, flags
 from .nvml import Nvml
 from .policy import NodePolicy, PolicyError, PolicyFile
 from .session import Session
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +37,6 @@ class Hardware:
     def session(self) -> Session:
         """Create a session with NVML. A process should have only one at a time."""
         return Session(self.nvml, self.sys_root, dev_root=self.dev_root, driver_root=self.driver_root)
-
-
-def hardware_options(command: F) -> F:
-    """Add the flags, and pass a Hardware as `hardware`."""
-
-    @flag("--nvidia-driver-root", default="/", help="The folder on the host in which the NVIDIA driver is installed.")
-    @flag(
-        "--container-driver-root",
-        default="/driver-root",
-        envvar="DRIVER_ROOT_CTR_PATH",
-        help="The same folder as this process sees it; ignored if it does not exist.",
-    )
-    @flag(
-        "--simulated-node",
-        metavar="NAME|FILE",
-        help="Use simulated GPUs: a built-in example node (h100x8, h100x8-mig, …) or a YAML file.",
-    )
-    @flag(
-        "--simulated-root",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="The folder with the state of the simulated hardware; created if it does not exist.",
-    )
-    @click.pass_context  # type: ignore[arg-type]  # it does not see through functools.wraps
-    @functools.wraps(command)
-    def wrapped(
-        context: click.Context,
-        *arguments: object,
-        nvidia_driver_root: str,
-        container_driver_root: str,
-        simulated_node: str | None,
-        simulated_root: Path | None,
-        **options: object,
-    ) -> object:
-        if simulated_node or simulated_root:
-            node_name = str(context.params.get("node_name", ""))
-            options["hardware"] = _simulated(simulated_node, simulated_root, node_name)
-        else:
-            options["hardware"] = _installed(Path(nvidia_driver_root), Path(container_driver_root))
-        return command(*arguments, **options)
-
-    return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
 
 
 def _installed(host_root: Path, container_root: Path) -> Hardware:
@@ -114,6 +69,39 @@ def _simulated(name: str | None, root: Path | None, node_name: str) -> Hardware:
     return Hardware(node.nvml, driver_root, driver_root, driver_root, driver_root / "proc", driver_root / "sys")
 
 
+def _hardware(
+    nvidia_driver_root: str, container_driver_root: str, simulated_node: str | None, simulated_root: Path | None
+) -> Hardware:
+    if simulated_node or simulated_root:
+        node_name = str(click.get_current_context().params.get("node_name", ""))
+        return _simulated(simulated_node, simulated_root, node_name)
+    return _installed(Path(nvidia_driver_root), Path(container_driver_root))
+
+
+hardware_options = flags(
+    "hardware",
+    _hardware,
+    flag("--nvidia-driver-root", default="/", help="The folder on the host in which the NVIDIA driver is installed."),
+    flag(
+        "--container-driver-root",
+        default="/driver-root",
+        envvar="DRIVER_ROOT_CTR_PATH",
+        help="The same folder as this process sees it; ignored if it does not exist.",
+    ),
+    flag(
+        "--simulated-node",
+        metavar="NAME|FILE",
+        help="Use simulated GPUs: a built-in example node (h100x8, h100x8-mig, …) or a YAML file.",
+    ),
+    flag(
+        "--simulated-root",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="The folder with the state of the simulated hardware; created if it does not exist.",
+    ),
+)
+"""Adds these flags, and passes a Hardware as `hardware`."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
     """The policy file, if any, and additional XIDs that are errors of applications."""
@@ -137,33 +125,28 @@ class PolicyOptions:
         return current
 
 
-def policy_options(command: F) -> F:
-    """Add --policy-file and --additional-xids-to-ignore, and pass PolicyOptions as `policy`."""
-
-    @flag(
-        "--policy-file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="How each GPU is used: whether it is published, MIG, passthrough, health (YAML). It is read again when it"
-        " changes.",
-    )
-    @flag(
-        "--additional-xids-to-ignore",
-        callback=_numbers,
-        default="",
-        metavar="N,N…",
-        help="Additional XIDs that are errors of applications and not of the GPU.",
-    )
-    @functools.wraps(command)
-    def wrapped(
-        *arguments: object, policy_file: Path | None, additional_xids_to_ignore: frozenset[int], **options: object
-    ) -> object:
-        return command(*arguments, policy=PolicyOptions(policy_file, additional_xids_to_ignore), **options)
-
-    return wrapped  # type: ignore[return-value]  # functools.wraps keeps the signature, not the type
-
-
 def _numbers(_context: click.Context, _option: click.Parameter, text: str) -> frozenset[int]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not all(word.isdecimal() for word in words):
         raise click.BadParameter(f"{text!r} must be numbers, separated by commas")
     return frozenset(map(int, words))
+
+
+policy_options = flags(
+    "policy",
+    lambda policy_file, additional_xids_to_ignore: PolicyOptions(policy_file, additional_xids_to_ignore),
+    flag(
+        "--policy-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="How each GPU is used: whether it is published, MIG, passthrough, health (YAML). It is read again when it"
+        " changes.",
+    ),
+    flag(
+        "--additional-xids-to-ignore",
+        callback=_numbers,
+        default="",
+        metavar="N,N…",
+        help="Additional XIDs that are errors of applications and not of the GPU.",
+    ),
+)
+"""Adds --policy-file and --additional-xids-to-ignore, and passes PolicyOptions as `policy`."""
