@@ -2,11 +2,11 @@
 """Carries out plans and undoes them: record, change the hardware, record the result.
 
 All steps of a claim are recorded together before the first of them changes the node, and their results after the last
-one. Everything happens under the locks of the claim's GPUs, so two claims never change the same GPU at the same time,
-nor check at the same time whether they may have it. The steps run on the GPUs' own threads (see
+one. Everything happens under the locks of the claim's GPUs. So two claims never change the same GPU at the same time,
+and never check at the same time whether they may have it. The steps run on the GPUs' own threads (see
 `dra_driver.gpu.calls`).
 
-EXPECTED_ERRORS are the errors that a claim may fail with, which kubelet is told; any other error is a defect.
+A claim may fail with EXPECTED_ERRORS, which kubelet is told. Any other error is a defect of this driver.
 """
 
 import itertools
@@ -38,7 +38,7 @@ from ..steps import BUSY_SECONDS, InstanceStep, MigModeStep, Step, Tools
 
 
 class StoppedError(DriverError):
-    """A call was broken off between two steps; the text says why. What was done stays recorded."""
+    """A call was stopped between two steps. The text tells why. Finished steps stay recorded."""
 
 
 EXPECTED_ERRORS = (PrepareError, RecordError, NoDriverError, HungError, StoppedError, ApiError, NvmlError, OSError)
@@ -49,18 +49,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Check = Callable[[], None]
-"""Raises when nobody waits any more."""
+"""Raises an exception if no caller waits any more."""
 
 StepHook = Callable[[str, Step, float], None]
-"""Hears of every step that was carried out: `do` or `undo`, the step, how many seconds it took."""
+"""Called for every step that was carried out, with `do` or `undo`, the step, and its duration in seconds."""
 
 
 KUBELET_SECONDS = 45.0
-"""How long kubelet waits for an answer."""
+"""How long kubelet waits for an answer, in seconds."""
 
 
 def within(seconds: float, what: str, check: Check = wait_on) -> Check:
-    """Like `check`, and raises StoppedError so many seconds from now: whoever else works on `what` may hang."""
+    """Like `check`, and in addition raises StoppedError after `seconds`, because other work on `what` may hang."""
     deadline = time.monotonic() + seconds
 
     def still_worth_it() -> None:
@@ -72,12 +72,12 @@ def within(seconds: float, what: str, check: Check = wait_on) -> Check:
 
 
 def unheard(*_: object) -> None:
-    """A hook that nobody listens to."""
+    """A hook that does nothing."""
 
 
 @dataclass(frozen=True)
 class Actions:
-    """What changes the node for claims. Whoever calls it holds the claim's lock."""
+    """Changes of the node for claims. Callers hold the claim's lock."""
 
     ledger: Ledger
     specs: ClaimSpecs
@@ -92,8 +92,8 @@ class Actions:
 
     @contextmanager
     def hold(self, gpu_uuids: Iterable[str], check: Check = wait_on) -> Iterator[Held]:
-        """The locks of these GPUs. Raises HungError while one of them does not answer, StoppedError when somebody else
-        has one of them for too long.
+        """A context with the locks of these GPUs. Raises HungError if a call for one of them hangs, or StoppedError if
+        a lock is held by others for too long.
         """
         keys = tuple(gpu_uuids)
 
@@ -106,7 +106,7 @@ class Actions:
             yield held
 
     def begin(self, plan: Plan, boot_id: str, gpus: Gpus, held: Held) -> Record:
-        """Record a new claim. It is prepared at once if its steps only need MIG modes that are set already. Raises
+        """Record a new claim. If its steps are only MIG modes that are already set, it is prepared at once. Raises
         PrepareError if another claim has one of its devices.
         """
         ready = all(isinstance(step, MigModeStep) for step in plan.steps) and self.all_done(plan, gpus, held)
@@ -115,15 +115,15 @@ class Actions:
         return record
 
     def finish(self, record: Record, gpus: Gpus, held: Held, check: Check = wait_on) -> Record:
-        """What is missing of a claim that was begun, now or by an earlier call; see `carry_out`."""
+        """Carry out the remaining steps of a claim that this or an earlier call has recorded. See `carry_out`."""
         if record.state is State.PREPARED:
             self.specs.write(record)
             return record
         return self.carry_out(record, gpus, held, check)
 
     def carry_out(self, record: Record, gpus: Gpus, held: Held, check: Check = wait_on) -> Record:
-        """Do the steps, describe the devices, record the result; what is done already stays. Raises what steps raise,
-        and what `check` does, between two steps.
+        """Do the steps, write the CDI spec, and record the result. Steps that are already done change nothing. Raises
+        errors of steps, and of `check` between two steps.
         """
         instances: dict[str, MigInstanceIds] = {}
         for gpu_uuid, steps in _by_gpu(record.plan.steps):
@@ -133,13 +133,13 @@ class Actions:
         return record if prepared == record else self.ledger.update(prepared)
 
     def all_done(self, plan: Plan, gpus: Gpus, held: Held) -> bool:
-        """Whether the hardware is as the claim's steps want it."""
+        """Whether all steps of the plan are done."""
         return all(
             self._on_gpu(gpu_uuid, gpus, partial(_are_done, steps), held) for gpu_uuid, steps in _by_gpu(plan.steps)
         )
 
     def adopt(self, record: Record, gpus: Gpus, held: Held) -> None:
-        """Mark the instances of the claim that were made before there were marks, or whose mark was lost."""
+        """Mark those instances of the claim that were created before there were marks, or whose mark was lost."""
         for step in record.plan.steps:
             if isinstance(step, InstanceStep) and not step.left_something(self.marks):
                 noted = record.instances.get(step.device)
@@ -147,8 +147,8 @@ class Actions:
                     self._on_gpu(step.gpu_uuid, gpus, partial(_adopt, step, noted), held)
 
     def undo(self, record: Record, current: Callable[[], Gpus], check: Check = wait_on) -> None:
-        """Remove everything that was done for a claim, and then its record. `current` is called only if there is
-        something that needs a driver.
+        """Undo everything of a claim, and then remove its record. `current` is called only if something needs
+        a driver.
         """
         self.specs.remove(record.plan.claim.uid)
         if self.leaves_something(record):
@@ -158,7 +158,7 @@ class Actions:
             self._close(record)
 
     def undo_held(self, record: Record, gpus: Gpus, held: Held, check: Check = wait_on) -> None:
-        """The same for a caller who holds the locks of the claim's GPUs."""
+        """Like `undo`, for a caller who holds the locks of the claim's GPUs."""
         self.specs.remove(record.plan.claim.uid)
         needed = self.ledger.needed_by_others(record.plan.claim.uid)
         ours = [step for step in record.plan.steps if step not in needed and step.left_something(self.marks)]
@@ -236,11 +236,11 @@ def _adopt(step: InstanceStep, noted: MigInstanceIds | None, tools: Tools) -> No
 
 
 def _by_gpu(steps: Iterable[Step]) -> list[tuple[str, list[Step]]]:
-    """Neighbouring steps of one GPU together."""
+    """Groups of consecutive steps of the same GPU."""
     return [(gpu_uuid, list(group)) for gpu_uuid, group in itertools.groupby(steps, key=lambda step: step.gpu_uuid)]
 
 
 def fields_of(record: Record) -> dict[str, object]:
-    """What every log line about a claim carries."""
+    """The fields of every log line about a claim."""
     claim = record.plan.claim
     return {"claim": str(claim), "claim_uid": claim.uid, "devices": ",".join(one.name for one in record.plan.devices)}

@@ -10,11 +10,11 @@ from ..hardware.targets import ClaimRef
 from .actions import unheard
 
 EventHook = Callable[[ClaimRef, str, str], None]
-"""Hears what a user may want to know of a claim: the claim, a reason in one word, a sentence."""
+"""Called with events for users: the claim, a reason in one word, and a text."""
 
 
 class ClaimBoundary:
-    """The boundary around each piece of work for one claim. `count` hears of the kind of work that failed."""
+    """The boundary around each piece of work for one claim. `count` is called with the kind of work that failed."""
 
     def __init__(self, on_event: EventHook = unheard, count: Count = unheard) -> None:
         self.on_event = on_event
@@ -27,7 +27,9 @@ class ClaimBoundary:
         tell: Callable[[Exception], None] = unheard,
         expected: tuple[type[Exception], ...] = (),
     ) -> AbstractContextManager[None]:
-        """See `dra_driver.containment.contained`. `tell` hears of an unexpected exception before the Event is sent."""
+        """See `dra_driver.containment.contained`. `tell` is called with an unexpected exception before the Event is
+        sent.
+        """
 
         def told(error: Exception) -> None:
             tell(error)
@@ -38,4 +40,4 @@ class ClaimBoundary:
 
 
 UNHEARD = ClaimBoundary()
-"""Failures are logged, and neither counted nor told."""
+"""A boundary that only logs failures."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes what claims left on the node and kubelet will never ask to unprepare.
+"""Removes remains of claims that kubelet will never unprepare.
 
-kubelet forgets a claim when its own state is lost, and a claim can be deleted by force. So every claim with a record
-is looked up in the API server from time to time, by its UID. If the claim has been gone for a while, its devices are
-removed. If the API server does not answer, nothing is concluded about claims. Then the node is checked for marked MIG
-instances, switched MIG modes and CDI specs that belong to no record.
+kubelet forgets a claim when its own state is lost, and a claim can be deleted by force. So every claim with a record is
+regularly looked up in the API server by its UID. If the claim has been gone for a while, its devices are removed. If
+the API server does not answer, no claim counts as gone. Then the node is checked for marked MIG instances, switched MIG
+modes and CDI specs without a record.
 """
 
 import logging
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 
 class Leftovers:
-    """Finds and removes them. `claims` are the locks of claims, `grace` is how many seconds a claim must be gone, and
-    `unprepare` undoes one.
+    """Finds and removes leftovers. `claims` are the locks of claims. A claim must be gone for `grace` seconds.
+    `unprepare` undoes a claim.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Leftovers:
 
     @property
     def suspicious(self) -> bool:
-        """Whether there are claims that were gone the last time, and not yet for long enough."""
+        """Whether some claims are gone, but not yet for long enough."""
         return bool(self._missed)
 
     def sweep(self, gpus: Gpus) -> None:
-        """Look once, and remove what is left over."""
+        """Check everything once, and remove leftovers."""
         for record in self._gone():
             with self._boundary.around("sweep claim", record.plan.claim):
                 self._remove(record.plan.claim)
@@ -66,7 +66,7 @@ class Leftovers:
         self.sweep_node(gpus)
 
     def sweep_node(self, gpus: Gpus) -> None:
-        """Remove what has no record, without a look at the API server."""
+        """Remove what has no record, without asking the API server."""
         marks = self._actions.marks
         unknown = self._actions.ledger.unreadable()
         if not unknown:  # otherwise some of it may belong to these claims
@@ -111,7 +111,7 @@ class Leftovers:
             self._boundary.on_event(claim, "LeftoverRemoved", text)
 
     def _sweep_gpu(self, gpu_uuid: str, gpus: Gpus) -> None:
-        """Undo on a GPU what no record wants."""
+        """Undo everything on a GPU that no record needs."""
         marks = self._actions.marks
         try:
             with self._actions.hold([gpu_uuid], not_long()) as held:
@@ -148,7 +148,7 @@ class Leftovers:
 
 
 def _slot(place: MigPlace, gpus: Gpus) -> MigSlot:
-    """The slot at a marked place; one that nothing can be found at when the profile is not known any more."""
+    """The slot at a marked place. If the profile is unknown, a slot at which no instance can be found."""
     for gpu in gpus.inventory.gpus:
         for profile in gpu.mig_profiles:
             info = profile.info

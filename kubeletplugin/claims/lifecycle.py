@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The life of a claim on this node: prepare, repeated prepare, unprepare.
 
-Preparing a prepared claim and unpreparing an unprepared one do nothing. A prepare that fails is undone. A prepare for
-which kubelet no longer waits stops after its present step, and kubelet's next call continues it. Only one thread of
+Preparing a prepared claim and unpreparing an unprepared one do nothing. A prepare that fails is undone. If kubelet no
+longer waits for a prepare, it stops after the current step, and kubelet's next call continues it. Only one thread of
 one process works on a claim at a time, so the second of two calls finds the result of the first. An unprepare stops a
-prepare that still runs. Claims on different GPUs proceed in parallel.
+running prepare. Claims on different GPUs proceed in parallel.
 """
 
 import contextlib
@@ -50,14 +50,14 @@ from .recovery import Recovery
 log = logging.getLogger(__name__)
 
 _OUT_OF_REACH = frozenset({Return.GPU_IS_LOST, Return.DRIVER_NOT_LOADED, Return.UNINITIALIZED})
-"""Codes that say that instances can neither be destroyed nor be used now."""
+"""Codes of GPUs whose instances can currently neither be destroyed nor used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How long things may take, in seconds: one step on a GPU; waiting for a process to leave a MIG device; how long a
-    claim must be gone before what it has here is removed, and how often that is looked at; until what went wrong is
-    tried again.
+    """Times in seconds. `step`: the time limit of one step on a GPU. `busy`: how long a step waits for a process to
+    leave a MIG device. `grace`: how long a claim must be gone before its devices are removed. `sweep`: the interval of
+    looking for such claims. `retry`: the pause before failed work is tried again.
     """
 
     step: float = STEP_SECONDS
@@ -68,17 +68,17 @@ class Settings:
 
 
 def always() -> bool:
-    """Somebody waits for the answer."""
+    """A caller always waits for the answer."""
     return True
 
 
 class Lifecycle:
-    """Prepares and unprepares claims. `pool` is this node's pool, `boot_id` changes with every boot of the machine.
+    """Prepares and unprepares claims. `pool` is this node's pool, and `boot_id` changes with every boot of the node.
 
-    `time_slices` sets time-slice intervals. `may_switch` tells the GPUs whose MIG mode may be switched for claims. With
-    `mps_shared_memory` clients of MPS have the /dev/shm of their daemon.
-    `boundary` contains what goes wrong with one claim, and hears what users may want to know of it; `on_step` hears of
-    every step. Locks and marks are kept beside the folder of `records`.
+    `time_slices` sets time-slice intervals. `may_switch` tells for which GPUs the MIG mode may be switched for claims.
+    With `mps_shared_memory`, clients of MPS get the /dev/shm of their daemon. `boundary` contains unexpected errors
+    with one claim and reports events for users. `on_step` is called for every step. Locks and marks are beside the
+    folder of `records`.
     """
 
     def __init__(
@@ -141,9 +141,9 @@ class Lifecycle:
     # kubelet's calls
 
     def prepare(self, ref: ClaimRef, wanted: Callable[[], bool] = always) -> Plan:
-        """Make the claim's devices ready; the plan says which they are. Raises one of EXPECTED_ERRORS.
+        """Prepare the claim's devices, which are in the returned plan. Raises one of EXPECTED_ERRORS.
 
-        Once `wanted` says that nobody waits any more, no further step is begun.
+        No further step begins after `wanted` returns False, because no caller waits any more.
         """
 
         def check() -> None:
@@ -163,10 +163,10 @@ class Lifecycle:
                 return self._prepare(plan, record, gpus, check)
 
     def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool] = always) -> None:
-        """Undo all of it; a claim that was never prepared is fine. Raises one of EXPECTED_ERRORS.
+        """Undo everything of a claim, also if it was never prepared. Raises one of EXPECTED_ERRORS.
 
-        This never waits for a driver. Without one there are no MIG instances either; the record stays until a
-        driver is back, and then whatever came back with it is destroyed before any claim is prepared.
+        This never waits for a driver. Without a driver there are no MIG instances either. The record stays until a
+        driver is available again, and then all remaining instances are destroyed before any claim is prepared.
         """
 
         def check() -> None:
@@ -191,19 +191,19 @@ class Lifecycle:
     # After a start of the plugin or of the driver, and from then on
 
     def recover(self, gpus: Gpus) -> None:
-        """Bring the node to what the records say: what was broken off is undone, prepared claims are complete. Raises
-        NvmlError when the driver goes away meanwhile, or OSError.
+        """Bring the node into the recorded state: interrupted work is undone, and prepared claims are completed. Raises
+        NvmlError if the driver disappears meanwhile, or OSError.
         """
         for uid in self._records.half_written():
             with self._claims.try_hold(uid) as free:
-                if free:  # whoever wrote it is gone
+                if free:  # its writer no longer runs
                     self._records.discard_half_written(uid)
         self._recovery.recover(gpus)
         self._leftovers.sweep_node(gpus)
         self._next_sweep = 0.0
 
     def _attend(self, gpus: Gpus) -> float:
-        """Try again what went wrong, and look for leftovers now and then; in how many seconds again."""
+        """Try failed work again, and look for leftovers regularly. Returns the seconds until the next call."""
         with contained("look after node", self._pool, self._boundary.count):
             return self._attended(gpus)
         return self._settings.retry
@@ -227,9 +227,9 @@ class Lifecycle:
     # Parts of a prepare
 
     def _prepared(self, record: Record) -> Plan:
-        """A claim that is prepared. kubelet asks again for another pod, or after it was restarted."""
+        """The plan of a prepared claim. kubelet asks again for another pod, or after its restart."""
         uid = record.plan.claim.uid
-        if self._recovery.is_unsettled(uid):  # what it has is not what it should have
+        if self._recovery.is_unsettled(uid):  # some of its devices are missing
             with self._reporting():
                 self._recovery.complete(record, self._access.current())
             self._recovery.settled(uid)
@@ -238,7 +238,9 @@ class Lifecycle:
         return record.plan
 
     def _prepare(self, plan: Plan, earlier: Record | None, gpus: Gpus, check: Check) -> Plan:
-        """Carry the plan out; an `earlier` attempt with the same plan is gone on with, any other one undone first."""
+        """Carry out the plan. An `earlier` attempt with the same plan is continued, and any other one is
+        undone first.
+        """
         began = time.monotonic()
         self._finish_unprepared(plan, gpus)
         with self._actions.hold({*plan.gpus(), *(earlier.plan.gpus() if earlier else ())}, check) as held:
@@ -249,7 +251,7 @@ class Lifecycle:
             try:
                 record = self._actions.finish(record, gpus, held, check)
             except StoppedError:
-                raise  # kubelet's next call takes it up
+                raise  # kubelet's next call continues the claim
             except HungError as error:
                 self._recovery.look_after(plan.claim, str(error))
                 raise
@@ -262,7 +264,7 @@ class Lifecycle:
         return plan
 
     def _undo_failed(self, record: Record, gpus: Gpus, held: Held, cause: Exception) -> None:
-        """Undo a prepare that failed. Should that fail too, the record stays, and it is tried again."""
+        """Undo a failed prepare. If that fails too, the record stays, and it is tried again."""
         claim = record.plan.claim
         log.warning("prepare failed, undoing it: %s", cause, extra=fields_of(record))
         with self._boundary.around("undo claim", claim, lambda error: self._look_after(claim, error)):
@@ -273,7 +275,7 @@ class Lifecycle:
                 self._look_after(claim, error)
 
     def _finish_unprepared(self, plan: Plan, gpus: Gpus) -> None:
-        """Destroy what claims that are over still have on the GPUs of this plan, as far as nothing runs there now."""
+        """Destroy what unprepared claims still have on the GPUs of this plan, as far as no process uses it."""
         wanted = set(plan.gpus())
         for record in self._ledger.all():
             if record.state is not State.UNPREPARING or wanted.isdisjoint(record.plan.gpus()):
@@ -293,7 +295,9 @@ class Lifecycle:
     # Parts of an unprepare
 
     def _unprepare(self, record: Record, check: Check) -> None:
-        """Undo what needs a driver. When the GPU is out of reach, that is done later, and nobody has to wait for it."""
+        """Undo the steps that need a driver. If the GPU is unavailable, this is done later, and kubelet need not wait
+        for it.
+        """
         record, noted = self._note_unpreparing(record)
         try:
             with self._reporting():
@@ -310,8 +314,8 @@ class Lifecycle:
             self._recovery.settled(record.plan.claim.uid)
 
     def _note_unpreparing(self, record: Record) -> tuple[Record, bool]:
-        """The record as it is from now on, and whether that could be written. A full disk must not keep a claim: pods
-        are evicted because of it. What is broken off is known to this process all the same, and kubelet asks again.
+        """The record in its new state, and whether it could be written. A full disk must not prevent an unprepare,
+        because pods are evicted from a full disk. This process remembers the new state anyway, and kubelet asks again.
         """
         record = replace(record, state=State.UNPREPARING)
         try:
@@ -321,9 +325,8 @@ class Lifecycle:
             return self._ledger.remember(record), False
 
     def _rebuilt(self, ref: ClaimRef) -> Record | None:
-        """What the claim has here, if its record was damaged and it can be found out. If it cannot, the leftovers of
-        the claim are found once it is gone; but a record that does not even tell which claim it is about cannot wait
-        for that: then RecordError.
+        """Rebuild the damaged record of a claim, if possible. If not, the claim's leftovers are found when the claim is
+        gone. But a record that does not even name its claim cannot wait for that, so it raises RecordError.
         """
         damaged = self._ledger.damaged().get(ref.uid)
         if damaged is not None:
@@ -340,13 +343,13 @@ class Lifecycle:
     # Both
 
     def _look_after(self, claim: ClaimRef, problem: Exception) -> None:
-        """Have it tried again soon, whether kubelet calls again or not."""
+        """Try again soon, whether kubelet calls again or not."""
         self._recovery.look_after(claim, str(problem))
         self._access.wake()
 
     @contextlib.contextmanager
     def _stopping(self, uid: str) -> Iterator[None]:
-        """Make a prepare of the claim stop, if there is one."""
+        """Stop a running prepare of the claim."""
         with self._guard:
             self._ending[uid] += 1
         try:
@@ -359,7 +362,7 @@ class Lifecycle:
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Tell whoever looks for the driver of NVML's errors."""
+        """Report NVML's errors to the thread that searches the driver."""
         try:
             yield
         except NvmlError as error:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restores claims that differ from their records: after a start, a reboot, a reload of the NVIDIA driver, or an
-error.
+"""Restores claims that differ from their records: after a start, a reboot, a reload of the NVIDIA driver, or an error.
 
-Interrupted work is undone, and prepared claims get back what they lost. Records from before the last boot are
-deleted. A damaged record is rebuilt from the claim and from what the node still has of it. What fails is tried again
-while the NVIDIA driver is available; unexpected errors after pauses that grow to minutes.
+Interrupted work is undone, and prepared claims get back what they lost. Records from before the last boot are deleted.
+A damaged record is rebuilt from the claim and from what the node still has of it. Failed work is tried again while the
+NVIDIA driver is available; after unexpected errors, the pauses grow to minutes.
 """
 
 import logging
@@ -31,13 +30,13 @@ _LONGEST_PAUSE = 300.0
 
 
 def not_long() -> Check:
-    """Wait a moment for a GPU that a call, or another process, is at work on: what is not urgent can be done later."""
+    """Wait only a moment for a GPU that another call or process uses, because recovery is not urgent."""
     return within(_PATIENCE, "its GPU")
 
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What is wrong with a claim. It is not looked at again before `due` (monotonic seconds)."""
+    """A problem of a claim. It is tried again after `due` (monotonic seconds)."""
 
     claim: ClaimRef
     text: str
@@ -46,8 +45,8 @@ class _Problem:
 
 
 class Recovery:
-    """Brings claims and the node together again. `claims` are the locks of claims, `pause` is how many seconds after an
-    unexpected failure the claim is looked at again, the first time.
+    """Restores claims. `claims` are the locks of claims. After an unexpected error, a claim is tried again after
+    `pause` seconds, the first time.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Recovery:
         self._problems: dict[str, _Problem] = {}
 
     def recover(self, gpus: Gpus) -> None:
-        """All claims, once. Raises NvmlError when the driver goes away meanwhile, or OSError."""
+        """Restore all claims once. Raises NvmlError if the driver disappears meanwhile, or OSError."""
         self._actions.marks.forget_other_boots(self._boot_id)
         for record in self._actions.ledger.all():
             self._try(record.plan.claim, gpus, self._settle)
@@ -77,9 +76,7 @@ class Recovery:
             self._try(claim, gpus, self.rebuild)
 
     def retry(self, gpus: Gpus) -> None:
-        """The claims that something went wrong with, those that are due, again. Raises NvmlError when the driver goes
-        away meanwhile.
-        """
+        """Try those claims with problems again that are due. Raises NvmlError if the driver disappears meanwhile."""
         damaged = self._actions.ledger.damaged()
         with self._guard:
             problems = list(self._problems.values())
@@ -93,25 +90,25 @@ class Recovery:
                 self._try(claim, gpus, self.rebuild)
 
     def next_due(self) -> float | None:
-        """When the next claim is to be looked at again (monotonic seconds); None when nothing is wrong."""
+        """When the next claim is due (monotonic seconds). None if there are no problems."""
         with self._guard:
             return min((one.due for one in self._problems.values()), default=None)
 
     def is_unsettled(self, uid: str) -> bool:
-        """Whether something went wrong with this claim."""
+        """Whether the claim has a problem."""
         return uid in self._problems
 
     def look_after(self, claim: ClaimRef, problem: str) -> bool:
-        """Try again later; gives whether this problem is news."""
+        """Try the claim again later. Returns whether this problem is new."""
         return self._note(claim, problem, delayed=False)
 
     def settled(self, uid: str) -> None:
-        """There is nothing to look after any more."""
+        """Remove the claim's problem."""
         with self._guard:
             self._problems.pop(uid, None)
 
     def current_record(self, uid: str) -> Record | None:
-        """The claim's record, unless it is of before the last boot: then nothing of the claim is left."""
+        """The claim's record. A record from before the last boot is removed, because the claim has nothing left."""
         record = self._actions.ledger.get(uid)
         if record is None or record.boot_id == self._boot_id:
             return record
@@ -121,7 +118,7 @@ class Recovery:
         return None
 
     def complete(self, record: Record, gpus: Gpus, check: Check = wait_on) -> Record:
-        """A prepared claim with all that it needs, what is missing made now."""
+        """Create the missing devices of a prepared claim."""
         with self._actions.hold(record.plan.gpus(), check) as held:
             self._actions.adopt(record, gpus, held)
             whole = self._actions.all_done(record.plan, gpus, held)
@@ -135,13 +132,13 @@ class Recovery:
         return completed
 
     def rebuild(self, claim: ClaimRef, gpus: Gpus) -> None:
-        """A record in place of the damaged one: the claim is prepared if its CDI spec is there with all its devices,
-        and otherwise undone. Raises one of EXPECTED_ERRORS. The caller holds the claim's lock.
+        """Replace a damaged record. The claim is prepared if its CDI spec exists with all its devices, and otherwise
+        undone. Raises one of EXPECTED_ERRORS. The caller holds the claim's lock.
         """
         ledger, specs = self._actions.ledger, self._actions.specs
         if ledger.get(claim.uid) is None:
             if not claim.name:
-                return  # kubelet will tell it when it asks
+                return  # kubelet's next call names the claim
             if self._planner.is_gone(claim):
                 specs.remove(claim.uid)
                 ledger.settle_damaged(claim.uid, gone=True)
@@ -160,7 +157,7 @@ class Recovery:
                 self._actions.undo_held(record, gpus, held)
 
     def _note(self, claim: ClaimRef, problem: str, *, delayed: bool) -> bool:
-        """Note what is wrong with a claim; gives whether that is news."""
+        """Note a problem of a claim. Returns whether it is new."""
         with self._guard:
             known = self._problems.get(claim.uid)
             backoff = Backoff(self._pause, _LONGEST_PAUSE) if known is None else known.backoff
@@ -177,7 +174,7 @@ class Recovery:
 
     def _try_expecting(self, claim: ClaimRef, gpus: Gpus, bring_about: Callable[[ClaimRef, Gpus], None]) -> None:
         with self._claims.try_hold(claim.uid) as free:
-            if not free:  # by a call of kubelet, or by another process
+            if not free:  # a call of kubelet, or another process, has the lock
                 self.look_after(claim, "somebody else is at work on it")
                 return
             try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a container gets of MPS: the pipe directory of its daemon, and a variable that tells CUDA of it.
+"""The edits for MPS: the pipe directory of the daemon, and the variable that tells CUDA its path.
 
-The path in the container is the daemon's own and differs for every daemon, so that a container can have the devices of
-several (a process uses one of them: CUDA reads the variable once). Only this one directory is mounted, never one above
-it, in which other claims have theirs.
+The path in the container is different for every daemon, so that a container can have the devices of several daemons (a
+process uses only one of them, because CUDA reads the variable once). Only this directory is mounted, and none above it,
+because these have the directories of other claims.
 """
 
 from pathlib import Path
@@ -22,8 +22,8 @@ _OPTIONS = ("rw", "nosuid", "nodev", "bind")
 
 
 def mps_edits(folder: Path, record: Record, device: str) -> cdi.ContainerEdits:
-    """The edits for a device of a claim, whose MPS files are in `folder`; none when it is not served by MPS. Raises
-    PrepareError.
+    """The edits for a device of a claim, whose MPS files are in `folder`. Empty if MPS does not serve the device.
+    Raises PrepareError.
     """
     edits = cdi.ContainerEdits()
     for step in record.plan.mps():
@@ -49,7 +49,9 @@ def _edits(folder: Path, record: Record, step: MpsStep) -> cdi.ContainerEdits:
 
 
 def _limit_variables(record: Record, step: MpsStep) -> list[str]:
-    """For a MIG device, whose limit drivers take from a client's variable only. The container sees it as device 0."""
+    """The limit of a MIG device, which drivers read only from a client's variable. The container sees it as
+    device 0.
+    """
     if not any(isinstance(one, MigSlot) for one in step.targets):
         return []
     limits = step.memory_of(_uuids(record)).values()

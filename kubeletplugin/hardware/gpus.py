@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to the GPUs, which may become available late or disappear.
 
-kubelet's calls are answered as soon as the process runs. A thread of its own looks for the NVIDIA driver until one is
+kubelet's calls are answered as soon as the process runs. A separate thread searches the NVIDIA driver until one is
 available. Then everything that depends on the driver is made ready (`on_ready`), and only after that claims can be
 prepared. The same thread repeats periodic work on the node while the driver is available. `dra_driver.gpu.session`
 keeps NVML initialized; all of this starts again with every new initialization.
@@ -32,12 +32,12 @@ _LOOK_SECONDS = 5.0
 
 
 class NoDriverError(DriverError):
-    """The GPUs cannot be used at the moment; the text says what NVML said, or what else is missing."""
+    """The GPUs cannot be used at the moment. The text has NVML's error, or tells what else is missing."""
 
 
 class Gpus:
-    """The GPUs of one initialization of NVML: what device names stand for, and how to change MIG instances and
-    compute modes.
+    """The GPUs of one initialization of NVML: the hardware of device names, and changes of MIG instances and compute
+    modes.
     """
 
     def __init__(self, session: Session) -> None:
@@ -50,36 +50,38 @@ class Gpus:
 
     @property
     def is_current(self) -> bool:
-        """Whether it still is the driver's, as far as can be told at once."""
+        """Whether the initialization is up to date, as far as that can be found out at once."""
         return self._session.is_current(self._generation)
 
     def distrust(self) -> None:
-        """NVML said that its driver is gone."""
+        """Mark the initialization as out of date, because NVML reported that its driver is gone."""
         self._session.distrust(self._generation)
 
     def in_use(self) -> AbstractContextManager[Nvml]:
-        """For as long as a GPU is changed: nothing is initialized anew meanwhile. Raises NvmlError when it was."""
+        """A context for changes of a GPU, in which NVML is not initialized again. Raises NvmlError if this already
+        happened.
+        """
         return self._session.use(self._generation)
 
     @property
     def inventory(self) -> Inventory:
-        """What was there when last looked."""
+        """The inventory when the hardware was last read."""
         return self._inventory
 
     def find(self, device: str) -> Found | None:
-        """What a device name of this node's pool stood for when last looked, in whichever mode its GPU is now."""
+        """The hardware of a device name of this node's pool, independent of the current mode of its GPU."""
         return self._devices.get(device)
 
     def refresh(self) -> None:
-        """Look at the hardware anew. Raises NvmlError."""
+        """Read the hardware again. Raises NvmlError."""
         inventory = self._session.inventory()
         self._inventory, self._devices = inventory, device_targets(inventory)
 
 
 class GpuAccess:
-    """Finds the driver and keeps to it. `current` gives the GPUs or says why there are none.
+    """Finds the driver and stays with it. `current` returns the GPUs or raises an error with the reason.
 
-    `on_ready` may raise PrepareError, OSError or NvmlError: then everything is tried again.
+    If `on_ready` raises PrepareError, OSError or NvmlError, everything is tried again.
     """
 
     def __init__(self, session: Session, on_ready: Callable[[Gpus], None]) -> None:
@@ -95,26 +97,26 @@ class GpuAccess:
         self._thread = threading.Thread(target=self._run, name="gpu-access", daemon=True)
 
     def attend(self, attend: Callable[[Gpus], float]) -> None:
-        """While there is a driver, call `attend` now and then: it says in how many seconds again. To be said before
-        `start`; there may be several.
+        """Call `attend` regularly while there is a driver. It returns the seconds until the next call. Must be called
+        before `start`, possibly several times.
         """
         self._attendants.append(attend)
 
     def start(self) -> None:
-        """Begin to look for a driver."""
+        """Start to search a driver."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the thread."""
         self._stopped = True
         self._woken.set()
 
     def wake(self) -> None:
-        """There is something to attend to."""
+        """Call the functions of `attend` now."""
         self._woken.set()
 
     def current(self) -> Gpus:
-        """The GPUs. Raises NoDriverError at once when there is no driver, or nothing can be made ready with it."""
+        """The GPUs. Raises NoDriverError at once if there is no driver, or the node cannot be made ready."""
         self._look()
         gpus = self._gpus
         if gpus is None:
@@ -122,7 +124,7 @@ class GpuAccess:
         return gpus
 
     def report(self, error: NvmlError) -> None:
-        """An NVML call failed: when that says that the driver is gone, start to look for one again."""
+        """Handle a failed NVML call. If it means that the driver is gone, the search for a driver starts again."""
         gpus = self._gpus
         if gpus is not None and error.code in NO_DRIVER:
             self._lose(gpus, str(error))
@@ -130,14 +132,14 @@ class GpuAccess:
             self._look()
 
     def _look(self) -> None:
-        """Notice that NVML was, or has to be, initialized anew."""
+        """Find out whether NVML was, or must be, initialized again."""
         gpus = self._gpus
         if gpus is not None and not gpus.is_current:
             self._lose(gpus, "it was unloaded or loaded anew, or has other GPUs now")
 
     def _lose(self, gpus: Gpus, why: str) -> None:
         with self._guard:
-            if self._gpus is not gpus:  # another caller noticed it first, and there may be others by now
+            if self._gpus is not gpus:  # another caller noticed it first, and there may be new ones by now
                 return
             self._problem = f"the NVIDIA driver is not ready: {why}"
             self._gpus = None
@@ -175,7 +177,7 @@ class GpuAccess:
         return gpus
 
     def _stay(self, gpus: Gpus) -> None:
-        """Attend to the node until the driver is gone, or somebody stops it."""
+        """Call the functions of `attend` until the driver is gone or the thread is stopped."""
         due, woken = [0.0] * len(self._attendants), True
         while self._gpus is gpus and not self._stopped:
             for index, attend in enumerate(self._attendants):
@@ -183,7 +185,7 @@ class GpuAccess:
                     due[index] = time.monotonic() + attend(gpus)
             pause = min((moment - time.monotonic() for moment in due), default=_LOOK_SECONDS)
             woken = self._woken.wait(max(0.0, min(pause, _LOOK_SECONDS)))
-            if woken:  # else a wake of this moment would be lost
+            if woken:  # otherwise a wake at this moment would be lost
                 self._woken.clear()
             self._look()
 

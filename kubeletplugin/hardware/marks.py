@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which MIG instances were created for claims, and which MIG modes were switched for them.
+"""The MIG instances that were created for claims, and the modes and settings that were changed for them.
 
 The hardware does not store this, so small files do. `mig/` has the marks of dra_driver.gpu.ownership, which the
-controller also reads. `mig-modes/` has one file for each GPU whose mode was switched, with the original mode;
-`compute-modes/` and `time-slices/` are the same for these settings. `mps/` has the shares of MPS, which are the wishes
-that dra-mps fulfils (dra_driver.mps.shares). A mark is set before the change, and removed after
-the change was undone. Marks of an earlier boot are deleted, because the changes do not survive a reboot.
+controller also reads. `mig-modes/` has one file for each GPU whose mode was switched, with the original mode.
+`compute-modes/` and `time-slices/` are the same for these settings. `mps/` has the shares of MPS, which dra-mps serves
+(dra_driver.mps.shares). A mark is set before the change, and removed after the change was undone. Marks of an earlier
+boot are deleted, because the changes do not survive a reboot.
 """
 
 import logging
@@ -25,30 +25,30 @@ _SUFFIXES = {True: "_on", False: "_off"}
 
 
 class ModeMarks:
-    """The MIG modes to go back to, in `folder`, which is made when the first mark is set. The mode is in the file's
-    name: an empty file is there or not, whatever happens while it is made.
+    """The original MIG modes of GPUs, in `folder`, which is created with the first mark. The mode is part of the file's
+    name, because an empty file either exists or not, even if its creation is interrupted.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def set(self, gpu_uuid: str, original: bool) -> None:
-        """The GPU's mode is about to be switched, and `original` is what it was. A mark that exists stays."""
+        """Set a mark before the GPU's mode is switched from `original`. An existing mark stays."""
         if self.get(gpu_uuid) is None:
             make_folder(self._folder)
             set_mark(self._file(gpu_uuid, original))
 
     def get(self, gpu_uuid: str) -> bool | None:
-        """The mode to go back to; None when nobody of ours switched it."""
+        """The original mode, or None if the driver has not switched it."""
         return next((mode for mode in _SUFFIXES if os.path.lexists(self._file(gpu_uuid, mode))), None)
 
     def clear(self, gpu_uuid: str) -> None:
-        """The mode is as it was."""
+        """Remove the mark, because the mode is the original one again."""
         for mode in _SUFFIXES:
             remove_file(self._file(gpu_uuid, mode))
 
     def all(self) -> frozenset[str]:
-        """The GPUs whose mode was switched. A name that is no mark is passed over."""
+        """The GPUs whose mode was switched. Files with other names are ignored."""
         suffixes = tuple(_SUFFIXES.values())
         return frozenset(name.rpartition("_")[0] for name in names_in(self._folder) if name.endswith(suffixes))
 
@@ -58,14 +58,14 @@ class ModeMarks:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A setting of a GPU that claims changed: its value before, and the one that they want."""
+    """A change of a GPU's setting for claims: the previous value, and the one that claims need."""
 
     found: int
     wanted: int
 
 
 class SettingMarks:
-    """The GPUs whose setting was changed, in `folder`, which is made when the first mark is set. The values are in the
+    """The GPUs whose setting was changed, in `folder`, which is created with the first mark. The values are part of the
     file's name, as for modes.
     """
 
@@ -73,7 +73,7 @@ class SettingMarks:
         self._folder = folder
 
     def set(self, gpu_uuid: str, change: Change) -> None:
-        """The GPU's setting is about to be changed. What an earlier mark says was found stays so."""
+        """Set a mark before the setting is changed. The previous value in an earlier mark stays."""
         before = self.get(gpu_uuid)
         change = change if before is None else Change(before.found, change.wanted)
         if change != before:
@@ -82,11 +82,11 @@ class SettingMarks:
             self._remove(gpu_uuid, but=change)
 
     def get(self, gpu_uuid: str) -> Change | None:
-        """The change, None when there is none of ours."""
+        """The driver's change of the setting, or None."""
         return next((change for uuid, change in self._all() if uuid == gpu_uuid), None)
 
     def clear(self, gpu_uuid: str) -> None:
-        """The setting is as it was."""
+        """Remove the mark, because the setting has its previous value again."""
         self._remove(gpu_uuid)
 
     def all(self) -> frozenset[str]:
@@ -94,7 +94,7 @@ class SettingMarks:
         return frozenset(uuid for uuid, _ in self._all())
 
     def _all(self) -> list[tuple[str, Change]]:
-        """Every mark. A name that is none is passed over."""
+        """All marks. Files with other names are ignored."""
         found = (_SETTING.fullmatch(name) for name in sorted(names_in(self._folder)))
         return [(one[1], Change(int(one[2]), int(one[3]))) for one in found if one is not None]
 
@@ -122,11 +122,11 @@ class Marks:
         return placed | served | self.modes.all() | self.compute_modes.all() | self.time_slices.all()
 
     def made(self, place: MigPlace) -> bool:
-        """Whether what stands there, if anything, was made for a claim."""
+        """Whether an instance at this place was created for a claim."""
         return self.instances.has(place)
 
     def are_of(self, boot_id: str) -> bool:
-        """Whether the plugin was ready before in this boot of the machine."""
+        """Whether the plugin was already ready in this boot of the node."""
         try:
             return read_file(self._boot) == boot_id.encode()
         except FileNotFoundError:
@@ -136,7 +136,7 @@ class Marks:
             return False
 
     def forget_other_boots(self, boot_id: str) -> None:
-        """Drop the marks of before the machine was last started: what stands there now is somebody else's."""
+        """Remove the marks of earlier boots, because existing instances now belong to somebody else."""
         if self.are_of(boot_id):
             return
         for place in self.instances.all():

@@ -35,8 +35,8 @@ class NotMadeError(PrepareError):
 
 
 class MigInstances:
-    """MIG changes through one NVML interface. `find` returns the handle of the GPU with a UUID. Only one thread at
-    a time may change a GPU.
+    """Changes of MIG through one NVML interface. `find` returns the handle of the GPU with a UUID. Only one thread at a
+    time may change a GPU.
     """
 
     def __init__(self, nvml: Nvml, find: Callable[[str], DeviceHandle] | None = None) -> None:
@@ -47,7 +47,7 @@ class MigInstances:
     # Instances
 
     def find(self, slot: MigSlot) -> MigInstanceIds | None:
-        """The instances at the slot's placement, if there are any; None also when only half of them is there."""
+        """The instances at the slot's placement, or None if they do not exist or are incomplete."""
         handle = self.gpu_instance(slot)
         if handle is None:
             return None
@@ -55,24 +55,24 @@ class MigInstances:
         return self._ids(handle, computes[0]) if computes else None
 
     def gpu_instance(self, slot: MigSlot) -> GpuInstanceHandle | None:
-        """The GPU instance at the slot's placement, None when there is none."""
+        """The GPU instance at the slot's placement, or None."""
         try:
             handles = self._nvml.gpu_instances(self._find(slot.gpu_uuid), slot.profile_id)
         except NvmlError as error:
-            if error.code in (Return.NOT_SUPPORTED, Return.NOT_FOUND):  # MIG mode is off, or the GPU is gone
+            if error.code in (Return.NOT_SUPPORTED, Return.NOT_FOUND):  # MIG mode is disabled, or the GPU is gone
                 return None
             raise
         return next((one for one in handles if self._nvml.gpu_instance_info(one).placement == slot.placement), None)
 
     def create(self, slot: MigSlot) -> MigInstanceIds:
-        """A new GPU instance and the compute instance that fills it. Raises NotMadeError with what stands in the way,
-        or NvmlError.
+        """Create a GPU instance and the compute instance that has all of its slices. Raises NotMadeError with the
+        obstacle, or NvmlError.
         """
         handle = self._create_gpu_instance(slot)
         return self._ids(handle, self._nvml.create_compute_instance(handle, self._compute_profile(handle, slot)))
 
     def complete(self, handle: GpuInstanceHandle, slot: MigSlot) -> MigInstanceIds:
-        """The ids of a GPU instance and the compute instance that fills it, which is made if it is missing."""
+        """The ids of a GPU instance and its compute instance, which is created if it is missing."""
         computes = self._compute_instances(handle, slot)
         if computes:
             return self._ids(handle, computes[0])
@@ -81,8 +81,9 @@ class MigInstances:
     def destroy(self, slot: MigSlot, patience: float = 0.0, going_on: Callable[[], None] = lambda: None) -> None:
         """Destroy the instances at the slot's placement, if there are any.
 
-        While a process still runs there, it is tried again for `patience` seconds, as long as `going_on` raises
-        nothing: processes of a container take a moment to end. Then NvmlError with IN_USE names them.
+        While a process uses them, this is tried again for `patience` seconds, as long as `going_on` raises no
+        exception, because processes of a container take a moment to end. After that, raises NvmlError with IN_USE and
+        the processes.
         """
         deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
         while True:
@@ -99,7 +100,7 @@ class MigInstances:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def all_on(self, gpu: DeviceHandle | str) -> list[GpuInstance]:
-        """Every GPU instance of a GPU (its handle or UUID), whoever made it."""
+        """All GPU instances of a GPU (its handle or UUID), whoever created them."""
         device = self._find(gpu) if isinstance(gpu, str) else gpu
         instances = []
         for constant in PROFILE_CONSTANTS:
@@ -114,7 +115,7 @@ class MigInstances:
     # MIG mode
 
     def mode(self, gpu_uuid: str) -> MigMode | None:
-        """The GPU's modes; None for one that cannot be split."""
+        """The MIG mode of the GPU, or None for a GPU without MIG."""
         try:
             return self._nvml.mig_mode(self._find(gpu_uuid))
         except NvmlError as error:
@@ -123,8 +124,8 @@ class MigInstances:
             raise
 
     def set_mode(self, gpu_uuid: str, enabled: bool) -> None:
-        """Switch the mode. When that does not take effect at once, what was pending before is pending again, and
-        PrepareError says why.
+        """Switch the mode. If that does not take effect at once, the previous pending mode is restored, and
+        PrepareError has the reason.
         """
         gpu = self._find(gpu_uuid)
         before = self._nvml.mig_mode(gpu)
@@ -203,7 +204,7 @@ class MigInstances:
 
     def _compute_profile(self, handle: GpuInstanceHandle, slot: MigSlot) -> int:
         key = slot.gpu_uuid, slot.profile_id
-        if key not in self._compute_profiles:  # it is found by trying, and is always the same
+        if key not in self._compute_profiles:  # finding it takes several calls, and it never changes
             self._compute_profiles[key] = whole_compute_profile(self._nvml, handle, slot.slices)
         return self._compute_profiles[key]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPS for claims: the files that say what they want, and dra-mps, which brings it about."""
+"""MPS for claims: the files that describe the shares, and dra-mps, which serves them."""
 
 from typing import Final
 
@@ -31,7 +31,7 @@ class MpsServices:
         return status is not None and not status.problem
 
     def provide(self, name: ShareName, share: Share) -> None:
-        """Have the share served. Raises PrepareError or OSError."""
+        """Let dra-mps serve the share. Raises PrepareError or OSError."""
         self.files.put(name, share)
         try:
             self._supervisor.settle(name.server)
@@ -43,8 +43,8 @@ class MpsServices:
             raise PrepareError(f"MPS cannot be set up: {error}") from None
 
     def release(self, name: ShareName) -> None:
-        """Have the share served no more. Without dra-mps no daemon runs either: they end with it, and the next one
-        ends what is left. Raises PrepareError or OSError.
+        """Let dra-mps no longer serve the share. If dra-mps does not run, no daemon runs either: they end with it, and
+        the next dra-mps ends remaining ones. Raises PrepareError or OSError.
         """
         self.files.remove(name)
         try:
@@ -61,6 +61,6 @@ class MpsServices:
 
 
 def knows_protocol_3(driver_version: str) -> bool:
-    """Whether a driver (such as `615.71.09`) has namespaces."""
+    """Whether a driver version (such as `615.71.09`) supports namespaces."""
     major = driver_version.partition(".")[0]
     return major.isdigit() and int(major) >= _PROTOCOL_3_SINCE

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of whole GPUs that claims can ask for: the compute mode, and the level of time-slicing.
+"""Settings of whole GPUs that claims can request: the compute mode, and the level of time-slicing.
 
 NVML has no call for the level, so nvidia-smi of the driver root is run. Its options, and exit code 3 for a GPU without
-the setting: kubernetes-sigs/dra-driver-nvidia-gpu issue 41 and nvidia-smi's own help. Which GPUs these are is not
-documented, so that it is tried (the same project's pull request 1183). The form of what it lists is not documented
-either, so it is read leniently, and a level that cannot be read is not known.
+the setting: kubernetes-sigs/dra-driver-nvidia-gpu issue 41 and nvidia-smi's own help. It is not documented which GPUs
+have the setting, so the driver tries it (the same project's pull request 1183). The output of --list is not documented
+either, so it is parsed leniently, and a level that cannot be parsed is unknown.
 """
 
 import re
@@ -19,10 +19,10 @@ from dra_driver.gpu.nvml import ComputeMode, DeviceHandle, Nvml, NvmlError, Retu
 from dra_driver.programs import Ended, ProgramError, run_program
 
 LEVELS: Final = {TimeSlice.DEFAULT: 0, TimeSlice.SHORT: 1, TimeSlice.MEDIUM: 2, TimeSlice.LONG: 3}
-"""What nvidia-smi --set-timeslice takes."""
+"""The values of nvidia-smi --set-timeslice."""
 
 PROGRAM_SECONDS: Final = 10.0
-"""How long nvidia-smi may take. Without the persistence daemon it has to wake the GPU first, which takes seconds."""
+"""The time limit of nvidia-smi. Without the persistence daemon it must wake the GPU first, which takes seconds."""
 
 _NOT_SUPPORTED_CODE: Final = 3
 _TIME_SLICE: Final = re.compile(r"time[- ]?slice.*?\b(default|short|medium|long)\b", re.IGNORECASE)
@@ -34,14 +34,14 @@ class UnsupportedError(ProgramError):
 
 
 class ComputeModes:
-    """Compute modes through one NVML interface, where `find` gives the handle of a GPU with this UUID."""
+    """Compute modes through one NVML interface. `find` returns the handle of the GPU with a UUID."""
 
     def __init__(self, nvml: Nvml, find: Callable[[str], DeviceHandle]) -> None:
         self._nvml = nvml
         self._find = find
 
     def get(self, gpu_uuid: str) -> int:
-        """The mode; the default for a GPU that has none. Raises NvmlError."""
+        """The mode. A GPU without compute modes has the default. Raises NvmlError."""
         try:
             return self._nvml.compute_mode(self._find(gpu_uuid))
         except NvmlError as error:
@@ -60,8 +60,8 @@ class ComputeModes:
 
 
 class TimeSlices:
-    """Levels of time-slicing through nvidia-smi below `root`. `library` gives the NVML library to load into it, if the
-    loader would not find it; `seconds` is the limit of each run.
+    """Levels of time-slicing through nvidia-smi below `root`. `library` returns the NVML library to preload, if the
+    loader would not find it. `seconds` is the time limit of each run.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class TimeSlices:
         self._seconds = seconds
 
     def get(self, gpu_uuid: str) -> int | None:
-        """The level, None when it cannot be read. Raises ProgramError."""
+        """The level, or None if it cannot be read. Raises ProgramError."""
         done = self._run("-i", gpu_uuid, "--list")
         if done.code not in (0, _NOT_SUPPORTED_CODE):
             raise ProgramError(f"nvidia-smi compute-policy --list for GPU {gpu_uuid} {done}")

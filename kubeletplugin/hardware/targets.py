@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the hardware that an allocated device stands for, and the name of the claim that it is for."""
+"""The hardware of an allocated device, and the name of the claim that has it."""
 
 from dataclasses import dataclass, field
 
@@ -11,16 +11,16 @@ from dra_driver.gpu.ownership import MigPlace
 
 
 class PrepareError(DriverError):
-    """A claim cannot be prepared. The text reaches the pod's events: it says what is wrong and what to do."""
+    """A claim cannot be prepared. The text is shown in the pod's events: it tells what is wrong and what to do."""
 
 
 class ClaimGoneError(PrepareError):
-    """The API server has no such claim any more."""
+    """The API server no longer has this claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
-    """How kubelet names a claim. Only the UID is known of a claim whose record is damaged."""
+    """The name of a claim, as kubelet sends it. If the claim's record is damaged, only the UID may be known."""
 
     namespace: str
     name: str
@@ -40,15 +40,15 @@ class WholeGpu:
 
     @property
     def gpu_uuid(self) -> str:
-        """The GPU that it is on: itself."""
+        """The UUID of the GPU."""
         return self.uuid
 
 
 @dataclass(frozen=True, slots=True)
 class MigSlot:
-    """A MIG device: where on which GPU its GPU instance is to be. One compute instance of `slices` fills it.
+    """A MIG device: the placement of its GPU instance on a GPU. One compute instance has all of its `slices`.
 
-    `pci_address` is the GPU's if the device does graphics, else empty. It says nothing of which slot this is.
+    `pci_address` is the GPU's if the device supports graphics, else empty. It is not part of the slot's identity.
     """
 
     gpu_uuid: str
@@ -61,7 +61,7 @@ class MigSlot:
 
     @property
     def place(self) -> MigPlace:
-        """The same as its mark of ownership names it."""
+        """The place in the form of the marks."""
         return MigPlace(self.gpu_uuid, self.profile_id, self.placement)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class MigSlot:
 
 @dataclass(frozen=True, slots=True)
 class MigInstanceIds:
-    """The instances behind a MIG device once they exist. `made` is false for ones that were there before."""
+    """The instances of a MIG device. `made` is false if they existed before the claim."""
 
     gpu_instance: int
     compute_instance: int
@@ -79,7 +79,7 @@ class MigInstanceIds:
 
 
 Target = WholeGpu | MigSlot
-"""What an allocated device is on the hardware."""
+"""The hardware of an allocated device."""
 
 Found = Gpu | MigPlacement | PciGpu
-"""What a device name stands for on this node."""
+"""The hardware of a device name of this node."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of a claim: from allocation and configuration to devices and the steps that make them ready. Pure.
 
-A plan is recorded before anything is done. Whatever is done, answered or undone later follows from the plan alone.
+A plan is recorded before any step is done. Everything that is done, answered or undone later follows from the plan
+alone.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +28,9 @@ from .sharing import NO_MPS_3, Configured, MpsSupport, mps_steps, setting_steps
 
 @dataclass(frozen=True, slots=True)
 class PlannedDevice:
-    """An allocated device, once for each result of the allocation. `admin` ones are injected as they are."""
+    """An allocated device, once for each result of the allocation. Devices with `admin` access are injected
+    unchanged.
+    """
 
     name: str
     request: str
@@ -38,8 +41,8 @@ class PlannedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a claim needs on this node; `pool` is the pool of all its devices. The steps are done in their order, and
-    undone in reverse.
+    """What a claim needs on this node. `pool` is the pool of all its devices. The steps are done in their order, and
+    undone in reverse order.
     """
 
     claim: ClaimRef
@@ -48,15 +51,15 @@ class Plan:
     steps: tuple[Step, ...] = ()
 
     def gpus(self) -> tuple[str, ...]:
-        """The UUIDs of the GPUs that it is about, each once."""
+        """The UUIDs of the plan's GPUs, without duplicates."""
         return tuple(dict.fromkeys(one.target.gpu_uuid for one in self.devices))
 
     def mps(self) -> tuple[MpsStep, ...]:
-        """The steps that have devices served by MPS."""
+        """The steps for MPS."""
         return tuple(step for step in self.steps if isinstance(step, MpsStep))
 
     def slots(self) -> tuple[tuple[str, MigSlot], ...]:
-        """The MIG devices to make, by device name, each once."""
+        """The MIG devices to create, by device name, without duplicates."""
         slots = {one.name: one.target for one in self.devices if isinstance(one.target, MigSlot) and not one.admin}
         return tuple(slots.items())
 
@@ -69,10 +72,10 @@ def make_plan(
     may_switch: Callable[[Gpu], bool] = lambda _: False,
     mps: MpsSupport = NO_MPS_3,
 ) -> Plan:
-    """The plan for the devices of `claim` that are this driver's.
+    """The plan for the devices of `claim` that belong to this driver.
 
-    `pool` is this node's, `find` tells what a device name of it stands for, `may_switch` whether the MIG mode of a GPU
-    may be switched for a claim, `mps` how MPS is served. Raises PrepareError.
+    `pool` is this node's pool. `find` returns the hardware of a device name in it. `may_switch` tells whether the MIG
+    mode of a GPU may be switched for a claim. `mps` tells how MPS can be served. Raises PrepareError.
     """
     if claim.metadata.uid != ref.uid:
         raise PrepareError(
@@ -98,10 +101,10 @@ def make_plan(
 def steps_for(
     devices: tuple[PlannedDevice, ...], splittable: set[str], switchable: set[str], settings: Iterable[Step] = ()
 ) -> tuple[Step, ...]:
-    """The steps that make the devices ready, each once: first a GPU's MIG mode, then the instances on it, then its
-    `settings`.
+    """The steps that make the devices ready, without duplicates: first a GPU's MIG mode, then the instances on it, then
+    its `settings`.
 
-    `splittable` are the GPUs (UUIDs) that know MIG at all, `switchable` those whose mode may be switched.
+    `splittable` are the UUIDs of GPUs with MIG, and `switchable` those whose mode may be switched.
     """
     steps: list[Step] = []
     for device in devices:
@@ -119,7 +122,7 @@ def steps_for(
 
 
 def _order(step: Step, devices: tuple[PlannedDevice, ...]) -> int:
-    """Steps of one GPU follow each other, GPUs in the order of the devices."""
+    """A sort key: the steps of one GPU follow each other, and GPUs are in the order of the devices."""
     return next(index for index, one in enumerate(devices) if one.target.gpu_uuid == step.gpu_uuid)
 
 
@@ -141,14 +144,14 @@ def _found(result: AllocatedDevice, pool: str, find: Callable[[str], Found | Non
 
 
 def gpu_of(found: Gpu | MigPlacement) -> Gpu:
-    """The board that it is, or is on."""
+    """The GPU of a whole GPU or MIG placement."""
     return found if isinstance(found, Gpu) else found.gpu
 
 
 def _planned(
     result: AllocatedDevice, found: Gpu | MigPlacement, claim: ResourceClaim
 ) -> tuple[PlannedDevice, Chosen | None]:
-    """The device, and its configuration: none for administrators, who look at a device as it is."""
+    """The device and its configuration. Devices of administrators have none, because they are used unchanged."""
     target, kind = _target(found)
     device = PlannedDevice(result.device, result.base_request, target, result.admin_access, result.share_id)
     if result.admin_access:

@@ -26,17 +26,17 @@ from .plan import Plan, PlannedDevice, make_plan
 from .sharing import MpsSupport
 
 FetchClaim = Callable[[ClaimRef], ResourceClaim]
-"""Reads a claim from the API server; may raise ApiError, PrepareError, or ClaimGoneError when there is none."""
+"""Reads a claim from the API server. May raise ApiError, PrepareError, or ClaimGoneError if there is no such claim."""
 
 
 def never(_: Gpu) -> bool:
-    """No GPU's MIG mode is switched for claims."""
+    """Switch the MIG mode of no GPU for claims."""
     return False
 
 
 class Planner:
-    """Plans claims for the node's `pool`. `may_switch` tells the GPUs whose MIG mode may be switched for claims. With
-    `mps_shared_memory` clients of MPS have the /dev/shm of their daemon.
+    """Plans claims for the node's `pool`. `may_switch` tells for which GPUs the MIG mode may be switched for claims.
+    With `mps_shared_memory`, clients of MPS get the /dev/shm of their daemon.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Planner:
         self._wanted_switchable = may_switch
 
     def plan(self, ref: ClaimRef, gpus: Gpus) -> Plan:
-        """What the claim needs. Raises ApiError, PrepareError or NvmlError."""
+        """The plan of the claim. Raises ApiError, PrepareError or NvmlError."""
         claim = self._fetch(ref)
         results = claim.allocation.results if claim.allocation is not None else ()
         names = [one.device for one in results if one.driver == DRIVER_NAME and one.pool == self._pool]
@@ -69,21 +69,21 @@ class Planner:
         return make_plan(ref, claim, self._pool, lambda name: self._usable(gpus, name), self._may_switch, mps)
 
     def is_gone(self, ref: ClaimRef) -> bool | None:
-        """Whether the API server has no such claim; None when it does not tell."""
+        """Whether the API server has no such claim. None if it does not answer."""
         try:
             return self._fetch(ref).metadata.uid != ref.uid
         except ClaimGoneError:
             return True
         except ApiError:
             return None
-        except PrepareError:  # it is there, though not as it should be
+        except PrepareError:  # the claim exists, but is invalid
             return False
 
     def _may_switch(self, gpu: Gpu) -> bool:
         return gpu.mig_switchable and self._wanted_switchable(gpu)
 
     def _usable(self, gpus: Gpus, device: str) -> Found | None:
-        """What the name stands for, unless its GPU is in the wrong mode for it and has to stay there."""
+        """The hardware of a device name. None if its GPU is in the wrong MIG mode and must stay in it."""
         found = gpus.find(device)
         match found:
             case Gpu():
@@ -95,8 +95,8 @@ class Planner:
 
 
 class ClaimReader:
-    """Gets claims in the newest version of the API that the server has, which it asks for once; again when that
-    version is gone, as it may be after an upgrade of the cluster.
+    """Reads claims in the newest API version of the server, which is found out once, and again if that version no
+    longer exists after an upgrade of the cluster.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -104,7 +104,7 @@ class ClaimReader:
         self._dialect: Dialect | None = None
 
     def __call__(self, ref: ClaimRef) -> ResourceClaim:
-        """The claim. Raises ApiError, ClaimGoneError when there is none, or PrepareError when it makes no sense."""
+        """The claim. Raises ApiError, ClaimGoneError if there is none, or PrepareError if it is invalid."""
         dialect = self._dialect or newest_dialect(self._client)
         value = self._get(ref, dialect)
         if value is None:
@@ -127,7 +127,7 @@ class ClaimReader:
 
 
 def require_no_overlap(plan: Plan) -> None:
-    """Raises PrepareError when two devices of one claim exclude each other."""
+    """Raises PrepareError if two devices of one claim exclude each other."""
     for first, second in itertools.combinations(plan.devices, 2):
         if first.name != second.name and exclusive(first, second):
             raise PrepareError(
@@ -137,7 +137,7 @@ def require_no_overlap(plan: Plan) -> None:
 
 
 def conflicts(plan: Plan, others: Iterable[Plan]) -> Iterable[tuple[str, str, Plan]]:
-    """(device, the other's device, the other plan) of every pair that excludes each other."""
+    """(Device, the other plan's device, the other plan) of every pair that excludes each other."""
     for other in others:
         for mine, theirs in itertools.product(plan.devices, other.devices):
             if exclusive(mine, theirs):
@@ -145,7 +145,9 @@ def conflicts(plan: Plan, others: Iterable[Plan]) -> Iterable[tuple[str, str, Pl
 
 
 def require_same_interval(plan: Plan, others: Iterable[Plan]) -> None:
-    """Raises PrepareError when requests of the claim, or other claims, ask for another time-slice interval of a GPU."""
+    """Raises PrepareError if other requests of the claim, or other claims, need another time-slice interval
+    of a GPU.
+    """
     mine = {step.gpu_uuid: step for step in _intervals(plan)}
     for own in _intervals(plan):
         if own != mine[own.gpu_uuid]:
@@ -165,8 +167,8 @@ def require_same_interval(plan: Plan, others: Iterable[Plan]) -> None:
 
 
 def require_same_mps(plan: Plan, others: Iterable[Plan]) -> None:
-    """Raises PrepareError when requests of the claim, or another claim with a share of one of its devices, are served
-    by MPS otherwise, or not at all: a device has one daemon, and a whole GPU with MPS lets nobody else in.
+    """Raises PrepareError if MPS serves other requests of the claim, or another claim with a share of one of its
+    devices, in another way or not at all. A device has one daemon, and a whole GPU with MPS admits no other processes.
     """
     for step in plan.mps():
         for one in plan.devices:
@@ -181,8 +183,8 @@ def require_same_mps(plan: Plan, others: Iterable[Plan]) -> None:
 
 
 def _require_served(step: MpsStep, owner: Plan, plan: Plan, device: PlannedDevice) -> None:
-    """Raises PrepareError unless the device of `plan` is served together with the step of `owner`, or has nothing to do
-    with it.
+    """Raises PrepareError if the device of `plan` is affected by the step of `owner` and cannot be served together with
+    it.
     """
     if device.admin or device.target not in step.targets:
         return
@@ -201,7 +203,7 @@ def _intervals(plan: Plan) -> list[TimeSliceStep]:
 
 
 def exclusive(first: PlannedDevice, second: PlannedDevice) -> bool:
-    """Whether only one of the two can be used at a time."""
+    """Whether only one of the two devices can be used at a time."""
     if first.admin or second.admin or not _overlap(first.target, second.target):
         return False
     shares = first.share_id is not None and second.share_id is not None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the configurations of a claim's devices to the steps that set up how they are shared. Pure.
+"""From the configurations of a claim's devices to the steps that set up sharing. Pure.
 
-Devices with one entry of the configuration are one group. Time-slicing is a setting of each GPU. MPS has a daemon for
-the whole GPUs of a group, and one for each MIG device. Protocol 3 of MPS, which newer drivers know, serves what it can
-express: whole GPUs that have the same limit.
+Devices with the same entry of the configuration are a group. Time-slicing is a setting of each GPU. MPS has one daemon
+for the whole GPUs of a group, and one for each MIG device. Protocol 3 of MPS, which newer drivers support, is used
+where it is sufficient: for whole GPUs with the same limits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ _MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class MpsSupport:
-    """What the node can do: whether its driver knows protocol 3, and whether clients get the daemon's /dev/shm."""
+    """What the node supports: protocol 3 of its NVIDIA driver, and the daemon's /dev/shm for clients."""
 
     protocol_3: bool = False
     shared_memory: bool = True
@@ -35,7 +35,7 @@ NO_MPS_3 = MpsSupport()
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """A device with its configuration; `gpu` is the board that it is, or is on."""
+    """A device with its configuration. `gpu` is the GPU that the device is, or is a part of."""
 
     name: str
     target: Target
@@ -44,13 +44,13 @@ class Configured:
 
     @property
     def sharing(self) -> Sharing | None:
-        """How it is to be shared."""
+        """The sharing in the configuration."""
         return self.chosen.config.sharing
 
 
 def setting_steps(configured: Iterable[Configured]) -> tuple[Step, ...]:
-    """The settings of whole GPUs: the time-slice interval, and the compute mode, which lets several processes in, or
-    the servers of MPS alone.
+    """The settings of whole GPUs: the time-slice interval, and the compute mode, which admits several processes, or
+    only the servers of MPS.
     """
     steps: list[Step] = []
     for one in configured:
@@ -103,7 +103,9 @@ def _step(
 
 
 def _check(place: str, group: Sequence[Configured], config: MpsConfig) -> None:
-    """Raises PrepareError when the devices cannot be served so, as far as can be told before they are made."""
+    """Raises PrepareError if the devices cannot be served in this way, as far as that is known before MIG devices are
+    created.
+    """
     path = f"{place}.sharing.mpsConfig"
     for one in group:
         capability = one.gpu.compute_capability
@@ -125,7 +127,7 @@ def _check(place: str, group: Sequence[Configured], config: MpsConfig) -> None:
 
 
 def _each_once(group: Iterable[Configured]) -> list[Configured]:
-    """Without further shares of the same device."""
+    """The devices without further shares of the same device."""
     return list({one.name: one for one in group}.values())
 
 

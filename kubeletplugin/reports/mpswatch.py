@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells claims what becomes of their MPS daemons.
+"""Reports to claims when their MPS daemons end or are started again.
 
-The daemons are dra-mps's, which restarts those that end. A program that was served by one that ended gets errors, and
-nobody but its user can start it again. So each claim is told: by an Event, by the condition in its status, and by the
-health of its devices for as long as no daemon serves them.
+dra-mps runs the daemons and restarts those that end. A program whose daemon has ended gets errors, and only its user
+can restart it. So each claim gets an Event, a condition in its status, and unhealthy devices while no daemon serves
+them.
 """
 
 import logging
@@ -33,7 +33,9 @@ _LOOK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """How a claim was served at the last look: `problem` when it was not, `since` when its daemon was started."""
+    """The state of a claim when it was last checked: `problem` if it was not served, `since` when its daemon was
+    started.
+    """
 
     devices: tuple[str, ...]
     problem: str
@@ -41,8 +43,8 @@ class _Seen:
 
 
 class MpsWatch:
-    """Looks at `statuses` (may raise MpsError) for the prepared claims of `records`. `on_claim` is called for a claim
-    about which something else is to be told, `on_health` when the health of devices changes.
+    """Checks `statuses` (which may raise MpsError) for the prepared claims of `records`. `on_claim` is called for a
+    claim whose report has changed, and `on_health` if the health of devices has changed.
     """
 
     def __init__(
@@ -66,15 +68,15 @@ class MpsWatch:
         self._thread = threading.Thread(target=self._run, name="mps-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the thread."""
         self._stopped.set()
 
     def trouble(self, uid: str) -> Trouble | None:
-        """What is to be said in the status of a prepared claim."""
+        """The problem or restart to report in the status of a prepared claim, or None."""
         seen = self._seen.get(uid)
         if seen is not None and seen.problem:
             return Trouble(False, DOWN, seen.problem)
@@ -85,12 +87,12 @@ class MpsWatch:
         return Trouble(True, RESTARTED, f"the MPS daemon was restarted at {when}: restart containers from before")
 
     def sick(self) -> dict[str, tuple[float, str]]:
-        """By name the devices that no daemon serves, since when, and why."""
+        """The devices that no daemon serves, by name, with the time since when, and the reason."""
         seen = list(self._seen.values())
         return {device: (one.since, one.problem) for one in seen if one.problem for device in one.devices}
 
     def look(self) -> None:
-        """Look once."""
+        """Check all claims once."""
         wanted = {one.plan.claim.uid: one for one in self._records() if one.plan.mps()}
         for uid in self._seen.keys() - wanted.keys():
             self._seen.pop(uid)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A step: one change that a claim needs on one GPU.
 
-A step can be done, undone, and checked whether it is done. All three look at the hardware and at the marks, and never
+A step can be done, undone, and checked whether it is done. All three look only at the hardware and the marks, and never
 at what was done before. So a step that was interrupted anywhere can be repeated or undone, by the same process or by
 the next. Therefore it is enough to record the list of steps once, before the first of them. A step whose state cannot
 be read from the hardware would have to record its progress; there is none so far.
@@ -18,12 +18,14 @@ from ..hardware.settings import ComputeModes, TimeSlices
 from ..hardware.targets import MigInstanceIds
 
 BUSY_SECONDS = 2.0
-"""How long an instance that a process still holds is waited for. kubelet asks again every 10 seconds or so."""
+"""How long a step waits for a process that still uses an instance, in seconds. kubelet asks again about every 10
+seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What steps work with. `going_on` raises when nobody waits any more."""
+    """The objects that steps use. `going_on` raises an exception if no caller waits any more."""
 
     mig: MigInstances
     compute_modes: ComputeModes
@@ -35,33 +37,34 @@ class Tools:
 
 
 class Step(Protocol):
-    """Equal steps are the same change: claims that share a device have equal steps, and the last one undoes it.
+    """Equal steps are the same change. Claims that share a device have equal steps, and the last claim undoes the
+    change.
 
     Every method may raise NvmlError, OSError, or PrepareError with a text for the user.
     """
 
     @property
     def gpu_uuid(self) -> str:
-        """The GPU that it changes; no other step changes it at the same time."""
+        """The GPU that the step changes. No other step changes it at the same time."""
         raise NotImplementedError
 
     @property
     def device(self) -> str | None:
-        """The device whose instances it provides, None when it provides none."""
+        """The device whose instances the step provides, or None."""
         raise NotImplementedError
 
     def is_done(self, tools: Tools) -> bool:
-        """Whether there is nothing to do."""
+        """Whether the step is done."""
         raise NotImplementedError
 
     def do(self, tools: Tools) -> MigInstanceIds | None:
-        """Do it, or what is missing of it, and give the instances of `device`. Doing it again changes nothing."""
+        """Do the step, or the missing part of it. Returns the instances of `device`. Repeating it changes nothing."""
         raise NotImplementedError
 
     def left_something(self, marks: Marks) -> bool:
-        """Whether there may be something of ours to undo. Needs no driver."""
+        """Whether the driver may have something to undo. Needs no NVIDIA driver."""
         raise NotImplementedError
 
     def undo(self, tools: Tools) -> None:
-        """Take away what `do` made, if anything. Undoing it again changes nothing."""
+        """Undo what `do` did, if anything. Repeating it changes nothing."""
         raise NotImplementedError

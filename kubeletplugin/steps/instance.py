@@ -16,7 +16,7 @@ from .base import Tools
 
 @dataclass(frozen=True, slots=True)
 class _SlotStep:
-    """A step that provides `device`, which is what stands at `slot`."""
+    """A step that provides `device`, which is the MIG device at `slot`."""
 
     device: str
     slot: MigSlot
@@ -27,19 +27,19 @@ class _SlotStep:
         return self.slot.gpu_uuid
 
     def is_done(self, tools: Tools) -> bool:
-        """Whether there is a MIG device, whoever made it."""
+        """Whether there is a MIG device, whoever created it."""
         return tools.mig.find(self.slot) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceStep(_SlotStep):
-    """There is a MIG device at the slot."""
+    """A MIG device exists at the slot."""
 
     def __str__(self) -> str:
         return f"MIG device {self.slot.profile} at {self.slot.placement}"
 
     def do(self, tools: Tools) -> MigInstanceIds:
-        """Make what is missing: the GPU instance, and the compute instance that fills it."""
+        """Create what is missing: the GPU instance, and the compute instance that has all of its slices."""
         handle = tools.mig.gpu_instance(self.slot)
         if handle is None:
             return self._create(tools)
@@ -48,11 +48,11 @@ class InstanceStep(_SlotStep):
         return tools.mig.complete(handle, self.slot)
 
     def left_something(self, marks: Marks) -> bool:
-        """Whether an instance was, or was about to be, made for a claim."""
+        """Whether an instance was created, or was about to be created, for a claim."""
         return marks.made(self.slot.place)
 
     def undo(self, tools: Tools) -> None:
-        """Destroy what was made. Raises NvmlError with IN_USE while a process runs there."""
+        """Destroy the instances that were created. Raises NvmlError with IN_USE while a process uses them."""
         if self.left_something(tools.marks):
             tools.mig.destroy(self.slot, tools.busy_seconds, tools.going_on)
             tools.marks.instances.clear(self.slot.place)
@@ -77,13 +77,13 @@ class InstanceStep(_SlotStep):
 
 @dataclass(frozen=True, slots=True)
 class LookStep(_SlotStep):
-    """An administrator looks at the MIG device at the slot, if there is one. Nothing is ever changed for that."""
+    """An administrator inspects the MIG device at the slot, if it exists. This step never changes anything."""
 
     def __str__(self) -> str:
         return f"look at MIG device {self.slot.profile} at {self.slot.placement}"
 
     def do(self, tools: Tools) -> MigInstanceIds:
-        """Find it."""
+        """Find the MIG device."""
         ids = tools.mig.find(self.slot)
         if ids is None:
             raise PrepareError(f"device {self.device} does not exist at the moment: there is nothing to look at")
@@ -94,4 +94,4 @@ class LookStep(_SlotStep):
         return False
 
     def undo(self, tools: Tools) -> None:
-        """There is nothing to undo."""
+        """Do nothing."""

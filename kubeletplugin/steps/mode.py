@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MIG mode: on for a MIG device, off for the whole GPU.
+"""MIG mode: enabled for a MIG device, disabled for a whole GPU.
 
 On Hopper and later, the mode can be switched without a reset while nothing uses the GPU. Older GPUs need a reset, and
-a mode that waits for a reset is not left behind. The administrator's policy decides which GPUs may be switched for
-claims.
+this step leaves no mode behind that waits for a reset. The administrator's policy decides which GPUs may be switched
+for claims.
 """
 
 import logging
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MigModeStep:
-    """The GPU's MIG mode is `on`. With `may_switch` it is switched if it is not, and goes back after the last claim
-    that needs it so.
+    """The GPU's MIG mode is enabled (`on`) or disabled. With `may_switch` it is switched if necessary, and switched
+    back after the last claim that needs it.
     """
 
     gpu_uuid: str
@@ -30,19 +30,19 @@ class MigModeStep:
 
     @property
     def device(self) -> None:
-        """It provides none."""
+        """None, because this step provides no instances."""
         return
 
     def __str__(self) -> str:
         return f"MIG mode {'on' if self.on else 'off'}"
 
     def is_done(self, tools: Tools) -> bool:
-        """Whether the mode is as wanted. A GPU that cannot be split is whole."""
+        """Whether the mode is as wanted. A GPU without MIG counts as disabled."""
         mode = tools.mig.mode(self.gpu_uuid)
         return self.on == (mode is not None and mode.current)
 
     def do(self, tools: Tools) -> MigInstanceIds | None:
-        """Switch the mode if that is allowed and necessary."""
+        """Switch the mode if necessary and allowed."""
         if self.is_done(tools):
             return None
         if not self.may_switch:
@@ -66,8 +66,8 @@ class MigModeStep:
         return marks.modes.get(self.gpu_uuid) is (not self.on)
 
     def undo(self, tools: Tools) -> None:
-        """Switch back, unless somebody uses the GPU in this mode: then the mark stays, and it is tried again later.
-        No pod waits for that.
+        """Switch back, unless somebody uses the GPU in this mode. Then the mark stays, and it is tried again later. No
+        pod waits for that.
         """
         if not self.left_something(tools.marks):
             return
@@ -80,6 +80,6 @@ class MigModeStep:
         tools.marks.modes.clear(self.gpu_uuid)
 
     def _forget_if_found(self, current: bool, marks: ModeMarks) -> None:
-        """Drop the mark of a mode that is what it was found to be."""
+        """Remove the mark if the mode is what it originally was."""
         if marks.get(self.gpu_uuid) is current:
             marks.clear(self.gpu_uuid)

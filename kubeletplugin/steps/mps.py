@@ -2,10 +2,10 @@
 """MPS of a group of devices, for one claim.
 
 The step comes after the instances and compute modes of all GPUs of the group. A whole GPU is in the compute mode
-EXCLUSIVE_PROCESS meanwhile: a process that does not find its daemon would run without MPS otherwise. A GPU in MIG mode
-has no compute mode, and each MIG device has a daemon of its own, because a CUDA process sees one MIG device only.
+EXCLUSIVE_PROCESS meanwhile, because otherwise a process that does not find its daemon would run without MPS. A GPU in
+MIG mode has no compute mode, and each MIG device has its own daemon, because a CUDA process sees only one MIG device.
 
-The share's file is the mark: it is written before the daemon starts, and the folder of the group goes last.
+The share's file is the mark: it is written before the daemon starts, and the folder of the group is removed last.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ _DIGITS = 10
 
 @dataclass(frozen=True, slots=True)
 class MpsLimits:
-    """Limits as configured: a percentage of the multiprocessors, and MiB of memory, for each device or for the one with
-    this UUID, or this index among the UUIDs of the configuration's devices in sorted order.
+    """The configured limits: a percentage of the multiprocessors, and MiB of memory, for all devices or for the device
+    with this UUID, or with this index among the sorted UUIDs of the configuration's devices.
     """
 
     percentage: int | None = None
@@ -52,8 +52,8 @@ class MpsLimits:
 
 @dataclass(frozen=True, slots=True)
 class MpsStep:
-    """Clients of `share` (a key of the claim's own) are served by MPS on `devices`, by device name. `group` are the
-    targets of all devices with the same configuration.
+    """MPS serves the clients of `share` (a key of the claim) on `devices`, by device name. `group` are the targets of
+    all devices with the same configuration.
     """
 
     devices: tuple[str, ...]
@@ -73,35 +73,35 @@ class MpsStep:
 
     @property
     def gpu_uuid(self) -> str:
-        """The GPU of the first device; the claim's locks are held for all of them."""
+        """The GPU of the first device. The claim's locks are held for the GPUs of all devices."""
         return self.targets[0].gpu_uuid
 
     @property
     def device(self) -> None:
-        """It provides none."""
+        """None, because this step provides no instances."""
         return
 
     @property
     def name(self) -> ShareName:
-        """Where the share is. Claims with shares of the same devices meet there."""
+        """The place of the share. Claims with shares of the same devices have the same group."""
         return ShareName(f"s{_short(*sorted(map(_identity, self.targets)))}", self.gpu_uuid, self.share)
 
     def is_done(self, tools: Tools) -> bool:
-        """Whether it is served with these limits, on the MIG devices that there are now."""
+        """Whether the share is served with these limits, on the current MIG devices."""
         if any(isinstance(one, MigSlot) and tools.mig.find(one) is None for one in self.group):
             return False
         return tools.mps.has(self.name, self._wanted(tools))
 
     def do(self, tools: Tools) -> None:
-        """Have it served."""
+        """Let dra-mps serve the share."""
         tools.mps.provide(self.name, self._wanted(tools))
 
     def left_something(self, marks: Marks) -> bool:
-        """Whether there is the share, or something of a group without shares."""
+        """Whether the share exists, or a group without shares has left something."""
         return marks.mps.leaves_something(self.name)
 
     def undo(self, tools: Tools) -> None:
-        """Have it served no more. The daemon ends with its last share."""
+        """Let dra-mps no longer serve the share. The daemon ends with its last share."""
         if self.left_something(tools.marks):
             tools.mps.release(self.name)
 
@@ -112,7 +112,7 @@ class MpsStep:
         return self.protocol == 3 or replace(self, share="") == replace(other, share="")
 
     def memory_of(self, uuids: Mapping[Target, str]) -> dict[str, int]:
-        """The limits in MiB by UUID, with the UUIDs of all devices of the group. Raises PrepareError."""
+        """The limits in MiB by UUID, from the UUIDs of all devices of the group. Raises PrepareError."""
         return self.limits.of(tuple(uuids[one] for one in self.targets), tuple(uuids[one] for one in self.group))
 
     def _wanted(self, tools: Tools) -> Share:
@@ -126,7 +126,7 @@ class MpsStep:
 
 @dataclass(frozen=True, slots=True)
 class StrayMpsStep:
-    """A share that no claim has, to be undone."""
+    """A share that no claim has, which is to be undone."""
 
     name: ShareName
 
@@ -135,32 +135,32 @@ class StrayMpsStep:
 
     @property
     def gpu_uuid(self) -> str:
-        """A GPU of its group."""
+        """A GPU of the share's group."""
         return self.name.gpu
 
     @property
     def device(self) -> None:
-        """It provides none."""
+        """None, because this step provides no instances."""
         return
 
     def is_done(self, tools: Tools) -> bool:
-        """Never: nobody wants it."""
+        """Never, because no claim needs the share."""
         return False
 
     def do(self, tools: Tools) -> None:
-        """Nobody wants it."""
+        """Do nothing, because no claim needs the share."""
 
     def left_something(self, marks: Marks) -> bool:
-        """Whether it is still there."""
+        """Whether the share still exists."""
         return marks.mps.leaves_something(self.name)
 
     def undo(self, tools: Tools) -> None:
-        """Have it served no more."""
+        """Let dra-mps no longer serve the share."""
         tools.mps.release(self.name)
 
 
 def share_key(claim_uid: str, number: int) -> str:
-    """The key of a claim's share: it is the name of a namespace, and a part of the path of a socket."""
+    """The key of a claim's share, which is the name of a namespace and part of the path of a socket."""
     return _short(claim_uid, str(number))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a GPU that a claim asks for: the compute mode, and the level of time-slicing.
+"""Settings of a GPU that a claim may request: the compute mode, and the level of time-slicing.
 
-What was found before is in a mark, and is put back after the last claim that wants the setting, unless somebody else
-has changed it since.
+The previous value is in a mark. It is restored after the last claim that needs the setting, unless somebody else has
+changed the setting since.
 """
 
 import logging
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _SettingStep(ABC):
-    """A setting of the GPU is `wanted`; 0 is the driver's default, which every GPU has."""
+    """A setting of the GPU has the value `wanted`. 0 is the driver's default, which every GPU has."""
 
     gpu_uuid: str
     wanted: int
 
     @property
     def device(self) -> None:
-        """It provides none."""
+        """None, because this step provides no instances."""
         return
 
     @abstractmethod
@@ -40,20 +40,22 @@ class _SettingStep(ABC):
 
     @abstractmethod
     def read(self, tools: Tools) -> int | None:
-        """The setting now, None when it cannot be read."""
+        """The current value, or None if it cannot be read."""
 
     @abstractmethod
     def write(self, tools: Tools, value: int) -> None:
-        """Change it. Raises UnsupportedError where there is no such setting."""
+        """Change the setting. Raises UnsupportedError if the GPU does not have it."""
 
     def is_done(self, tools: Tools) -> bool:
-        """Whether it is as wanted; by the mark where it cannot be read."""
+        """Whether the setting is as wanted. If it cannot be read, the mark decides."""
         with self._explained():
             found = self.read(tools)
         return self.left_something(tools.marks) if found is None else found == self.wanted
 
     def do(self, tools: Tools) -> None:
-        """Change it if necessary. One that cannot be read is written, and taken to have been the default."""
+        """Change the setting if necessary. A setting that cannot be read is written, and its previous value counts as
+        the default.
+        """
         with self._explained():
             found = self.read(tools)
             if found == self.wanted:
@@ -72,12 +74,14 @@ class _SettingStep(ABC):
             marks.clear(self.gpu_uuid)
 
     def left_something(self, marks: Marks) -> bool:
-        """Whether it was changed to what this step wants."""
+        """Whether the setting was changed to what this step wants."""
         change = self.marks(marks).get(self.gpu_uuid)
         return change is not None and change.wanted == self.wanted
 
     def undo(self, tools: Tools) -> None:
-        """Put back what was found. If that fails the mark stays, and it is tried again later: no pod waits for that."""
+        """Restore the previous value. If that fails, the mark stays, and it is tried again later. No pod waits for
+        that.
+        """
         marks = self.marks(tools.marks)
         change = marks.get(self.gpu_uuid)
         if change is None or change.wanted != self.wanted:
@@ -106,15 +110,15 @@ class ComputeModeStep(_SettingStep):
         return f"compute mode {self.wanted}"
 
     def marks(self, marks: Marks) -> SettingMarks:
-        """Those of compute modes."""
+        """The marks of compute modes."""
         return marks.compute_modes
 
     def read(self, tools: Tools) -> int | None:
-        """As NVML says."""
+        """The mode in NVML."""
         return tools.compute_modes.get(self.gpu_uuid)
 
     def write(self, tools: Tools, value: int) -> None:
-        """By NVML."""
+        """Set the mode with NVML."""
         tools.compute_modes.set(self.gpu_uuid, value)
 
 
@@ -127,17 +131,17 @@ class TimeSliceStep(_SettingStep):
 
     @property
     def interval(self) -> str:
-        """The level's name in configurations."""
+        """The name of the level in configurations."""
         return next(str(name) for name, level in LEVELS.items() if level == self.wanted)
 
     def marks(self, marks: Marks) -> SettingMarks:
-        """Those of time-slices."""
+        """The marks of time-slice intervals."""
         return marks.time_slices
 
     def read(self, tools: Tools) -> int | None:
-        """As nvidia-smi says."""
+        """The level that nvidia-smi reports."""
         return tools.time_slices.get(self.gpu_uuid)
 
     def write(self, tools: Tools, value: int) -> None:
-        """By nvidia-smi."""
+        """Set the level with nvidia-smi."""
         tools.time_slices.set(self.gpu_uuid, value)
