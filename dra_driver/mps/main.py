@@ -17,6 +17,7 @@ from ..cdi import Root
 from ..command import (
     UserError,
     end_when_a_thread_fails,
+    flag,
     logging_options,
     on_termination,
     run,
@@ -38,39 +39,28 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command("dra-mps")
-@click.option(
+@flag(
     "--kubelet-plugins-directory-path",
     type=_FOLDER,
     default="/var/lib/kubelet/plugins",
-    show_default=True,
-    envvar="KUBELET_PLUGINS_DIRECTORY_PATH",
-    show_envvar=True,
     help=f"kubelet's folder for plugins. The driver keeps the files of MPS in {DRIVER_NAME}/mps below it.",
 )
-@click.option(
+@flag(
     "--container-driver-root",
     type=_FOLDER,
     default="/driver-root",
-    show_default=True,
     envvar="DRIVER_ROOT_CTR_PATH",
-    show_envvar=True,
     help="The folder in which the NVIDIA driver is installed, as this process sees it; / if it does not exist.",
 )
-@click.option(
+@flag(
     "--shared-memory-directory-path",
     type=_FOLDER,
     default="/dev/shm",  # noqa: S108 - the node's own
-    show_default=True,
-    envvar="SHARED_MEMORY_DIRECTORY_PATH",
-    show_envvar=True,
     help="The node's /dev/shm, in which each daemon has a folder that it shares with its clients.",
 )
-@click.option(
+@flag(
     "--private-mounts/--no-private-mounts",
     default=True,
-    show_default=True,
-    envvar="PRIVATE_MOUNTS",
-    show_envvar=True,
     help="Run each daemon with mounts of its own, so that it sees its folders where containers see them."
     " Needs CAP_SYS_ADMIN.",
 )
