@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Kubernetes Dynamic Resource Allocation driver for NVIDIA GPUs.
 
-This package is what the driver's processes share; `docs/architecture.md` describes its packages.
-The processes themselves live beside it: `controller` publishes devices, `kubeletplugin`
-prepares claims.
+This package has the code that several processes of the driver use. The processes themselves are in two other packages:
+`controller` publishes devices, and `kubeletplugin` prepares claims. `docs/architecture.md` describes all packages.
 """
 
 from typing import Final
@@ -11,4 +10,4 @@ from typing import Final
 __version__ = "0.1.0"
 
 DRIVER_NAME: Final = "gpu.nvidia.com"
-"""The DRA driver name: registration, ResourceSlices, opaque configs and attribute domain."""
+"""The name of the DRA driver. It is also the domain of its attributes."""

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pauses between attempts that fail."""
+"""Pauses between failed attempts."""
 
 import random
 
 
 class Backoff:
-    """Pauses (seconds) that double from `first` to `longest`, each cut by chance: processes that failed together, as
-    when the API server went away, should not come back together.
+    """Pauses in seconds, which double from `first` to `longest`.
+
+    Each pause is shortened randomly. Otherwise processes that failed at the same time, for example because the API
+    server stopped, would all try again at the same time.
     """
 
     def __init__(self, first: float, longest: float) -> None:
@@ -15,10 +17,10 @@ class Backoff:
         self._next = first
 
     def pause(self) -> float:
-        """How long to wait after a failure."""
+        """The seconds to wait after a failure."""
         pause, self._next = self._next, min(2 * self._next, self._longest)
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
 
     def reset(self) -> None:
-        """An attempt has worked."""
+        """Start with the shortest pause again, after a successful attempt."""
         self._next = self._first

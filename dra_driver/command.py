@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the project's commands have in common: flags that also read the environment, logs, errors in one line."""
+"""Common parts of all commands: flags that are also environment variables, logging, and errors in one line."""
 
 import errno
 import faulthandler
@@ -28,10 +28,10 @@ from .streams import OutputError, abandon_output, adopt_streams, printable
 log = logging.getLogger(__name__)
 
 USAGE = 2
-"""The exit code for input that cannot be used."""
+"""The exit code for invalid input."""
 
 _SOFTWARE = 70
-"""The exit code (sysexits.h) after a bug: 1 is an answer of some commands."""
+"""The exit code after a defect of the program (sysexits.h). For some commands, 1 is a valid answer."""
 
 _DEBUG_VERBOSITY = 4
 
@@ -39,11 +39,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class UserError(click.ClickException):
-    """Something that the user can mend: the message says what, where and how."""
+    """An error that the user can correct. The message says what is wrong, where, and what to do."""
 
 
 class InputError(UserError):
-    """Input that cannot be used: a file, an object, a flag's value."""
+    """Invalid input: a file, an object, or the value of a flag."""
 
     exit_code = USAGE
 
@@ -76,9 +76,9 @@ def flags(parameter: str, make: Callable[..., object], *options: Callable[[Any],
 
 
 def logging_options(command: F, prefix: str = "") -> F:
-    """Adds --log-format and -v, and sets up logging from them before the command runs.
+    """Adds the flags --log-format and -v, and sets up logging before the command runs.
 
-    Their environment variables begin with `prefix`.
+    The names of their environment variables start with `prefix`.
     """
     command = click.option(
         "-v",
@@ -106,13 +106,16 @@ def logging_options(command: F, prefix: str = "") -> F:
 
 
 def kubeconfig_option(command: F) -> F:
-    """Adds --kubeconfig."""
+    """Adds the flag --kubeconfig."""
     text = "The kubeconfig of the cluster. In a pod, the default is its service account."
     return flag("--kubeconfig", metavar="FILE", help=text)(command)
 
 
 def output_option(formats: Sequence[str], variable: str | None, what: str) -> Callable[[F], F]:
-    """Adds -o/--output, one of `formats` and the first of them by default, which the environment may name as well."""
+    """Adds the flag -o/--output, whose value is one of `formats`. The first format is the default.
+
+    `variable` is the environment variable of the flag, or None.
+    """
     return click.option(
         "-o",
         "--output",
@@ -126,38 +129,38 @@ def output_option(formats: Sequence[str], variable: str | None, what: str) -> Ca
 
 
 def version_option(command: F) -> F:
-    """Adds --version."""
+    """Adds the flag --version."""
     return click.version_option(__version__, message="%(prog)s %(version)s")(command)
 
 
 def set_up_logging(style: str, verbosity: int) -> None:
-    """Log to standard error, as `text` or `json`."""
+    """Log to standard error in the style `text` or `json`."""
     handler = logging.StreamHandler()
     handler.setFormatter(_json_formatter() if style == "json" else _TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if verbosity >= _DEBUG_VERBOSITY else logging.INFO)
-    # It warns of each retry; whoever made the request reports what became of it.
+    # urllib3 warns of each retry, but the sender of the request reports its result anyway.
     logging.getLogger("urllib3").setLevel(logging.WARNING if verbosity >= _DEBUG_VERBOSITY else logging.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """An extra of the distribution (`dra-driver-gpu[NAME]`), and the modules that a command needs of it."""
+    """An extra of the distribution (`dra-driver-gpu[NAME]`), and the modules of it that a command needs."""
 
     name: str
     modules: tuple[str, ...]
 
     def missing(self) -> list[str]:
-        """The modules that are not installed. None of them is imported."""
+        """The modules that are not installed. They are searched, but not imported."""
         return [module for module in self.modules if importlib.util.find_spec(module) is None]
 
 
 def run(command: click.Command, arguments: Sequence[str] | None = None, extra: Extra | None = None) -> None:
-    """Run a command as a process: errors end it with one line on standard error and a code that is not 0.
+    """Run a command as a process. Errors end the process with one line on standard error and a code that is not 0.
 
-    A command that needs an `extra` that is not installed says so whatever its arguments are. When whoever reads the
-    output goes away, the process ends as if by SIGPIPE. SIGUSR2 prints the stacks of all its threads.
+    If the command needs an `extra` that is not installed, this is the error, whatever the arguments are. If the reader
+    of the output ends, the process ends like after SIGPIPE. SIGUSR2 prints the stacks of all threads.
     """
     name = _program(command)
     adopt_streams()
@@ -191,13 +194,13 @@ def run(command: click.Command, arguments: Sequence[str] | None = None, extra: E
 
 
 def _program(command: click.Command) -> str:
-    """The name that the program was called by; that of the command when Python was called with a file or `-c`."""
+    """The name with which the program was called. If Python was called with a file or `-c`, the name of the command."""
     called = Path(sys.argv[0]).name
     return command.name or called if called.endswith(".py") or called in ("", "-c") else called
 
 
 def end_when_a_thread_fails() -> None:
-    """A process that lost one of its threads to a bug must not look alive: log and exit, to be started again."""
+    """Log an unexpected exception of any thread and end the process, so that kubelet restarts it."""
 
     def fail(arguments: threading.ExceptHookArgs) -> None:
         kind, value, trace = arguments.exc_type, arguments.exc_value, arguments.exc_traceback
@@ -213,10 +216,10 @@ def end_when_a_thread_fails() -> None:
 
 
 def on_termination(stop: Callable[[], None]) -> None:
-    """Call `stop` when the process is asked to end, on a thread of its own.
+    """Call `stop` on a thread of its own after SIGTERM or SIGINT.
 
-    A signal handler runs in the midst of whatever the main thread does, maybe while it holds the very lock that
-    setting an event needs. A SimpleQueue is made for that.
+    A signal handler interrupts the main thread, which may hold the lock that setting an event needs. Therefore the
+    handler only uses a SimpleQueue, which is safe in signal handlers.
     """
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -260,7 +263,7 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 def _json_formatter() -> logging.Formatter:
-    from pythonjsonlogger.json import JsonFormatter  # only when it was asked for
+    from pythonjsonlogger.json import JsonFormatter  # only imported if it is used
 
     fields = {"levelname": "level", "name": "logger", "message": "message"}
     return JsonFormatter("%(levelname)s %(name)s %(message)s", rename_fields=fields, timestamp=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One piece of work that fails unexpectedly does not end the others.
+"""Unexpected errors end only the work on one object.
 
-Work on one claim, one GPU, one slice or one file is wrapped here once, where the loop over all of them is. Errors that
-the work is known to raise belong to the caller. Any other exception is a defect of the driver or something that nobody
-thought of: it is logged with its traceback, counted, and told to whoever tries the work again.
+The loop over all claims, GPUs, slices or files wraps the work on each of them in `contained`. The caller handles the
+errors that the work is known to raise. Any other exception is a defect of the driver or an unforeseen situation. It is
+logged with its traceback, counted, and reported to the code that tries the work again.
 """
 
 import contextlib
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 log = logging.getLogger(__name__)
 
 Count = Callable[[str], None]
-"""Counts a failure by the kind of work: see `dra_driver.endpoints.unexpected_errors`."""
+"""Counts a failure by its kind of work, see `dra_driver.endpoints.unexpected_errors`."""
 
 
 def nobody(_: object) -> None:
-    """Neither counts nor tells."""
+    """Does not report anything."""
 
 
 @contextlib.contextmanager
@@ -30,18 +30,19 @@ def contained(
     expected: tuple[type[Exception], ...] = (),
     **fields: object,
 ) -> Iterator[None]:
-    """End an unexpected exception of the work in this context.
+    """A context that ends unexpected exceptions of the work in it.
 
-    `work` is a verb and a kind of object in a few fixed words (`publish slice`), since it is the label of a metric;
-    `subject` names the one object, and `fields` are further fields of the log line. `tell` is called after the failure
-    is logged and counted; an exception of `tell` is logged too. `expected` exceptions go on to the caller.
+    `work` consists of a verb and a kind of object, such as `publish slice`. It is the label of a metric, so it must not
+    contain names. `subject` is the object, and `fields` are further fields of the log line. After the failure is logged
+    and counted, `tell` is called. An exception of `tell` is logged, too. `expected` exceptions are raised to the
+    caller.
     """
     try:
         yield
     except expected:
         raise
     except Exception as error:
-        _log(f"{work} {subject} failed unexpectedly; other work goes on", error, fields)
+        _log(f"{work} {subject} failed unexpectedly; other work continues", error, fields)
         count(work)
         try:
             tell(error)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP servers of the processes: /metrics for Prometheus, /healthz and /readyz for probes, and the metrics registry.
+"""HTTP servers of the processes: /metrics for Prometheus, /healthz and /readyz for probes, and the registry of metrics.
 
-Plain HTTP on one address, disabled by default, with the official driver's flags. A check is a name and a function
-that returns None, or the reason of a failure. /healthz tells whether a restart would help, /readyz whether the process
-does its work; an API server that does not answer belongs to the second only.
+The servers use plain HTTP on one address. They are disabled by default, and have the flags of the official driver. A
+check has a name and a function that returns None, or the reason of a failure. /healthz fails if a restart would help.
+/readyz fails if the process does not do its work, for example because the API server does not answer.
 
-Each process makes one registry and passes it to whatever counts, so that two of them in one process (as in tests) never
-share a number. Names begin with `nvidia_dra_`, as the official driver's do.
+Each process creates one registry and passes it to the code that counts. Therefore two servers in one process, as in
+tests, do not share numbers. Names of metrics start with `nvidia_dra_`, like those of the official driver.
 
-One request a connection: probes come every few seconds, and an idle connection would hold a thread. The servers do not
-use http.server's own server class, because that asks the DNS for the host's name when it starts.
+Each connection has only one request: probes come every few seconds, and an idle connection would occupy a thread. The
+server class of http.server is not used, because it asks the DNS for the name of the host when it starts.
 """
 
 import logging
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import prometheus_client
@@ -34,22 +34,22 @@ from .containment import Count
 log = logging.getLogger(__name__)
 
 PROBES: Final = ("/healthz", "/readyz")
-"""The paths that kubelet asks: whether a restart would help, and whether the process does its work."""
+"""The paths of kubelet's liveness probe and readiness probe."""
 
 REQUEST_SECONDS: Final = 10.0
-"""For a client to say what it wants."""
+"""The time limit for a client to send its request."""
 
 STOP_SECONDS: Final = 0.2
-"""How often a server looks whether it is to end."""
+"""The interval in which a server checks whether it should stop."""
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Remembers what each probe was answered last, as its handlers do not live longer than a request."""
+    """A server that stores the last answer to each probe, because a handler exists only for one request."""
 
     allow_reuse_address = True
 
     def __init__(self, address: tuple[str, int], family: socket.AddressFamily, handler: type["Handler"]) -> None:
-        """Raises OSError when the address cannot be had. ("::", port) takes IPv4 too."""
+        """Raises OSError if the address cannot be bound. ("::", port) also accepts IPv4."""
         self.answered: dict[str, int] = {}
         self.address_family = family
         super().__init__(address, handler)
@@ -60,17 +60,17 @@ class Server(socketserver.ThreadingTCPServer):
         super().server_bind()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Only the connection is left to fail here, and a client that went away is no concern of ours."""
+        """Called if a connection fails, for example because the client has closed it. This is not an error."""
         log.debug("request of %s ended early", client_address, exc_info=True)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one request. Of probes, which come every few seconds, it logs those that fail or change."""
+    """Answers one request. Probes come every few seconds, so only failures and changes of probes are logged."""
 
     server: Server
     timeout = REQUEST_SECONDS
     sys_version = ""
-    path = ""  # of a request that was not understood
+    path = ""  # the path of an invalid request
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         path, status = self.path.partition("?")[0], int(code)
@@ -85,14 +85,10 @@ class Handler(BaseHTTPRequestHandler):
         log.debug("%s " + format, self.address_string(), *args)
 
 
-if TYPE_CHECKING:  # only processes that serve metrics load it, or have any
-    from prometheus_client import CollectorRegistry
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 Check = Callable[[], str | None]
-"""None when all is well, else what is not, in a line. Runs on the server's threads, so it must not wait."""
+"""Returns None, or the reason of a failure in one line. It runs on the threads of the server, so it must not wait."""
 
 Checks = Mapping[str, Check]
 
@@ -102,9 +98,9 @@ _TEXT: Final = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where to serve: `host` (empty for all addresses, IPv4 and IPv6) and `port` (0 for any free one).
+    """The address of the server. An empty `host` stands for all addresses (IPv4 and IPv6), `port` 0 for any free port.
 
-    `port` None is off.
+    If `port` is None, the server is disabled.
     """
 
     host: str = ""
@@ -124,7 +120,7 @@ def _parse_address(_context: click.Context, _option: click.Parameter, text: str)
 
 def _parse_path(_context: click.Context, _option: click.Parameter, text: str) -> str:
     if not text.startswith("/") or text in PROBES:
-        raise click.BadParameter(f"{text!r} must begin with / and be none of {', '.join(PROBES)}")
+        raise click.BadParameter(f"{text!r} must start with / and must not be {' or '.join(PROBES)}")
     return text
 
 
@@ -144,16 +140,16 @@ endpoint_options = flags(
     ),
     flag("--metrics-path", default="/metrics", callback=_parse_path, help="The HTTP path of the metrics."),
 )
-"""Adds --http-endpoint and --metrics-path, and passes an Endpoint as `endpoint`."""
+"""Adds the flags --http-endpoint and --metrics-path, and passes an Endpoint as `endpoint`."""
 
 
 @contextmanager
 def serving(
-    endpoint: Endpoint, registry: "CollectorRegistry", *, live: Checks = _NONE, ready: Checks = _NONE
+    endpoint: Endpoint, registry: CollectorRegistry, *, live: Checks = _NONE, ready: Checks = _NONE
 ) -> Iterator[tuple[str, int] | None]:
-    """Serve while the context lasts; gives the address that is bound, None when the endpoint is off.
+    """A context with a running server. Its value is the address, None if the server is disabled.
 
-    Raises UserError when the address cannot be bound.
+    Raises UserError if the address cannot be bound.
     """
     if endpoint.port is None:
         yield None
@@ -172,14 +168,14 @@ def serving(
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """What is served: path -> answer."""
+    """The pages of the server."""
 
     metrics_path: str
-    registry: "CollectorRegistry"
+    registry: CollectorRegistry
     probes: Mapping[str, Checks]
 
     def answer(self, path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
-        """(status, content type, body) for a GET of `path`."""
+        """The status, the content type and the body for a GET request of `path`."""
         from prometheus_client.exposition import choose_encoder
 
         path = path.partition("?")[0]
@@ -206,12 +202,12 @@ class _Server(Server):
         except OSError as error:
             raise UserError(
                 f"--http-endpoint {host}:{port} cannot be served: {error.strerror or error};"
-                " give an address of this host and a port that nobody has, or none to go without"
+                " use an address of this host and a free port, or leave the flag out to disable the endpoint"
             ) from None
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """The first address of `host`; for all addresses, one that takes both families where the host has both."""
+    """The first address of `host`. An empty host gives an address for IPv4 and IPv6 if the machine has both."""
     if not host:
         return (socket.AF_INET6, ("::", port)) if socket.has_dualstack_ipv6() else (socket.AF_INET, ("0.0.0.0", port))  # noqa: S104
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -239,15 +235,15 @@ class _Handler(Handler):
 
 
 PREFIX = "nvidia_dra"
-"""What every metric's name begins with; prometheus_client calls it a namespace."""
+"""The start of the names of all metrics. prometheus_client calls it a namespace."""
 
 HANGING_CALLS = "hanging_calls"
 HANGING_CALLS_TEXT = "Calls to the NVIDIA driver that have not returned within their time limit."
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry with what is known of the process itself: CPU time, memory, open files, the interpreter."""
-    # A second series for each counter, which no query of ours needs.
+    """A registry with the metrics of the process itself: CPU time, memory, open files, and the interpreter."""
+    # These are a second series for each counter, which is not needed.
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -257,7 +253,7 @@ def new_registry() -> CollectorRegistry:
 
 
 def unexpected_errors(registry: CollectorRegistry) -> Count:
-    """What counts the failures that `dra_driver.containment` contained, by kind of work."""
+    """A counter for `dra_driver.containment`, with one number for each kind of work."""
     text = "Unexpected errors, by the work that failed. Other work continued."
     errors = Counter("unexpected_errors", text, ("driver", "work"), namespace=PREFIX, registry=registry)
     return lambda work: errors.labels(DRIVER_NAME, work).inc()

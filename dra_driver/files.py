@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small files that a process keeps, and what to do when something else stands in their place.
+"""Small files that a process keeps.
 
-A file is written under another name and then renamed, so a reader finds it whole or not at all, whenever the writer is
-killed. Something of the wrong kind (a directory, a pipe, a link that leads nowhere) is never waited for nor deleted
-with what is in it: it is moved to a hidden name beside it, so that it stands in nobody's way and can be looked at.
+A file is written under a temporary name and then renamed. So a reader finds a complete file or none, even if the writer
+is killed. If something else has the name of the file (a directory, a pipe, a broken link), it is renamed to a hidden
+name in the same folder. It is not deleted, so that an administrator can look at it.
 """
 
 import contextlib
@@ -19,26 +19,26 @@ log = logging.getLogger(__name__)
 
 
 class NotAFileError(DriverError, ValueError):
-    """Something that is no regular file has the name of one; the text names it."""
+    """The path is not a regular file."""
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a regular file. Raises NotAFileError, FileNotFoundError when nothing is there, or OSError."""
+    """The content of a regular file. Raises NotAFileError, FileNotFoundError, or another OSError."""
     try:
-        # Without O_NONBLOCK a pipe would be waited for.
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return file.read()
     except OSError:
         if not is_in_the_way(path):
             raise
-    raise NotAFileError(f"{path} is no regular file")
+    raise NotAFileError(f"{path} is not a regular file")
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names in a folder; none when there is no such folder. Raises OSError when it cannot be looked into."""
+    """The names in a folder, none if the folder does not exist. Raises OSError if the folder cannot be read."""
     try:
-        return os.listdir(folder)  # noqa: PTH208 - names are all that is needed
+        return os.listdir(folder)  # noqa: PTH208 - only names are needed
     except OSError:
         if folder.is_dir():
             raise
@@ -46,13 +46,15 @@ def names_in(folder: Path) -> list[str]:
 
 
 def is_in_the_way(path: Path) -> bool:
-    """Whether something that is no regular file stands at `path`."""
+    """Whether the path exists, but is not a regular file."""
     return os.path.lexists(path) and not path.is_file()
 
 
 def write_file(path: Path, data: bytes, temporary: Path, mode: int | None = None) -> None:
-    """Write or replace a file by way of `temporary`, which must be in the same folder and may be left when the process
-    is killed. `mode` is set whatever the umask. Raises OSError.
+    """Write or replace a file. Raises OSError.
+
+    The data is first written to `temporary`, which must be in the same folder. If the process is killed, this file may
+    remain. `mode` is set independently of the umask.
     """
     if is_in_the_way(temporary):
         set_aside(temporary)
@@ -63,7 +65,7 @@ def write_file(path: Path, data: bytes, temporary: Path, mode: int | None = None
 
 
 def put_file(temporary: Path, path: Path) -> None:
-    """Rename what is written whole to where it belongs, in place of whatever is there. Raises OSError."""
+    """Rename a complete temporary file to its path, and replace what is there. Raises OSError."""
     try:
         temporary.replace(path)
     except OSError:
@@ -74,10 +76,10 @@ def put_file(temporary: Path, path: Path) -> None:
 
 
 def remove_file(path: Path) -> bool:
-    """Remove a file, or set aside a directory in its place; False when nothing is there. Raises OSError."""
+    """Remove a file, or set aside a directory with its name. False if nothing is there. Raises OSError."""
     try:
         path.unlink()
-    except (FileNotFoundError, NotADirectoryError):  # the second when not even the folder is one
+    except (FileNotFoundError, NotADirectoryError):  # NotADirectoryError if the folder is not a directory
         return False
     except OSError:
         if path.is_symlink() or not path.is_dir():
@@ -87,7 +89,7 @@ def remove_file(path: Path) -> bool:
 
 
 def make_folder(path: Path, mode: int = 0o750) -> None:
-    """Make a folder, with those above it, unless it is there. What else has its name is set aside. Raises OSError."""
+    """Make a folder and its parents if they do not exist. A file with its name is set aside. Raises OSError."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=mode)
     except FileExistsError:
@@ -96,13 +98,14 @@ def make_folder(path: Path, mode: int = 0o750) -> None:
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor of the lock file `path`, which is made when it is missing. What else has its name is set aside.
+    """A descriptor of a lock file, which is created if it does not exist. Raises OSError.
 
-    Raises OSError.
+    Something else with its name is set aside.
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # two processes that set something aside must not end with two lock files
+        # Without this lock, two processes could set something aside at the same time and create two lock files.
+        fcntl.flock(folder, fcntl.LOCK_EX)
         if is_in_the_way(path):
             set_aside(path)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -111,13 +114,11 @@ def open_lock(path: Path) -> int:
 
 
 def set_aside(path: Path) -> None:
-    """Move what stands in the way to a hidden name; an empty directory is removed. Raises OSError."""
+    """Rename a path to a hidden name, or remove it if it is an empty directory. Raises OSError."""
     with contextlib.suppress(OSError):
         path.rmdir()
         log.warning("an empty directory at the path of a file is removed", extra={"path": str(path)})
         return
     aside = path.with_name(f".{path.name}.{os.urandom(4).hex()}.aside")
     path.rename(aside)
-    log.warning(
-        "something that is no regular file was at this path and is moved to %s", aside, extra={"path": str(path)}
-    )
+    log.warning("this path was not a regular file; it is renamed to %s", aside, extra={"path": str(path)})

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML and JSON that users wrote: any text gives plain values or a ParseError that names the place, at libyaml's speed.
+"""Parses YAML and JSON from users. Any text gives plain values, or a ParseError with the place. Uses libyaml for speed.
 
-Values are those that kubectl makes of a text (sigs.k8s.io/yaml): what looks like a time stays text, and so does what
-YAML 1.1 takes for sexagesimal numbers; keys are text. What JSON cannot hold is refused, and so is what is small to
-write and large or deep to read: the composer of PyYAML's C reader recurses without a limit.
+The values are those of kubectl (sigs.k8s.io/yaml): times and the sexagesimal numbers of YAML 1.1 remain text, and keys
+are text. Values that JSON does not have are refused. Small documents that become very large or deep (by aliases or
+nesting) are refused, too, because the composer of PyYAML's C parser recurses without a limit.
 """
 
 import codecs
@@ -19,27 +19,27 @@ import yaml
 from .errors import DriverError
 
 DEEPEST: Final = 100
-"""Levels of nesting."""
+"""The largest number of nested levels."""
 _LARGEST: Final = 1_000_000
-"""Nodes that aliases may add. The API server takes requests of 3 MiB."""
+"""The number of nodes that aliases may add. The API server accepts requests of 3 MiB."""
 _DIGITS: Final = 100
-"""Characters of a whole number: nothing has more, and Python refuses to print some that do."""
+"""The largest number of characters of a whole number. Python refuses to print some longer ones."""
 
 _SHOWN: Final = 60
-"""Characters of the text that an error repeats."""
+"""The number of characters of the text that an error shows."""
 
 _TAG: Final = "tag:yaml.org,2002:"
 _TEXT, _MERGE = f"{_TAG}str", f"{_TAG}merge"
 _NOT_JSON: Final = (None, *(f"{_TAG}{name}" for name in ("binary", "merge", "omap", "pairs", "set", "value")))
 
 
-# What stands before an anchor or alias cannot be part of another word, which `a && b` and `2 * n` in a selector are.
+# Anchors and aliases follow a space or bracket. This excludes `a && b` and `2 * n` in selectors.
 _ANCHOR: Final = re.compile(r"&((?<=\A&)|(?<=[\s\[{,:\ufeff]&))[A-Za-z0-9_-]")
 _ALIAS: Final = re.compile(r"\*(?<=[\s\[{,:]\*)[A-Za-z0-9_-]")
 
 
 class ParseError(DriverError, ValueError):
-    """The text cannot be used. `line` and `column` count from 1; as text it is `LINE:COLUMN: problem`, one line."""
+    """The text is invalid. `line` and `column` count from 1. The message is `LINE:COLUMN: problem` in one line."""
 
     def __init__(self, problem: str, line: int = 1, column: int = 1) -> None:
         self.problem = " ".join(problem.split())
@@ -49,7 +49,7 @@ class ParseError(DriverError, ValueError):
 
 
 def decode_text(data: bytes) -> str:
-    """Text in what kubectl takes: UTF-8, or UTF-16 that begins with a byte order mark. Raises ParseError."""
+    """Decode the encodings that kubectl accepts: UTF-8, and UTF-16 with a byte order mark. Raises ParseError."""
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         return data.decode("utf-16" if wide else "utf-8-sig")
@@ -59,31 +59,32 @@ def decode_text(data: bytes) -> str:
 
 
 def load(text: str) -> Any:
-    """The value of a text that is one document, None for an empty one. Raises ParseError."""
+    """The value of a text with one document, None for an empty text. Raises ParseError."""
     documents = load_all(text)
     if len(documents) > 1:
-        raise ParseError("has several documents (---), and only one is read here")
+        raise ParseError("has several documents (---), but only one is allowed")
     return documents[0] if documents else None
 
 
 def load_all(text: str) -> list[Any]:
-    """The values of a YAML stream, or of one JSON document, which is read much faster. Raises ParseError."""
+    """The values of the documents of a YAML stream, or of one JSON document (much faster). Raises ParseError."""
     if text.lstrip()[:1] not in ("{", "["):
         return _load_yaml(text)
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
         _check_depth(value)
     except json.JSONDecodeError:
-        return _load_yaml(text)  # YAML may begin so, too
+        return _load_yaml(text)  # YAML may start with a bracket, too
     except (RecursionError, ValueError) as error:
-        _load_yaml(text.replace("\t", " "))  # says where; JSON may be indented with tabs, and strings have none in them
+        # Raises an error with the place. Tabs in JSON are indentation, because strings cannot contain them.
+        _load_yaml(text.replace("\t", " "))
         raise ParseError(str(error)) from None
     return [value]
 
 
 @contextmanager
 def placed(text: str) -> Iterator[None]:
-    """Turns what PyYAML raises about `text` into ParseError."""
+    """A context that converts the errors of PyYAML for `text` to ParseError."""
     try:
         yield
     except yaml.reader.ReaderError as error:
@@ -98,10 +99,10 @@ def placed(text: str) -> Iterator[None]:
 
 
 class Loader(yaml.CSafeLoader):
-    """Makes plain values of nodes. A key that is there twice is refused, as the API server does."""
+    """Converts nodes to plain values. Like the API server, it refuses keys that occur twice."""
 
     keeps_last = False
-    """Whether the last of several values of a key counts instead."""
+    """Whether a key may occur twice. Then its last value counts."""
 
     _depth = 0
 
@@ -110,17 +111,17 @@ class Loader(yaml.CSafeLoader):
         self._merged: set[int] = set()
 
     def descend_resolver(self, parent: yaml.Node | None, _index: object) -> None:
-        """Called by the composer before each node, which is where its recursion can be ended."""
+        """The composer calls this before each node, so this is the place to limit its recursion."""
         self._depth += 1
         if self._depth > DEEPEST:
             raise _refusal(f"the document is nested deeper than {DEEPEST} levels", parent)
 
     def ascend_resolver(self) -> None:
-        """Called by the composer after each node."""
+        """The composer calls this after each node."""
         self._depth -= 1
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        """A mapping whose keys are those of JSON."""
+        """A mapping with keys that JSON allows."""
         if not isinstance(node, yaml.MappingNode) or any(
             key.tag != _TEXT or key.id != "scalar" for key, _ in node.value
         ):
@@ -131,7 +132,7 @@ class Loader(yaml.CSafeLoader):
         return mapping
 
     def _construct_uncommon(self, node: Any, deep: bool) -> dict[Hashable, Any]:
-        """A mapping with keys that are no text, or with others merged into it; or what is none, in spite of its tag."""
+        """A mapping with merged mappings or with keys that are not text, or a node that only has the tag of one."""
         if not isinstance(node, yaml.MappingNode):
             raise _refusal(f"a mapping is expected here, not a {node.id}", node)
         self.flatten_mapping(node)
@@ -145,7 +146,7 @@ class Loader(yaml.CSafeLoader):
         return mapping
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Write out what is merged into a mapping, once: what comes of it has keys twice, the later one counting."""
+        """Insert merged mappings once. The result has keys twice, and the later one counts."""
         if id(node) not in self._merged:
             self._merged.add(id(node))
             self._refuse_twice(node)
@@ -160,7 +161,7 @@ class Loader(yaml.CSafeLoader):
                 seen.add(key.value)
 
     def construct_as_written(self, node: yaml.ScalarNode) -> str:
-        """A scalar's text, whatever its tag says."""
+        """The text of a scalar, whatever its tag is."""
         return str(self.construct_scalar(node))
 
     def construct_whole_number(self, node: yaml.ScalarNode) -> int:
@@ -170,10 +171,10 @@ class Loader(yaml.CSafeLoader):
                 return int(self.construct_yaml_int(node))
         except (ValueError, IndexError):
             raise _refusal(f"{_shown(node.value)} is not a whole number", node) from None
-        raise _refusal(f"a number of {len(node.value)} digits is more than there can be of anything", node)
+        raise _refusal(f"a number of {len(node.value)} digits is too long", node)
 
     def construct_number(self, node: yaml.ScalarNode) -> float | str:
-        """A float that JSON has, too; text where it is too large for one, such as `1234e567`."""
+        """A float that JSON allows, or the text of a number that is too large for a float, such as `1234e567`."""
         try:
             value = float(self.construct_yaml_float(node))
         except (ValueError, IndexError):
@@ -182,7 +183,7 @@ class Loader(yaml.CSafeLoader):
             return value
         if value == math.inf and node.value[-1].isdigit():
             return self.construct_as_written(node)
-        raise _refusal(f"{_shown(node.value)} is no number that JSON has", node)
+        raise _refusal(f"{_shown(node.value)} is not a number in JSON", node)
 
     def construct_flag(self, node: yaml.ScalarNode) -> bool:
         """A boolean."""
@@ -192,14 +193,14 @@ class Loader(yaml.CSafeLoader):
             raise _refusal(f"{_shown(node.value)} is neither true nor false", node) from None
 
     def construct_foreign(self, node: yaml.Node) -> None:
-        """What has no counterpart in JSON, or a tag of another program."""
-        raise _refusal(f"the tag {_shown(node.tag)} means nothing in Kubernetes: remove it", node)
+        """Refuses a value that JSON does not have, or a tag of another program."""
+        raise _refusal(f"the tag {_shown(node.tag)} has no meaning in Kubernetes: remove it", node)
 
 
 def nodes(loader: Loader, text: str) -> Iterator[yaml.Node]:
-    """The documents of `text`, which the loader was made for, each to be constructed before the next one is asked for.
+    """The documents of the text of the loader. Each must be converted before the next one is read.
 
-    Raises what `placed` turns into ParseError.
+    Raises the errors that `placed` converts.
     """
     has_aliases = _ALIAS.search(text) is not None and _ANCHOR.search(text) is not None
     try:
@@ -214,12 +215,12 @@ def nodes(loader: Loader, text: str) -> Iterator[yaml.Node]:
 
 
 def _construct_foreign(loader: Any, node: yaml.Node) -> object:
-    """As the loader at hand has it, which may be another one."""
+    """Calls the method of the loader, which may be that of a subclass."""
     return loader.construct_foreign(node)
 
 
 def _number_resolvers() -> Iterator[tuple[str, str, str]]:
-    """Tag, pattern and first characters of numbers, as kubectl tells them from text."""
+    """The tag, the pattern and the first characters of numbers. They decide like kubectl what is a number."""
     digits = "0123456789"
     yield f"{_TAG}int", r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+|0|[1-9][0-9_]*)\Z", f"-+{digits}"
     yield f"{_TAG}float", r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?\Z", f"-+.{digits}"
@@ -227,7 +228,7 @@ def _number_resolvers() -> Iterator[tuple[str, str, str]]:
 
 
 def _teach() -> None:
-    """Give the loader its resolvers and constructors."""
+    """Add the resolvers and constructors to the loader."""
     replaced = {f"{_TAG}{name}" for name in ("timestamp", "value", "int", "float")}
     Loader.yaml_implicit_resolvers = {
         letter: [(tag, pattern) for tag, pattern in resolvers if tag not in replaced]
@@ -250,7 +251,7 @@ _INNER: Final = (dict, list)
 
 
 class _RefusedJsonError(ValueError):
-    """JSON that is not taken."""
+    """The JSON document is refused."""
 
 
 def _load_yaml(text: str) -> list[Any]:
@@ -260,14 +261,14 @@ def _load_yaml(text: str) -> list[Any]:
 
 
 def _check_aliases(root: yaml.Node) -> None:
-    """Refuse aliases that make a document large, deep or without end."""
+    """Refuse aliases that make a document too large, too deep or endless."""
     measure = _Measure()
     if measure.of(root)[0] - measure.written > _LARGEST:
         raise _refusal(f"aliases add more than {_LARGEST} nodes to the document", root)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object without a key twice."""
+    """A JSON object in which no key occurs twice."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -278,12 +279,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise _RefusedJsonError(f"{text} is no number that JSON has")
+        raise _RefusedJsonError(f"{text} is not a number in JSON")
     return value
 
 
 def _check_depth(value: Any) -> None:
-    """Refuse what is nested too deeply, level by level."""
+    """Refuse a value that is nested too deeply. Visits one level after the other."""
     level = [value]
     for _ in range(DEEPEST):
         level = [
@@ -295,18 +296,18 @@ def _check_depth(value: Any) -> None:
 
 
 class _Measure:
-    """How large and deep nodes are with aliases written out, and how many were `written`."""
+    """Counts nodes and levels, in which aliases count like their anchors. `written` is the number without aliases."""
 
     def __init__(self) -> None:
         self.written = 1
         self._known: dict[int, tuple[int, int] | None] = {}
 
     def of(self, node: yaml.Node) -> tuple[int, int]:
-        """Nodes and levels at and below a node."""
+        """The number of nodes and levels of a node and all nodes below it."""
         if id(node) in self._known:
             found = self._known[id(node)]
             if found is None:
-                raise _refusal("an alias refers to what it is part of", node)
+                raise _refusal("an alias refers to a node that contains it", node)
             return found
         self._known[id(node)] = None
         children = node.value if isinstance(node, yaml.CollectionNode) else ()
@@ -326,7 +327,7 @@ def _shown(text: str) -> str:
 
 
 class _RefusedNodeError(yaml.MarkedYAMLError):
-    """YAML that is not taken."""
+    """The YAML document is refused."""
 
 
 def _refusal(problem: str, node: yaml.Node | None) -> _RefusedNodeError:

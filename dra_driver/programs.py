@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running another program, for a limited time."""
+"""Runs other programs with a time limit."""
 
 import contextlib
 import os
@@ -13,23 +13,23 @@ from .errors import DriverError
 
 _MOST_OUTPUT: Final = 500
 _END_SECONDS: Final = 5.0
-"""How long the end of a killed program is waited for: one that hangs in the kernel does not end."""
+"""The time to wait for the end of a killed program. A program that hangs in the kernel does not end."""
 
 
 class ProgramError(DriverError):
-    """A program could not be run, did not end in time, or failed."""
+    """A program could not be started, or did not end in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: its exit code (negative for a signal), and what it printed."""
+    """The exit code of a program (negative for a signal), and its output."""
 
     code: int
     output: str
 
     def __str__(self) -> str:
         said = " ".join(self.output.split())[:_MOST_OUTPUT]
-        return f"ended with code {self.code}: {said or 'it did not say why'}"
+        return f"ended with code {self.code}: {said or 'without any output'}"
 
 
 def run_program(
@@ -40,9 +40,10 @@ def run_program(
     text: str = "",
     inherit: bool = True,
 ) -> Ended:
-    """Run a program to its end, with `text` on its standard input. `environment` is added to this process's, or is all
-    of it without `inherit`. After `seconds` it is killed, with all processes that it started. Raises ProgramError when
-    it cannot be run or does not end.
+    """Run a program. Raises ProgramError if it cannot be started, or does not end in time.
+
+    `text` is its standard input. `environment` is added to the environment of this process. Without `inherit`, it is the
+    whole environment of the program. After `seconds`, the program is killed with all processes that it has started.
     """
     name = command[0]
     inherited = os.environ if inherit else {}
@@ -53,7 +54,7 @@ def run_program(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**inherited, **(environment or {})},
-            start_new_session=True,  # so that all of it can be killed
+            start_new_session=True,  # so that all of its processes can be killed
             encoding="utf-8",
             errors="replace",
         )
@@ -69,7 +70,7 @@ def run_program(
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """Kill what is left of the program's session, and collect it."""
+    """Kill the remaining processes of the session of the program, and wait for the program."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):

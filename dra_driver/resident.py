@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resident memory after the start: pages of program files that only the start needed are unmapped.
+"""Reduces the resident memory of a process after its start: unmaps pages of program files that only the start used.
 
-The start of a process touches most pages of libpython, OpenSSL and gRPC: the loader relocates them, initializers run,
-and the kernel maps 16 pages for each one that is touched. Serving needs about half of them. The others count as
-resident (`RssFile`) for as long as the process lives. Unmapped pages stay in the kernel's page cache: a page that is
-needed again is mapped again without a read. The private memory of the process (`RssAnon`) stays the same.
+The start of a process uses most pages of libpython, OpenSSL and gRPC: the loader relocates them, initializers run, and
+the kernel maps 16 pages for each page that is used. After the start, the process needs about half of them. The others
+would be resident (`RssFile`) until the process ends. Unmapped pages remain in the page cache of the kernel, so a page
+that is needed again is mapped without reading the file. The private memory of the process (`RssAnon`) does not change.
 """
 
 import ctypes
@@ -19,18 +19,19 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 _MADV_DONTNEED: Final = 4
-"""madvise(2): a page of a private file mapping is mapped from the file again when it is touched."""
+"""madvise(2): unmap pages. A page of a private file mapping is mapped from the file again when it is used."""
 
 _READ_ONLY_FILE: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-.p \S+ \S+ \S+ +/(?!dev/)(?!.*nvidia)")
-"""The first line of such a mapping in smaps: start and end, hexadecimal. NVIDIA's libraries are left out:
-another thread may unload them meanwhile, and then the addresses can belong to memory that would lose its content.
+"""The first line of a read-only mapping of a file in smaps, with its start and end in hexadecimal. NVIDIA's libraries
+are excluded: another thread may unload them at the same time, and then other memory at these addresses would lose its
+content.
 """
 
 _LOOK_SECONDS: Final = 1.0
 
 
 def release_after_start(unready: Callable[[], str | None]) -> None:
-    """Call `release_program_pages` once, on a thread of its own, when `unready` gives no reason any more."""
+    """Call `release_program_pages` once when `unready` returns None. It is called on a thread of its own."""
 
     def wait() -> None:
         while unready() is not None:
@@ -55,7 +56,7 @@ def release_program_pages() -> None:
 
 
 def _unchanged(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """(start, end) of the read-only mappings of files of which no page is private, such as one that was relocated."""
+    """The start and end of read-only mappings of files without private pages. Relocation makes pages private."""
     mapping: re.Match[str] | None = None
     for line in smaps:
         name, _, value = line.partition(":")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The standard streams of a process, made to fail in one way that a command can tell from everything else.
+"""Standard output and standard error of a command, with well-defined errors.
 
-Left alone, a reader that went away ends click and rich with exit status 1, which is an answer of some commands, and a
-full disk ends them with a traceback, as does a character that the locale lacks. Here output that cannot be written
-raises OutputError, messages that cannot be written are dropped, and a character that cannot be encoded is written as
-`\\u2026`.
+By default, click and rich end with exit status 1 if the reader of the output has ended, although 1 is a valid answer of
+some commands. If the disk is full, or the locale lacks a character, they end with a traceback. With this module, output
+that cannot be written raises OutputError, messages that cannot be written are dropped, and a character that cannot be
+encoded is written as an escape such as `\\u2026`.
 """
 
 import errno
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 _STDOUT, _STDERR = 1, 2
 _UNUSABLE: Final = ((0, os.O_WRONLY), (_STDOUT, os.O_RDONLY), (_STDERR, os.O_WRONLY))
-"""How a stream that is closed is opened: reading the first and writing the second fails, as it would if it were not."""
+"""Modes in which closed streams are opened. Reading standard input or writing the others fails with these modes."""
 
 
 class OutputError(DriverError):
-    """Standard output takes no more; `error` says why.
+    """Standard output cannot be written. `error` is the reason.
 
-    It is no OSError: click and rich end the process when a pipe is closed, and commands report those of their files.
+    It is not an OSError, because click and rich end the process for an OSError of a closed pipe, and commands handle an
+    OSError as an error of one of their files.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -46,20 +47,20 @@ class _Messages(io.FileIO):
     def write(self, data: "ReadableBuffer", /) -> int:
         try:
             return super().write(data)
-        except OSError:  # nobody is left to be told
+        except OSError:  # there is no other place for the message
             return memoryview(data).nbytes
 
 
 def adopt_streams() -> None:
-    """Put such streams in the place of the interpreter's own; those of a test that captures output stay.
+    """Replace sys.stdout and sys.stderr, unless a test has replaced them to capture output.
 
-    A stream that is closed gets its number back, so that no file or socket is opened under it.
+    A closed stream is opened again with its number. Otherwise the next file or socket would get this number.
     """
     for number, how in _UNUSABLE:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, how)  # the lowest number that is free, which is this one
+            os.open(os.devnull, how)  # gets the lowest free number, which is this one
     if sys.stdout is sys.__stdout__:
         sys.stdout = _text(_Output(_STDOUT, "w", closefd=False), sys.stdout)
     if sys.stderr is sys.__stderr__:
@@ -67,7 +68,7 @@ def adopt_streams() -> None:
 
 
 def read_standard_input() -> bytes:
-    """All that is on standard input. Raises OSError, also when it is closed."""
+    """The content of standard input. Raises OSError, also if standard input is closed."""
     if sys.stdin is None:
         raise OSError(errno.EBADF, "it is closed")
     return sys.stdin.buffer.read()
@@ -88,7 +89,7 @@ def printable(text: str) -> str:
 
 
 def abandon_output() -> None:
-    """Let what is still to be written go nowhere, since the interpreter would try once more at its end."""
+    """Discard buffered output. Otherwise the interpreter would try to write it once more at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, _STDOUT)
     os.close(nowhere)

@@ -23,7 +23,7 @@ def test_an_unexpected_exception_is_logged_counted_and_told(caplog: pytest.LogCa
     assert [type(one) for one in told] == [ZeroDivisionError]
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
-    assert record.getMessage() == "divide number 0 failed unexpectedly; other work goes on"
+    assert record.getMessage() == "divide number 0 failed unexpectedly; other work continues"
     assert record.exc_info is not None
     assert record.exc_info[1] is told[0]
     assert record.__dict__["gpu"] == "GPU-1"
@@ -49,7 +49,7 @@ def test_a_failure_that_cannot_be_reported_is_contained_too(caplog: pytest.LogCa
     with contained("write file", "a", lambda _: None, tell):
         raise ValueError("odd")
     assert [record.getMessage() for record in caplog.records] == [
-        "write file a failed unexpectedly; other work goes on",
+        "write file a failed unexpectedly; other work continues",
         "write file a: the failure could not be reported",
     ]
 

@@ -34,7 +34,7 @@ class TestWrongKind:
 
     def test_it_is_not_read(self, short_path: Path, kind: str) -> None:
         WRONG_KINDS[kind](short_path / "a")
-        with pytest.raises(NotAFileError, match="a is no regular file"):
+        with pytest.raises(NotAFileError, match="a is not a regular file"):
             read_file(short_path / "a")
 
     def test_a_file_takes_its_place(self, short_path: Path, kind: str) -> None:

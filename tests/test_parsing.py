@@ -53,8 +53,8 @@ def test_a_stream_has_a_value_for_each_document() -> None:
         ('{"a": 1,\n\t"b": {"c": 1, "c": 2}}', "2:16: key 'c' is there twice"),
         ("a:\n  b: !!int foo", "2:6: 'foo' is not a whole number"),
         ("ä: ö\nb: \x01", "2:1: is not YAML: control characters are not allowed"),
-        ("a: !secret b", "1:4: the tag '!secret' means nothing in Kubernetes: remove it"),
-        ('{"a": NaN}', "1:1: NaN is no number that JSON has"),
+        ("a: !secret b", "1:4: the tag '!secret' has no meaning in Kubernetes: remove it"),
+        ('{"a": NaN}', "1:1: NaN is not a number in JSON"),
     ],
 )
 def test_a_mistake_is_said_with_its_place(text: str, problem: str) -> None:

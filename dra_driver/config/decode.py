@@ -20,11 +20,11 @@ _INDEX = re.compile(r"[0-9]+", re.ASCII)
 
 
 class ConfigError(DecodeError):
-    """A configuration that cannot be used: `path` is the field, `problem` what is wrong with it."""
+    """A configuration is invalid. `path` is the field, and `problem` is what is wrong with it."""
 
 
 def decode_config(parameters: object, place: str = "") -> DeviceConfig:
-    """The configuration with these opaque parameters, which are at `place` of an object. Raises ConfigError."""
+    """The configuration in opaque parameters. `place` is their path in the object. Raises ConfigError."""
     try:
         return _config(Fields(parameters, place))
     except DecodeError as error:
@@ -32,7 +32,7 @@ def decode_config(parameters: object, place: str = "") -> DeviceConfig:
 
 
 def ineffective(config: DeviceConfig, place: str = "") -> ConfigError | None:
-    """What changes nothing, though it is valid. It is a warning everywhere."""
+    """A valid setting that has no effect. This is only a warning."""
     if not isinstance(config, MigDeviceConfig) or config.sharing is None:
         return None
     if config.sharing.strategy is not Strategy.TIME_SLICING:
@@ -64,7 +64,7 @@ def _config(fields: Fields) -> DeviceConfig:
 
 
 def _sharing(fields: Fields, *, mig: bool) -> Sharing:
-    """`sharing`; a MIG device's has no time-slicing settings."""
+    """The field `sharing`. For a MIG device it has no time-slicing settings."""
     name = fields.required_text("strategy")
     if name not in tuple(Strategy):
         raise fields.error("strategy", f"must be {' or '.join(Strategy)}, not {name!r}")
@@ -109,7 +109,7 @@ def _mps(fields: Fields, uuid_prefix: str) -> MpsConfig:
 
 
 def _check_limit(fields: Fields, field: str, limit: Quantity) -> None:
-    """MPS takes limits in whole MiB, of which a limit needs one."""
+    """Refuse limits below 1 MiB, because MPS needs limits in whole MiB."""
     if limit.value < _MEBIBYTE:
         raise fields.error(field, f"{limit} is less than 1Mi")
     if limit.value > _INT64_MAX:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which configuration applies to an allocated device.
+"""Finds the configuration that applies to an allocated device.
 
-The claim's entries win over the class's, and of one source later ones over earlier ones; entries are never merged. An
-entry that names requests applies to these only, and must then be of the device's kind; one that names none
-applies to every device of its kind.
+Entries of the claim have precedence over entries of the class. In each of them, later entries have precedence over
+earlier ones. Entries are never merged. An entry that names requests applies only to these, and must have the kind of
+their devices. An entry without requests applies to all devices of its kind.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,15 @@ from .decode import ConfigError, decode_config
 from .types import DeviceConfig, GpuConfig, MigDeviceConfig
 
 _SOURCES: Final = ("FromClass", "FromClaim")
-"""Where a configuration may come from, those that win last."""
+"""The sources of configurations. Later sources have precedence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A device's configuration and the path of its parameters, e.g. `spec.devices.config[1].opaque.parameters`; an
-    empty one stands for the default. Devices with the same place are one group: they are configured together.
+    """The configuration of a device, and the path of its parameters (empty for the default configuration).
+
+    A path is for example `spec.devices.config[1].opaque.parameters`. Devices with the same path are configured
+    together.
     """
 
     config: DeviceConfig
@@ -45,21 +47,21 @@ def config_for(device: AllocatedDevice, kind: type[DeviceConfig], claim: Resourc
 
 
 def misfit(request: str, config: DeviceConfig) -> str:
-    """What is wrong with a configuration that names a request for devices of the other kind."""
+    """The error for a configuration that names a request for devices of the other kind."""
     return f"request {request!r} is not given devices that take a {type(config).__name__}: {use_other(config)}"
 
 
 def use_other(config: DeviceConfig) -> str:
-    """What to do about a configuration of the wrong kind."""
+    """The advice for a configuration of the wrong kind."""
     other = GpuConfig if isinstance(config, MigDeviceConfig) else MigDeviceConfig
     return f"use a {other.__name__}, or another class"
 
 
 def _ranked(claim: ResourceClaim) -> list[tuple[str, AllocatedConfiguration]]:
-    """The configurations of the allocation and their paths, those that win last. Raises ConfigError.
+    """The configurations of the allocation and their paths. Later ones have precedence. Raises ConfigError.
 
-    The scheduler copies entries in their order, some of them twice. An entry of the claim has its path in the spec, one
-    of a class that in the allocation.
+    The scheduler copies entries in their order, some of them twice. The path of an entry of the claim is that in the
+    spec. The path of an entry of a class is that in the allocation.
     """
     found: list[tuple[str, AllocatedConfiguration]] = []
     spec = [(one.requests, one.opaque) for one in claim.spec.config]
@@ -74,4 +76,4 @@ def _ranked(claim: ResourceClaim) -> list[tuple[str, AllocatedConfiguration]]:
         if config.source == "FromClaim" and (config.requests, config.opaque) in spec:
             place = f"spec.devices.config[{spec.index((config.requests, config.opaque))}]"
         found.append((place, config))
-    return sorted(found, key=lambda one: _SOURCES.index(one[1].source))  # sorts stably
+    return sorted(found, key=lambda one: _SOURCES.index(one[1].source))  # keeps the order inside of a source

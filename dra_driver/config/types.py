@@ -17,7 +17,7 @@ class Strategy(enum.StrEnum):
 
 
 class TimeSlice(enum.StrEnum):
-    """How long a process runs before the next one's turn."""
+    """How long a process runs before another process runs."""
 
     DEFAULT = "Default"
     SHORT = "Short"
@@ -27,8 +27,9 @@ class TimeSlice(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MpsConfig:
-    """Limits of an MPS control daemon. Percentages are 1 to 100; per-device limits are keyed by UUID, or by index into
-    the group's UUIDs in sorted order.
+    """Limits of an MPS control daemon. Percentages are 1 to 100.
+
+    The keys of limits for each device are UUIDs, or indices of the sorted UUIDs of the group.
     """
 
     active_thread_percentage: int | None = None
@@ -39,7 +40,7 @@ class MpsConfig:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """A strategy and its settings; `mps` only with MPS."""
+    """A strategy and its settings. `mps` is only set for MPS."""
 
     strategy: Strategy
     interval: TimeSlice = TimeSlice.DEFAULT
@@ -48,14 +49,14 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class GpuConfig:
-    """Configuration of a whole GPU. Without sharing it is exclusive and nothing is applied."""
+    """Configuration of a whole GPU. Without `sharing`, nothing is changed."""
 
     sharing: Sharing | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MigDeviceConfig:
-    """Configuration of a MIG device. Time-slicing is accepted and changes nothing there."""
+    """Configuration of a MIG device. Time-slicing is accepted, but has no effect."""
 
     sharing: Sharing | None = None
 
@@ -63,4 +64,4 @@ class MigDeviceConfig:
 DeviceConfig = GpuConfig | MigDeviceConfig
 
 DEVICE_TYPES: Mapping[type[DeviceConfig], str] = {GpuConfig: "gpu", MigDeviceConfig: "mig"}
-"""The attribute `type` of the devices that take a configuration."""
+"""The attribute `type` of the devices to which a configuration applies."""

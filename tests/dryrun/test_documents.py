@@ -51,7 +51,7 @@ def test_a_folder_stands_for_its_files_in_order(tmp_path: Path) -> None:
         ('{"apiVersion": "v1", "kind": "Pod", "kind": "Pod"}', "key 'kind' is there twice"),
         ("{kind: Pod}", "lacks apiVersion or kind"),
         ("{apiVersion: v1, kind: 3}", "lacks apiVersion or kind"),
-        ("a: !!python/object/apply:os.system [ls]", "means nothing in Kubernetes"),
+        ("a: !!python/object/apply:os.system [ls]", "has no meaning in Kubernetes"),
         ("\x00", "control characters are not allowed"),
     ],
 )

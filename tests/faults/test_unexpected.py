@@ -49,7 +49,7 @@ def told(client: ApiClient, claim: Any) -> list[str]:
 def require_known(plugin: BrokenPlugin, client: ApiClient, work: str, claim: Any) -> None:
     """The failure is in the log with its traceback, in the metrics, and in an Event."""
     wait_for(lambda: failures(plugin, work), f"{work} to fail")
-    assert f"{work} default/{claim.name} failed unexpectedly; other work goes on" in plugin.log
+    assert f"{work} default/{claim.name} failed unexpectedly; other work continues" in plugin.log
     assert f"UnthoughtOfError: claim {claim.uid}" in plugin.log
     assert "Traceback (most recent call last)" in plugin.log
     (message,) = wait_for(lambda: told(client, claim), "the event")

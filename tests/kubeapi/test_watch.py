@@ -256,4 +256,4 @@ def test_an_object_that_nobody_knows_what_to_make_of_does_not_end_it(
         for name in ("odd", "plain"):
             client.delete(CONFIG_MAPS, name, "default")
     assert failed == ["watch objects"]
-    assert "watch objects configmaps failed unexpectedly; other work goes on" in caplog.text
+    assert "watch objects configmaps failed unexpectedly; other work continues" in caplog.text

@@ -39,8 +39,10 @@ class URLError(Exception):
     """The text is not a URL."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+@dataclass(frozen=True, slots=True, eq=False)
+class URLValue(Extension):
+    """A URL."""
+
     scheme: str = ""
     opaque: str = ""
     user: str | None = None
@@ -50,13 +52,11 @@ class _Parts:
     question_mark: bool = False
     query: str = ""
     fragment: str = ""
+    cel_type = URL
 
     @property
-    def escaped_path(self) -> str:
-        if _is_well_escaped(self.path, _IN_PATH):
-            return self.path
-        unescaped = _unescaped(self.path)
-        return "*" if unescaped == b"*" else _escaped(unescaped, _IN_PATH)
+    def identity(self) -> object:
+        return str(self)
 
     def __str__(self) -> str:
         written = f"{self.scheme}:" if self.scheme else ""
@@ -85,27 +85,13 @@ class _Parts:
             return self.fragment
         return _escaped(_unescaped(self.fragment), _IN_FRAGMENT)
 
-
-class URLValue(Extension):
-    """A URL."""
-
-    __slots__ = ("_parts", "host", "query", "scheme")
-    cel_type = URL
-
-    def __init__(self, parts: _Parts) -> None:
-        self._parts = parts
-        self.scheme = parts.scheme
-        self.host = parts.host
-        self.query = parts.query
-
-    @property
-    def identity(self) -> object:
-        return str(self._parts)
-
     @property
     def escaped_path(self) -> str:
         """The path with escapes. The original escapes are kept if they are valid."""
-        return self._parts.escaped_path
+        if _is_well_escaped(self.path, _IN_PATH):
+            return self.path
+        unescaped = _unescaped(self.path)
+        return "*" if unescaped == b"*" else _escaped(unescaped, _IN_PATH)
 
     @property
     def hostname(self) -> str:
@@ -146,10 +132,9 @@ def parse_url(text: str) -> URLValue:
     try:
         parse_request(text)
         before, _, fragment = text.partition("#")
-        parts = _parse(before, fragment, is_request=False)
+        return _parse(before, fragment, is_request=False)
     except URLError as error:
         raise ErrorValue("parse", f"URL parse error during conversion from string: {error}") from None
-    return URLValue(parts)
 
 
 def parse_request(text: str) -> None:
@@ -160,14 +145,14 @@ def parse_request(text: str) -> None:
         raise URLError(f"parse {quoted(text)}: {error}") from None
 
 
-def _parse(text: str, fragment: str, *, is_request: bool) -> _Parts:
+def _parse(text: str, fragment: str, *, is_request: bool) -> URLValue:
     if _CONTROL.search(text):
         raise URLError("net/url: invalid control character in URL")
     if not text and is_request:
         raise URLError("empty url")
     _unescaped(fragment)
     if text == "*":
-        return _Parts(path="*", fragment=fragment)
+        return URLValue(path="*", fragment=fragment)
     if text.startswith(":"):
         raise URLError("missing protocol scheme")
     match = _SCHEME.match(text)
@@ -176,7 +161,7 @@ def _parse(text: str, fragment: str, *, is_request: bool) -> _Parts:
     question_mark = bool(mark) and not query
     if not rest.startswith("/"):
         if scheme:
-            return _Parts(scheme, rest, question_mark=question_mark, query=query, fragment=fragment)
+            return URLValue(scheme, rest, question_mark=question_mark, query=query, fragment=fragment)
         if is_request:
             raise URLError("invalid URI for request")
         if ":" in rest.partition("/")[0]:
@@ -191,7 +176,7 @@ def _parse(text: str, fragment: str, *, is_request: bool) -> _Parts:
     elif scheme and rest.startswith("/"):
         host_omitted = True
     _unescaped(rest)
-    return _Parts(scheme, "", user, host, host_omitted, rest, question_mark, query, fragment)
+    return URLValue(scheme, "", user, host, host_omitted, rest, question_mark, query, fragment)
 
 
 def _parse_authority(scheme: str, authority: str) -> tuple[str | None, str]:

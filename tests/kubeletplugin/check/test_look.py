@@ -44,5 +44,5 @@ def test_the_other_checks_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "ZeroDivisionError('nobody thought of it')" in about["text"]
     assert found[-1]["check"] == "this program"
     assert len(found) > 5
-    assert f"check {BROKEN[name]} failed unexpectedly; other work goes on" in done.stderr
+    assert f"check {BROKEN[name]} failed unexpectedly; other work continues" in done.stderr
     assert "Traceback (most recent call last)" in done.stderr
