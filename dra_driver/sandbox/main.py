@@ -9,6 +9,7 @@ import signal
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,7 @@ EXTRA: Final = Extra(
 )
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
+_option = partial(click.option, show_envvar=True)
 
 
 @click.group("dra-sandbox")
@@ -36,12 +38,11 @@ def sandbox() -> None:
 
 
 @sandbox.command(short_help="Show the life of claims from request to deletion, in a minute.")
-@click.option(
+@_option(
     "--keep",
     type=_FOLDER,
     metavar="FOLDER",
     envvar="KEEP",
-    show_envvar=True,
     help="Keep logs, CDI specs and the state of the node in this folder.",
 )
 @logging_options
@@ -68,72 +69,64 @@ def demo(context: click.Context, keep: Path | None) -> None:
 
 
 @sandbox.command(short_help="Start a cluster for kubectl, and leave it running.")
-@click.option(
+@_option(
     "--folder",
     type=_FOLDER,
     default=".sandbox",
     show_default=True,
     envvar="SANDBOX_FOLDER",
-    show_envvar=True,
     help="The folder of the sandbox. The state of the GPUs survives a restart; API objects do not.",
 )
-@click.option(
+@_option(
     "--node",
     default="h100x8-mixed",
     show_default=True,
     envvar="SIMULATED_NODE",
-    show_envvar=True,
     metavar="NAME|FILE",
     help="The simulated hardware of every node: a built-in example node or a YAML file.",
 )
-@click.option(
+@_option(
     "--nodes",
     type=click.IntRange(1, 50),
     default=1,
     show_default=True,
     envvar="NODES",
-    show_envvar=True,
     help="The number of nodes: node-1, node-2, ...",
 )
-@click.option(
+@_option(
     "--policy",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     envvar="POLICY_FILE",
-    show_envvar=True,
     help="The driver's policy: which GPUs are published, and how (YAML); read again when it changes.",
 )
-@click.option(
+@_option(
     "--kubernetes-version",
     type=click.Choice(RELEASES),
     default=DEFAULT_RELEASE,
     show_default=True,
     envvar="KUBERNETES_VERSION",
-    show_envvar=True,
     help="The release that the API server and the scheduler behave like. With --real, it is that of the programs.",
 )
-@click.option(
+@_option(
     "--feature-gates",
     metavar="GATE=true,...",
     default="",
     envvar="FEATURE_GATES",
-    show_envvar=True,
     help="Feature gates of Kubernetes for DRA that differ from the defaults of the release.",
 )
-@click.option(
+@_option(
     "--real",
     is_flag=True,
     envvar="SANDBOX_REAL",
-    show_envvar=True,
     help="Run etcd, kube-apiserver, kube-scheduler and kube-controller-manager from the folder that KUBEBUILDER_ASSETS"
     " names, instead of the stand-ins.",
 )
-@click.option(
+@_option(
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
     envvar="PORT",
-    show_envvar=True,
     help="The port of the API server; 0 selects a free port.",
 )
 @logging_options

@@ -13,6 +13,8 @@ from typing import IO
 
 import pytest
 
+from dra_driver.command import run
+from dra_driver.sandbox.main import sandbox
 from tests.support.apiserver import SLICES, connect
 from tests.support.waiting import wait_for
 
@@ -29,21 +31,6 @@ def test_the_demo_shows_every_step_and_leaves_nothing(short_path: Path) -> None:
     assert (short_path / "kept/node-1/logs/kubeletplugin.log").is_file()
 
 
-def test_up_serves_an_api_until_it_is_interrupted(short_path: Path) -> None:
-    folder = short_path / "sandbox"
-    command = [*SANDBOX, "up", "--folder", str(folder), "--node", "a30x4-mig"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == f"export KUBECONFIG={folder / 'kubeconfig'}\n"
-        with connect(folder / "kubeconfig") as client:
-            slices = wait_for(lambda: client.list(SLICES).items, "slices")
-        assert {one["spec"]["pool"]["name"] for one in slices} == {"node-1"}
-        assert "Kubernetes 1.36 at https://127.0.0.1:" in process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
-    assert "stopped" in (folder / "node-1/logs/kubeletplugin.log").read_text(encoding="utf-8")
-
-
 @contextlib.contextmanager
 def up(folder: Path, errors: IO[str] | None = None) -> Iterator["subprocess.Popen[str]"]:
     """`dra-sandbox up` in a folder, from when it says that it is up."""
@@ -57,42 +44,24 @@ def up(folder: Path, errors: IO[str] | None = None) -> Iterator["subprocess.Pope
             process.kill()
 
 
-def refusal(*arguments: str) -> tuple[int, str]:
-    """Exit code and standard error, which must be one line after what was logged."""
-    result = subprocess.run([*SANDBOX, *arguments], capture_output=True, text=True, timeout=60, check=False)
-    lines = [line for line in result.stderr.splitlines() if " INFO " not in line]
-    assert len(lines) == 1, result.stderr
-    return result.returncode, lines[0]
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
+    """Exit code and standard error of a command in this process. The error must be one line."""
+    with pytest.raises(SystemExit) as ended:
+        run(sandbox, arguments)
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if " INFO " not in line)
+    return ended.value.code, line
 
 
-def test_up_ends_in_order_when_its_terminal_closes(short_path: Path) -> None:
-    with up(short_path) as process:
-        process.send_signal(signal.SIGHUP)
-        assert process.wait(60) == 0
-    for name in ("controller", "kubeletplugin"):
-        assert "stopped" in (short_path / f"node-1/logs/{name}.log").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("name", "number", "how"),
-    [
-        ("controller", signal.SIGKILL, "was ended by signal 9 (Killed)"),
-        ("kubeletplugin", signal.SIGTERM, "ended with code 0: "),
-    ],
-    ids=["killed", "ended in order"],
-)
-def test_up_ends_with_a_word_when_one_of_its_processes_ends(
-    short_path: Path, name: str, number: signal.Signals, how: str
-) -> None:
+def test_up_ends_if_one_of_its_processes_is_killed(short_path: Path) -> None:
     errors = short_path / "errors"
     with errors.open("w") as output, up(short_path, errors=output) as process:
-        pid = child_of(process.pid, f"{name}.main")
-        os.kill(pid, number)
+        pid = child_of(process.pid, "controller.main")
+        os.kill(pid, signal.SIGKILL)
         assert process.wait(60) == 1
     last = errors.read_text(encoding="utf-8").splitlines()[-1]
-    ended = f"the sandbox in {short_path} has ended: {name} of node-1 (process {pid}) {how}"
-    assert last.startswith(f"dra-sandbox: {ended}")
-    assert last.endswith(f"; its log is {short_path}/node-1/logs/{name}.log")
+    ended = f"controller of node-1 (process {pid}) was ended by signal 9 (Killed)"
+    assert last.startswith(f"dra-sandbox: the sandbox in {short_path} has ended: {ended}")
+    assert last.endswith(f"; its log is {short_path}/node-1/logs/controller.log")
 
 
 def child_of(parent: int, module: str) -> int:
@@ -105,9 +74,11 @@ def child_of(parent: int, module: str) -> int:
     raise AssertionError(f"process {parent} has no child that runs {module}")
 
 
-def test_a_folder_has_one_sandbox_at_a_time_and_a_killed_one_leaves_no_process(short_path: Path) -> None:
+def test_a_folder_has_one_sandbox_at_a_time_and_a_killed_one_leaves_no_process(
+    short_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with up(short_path) as first:
-        code, text = refusal("up", "--folder", str(short_path), "--node", "a30x4")
+        code, text = refusal(capsys, "up", "--folder", str(short_path), "--node", "a30x4")
         assert code == 1
         assert f"in use by the sandbox of process {first.pid}" in text
         with connect(short_path / "kubeconfig") as client:
@@ -116,23 +87,23 @@ def test_a_folder_has_one_sandbox_at_a_time_and_a_killed_one_leaves_no_process(s
         first.wait()
         with up(short_path) as second, connect(short_path / "kubeconfig") as client:
             assert wait_for(lambda: client.list(SLICES).items, "slices")
-            second.send_signal(signal.SIGTERM)
+            second.send_signal(signal.SIGHUP)  # the terminal closes
             assert second.wait(60) == 0
     for name in ("controller", "kubeletplugin"):
         text = (short_path / f"node-1/logs/{name}.log").read_text(encoding="utf-8")
         assert text.count("stopped") == 2, "the first one's process ended by itself"
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, text = refusal("up", "--folder", str(tmp_path), "--port", str(port))
+        code, text = refusal(capsys, "up", "--folder", str(tmp_path), "--port", str(port))
     assert code == 1
     assert text.endswith(f": port {port} is taken: choose another --port, or 0 for a free one")
 
 
-def test_a_folder_that_cannot_be_made_is_named() -> None:
-    code, text = refusal("up", "--folder", "/proc/sandbox")
+def test_a_folder_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = refusal(capsys, "up", "--folder", "/proc/sandbox")
     assert code == 1
     assert "the sandbox in /proc/sandbox did not start" in text
 

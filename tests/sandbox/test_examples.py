@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples, and what goes wrong around them, on a whole sandbox: real processes, sockets, files and API objects."""
 
+import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -239,6 +241,27 @@ def test_a_killed_controller_changes_nothing_when_it_is_back(sandbox: Sandbox) -
     wait_for(lambda: victim in {one["metadata"]["name"] for one in sandbox.slices()}, "the new controller to work")
     after = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in sandbox.slices()}
     assert {name for name in before if after[name] != before[name]} == {victim}
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "how"),
+    [
+        ("controller", signal.SIGKILL, "was ended by signal 9 (Killed)"),
+        ("kubeletplugin", signal.SIGTERM, "ended with code 0: "),
+    ],
+    ids=["killed", "ended in order"],
+)
+def test_the_sandbox_tells_which_process_has_ended(
+    sandbox: Sandbox, name: str, number: signal.Signals, how: str
+) -> None:
+    node = sandbox.nodes[0]
+    os.kill(pid := node.pid(name), number)
+    assert sandbox.wait().startswith(f"{name} of node-1 (process {pid}) {how}")
+    node.terminate(name)
+    if name == "controller":
+        node.start_controller()
+    else:
+        restart_plugin(sandbox)
 
 
 @pytest.mark.parametrize(

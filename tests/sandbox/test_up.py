@@ -39,11 +39,12 @@ def up(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[ApiC
         assert process.stdout is not None
         try:
             said = [process.stdout.readline() for _ in range(2)]
-            assert "KUBECONFIG" in said[0]
+            assert said[0] == f"export KUBECONFIG={folder / 'kubeconfig'}\n"
             with connect(folder / "kubeconfig") as client:
                 yield client, said
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
+            assert "stopped" in (folder / "node-1/logs/kubeletplugin.log").read_text(encoding="utf-8")
         finally:
             process.kill()
 

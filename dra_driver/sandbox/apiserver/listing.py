@@ -29,7 +29,7 @@ Test = Callable[[Object], bool]
 _WORD = r"[^\s=!(),<>]+"
 _REQUIREMENT = re.compile(
     rf"\s*(?:(?P<absent>!)\s*(?P<gone>{_WORD})"
-    rf"|(?P<key>{_WORD})\s*(?:(?P<operator>==|=|!=|<|>)\s*(?P<value>[^\s=!(),<>]*)"
+    rf"|(?P<key>{_WORD})\s*(?:(?P<operator>==|=|!=)\s*(?P<value>[^\s=!(),<>]*)"
     rf"|\b(?P<set>in|notin)\s*\((?P<values>[^()=!<>]*)\))?)\s*(?:,(?=\s*[^\s,])|$)"
 )
 """One requirement of a label selector, up to the comma before the next requirement."""
@@ -49,18 +49,12 @@ class _Requirement:
         value = labels.get(self.key)
         match self.operator:
             case "in":
-                return value is not None and value in self.values
+                return value in self.values
             case "notin":
-                return value is None or value not in self.values
+                return value not in self.values
             case "exists":
                 return value is not None
-            case "!":
-                return value is None
-        try:
-            number, bound = int(value or ""), int(self.values[0])
-        except ValueError:
-            return False
-        return number > bound if self.operator == ">" else number < bound
+        return value is None
 
 
 def label_test(text: str) -> Test | None:
@@ -95,8 +89,6 @@ def _requirement(match: re.Match[str]) -> _Requirement:
         return _Requirement(key, "!")
     if operator is None:
         return _Requirement(key, "exists")
-    if operator in "<>" and not re.fullmatch(r"[+-]?\d+", values[0]):
-        raise SelectorError(f"unable to parse requirement: the value of {match[0].strip()!r} must be an integer")
     return _Requirement(key, {"=": "in", "==": "in", "!=": "notin"}.get(operator, operator), tuple(values))
 
 
@@ -106,13 +98,11 @@ FieldReaders = Mapping[str, Callable[[Object], str]]
 def field_terms(text: str) -> list[tuple[str, bool, str]]:
     """Return the terms of a fieldSelector as (field, whether it must be equal, value). Raises SelectorError."""
     terms = []
-    for term in _split_unquoted(text):
-        if not term:
-            continue
-        match = re.match(r"((?:[^\\=!]|\\.)*)(==|=|!=)(.*)", term, re.DOTALL)
+    for term in filter(None, text.split(",")):
+        match = re.fullmatch(r"([^=!]*)(==|=|!=)(.*)", term, re.DOTALL)
         if match is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
-        terms.append((match[1], match[2] != "!=", _unquote(match[3])))
+        terms.append((match[1], match[2] != "!=", match[3]))
     return terms
 
 
@@ -130,17 +120,6 @@ def field_test(text: str, readers: FieldReaders) -> Test | None:
         return None
     checks = [(readers[name], equal, value) for name, equal, value in terms]
     return lambda obj: all((read(obj) == value) is equal for read, equal, value in checks)
-
-
-def _split_unquoted(text: str) -> list[str]:
-    return re.split(r"(?<!\\),", text)
-
-
-def _unquote(text: str) -> str:
-    unknown = re.search(r"(?<!\\)(?:\\\\)*(\\[^\\,=])", text)
-    if unknown is not None:
-        raise SelectorError(f"invalid field selector: invalid escape sequence: {unknown[1]}")
-    return re.sub(r"\\(.)", r"\1", text)
 
 
 _FORMAT: Final = "meta.k8s.io/v1"

@@ -12,7 +12,7 @@ k8s.io/apimachinery/pkg/util/strategicpatch.
 from collections.abc import Callable
 from typing import Any, Final
 
-from .objects import clone
+from .objects import canonical, clone
 from .schema import Shape, Type
 from .schema.decode import json_name
 
@@ -173,7 +173,7 @@ def _merge_maps(target: dict[str, Any], patch: dict[str, Any], node: Type) -> di
         case "delete":
             return {}
         case other:
-            raise PatchError(f"unknown patch type: {other} in map: {_shown(patch)}")
+            raise PatchError(f"unknown patch type: {other} in map: {canonical(patch)}")
     for key, value in patch.items():
         if key.startswith((DELETE_FROM, ORDER)) and not isinstance(value, list):
             raise MalformedPatchError(f"{key} must be a list")
@@ -247,7 +247,7 @@ def _merge_lists(existing: list[Any], patch: list[Any], node: Type) -> list[Any]
         return existing + [item for index, item in enumerate(patch) if item not in existing + patch[:index]]
     for item in patch:
         if not isinstance(item, dict) or (node.merge_key not in item and item.get(DIRECTIVE) != "replace"):
-            raise PatchError(f"map: {_shown(item)} does not contain declared merge key: {node.merge_key}")
+            raise PatchError(f"map: {canonical(item)} does not contain declared merge key: {node.merge_key}")
     if any(item.get(DIRECTIVE) == "replace" for item in patch):
         return [_clean(item, node.item) for item in patch if item.get(DIRECTIVE) != "replace"]
     result = list(existing)
@@ -261,16 +261,6 @@ def _merge_lists(existing: list[Any], patch: list[Any], node: Type) -> list[Any]
         else:
             result.append(_clean(item, node.item))
     return result
-
-
-def _shown(value: Any) -> str:
-    """Return a JSON value in Go's notation."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{_shown(item)}' for key, item in sorted(value.items()))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(_shown(item) for item in value)}]"
-    names = {None: "<nil>", True: "true", False: "false"}
-    return names[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def _identity(merge_key: str) -> Callable[[Any], Any]:

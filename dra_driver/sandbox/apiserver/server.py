@@ -197,13 +197,10 @@ class RunningServer:
 
     def write_kubeconfig(self, path: Path, *, token: str = "", user: str = "admin", namespace: str = "default") -> Path:
         """Write a kubeconfig (mode 0600) for the admin, or for the owner of `token`."""
-        return write_kubeconfig(path, self.kubeconfig(token=token, user=user, namespace=namespace))
-
-    def kubeconfig(self, *, token: str = "", user: str = "admin", namespace: str = "default") -> dict[str, Any]:
-        """Return a kubeconfig document."""
-        return kubeconfig(
+        document = kubeconfig(
             self.url, token or self.admin_token, self.certificate_authority, user=user, namespace=namespace
         )
+        return write_kubeconfig(path, document)
 
     def drop_watches(self, collection: str = "") -> None:
         """End the watches of a collection (`pods`, `resourceslices.resource.k8s.io`) or of all. Clients reconnect."""

@@ -233,70 +233,49 @@ def _strings_by_name(raw: Any, where: str) -> Any:
     return {key: _string(value, f"{where}.{key}") for key, value in raw.items()}
 
 
-def _object(kind: Callable[..., _T], table: Mapping[str, tuple[str, _Reader]]) -> Callable[[Any, str], _T]:
-    """Return a reader of a dataclass. Absent fields have their defaults, which `_check` validates."""
-    return lambda raw, where: kind(**_read(raw, where, table))
+def _object(
+    made: Callable[..., _T], renamed: Mapping[str, str] = MappingProxyType({}), /, **fields: _Reader
+) -> Callable[[Any, str], _T]:
+    """Return a reader of a dataclass. Absent fields have their defaults, which `_check` validates.
+
+    JSON has the names of `fields` in camel case, except those in `renamed`.
+    """
+    table = {renamed.get(name, _camel_case(name)): (name, read) for name, read in fields.items()}
+    return lambda raw, where: made(**_read(raw, where, table))
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other.title() for other in others)
 
 
 _strings = _list_of(_string)
 _device_node = _object(
     DeviceNode,
-    {
-        "path": ("path", _string),
-        "hostPath": ("host_path", _string),
-        "type": ("type", _string),
-        "major": ("major", _integer),
-        "minor": ("minor", _integer),
-        "fileMode": ("file_mode", _natural),
-        "permissions": ("permissions", _string),
-        "uid": ("uid", _natural),
-        "gid": ("gid", _natural),
-    },
+    **dict.fromkeys(("path", "host_path", "type", "permissions"), _string),
+    **dict.fromkeys(("major", "minor"), _integer),
+    **dict.fromkeys(("file_mode", "uid", "gid"), _natural),
 )
-_mount = _object(
-    Mount,
-    {
-        "hostPath": ("host_path", _string),
-        "containerPath": ("container_path", _string),
-        "options": ("options", _strings),
-        "type": ("type", _string),
-    },
-)
-_hook = _object(
-    Hook,
-    {
-        "hookName": ("hook_name", _string),
-        "path": ("path", _string),
-        "args": ("args", _strings),
-        "env": ("env", _strings),
-        "timeout": ("timeout", _integer),
-    },
-)
+_mount = _object(Mount, host_path=_string, container_path=_string, options=_strings, type=_string)
+_hook = _object(Hook, hook_name=_string, path=_string, args=_strings, env=_strings, timeout=_integer)
 _edits = _object(
     Edits,
-    {
-        "env": ("env", _strings),
-        "deviceNodes": ("device_nodes", _list_of(_device_node)),
-        "hooks": ("hooks", _list_of(_hook)),
-        "mounts": ("mounts", _list_of(_mount)),
-        "additionalGids": ("additional_gids", _list_of(_natural)),
-    },
+    env=_strings,
+    device_nodes=_list_of(_device_node),
+    hooks=_list_of(_hook),
+    mounts=_list_of(_mount),
+    additional_gids=_list_of(_natural),
 )
-
-
-_device = _object(
-    Device,
-    {"name": ("name", _string), "annotations": ("annotations", _strings_by_name), "containerEdits": ("edits", _edits)},
-)
+_RENAMED = {"version": "cdiVersion", "edits": "containerEdits"}
+_device = _object(Device, _RENAMED, name=_string, annotations=_strings_by_name, edits=_edits)
 _spec = _object(
     Spec,
-    {
-        "cdiVersion": ("version", _string),
-        "kind": ("kind", _string),
-        "annotations": ("annotations", _strings_by_name),
-        "devices": ("devices", _list_of(_device)),
-        "containerEdits": ("edits", _edits),
-    },
+    _RENAMED,
+    version=_string,
+    kind=_string,
+    annotations=_strings_by_name,
+    devices=_list_of(_device),
+    edits=_edits,
 )
 
 

@@ -130,11 +130,13 @@ def test_unknown_fields_are_refused_by_the_server(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "kind"),
-    [("foo.bar/v1", "Baz"), ("resource.k8s.io/v1", "Baz"), ("resource.k8s.io/v1beta1", "ResourceClaim")],
-    ids=["group", "kind", "version"],
+    ("command", "version", "kind"),
+    [
+        *((command, "foo.bar/v1", "Baz") for command in ("apply", "apply --server-side", "create", "replace")),
+        ("apply --validate=strict", "resource.k8s.io/v1", "Baz"),
+        ("apply", "resource.k8s.io/v1beta1", "ResourceClaim"),
+    ],
 )
-@pytest.mark.parametrize("command", ["apply", "apply --validate=strict", "apply --server-side", "create", "replace"])
 def test_what_the_server_does_not_have_is_named(only_v1: Kubectl, command: str, version: str, kind: str) -> None:
     manifest = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n"
     refused = only_v1(*command.split(), "-f", "-", stdin=manifest, fails=True)
@@ -150,36 +152,34 @@ def test_an_edited_object_is_stored(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "configmap", "edited")["data"] == {"a": "after"}
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "create namespace made",
-        "create configmap made --from-literal=a=b",
-        "create secret generic made --from-literal=a=b",
-        "create serviceaccount made",
-        "create role made --verb=get --resource=pods",
-        "create rolebinding made --role=made --serviceaccount=default:made",
-        "create clusterrole made --verb=get,list --resource=nodes",
-        "create clusterrolebinding made --clusterrole=made --user=bob",
-        "create deployment made --image=a --replicas=0",
-        "create job made --image=a",
-        "create cronjob made --image=a --schedule=@daily",
-        "create service clusterip made --tcp=80:8080",
-        "create priorityclass made --value=5",
-        "create poddisruptionbudget made --min-available=1 --selector=a=b",
-        "run made --image=a",
-    ],
-)
-def test_kubectl_makes_objects_of_its_own(kubectl: Kubectl, command: str) -> None:
-    kubectl(*command.split())
-    _, kind, *_ = command.split()
-    if command.startswith("run"):
-        kind = "pod"
-    assert kubectl("describe", kind, "made").startswith("Name:")
-    shown = kubectl.json("get", kind, "made")
-    assert shown["metadata"]["managedFields" if "managedFields" in shown["metadata"] else "name"]
-    if kind == "deployment":
-        assert shown["spec"]["replicas"] == 0
+CREATED = {
+    "namespaces": "create namespace made",
+    "configmaps": "create configmap made --from-literal=a=b",
+    "secrets": "create secret generic made --from-literal=a=b",
+    "serviceaccounts": "create serviceaccount made",
+    "roles": "create role made --verb=get --resource=pods",
+    "rolebindings": "create rolebinding made --role=made --serviceaccount=default:made",
+    "clusterroles": "create clusterrole made --verb=get,list --resource=nodes",
+    "clusterrolebindings": "create clusterrolebinding made --clusterrole=made --user=bob",
+    "deployments": "create deployment made --image=a --replicas=0",
+    "jobs": "create job made --image=a",
+    "cronjobs": "create cronjob made --image=a --schedule=@daily",
+    "services": "create service clusterip made --tcp=80:8080",
+    "priorityclasses": "create priorityclass made --value=5",
+    "poddisruptionbudgets": "create poddisruptionbudget made --min-available=1 --selector=a=b",
+    "pods": "run made --image=a",
+}
+"""Resources, and the commands that create an object of them."""
+
+
+def test_kubectl_makes_and_describes_objects_of_its_own(kubectl: Kubectl) -> None:
+    for command in CREATED.values():
+        kubectl(*command.split())
+    names = [f"{resource}/made" for resource in CREATED]
+    shown = {one["kind"]: one for one in kubectl.json("get", *names)["items"]}
+    assert len(shown) == len(CREATED)
+    assert shown["Deployment"]["spec"]["replicas"] == 0
+    assert kubectl("describe", *names).count("Name:  ") >= len(CREATED)
 
 
 def test_waiting_and_watching_end(kubectl: Kubectl) -> None:

@@ -201,12 +201,6 @@ def consumer(name: str, of: str, count: int = 1) -> Spec:
             id="a counter that the set lacks",
         ),
         pytest.param(
-            {"sharedCounters": [counter_set("s", 20), counter_set("t", 20)]},
-            ["spec.sharedCounters"],
-            [],
-            id="more counters than one set may have, in two",
-        ),
-        pytest.param(
             {"sharedCounters": [counter_set(f"s{number}") for number in range(9)]},
             [],
             ["spec.sharedCounters"],

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from .. import field_errors as errors
 from .. import status
 from ..catalog import Cluster
 from ..listing import Page, list_page
@@ -16,7 +15,6 @@ from .write import check_delete
 
 ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"
-_POLICIES: Final = ("Foreground", "Background", "Orphan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,30 +29,17 @@ class DeleteOptions:
 
 
 def delete_options(cluster: Cluster, call: Call) -> DeleteOptions:
-    """Return the options of a DELETE request. Raises 400, 415 or 422."""
-    body = _options_body(cluster, call)
-    dry_run = body.get("dryRun") or [value for value in call.query.get("dryRun", ()) if value]
+    """Return the options of a DELETE request. Raises 400 or 415."""
+    body = read_message(cluster, call, "v1", "DeleteOptions") if call.body else {}
     preconditions = body.get("preconditions") or {}
     grace = body.get("gracePeriodSeconds")
-    options = DeleteOptions(
+    return DeleteOptions(
         grace=call.number("gracePeriodSeconds") if grace is None else grace,
         policy=body.get("propagationPolicy") or call.option("propagationPolicy"),
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
-        dry_run="All" in dry_run,
+        dry_run="All" in (body.get("dryRun") or call.query.get("dryRun", ())),
     )
-    problems = []
-    if options.policy and options.policy not in _POLICIES:
-        problems.append(errors.not_supported("propagationPolicy", options.policy, (*_POLICIES, "nil")))
-    if dry_run and dry_run != ["All"]:
-        problems.append(errors.not_supported("dryRun", dry_run, ["All"]))
-    if problems:
-        raise status.invalid_options("DeleteOptions", problems)
-    return options
-
-
-def _options_body(cluster: Cluster, call: Call) -> Object:
-    return read_message(cluster, call, "v1", "DeleteOptions") if call.body else {}
 
 
 def delete_object(cluster: Cluster, call: Call) -> tuple[Record | Object, int]:

@@ -26,14 +26,12 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 def create_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
     """Create an object (POST to a collection)."""
-    call.check_write_options("CreateOptions")
     obj = read_object(cluster, call)
     return create(cluster, call, obj), 201
 
 
 def update_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
     """Update an object or its status (PUT)."""
-    call.check_write_options("UpdateOptions")
     obj = read_object(cluster, call)
     _check_name(call, obj)
     existing = cluster.store.get(call.kind.stored_in, call.key)
@@ -62,7 +60,6 @@ def patch_object(cluster: Cluster, call: Call) -> tuple[Record, int]:
         raise status.RequestError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     if kind not in accepted:
         raise status.unsupported_media_type(accepted)
-    call.check_write_options("PatchOptions")
     if kind == APPLY_PATCH:
         return _apply(cluster, call)
     if call.query.get("force"):

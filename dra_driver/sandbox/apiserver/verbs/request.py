@@ -2,7 +2,7 @@
 """A request to a resource: its parameters and its body; and the verbs get and list."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -22,7 +22,6 @@ from ..users import User
 
 Query = Mapping[str, Sequence[str]]
 
-_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 _MANAGER_LENGTH = 128
 
 
@@ -104,33 +103,12 @@ class Call:
         """Return 409 for an object of this kind."""
         return status.conflict(self.kind.plural, self.kind.group, name, detail)
 
-    def check_write_options(self, options: str) -> None:
-        """Raise 422 if query parameters of a create, update or patch are invalid."""
-        problems = list(self._option_problems())
-        if problems:
-            raise status.invalid_options(options, problems)
-
-    def _option_problems(self) -> Iterator[FieldError]:
-        dry_run = [value for value in self.query.get("dryRun", ()) if value]
-        if dry_run and dry_run != ["All"]:
-            yield errors.not_supported("dryRun", dry_run, ["All"])
-        manager = self.option("fieldManager")
-        if len(manager) > _MANAGER_LENGTH:
-            yield errors.too_long("fieldManager", _MANAGER_LENGTH)
-        if any(not letter.isprintable() for letter in manager):
-            yield errors.invalid("fieldManager", manager, "should only contain printable characters")
-        if self.option("fieldValidation") not in _VALIDATIONS:
-            yield errors.not_supported("fieldValidation", self.option("fieldValidation"), _VALIDATIONS)
-
 
 _NAME: Final = "metadata.name"
 
 
 def get_object(cluster: Cluster, call: Call) -> Record:
-    """Return an object (GET). Raises 404, or 504 if the client names a future revision."""
-    wanted = resource_version(call)
-    if wanted and wanted > cluster.store.revision:
-        raise status.too_large_resource_version(wanted, cluster.store.revision)
+    """Return an object (GET). Raises 404."""
     record = cluster.store.get(call.kind.stored_in, call.key)
     if record is None:
         raise call.missing()

@@ -5,6 +5,7 @@ Objects are stored in the form of v1 and converted in requests and answers. The 
 pkg/apis/resource/validation and pkg/registry/resource of k8s.io/kubernetes 1.36.
 """
 
+from functools import partial
 from typing import Any, Final
 
 from dra_driver.resource import limits
@@ -14,7 +15,7 @@ from ...kinds import Context, ServedKind, Strategy, text_at
 from ...objects import Object, pick
 from ...release import RESOURCE_GROUP, Release
 from .. import columns
-from ..columns import AGE, NAME, NAME_AND_AGE
+from ..columns import AGE, NAME
 from . import claims, rules, slices, versions
 from .rules import Problems
 
@@ -38,63 +39,41 @@ def kinds(release: Release) -> tuple[ServedKind, ...]:
     selectors = {"spec.driver": text_at("spec", "driver"), "spec.nodeName": text_at("spec", "nodeName")}
     if release.minor >= 37:
         selectors["spec.pool.name"] = text_at("spec", "pool", "name")
+    slice_columns = (
+        NAME,
+        columns.text("Node", "spec", "nodeName"),
+        columns.text("Driver", "spec", "driver"),
+        columns.text("Pool", "spec", "pool", "name"),
+        AGE,
+    )
+    taint_rule_versions = ("v1", "v1beta2", "v1alpha3")
+    kind = partial(ServedKind, RESOURCE_GROUP)
     return (
-        ServedKind(
-            RESOURCE_GROUP,
-            "ResourceSlice",
-            "resourceslices",
-            _VERSIONS,
+        kind(
+            *("ResourceSlice", "resourceslices", _VERSIONS),
             namespaced=False,
             strategy=slices.STRATEGY,
             selectors=selectors,
             to_stored=versions.slice_to_stored,
             from_stored=versions.slice_from_stored,
-            columns=(
-                NAME,
-                columns.text("Node", "spec", "nodeName"),
-                columns.text("Driver", "spec", "driver"),
-                columns.text("Pool", "spec", "pool", "name"),
-                AGE,
-            ),
+            columns=slice_columns,
         ),
-        ServedKind(
-            RESOURCE_GROUP,
-            "DeviceClass",
-            "deviceclasses",
-            _VERSIONS,
-            namespaced=False,
-            strategy=CLASS,
-            columns=NAME_AND_AGE,
-        ),
-        ServedKind(
-            RESOURCE_GROUP,
-            "ResourceClaim",
-            "resourceclaims",
-            _VERSIONS,
+        kind("DeviceClass", "deviceclasses", _VERSIONS, namespaced=False, strategy=CLASS),
+        kind(
+            *("ResourceClaim", "resourceclaims", _VERSIONS),
             subresources=("status",),
             strategy=claims.CLAIM,
             to_stored=versions.claim_to_stored,
             from_stored=versions.claim_from_stored,
             columns=(NAME, columns.made("State", _state), AGE),
         ),
-        ServedKind(
-            RESOURCE_GROUP,
-            "ResourceClaimTemplate",
-            "resourceclaimtemplates",
-            _VERSIONS,
+        kind(
+            *("ResourceClaimTemplate", "resourceclaimtemplates", _VERSIONS),
             strategy=claims.TEMPLATE,
             to_stored=versions.template_to_stored,
             from_stored=versions.template_from_stored,
-            columns=NAME_AND_AGE,
         ),
-        ServedKind(
-            RESOURCE_GROUP,
-            "DeviceTaintRule",
-            "devicetaintrules",
-            ("v1", "v1beta2", "v1alpha3"),
-            namespaced=False,
-            columns=NAME_AND_AGE,
-        ),
+        kind("DeviceTaintRule", "devicetaintrules", taint_rule_versions, namespaced=False),
     )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ResourceSlices: defaults, gated fields, and validation, including counters and the request policies of capacities.
 
-Since Kubernetes 1.35, counter sets are in slices of their own. Before, a slice had its devices and the counter sets
-that these consume; the server checked the references, and the limits were sums over all sets.
+Since Kubernetes 1.35, counter sets are in slices of their own. Before, devices could only consume counter sets of their
+own slice.
 """
 
 import re
@@ -60,7 +60,8 @@ def validate(new: Object, old: Object | None, context: Context) -> Problems:
     if spec.get("partitionTypeAttribute") is not None and not context.release.enabled("DRAPartitionableDevicesType"):
         text = "may not be set while the DRAPartitionableDevicesType feature gate is disabled"
         yield errors.forbidden("spec.partitionTypeAttribute", text)
-    yield from slice_problems(spec, context)
+    if separate(context) and "sharedCounters" in spec and "devices" in spec:
+        yield errors.invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
     yield from _devices_problems(spec, old, context)
     yield from shared_problems(spec, context)
 
@@ -210,31 +211,11 @@ STRATEGY: Final = Strategy(
 
 
 _SEPARATE_SINCE: Final = 35
-# Limits before that release:
-_SHARED: Final = 32
-_CONSUMED_BY_DEVICE: Final = 32
-_CONSUMED_IN_SLICE: Final = 1024
 
 
 def separate(context: Context) -> bool:
     """Return whether the release has counter sets in separate slices."""
     return context.release.minor >= _SEPARATE_SINCE
-
-
-def slice_problems(spec: Object, context: Context) -> Problems:
-    """Yield what is wrong with the combination of counters and devices in one slice."""
-    if separate(context):
-        if "sharedCounters" in spec and "devices" in spec:
-            yield errors.invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
-        return
-    consumed = sum(_consumed(device) for device in spec.get("devices", ()))
-    if consumed > _CONSUMED_IN_SLICE:
-        text = f"the total number of counters in devices must not exceed {_CONSUMED_IN_SLICE}"
-        yield errors.invalid("spec.devices", consumed, text)
-    shared = sum(len(item.get("counters", ())) for item in spec.get("sharedCounters", ()))
-    if shared > _SHARED:
-        text = f"the total number of shared counters must not exceed {_SHARED}"
-        yield errors.invalid("spec.sharedCounters", shared, text)
 
 
 def shared_problems(spec: Object, context: Context) -> Problems:
@@ -266,9 +247,6 @@ def consumption_problems(device: Object, spec: Object, path: str, context: Conte
     )
     if apart:
         return
-    consumed = _consumed(device)
-    if consumed > _CONSUMED_BY_DEVICE:
-        yield errors.invalid(path, consumed, f"the total number of counters must not exceed {_CONSUMED_BY_DEVICE}")
     sets = {item.get("name", ""): item.get("counters", {}) for item in spec.get("sharedCounters", ())}
     for index, consumption in enumerate(consumptions):
         here = f"{path}.consumesCounters[{index}]"
@@ -281,10 +259,6 @@ def consumption_problems(device: Object, spec: Object, path: str, context: Conte
             if counter not in sets[name]:
                 text = "must reference a counter defined in the ResourceSlice sharedCounters"
                 yield errors.invalid(f"{here}.counters", counter, text)
-
-
-def _consumed(device: Object) -> int:
-    return sum(len(item.get("counters", ())) for item in device.get("consumesCounters", ()))
 
 
 def _counters_problems(holder: Object, path: str, *, limited: bool) -> Problems:

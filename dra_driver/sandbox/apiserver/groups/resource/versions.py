@@ -10,6 +10,7 @@ v1beta2 has v1's form. v1beta1 has a device's fields under `basic`, and the fiel
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from ...kinds import Conversion
 from ...objects import Object
 from ...release import Release
 
@@ -136,32 +137,6 @@ _EXACT_FIELDS: Final = (
 )
 
 
-def slice_to_stored(obj: Object, version: str) -> Object:
-    """Return a ResourceSlice in v1's form."""
-    if version != _OLD or "spec" not in obj:
-        return obj
-    spec = _devices(obj["spec"], _flat_device)
-    # In v1beta1, these values are the same as absent fields.
-    for field, unset in (("nodeName", ""), ("allNodes", False)):
-        if spec.get(field) == unset:
-            spec.pop(field, None)
-    return {**obj, "spec": spec}
-
-
-def slice_from_stored(obj: Object, version: str) -> Object:
-    """Return a stored ResourceSlice in `version`."""
-    if version != _OLD or "spec" not in obj:
-        return obj
-    return {**obj, "spec": _devices(obj["spec"], _basic_device)}
-
-
-def _devices(spec: Object, convert: Callable[[Object], Object]) -> Object:
-    result = dict(spec)
-    if result.get("devices"):
-        result["devices"] = [convert(device) for device in result["devices"]]
-    return result
-
-
 def _flat_device(device: Object) -> Object:
     return {**{name: value for name, value in device.items() if name != "basic"}, **device.get("basic", {})}
 
@@ -169,40 +144,6 @@ def _flat_device(device: Object) -> Object:
 def _basic_device(device: Object) -> Object:
     basic = {name: value for name, value in device.items() if name != "name"}
     return {**({"name": device["name"]} if "name" in device else {}), "basic": basic}
-
-
-def claim_to_stored(obj: Object, version: str) -> Object:
-    """Return a ResourceClaim in v1's form."""
-    return _requests(obj, ("spec",), _exact_request) if version == _OLD else obj
-
-
-def claim_from_stored(obj: Object, version: str) -> Object:
-    """Return a stored ResourceClaim in `version`."""
-    return _requests(obj, ("spec",), _flat_request) if version == _OLD else obj
-
-
-def template_to_stored(obj: Object, version: str) -> Object:
-    """Return a ResourceClaimTemplate in v1's form."""
-    return _requests(obj, ("spec", "spec"), _exact_request) if version == _OLD else obj
-
-
-def template_from_stored(obj: Object, version: str) -> Object:
-    """Return a stored ResourceClaimTemplate in `version`."""
-    return _requests(obj, ("spec", "spec"), _flat_request) if version == _OLD else obj
-
-
-def _requests(obj: Object, path: tuple[str, ...], convert: Callable[[Object], Object]) -> Object:
-    changed: Object = _replaced(obj, (*path, "devices", "requests"), lambda found: [convert(item) for item in found])
-    return changed
-
-
-def _replaced(value: Any, path: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
-    """Return a copy of `value` with a changed list at `path`, or `value` if there is no list."""
-    if not path:
-        return change(value) if isinstance(value, list) else value
-    if not isinstance(value, dict) or path[0] not in value:
-        return value
-    return {**value, path[0]: _replaced(value[path[0]], path[1:], change)}
 
 
 def _exact_request(request: Object) -> Object:
@@ -214,3 +155,44 @@ def _exact_request(request: Object) -> Object:
 def _flat_request(request: Object) -> Object:
     rest = {name: value for name, value in request.items() if name != "exactly"}
     return {**rest, "deviceClassName": "", **request.get("exactly", {})}
+
+
+def _replaced(value: Any, path: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
+    """Return a copy of `value` with a changed list at `path`, or `value` if there is no list."""
+    if not path:
+        return change(value) if isinstance(value, list) else value
+    if not isinstance(value, dict) or path[0] not in value:
+        return value
+    return {**value, path[0]: _replaced(value[path[0]], path[1:], change)}
+
+
+def _conversion(convert: Callable[[Object], Object], *path: str) -> Conversion:
+    """Return a conversion between v1beta1 and v1: it converts the items of the list at `path`."""
+
+    def run(obj: Object, version: str) -> Object:
+        if version != _OLD:
+            return obj
+        changed: Object = _replaced(obj, path, lambda items: [convert(item) for item in items])
+        return changed
+
+    return run
+
+
+_devices_to_stored: Final = _conversion(_flat_device, "spec", "devices")
+slice_from_stored: Final = _conversion(_basic_device, "spec", "devices")
+claim_to_stored: Final = _conversion(_exact_request, "spec", "devices", "requests")
+claim_from_stored: Final = _conversion(_flat_request, "spec", "devices", "requests")
+template_to_stored: Final = _conversion(_exact_request, "spec", "spec", "devices", "requests")
+template_from_stored: Final = _conversion(_flat_request, "spec", "spec", "devices", "requests")
+
+
+def slice_to_stored(obj: Object, version: str) -> Object:
+    """Return a ResourceSlice in v1's form."""
+    if version != _OLD or "spec" not in obj:
+        return obj
+    spec = dict(_devices_to_stored(obj, version)["spec"])
+    # In v1beta1, these values are the same as absent fields.
+    for field, unset in (("nodeName", ""), ("allNodes", False)):
+        if spec.get(field) == unset:
+            spec.pop(field, None)
+    return {**obj, "spec": spec}
