@@ -54,7 +54,7 @@ def evaluate_each(
             if pods is not None:
                 pods.hold(allocated)
         if not demand.claims and not demand.extended:
-            verdict = replace(verdict, notes=(*verdict.notes, "it asks for no devices"))
+            verdict = replace(verdict, notes=(*verdict.notes, "the pod asks for no devices"))
         last = replace(verdict, problems=refused_configs(allocated, cluster))
         yield last
         if allocated:

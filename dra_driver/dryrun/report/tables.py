@@ -118,7 +118,7 @@ def _headline(verdict: Verdict, nodes: int) -> Text:
         return Text.assemble(("not admitted", "bold red"), f"  {verdict.demand.name}: {'; '.join(verdict.rejects)}")
     if verdict.node is None:
         line = Text.assemble(("fits nowhere", "bold red"), f"  {verdict.demand.name}")
-        return line.append(f": none of {counted(nodes, 'node')} can have it")
+        return line.append(f": none of {nodes} nodes can have it" if nodes > 1 else ": the only node cannot have it")
     others = len(verdict.fitting) - 1
     line = Text.assemble(("fits", "bold green"), f"  {verdict.demand.name}: on node ", (verdict.node, "bold"))
     return line.append(f", and on {counted(others, 'other node')}" if others else "")
