@@ -15,11 +15,10 @@ from ..allocation import Cluster, Features
 from .daemons import spread_over_nodes
 from .emptiness import missing_devices
 from .evaluate import evaluate, evaluate_each
-from .leftover import Leftover, leftovers
-from .podcopies import count_pod_copies
-from .replicas import MOST_COPIES, Copies, count_copies, fitting_nodes
+from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies, fitting_nodes
 from .report import PlainTable, Report, plain_console, print_report, to_document, to_html, to_json, to_yaml
 from .sources import Source
+from .stock import Leftover, leftovers
 from .verdict import Verdict
 from .whatif import without_claims
 from .workload import Demand

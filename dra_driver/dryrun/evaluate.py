@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Demands against a cluster, one after the other, each leaving the next what it did not take."""
+"""Demands against a cluster, one after the other: each leaves to the next what it did not take."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
+from .. import DRIVER_NAME
 from ..allocation import Cluster, ErrorKind, Features, Group, allocate_all
 from ..allocation.nodes import NodeSelectorError, is_at
+from ..config import DEVICE_TYPES, ConfigError, DeviceConfig, config_for
 from ..resource import Node, ResourceClaim
 from ..resource.codec import Decoded
-from .changes import helpful_changes
-from .defects import defect, differing
+from .changes import defect, differing, helpful_changes
 from .explain import Explainer, Explanation
-from .refusedconfigs import refused_configs
 from .verdict import Refused, Verdict, placed_devices
 from .wholepod import WholePods, running
 from .workload import Demand, extended_claims
@@ -143,3 +144,25 @@ def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> s
         if one.resource in node.plugin_resources:
             return f"a device plugin offers {one.resource} there, which is not evaluated"
     return ""
+
+
+_KINDS: Final[dict[object, type[DeviceConfig]]] = {form: kind for kind, form in DEVICE_TYPES.items()}
+
+
+def refused_configs(claims: Iterable[ResourceClaim], cluster: Cluster) -> tuple[str, ...]:
+    """Why the driver would not prepare the allocated claims, each reason once. Other drivers are not judged."""
+    return tuple(dict.fromkeys(problem for claim in claims for problem in _problems(claim, cluster)))
+
+
+def _problems(claim: ResourceClaim, cluster: Cluster) -> Iterator[str]:
+    allocation = claim.allocation
+    if allocation is None or all(one.opaque.driver != DRIVER_NAME for one in allocation.config):
+        return
+    for result, placed in zip(allocation.results, placed_devices([claim], cluster), strict=True):
+        kind = _KINDS.get(placed.device.attributes.get("type")) if placed.device is not None else None
+        if result.driver != DRIVER_NAME or result.admin_access or kind is None:
+            continue
+        try:
+            config_for(result, kind, claim)
+        except ConfigError as error:
+            yield f"claim {claim.metadata}: the driver refuses it on the node: {error}"

@@ -17,7 +17,7 @@ from ..allocation.pools import PoolState
 from ..allocation.selectors import Unmet, compile_cel
 from ..allocation.usage import PoolKey
 from ..resource import DeviceTaint, ResourceClaim
-from .conjuncts import Blame
+from .selectors import Blame
 
 SEARCH_STEPS = 20_000
 """After so many steps the search that is watched ends: what is in the way has shown by then."""

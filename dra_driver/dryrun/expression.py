@@ -25,11 +25,10 @@ from ..cel import (
 from ..command import InputError, output_option
 from ..resource import Device, ResourceSlice
 from ..streams import printable
-from .conjuncts import Blame, parts, values_read
-from .mistakes import usual_mistakes, version_names
 from .options import Subcommand, general_options, interrupted
 from .progress import progress
 from .report import PlainTable, counted, listed, plain_console, to_json
+from .selectors import Blame, parts, usual_mistakes, values_read, version_names
 from .sources import Origin, Source, opened, origin_options
 from .whatif import WhatIf, what_if_options
 

@@ -13,10 +13,9 @@ from ..command import InputError, output_option
 from .answer import FORMATS, Question, answered
 from .documents import Document, in_namespace, read_documents
 from .live import ask_again
-from .options import Subcommand, complete_files, general_options, interrupted
+from .options import Subcommand, complete_files, general_options, interrupted, release_options
 from .places import with_places
 from .progress import bar, progress
-from .release import release_options
 from .replicas import MOST_COPIES, only
 from .sources import Origin, Place, opened, origin_options
 from .start import INTERRUPTED

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-dryrun nodes` and `dra-dryrun devices`: what there is."""
+"""`dra-dryrun nodes`, `devices` and `capacity`: what a cluster has, and how much of it is free."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
 from rich.text import Text
 
-from ..allocation import Cluster
+from ..allocation import Cluster, Features
 from ..command import output_option
 from ..resource import Node, ResourceSlice
-from .options import Subcommand, general_options
+from .options import Subcommand, general_options, release_options
 from .progress import progress
-from .report import PlainTable, plain_console, to_json
-from .report.devices import attribute, memory
+from .report import PlainTable, counted, listed, plain_console, to_json
+from .report.picture import attribute, memory
 from .sources import Origin, Source, opened, origin_options
+from .stock import Amount, DeviceKind, Gap, PoolStock, Stocktaker, totals
 from .whatif import WhatIf, what_if_options
 
 _FORMATS: Final = ("table", "json")
@@ -105,3 +107,155 @@ def _told_elsewhere(rows: Sequence[Row]) -> set[str]:
     same_names = all(row["pool"] == row["node"] for row in rows)
     one_driver = len({row["driver"] for row in rows}) == 1
     return {name for name, left_out in (("pool", same_names), ("driver", one_driver)) if left_out}
+
+
+_SHOWN: Final = 10
+"""Reasons that are printed unless the table is wide."""
+_HEADINGS: Final = ("TOTAL", "IN USE", "FREE", "STRANDED", "PROFILE", "MODEL")
+
+JSON = Mapping[str, Any]
+
+
+@click.command(
+    "capacity",
+    cls=Subcommand,
+    short_help="Say what is free of each kind of device, and what is stranded and why.",
+    examples=[
+        "dra-dryrun capacity",
+        "dra-dryrun capacity -o wide --context production",
+        "dra-dryrun capacity --with-node h100x8=3",
+    ],
+)
+@origin_options
+@what_if_options
+@release_options
+@output_option(("table", "wide", "json"), None, "How the amounts are printed: wide has every node.")
+@general_options
+def capacity(origin: Origin, what_if: WhatIf, features: Features, output: str) -> None:
+    """Say how many devices of each model and profile there are, are in use, are free and are stranded.
+
+    TOTAL is how many there could be with nothing in use; the rows of one GPU model exclude each other. FREE is how
+    many claims for one device each would be served now. STRANDED would be free besides if what is in use lay elsewhere
+    on the same GPU, or if taints were gone.
+    """
+    with progress("reading the devices") as say, opened(origin) as place:
+        source = place.gather(what_if)
+        say("counting")
+        pools = Stocktaker(features).count(Cluster.of(source.objects))
+    if output == "json":
+        click.echo(json.dumps(_document(source, pools), indent=2))
+    else:
+        _print_capacity(source, pools, wide=output == "wide")
+
+
+def _print_capacity(source: Source, pools: Sequence[PoolStock], *, wide: bool) -> None:
+    console = plain_console()
+    nodes = {node for pool in pools for node in pool.nodes}
+    console.print(Text(f"devices of {counted(len(nodes), 'node')}, from {source.where}", style="bold"))
+    for warning in source.warnings:
+        console.print(Text(warning, style="yellow"))
+    for assumption in source.assumptions:
+        console.print(Text(f"simulating {assumption}", style="yellow"))
+    console.print(_by_node(pools) if wide else _table(totals(pools)))
+    reasons = list(_reasons(pools, apart=wide))
+    if reasons:
+        console.print(Text("stranded or not to be had:"))
+    for who, why in reasons if wide else reasons[:_SHOWN]:
+        console.print(Text.assemble("  ", (who, "bold"), f": {why}"))
+    if len(reasons) > _SHOWN and not wide:
+        console.print(Text(f"  and {len(reasons) - _SHOWN} more reasons (all of them with -o wide)"))
+
+
+def _table(amounts: Mapping[DeviceKind, Amount]) -> PlainTable:
+    table = PlainTable(*_HEADINGS)
+    for kind, amount in amounts.items():
+        table.add_row(*_cells(kind, amount))
+    return table
+
+
+def _by_node(pools: Iterable[PoolStock]) -> PlainTable:
+    every = list(pools)
+    named = any(pool.pool != listed(pool.nodes) for pool in every)
+    table = PlainTable("NODE", *(("POOL",) if named else ()), *_HEADINGS)
+    for pool in every:
+        for kind, amount in sorted(pool.amounts.items()):
+            table.add_row(listed(pool.nodes), *((pool.pool,) if named else ()), *_cells(kind, amount))
+    return table
+
+
+def _cells(kind: DeviceKind, amount: Amount) -> list[str]:
+    numbers = (amount.total, amount.used, amount.free, amount.stranded)
+    return [*map(str, numbers), kind.profile or "-", kind.model or kind.driver]
+
+
+def _reasons(pools: Iterable[PoolStock], *, apart: bool) -> Iterator[tuple[str, str]]:
+    """GPUs, and why some of their devices cannot be had; with `apart` each by itself."""
+    alike: dict[object, list[tuple[str, Gap]]] = {}
+    for pool in pools:
+        nodes = listed(pool.nodes)
+        if pool.problem:
+            yield nodes, f"nothing of pool {pool.pool} of {pool.driver}: {pool.problem}"
+        for gap in pool.gaps:
+            who = " ".join(filter(None, (nodes, gap.gpu)))
+            alike.setdefault(who if apart else (_lost(gap), gap.free, gap.taints), []).append((who, gap))
+    for members in alike.values():
+        first = members[0][1]
+        holders = dict.fromkeys(claim for _, gap in members for claim, _ in gap.holders)
+        why = [_lost(first)]
+        if holders:
+            why += [f"free {', '.join(first.free)}"] if first.free else []
+            devices = dict.fromkeys(device for _, device in first.holders)
+            where = f", on the first {' '.join(devices)}" if len(members) > 1 else f" ({' '.join(devices)})"
+            why.append(f"the rest held by {listed(list(holders))}{where}")
+        why += [f"taint {text}" for text in first.taints]
+        yield listed([who for who, _ in members]), "; ".join(why)
+
+
+def _lost(gap: Gap) -> str:
+    return ", ".join(f"{count} x {kind.profile or kind.model or 'device'}" for kind, count in sorted(gap.lost.items()))
+
+
+def _document(source: Source, pools: Sequence[PoolStock]) -> JSON:
+    return {
+        "source": source.where,
+        "assumptions": list(source.assumptions),
+        "kinds": [_encode(kind, amount) for kind, amount in totals(pools).items()],
+        "pools": [
+            {
+                "driver": pool.driver,
+                "pool": pool.pool,
+                "nodes": list(pool.nodes),
+                "problem": pool.problem or None,
+                "kinds": [_encode(kind, amount) for kind, amount in sorted(pool.amounts.items())],
+                "stranded": [_encode_gap(gap) for gap in pool.gaps],
+            }
+            for pool in pools
+        ],
+    }
+
+
+def _encode(kind: DeviceKind, amount: Amount) -> JSON:
+    return {
+        "driver": kind.driver,
+        "model": kind.model or None,
+        "profile": kind.profile or None,
+        "total": amount.total,
+        "inUse": amount.used,
+        "free": amount.free,
+        "stranded": amount.stranded,
+        "misplaced": amount.misplaced,
+        "tainted": amount.tainted,
+    }
+
+
+def _encode_gap(gap: Gap) -> JSON:
+    return {
+        "gpu": gap.gpu or None,
+        "lost": [
+            {"model": kind.model or None, "profile": kind.profile or None, "devices": count}
+            for kind, count in sorted(gap.lost.items())
+        ],
+        "free": list(gap.free),
+        "heldBy": [{"claim": claim, "device": device} for claim, device in gap.holders],
+        "taints": list(gap.taints),
+    }

@@ -11,11 +11,10 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from .. import __version__
 from ..command import Extra, InputError, run, version_option
-from .capacity import capacity
 from .expression import cel
 from .fit import fit
 from .lint import lint
-from .listing import devices, nodes
+from .listing import capacity, devices, nodes
 from .options import SETTINGS, complete_files
 from .snapshot import snapshot
 

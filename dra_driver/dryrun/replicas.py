@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many copies of a demand fit, one after the other, and where they go.
 
-Each copy gets claims of its own, and goes to the first node that has what it needs; what no longer fits on a node never
-fits there again. Where nodes share no pool, those that are alike hold the same number, and one of each kind is filled.
+Each copy gets claims of its own, and goes to the first node that has what it needs. A node that has no room for a copy
+has none for the following copies. If nodes share no pool, nodes that are alike take the same number, so that only one
+of each kind is filled. Copies of a whole pod are placed by all rules of the scheduler, until no node takes one or a
+quota refuses it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -14,8 +16,12 @@ from ..allocation import Cluster, Features, allocate, allocate_all
 from ..command import InputError
 from ..resource import ResourceClaim
 from ..resource.codec import Decoded
+from ..scheduling import Attempt, Pod, Snapshot
+from .admission import Admission
 from .evaluate import evaluate
+from .wholepod import given_claims, held_claims
 from .workload import Demand, extended_claims
+from .world import World
 
 MOST_COPIES: Final = 10_000
 """Nobody is told of more."""
@@ -157,3 +163,57 @@ def parts(cluster: Cluster, names: Iterable[str]) -> dict[str, Cluster]:
         name: Cluster(tuple(slices[name]), cluster.classes, (cluster.node_by_name[name],), tuple(claims[name]))
         for name in names
     }
+
+
+def count_pod_copies(demand: Demand, world: World, cluster: Cluster, features: Features, most: int) -> Copies:
+    """Up to `most` copies of the pod of a demand, each with claims of its own. Raises InputError."""
+    snapshot = world.at(cluster, features)
+    admission = Admission(world)
+    stored = admission.pod(demand, snapshot)
+    claims = held_claims(demand, snapshot.cluster)
+    new = [claim for claim in claims if claim.allocation is None]
+    if stored.rejects or admission.claims(new, snapshot):
+        return Copies()
+    own = admission.known(stored.pod)
+    if own is not None:
+        snapshot = snapshot.without(own, claims)
+    each: tuple[Pod | ResourceClaim, ...] = (stored.pod, *new)
+    by_node: dict[str, int] = {}
+    for count, node in enumerate(_places(stored.pod, claims, snapshot, features)):
+        if count == most:
+            return Copies(by_node, more=True)
+        by_node[node] = by_node.get(node, 0) + 1
+        if any(admission.count(one, snapshot) for one in each):  # the next copy
+            break
+    return Copies(by_node)
+
+
+def _places(pod: Pod, claims: Sequence[ResourceClaim], snapshot: Snapshot, features: Features) -> Iterator[str]:
+    """The node of each copy, as long as there is one."""
+    for piece in _nodes_apart(snapshot) if _is_local(pod, snapshot) else [snapshot]:
+        there = piece
+        while (node := _first(attempt := Attempt(pod, there, features, claims))) is not None:
+            yield node
+            there = there.placed(pod, node, there.cluster.after(given_claims(attempt, node)))
+
+
+def _first(attempt: Attempt) -> str | None:
+    if attempt.gates or attempt.refusal is not None:
+        return None
+    sites = attempt.snapshot.sites
+    node = next((name for name, site in sites.items() if attempt.refuses(site) is None), None)
+    return None if node is None or attempt.binding_error(node) else node
+
+
+def _is_local(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether what is on one node never matters on another."""
+    beyond = pod.spread or pod.affinity or pod.anti_affinity or pod.volumes or snapshot.with_anti_affinity
+    return not beyond and separate(snapshot.cluster)
+
+
+def _nodes_apart(snapshot: Snapshot) -> Iterator[Snapshot]:
+    """Each node as if it were the only one."""
+    pieces = parts(snapshot.cluster, snapshot.sites)
+    for name, site in snapshot.sites.items():
+        pods = (*site.pods, *snapshot.nominated.get(name, ()))
+        yield replace(snapshot, cluster=pieces[name], nodes=(site.node,), pods=pods)

@@ -12,8 +12,7 @@ from ..resource import ResourceClaim
 from ..scheduling import Attempt
 from ..scheduling.devices import Devices
 from .admission import Admission
-from .changes import Change
-from .defects import defect, differing
+from .changes import Change, defect, differing
 from .explain import Explanation
 from .podchanges import helpful_pod_changes, without_devices
 from .refusals import groups, summary

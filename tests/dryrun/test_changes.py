@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from dra_driver.allocation import Cluster, allocate_all
-from dra_driver.dryrun.changes import helpful_changes
-from dra_driver.dryrun.defects import defect
+from dra_driver.dryrun.changes import defect, helpful_changes
 from dra_driver.resource import ResourceClaim
 from tests import golden
 from tests.golden.allocation.scenario import Scenario, load

@@ -10,8 +10,7 @@ from ...allocation import Features
 from ...cel import CompileError, Environment, EvaluationError, PublishedNames, Selector, compile_selector
 from ...resource import Device, DeviceClass, DeviceRequirements, ResourceSlice
 from ...resource.codec import Decoded
-from ..conjuncts import Blame, FalsePart, parts
-from ..mistakes import usual_mistakes, version_names
+from ..selectors import Blame, FalsePart, parts, usual_mistakes, version_names
 
 
 @dataclass(frozen=True, slots=True)

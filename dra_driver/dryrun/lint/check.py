@@ -8,33 +8,31 @@ from typing import Final
 
 from ...resource import DeviceClass
 from ...resource.codec import Decoded
-from . import claims, classes, configs, constraints, form, gates, limits, pods, selectors, source, versions
+from . import claims, configs, form, pods, selectors, source
 from .catalog import Catalog, Origin
 from .finding import Issue, LintFinding, Rule
-from .podspecs import is_workload
+from .pods import is_workload
 from .source import Reading
 from .subject import Context, Subject, is_device_api, subject_of
 
 Check = Callable[[Subject, Context], Iterator[Issue]]
 
 RULES: Final[tuple[Rule, ...]] = tuple(
-    rule
-    for module in (source, form, versions, gates, claims, limits, constraints, configs, classes, selectors, pods)
-    for rule in module.RULES
+    rule for module in (source, form, claims, configs, selectors, pods) for rule in module.RULES
 )
 """Every rule, in the order of the documentation."""
 
-_OF_FORM: Final[tuple[Check, ...]] = (versions.check_version, form.check_form, gates.check_gates)
+_OF_FORM: Final[tuple[Check, ...]] = (form.check_version, form.check_form, form.check_gates)
 """Checks of what the file says, word for word."""
 _OF_MEANING: Final[tuple[Check, ...]] = (
     form.check_slice,
     claims.check_names,
     claims.check_requests,
     claims.check_extended_resource,
-    limits.check_limits,
-    constraints.check_constraints,
+    claims.check_limits,
+    claims.check_constraints,
     configs.check_configs,
-    classes.check_classes,
+    selectors.check_classes,
     selectors.check_selectors,
     pods.check_pods,
 )

@@ -14,10 +14,9 @@ from ...config import (
 )
 from ...resource import DeviceClass, OpaqueConfiguration
 from ...resource.names import is_driver_name
-from .constraints import request_names
+from .claims import request_names
 from .finding import Issue, Severity, error, warning
-from .mend import decode_all
-from .subject import ClaimSpec, Context, Subject
+from .subject import ClaimSpec, Context, Subject, decode_all
 
 CONFIG_REQUEST = error("config-names-no-request", "A configuration names a request that the claim does not have.")
 CONFIG_INVALID = error("invalid-config", "The driver refuses the configuration, which fails the pod on its node.")

@@ -14,9 +14,8 @@ from ...streams import UNPRINTABLE
 from ..changes import Change
 from ..explain import Removal, RequestReport
 from ..verdict import PodRemoval, Refused
-from .devices import attribute, memory
 from .model import Answer, Inputs, Item, Report
-from .picture import Cell, NodePicture
+from .picture import Cell, NodePicture, attribute, memory
 
 API_VERSION: Final = "dryrun.gpu.nvidia.com/v1alpha1"
 KIND: Final = "DryRunReport"

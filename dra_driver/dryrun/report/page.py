@@ -16,9 +16,8 @@ from ...streams import printable
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand
-from .devices import attribute, memory
 from .model import Answer, Inputs, Item, Report
-from .picture import Cell, NodePicture, Row
+from .picture import Cell, NodePicture, Row, attribute, memory
 from .tables import seen_by
 from .terminal import counted, listed
 

@@ -33,8 +33,21 @@ from ...allocation import Cluster, Features
 from ...allocation.nodes import is_at
 from ...allocation.pools import PoolView
 from ...resource import Device, Node
-from .devices import attribute
+from ..selectors import shown
 from .terminal import listed
+
+
+def attribute(device: Device | None, name: str) -> str:
+    """An attribute; empty without it."""
+    value = device.attributes.get(name) if device is not None else None
+    return shown(value) if value is not None else ""
+
+
+def memory(device: Device | None) -> str:
+    """The memory as published, `80Gi`; empty without it."""
+    capacity = device.capacity.get("memory") if device is not None else None
+    return str(capacity.value) if capacity is not None else ""
+
 
 DeviceKey = tuple[str, str, str]
 """(driver, pool, device)."""

@@ -11,9 +11,8 @@ from rich.text import Text
 from ...allocation import Check
 from ..explain import Removal
 from ..verdict import Verdict
-from .devices import attribute, memory
 from .model import Answer, Item, Report
-from .picture import drawn
+from .picture import attribute, drawn, memory
 from .terminal import PlainTable, counted, listed, plain_console
 
 _SHOWN: Final = 6
