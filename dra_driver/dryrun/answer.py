@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `dra-dryrun fit` was asked, and the answer in every form."""
+"""The question of `dra-dryrun fit`, and its answer in every output format."""
 
 import shlex
 import sys
@@ -26,16 +26,16 @@ from .workload import Demand
 FORMATS: Final = ("table", "wide", "json", "yaml", "html")
 
 _NODES: Final = 20
-"""Nodes that are printed with their copies unless the table is wide."""
+"""The number of nodes in the table of copies, unless the output is wide."""
 
 JSON = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to place by which rules; with `replicas` how many copies (MOST_COPIES: as many as there is room for).
+    """The demands to place, and the rules. `replicas` is the number of copies to count (MOST_COPIES: all that fit).
 
-    `files` are those that name the demands, as on the command line.
+    `files` are the files of the demands, as on the command line.
     """
 
     demands: Sequence[Demand]
@@ -46,7 +46,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Copies that fit `now`, and with nothing in use; `wanted` is MOST_COPIES for as many as possible."""
+    """How many copies fit `now`, and on an idle cluster. `wanted` is MOST_COPIES for all that fit."""
 
     wanted: int
     now: Copies
@@ -54,13 +54,13 @@ class Replicas:
 
     @property
     def fit(self) -> bool:
-        """Whether there are as many as wanted."""
+        """Whether as many copies fit as are wanted."""
         return self.now.count >= (1 if self.wanted == MOST_COPIES else self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Verdicts, or what was found out about copies (with the verdict on the first one where none fits)."""
+    """The verdicts on the demands, or the verdict on one copy together with the number of copies."""
 
     question: Question
     source: Source
@@ -68,7 +68,7 @@ class Answer:
     left: Sequence[Leftover] = ()
     replicas: Replicas | None = None
     interrupted: str = ""
-    """After Ctrl-C: what is missing."""
+    """After Ctrl-C: what the answer lacks."""
 
     @property
     def fits(self) -> bool:
@@ -76,7 +76,7 @@ class Answer:
         return self.replicas.fit if self.replicas is not None else all(one.fits for one in self.verdicts)
 
     def says_the_same_as(self, other: "Answer") -> bool:
-        """Whether it is the same but for the cluster around it."""
+        """Whether the other answer has the same verdicts, whatever else has changed in the cluster."""
         return (self.verdicts, self.left, self.replicas) == (other.verdicts, other.left, other.replicas)
 
     def print(self, output: str) -> None:
@@ -127,9 +127,9 @@ class Answer:
 
 
 def answered(question: Question, source: Source, tell: Callable[[int, int], None] = lambda *_: None) -> Answer:
-    """The answer for the objects of `source`; `tell` hears how many of how many demands are placed.
+    """The answer for the objects of `source`. `tell` is called with the number of placed demands and of all demands.
 
-    Ctrl-C ends it with the verdicts that there are. Raises InputError.
+    After Ctrl-C, the answer has the verdicts that are known until then. Raises InputError.
     """
     features, objects = question.features, source.objects
     if question.replicas is not None:

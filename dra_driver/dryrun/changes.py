@@ -16,14 +16,14 @@ from .explain import constraint_text, taint_text
 from .selectors import parts
 
 MOST_HOLDERS = 24
-"""Claims in use that are taken away one by one to see whether that is enough."""
+"""The number of claims in use that are released one by one to find out whether one is enough."""
 ENOUGH = 3
-"""Claims to wait for that are named when any one of them is enough."""
+"""The number of claims that are suggested to wait for, if any one of them is enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that somebody could do, and a node where the claims fit after it."""
+    """A change that a user can make, and a node where the claims fit after it."""
 
     text: str
     node: str
@@ -38,14 +38,14 @@ class _Attempt:
 
 
 def key_of(claim: ResourceClaim) -> tuple[str, str]:
-    """Namespace and name."""
+    """The namespace and the name of a claim."""
     return claim.metadata.namespace or "default", claim.metadata.name
 
 
 def helpful_changes(
     cluster: Cluster, claims: Sequence[ResourceClaim], features: Features, stored: Set[tuple[str, str]]
 ) -> list[Change]:
-    """Changes after which `claims` fit, which they do not now.
+    """Changes after which `claims` fit. They do not fit now.
 
     `stored` are the claims that are in use outside of this dry run: nobody can wait for a claim that it placed itself.
     """
@@ -58,7 +58,7 @@ def helpful_changes(
 
 
 def fits(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> str | None:
-    """A node where the claims fit."""
+    """A node where the claims fit; None if there is none."""
     outcomes = allocate_all(cluster, claims, features)
     return next((group.nodes[0] for group in outcomes.groups if group.outcome.kind == "allocated"), None)
 
@@ -77,7 +77,7 @@ def _attempts(
 
 
 def _gentler(claims: Sequence[ResourceClaim]) -> Iterator[tuple[str, list[ResourceClaim]]]:
-    """The claims with one demand less."""
+    """The claims, each time without one constraint or one part of a selector."""
     for index, claim in enumerate(claims):
         instead = partial(_instead, claims, index)
         for number, constraint in enumerate(claim.spec.constraints):
@@ -100,7 +100,7 @@ def _instead(claims: Sequence[ResourceClaim], index: int, changed: ResourceClaim
 
 
 def _fewer(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Iterator[_Attempt]:
-    """For each request of several devices the largest smaller number that can be had."""
+    """For each request for several devices, the largest smaller number that fits."""
     for index, claim in enumerate(claims):
         for name, required in claim.spec.requirements:
             enough, too_many = 0, min(required.count, limits.RESULTS_PER_CLAIM + 1)
@@ -136,7 +136,7 @@ def _with_requirements(
 
 
 def _taints(cluster: Cluster) -> list[DeviceTaint]:
-    """The distinct taints that keep devices from somebody."""
+    """The distinct taints that keep claims from devices."""
     blocking = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
     every = (taint for one in cluster.slices for device in one.devices for taint in device.taints)
     return list({taint_text(taint): taint for taint in every if taint.effect in blocking}.values())
@@ -170,9 +170,9 @@ def _without_holders(
 def _fewest(
     cluster: Cluster, holders: Sequence[ResourceClaim], claims: Sequence[ResourceClaim], features: Features
 ) -> list[ResourceClaim]:
-    """Claims that all have to go: giving back any one of them makes the others not enough.
+    """A smallest set of claims to release: none of them can be left out.
 
-    Halves are given back first, so that thousands of claims that do not matter are gone after a few tries.
+    Halves are left out first, so that thousands of claims that do not matter are excluded after a few tries.
     """
     gone = list(holders)
     size = max(1, len(gone) // 2)
@@ -202,11 +202,11 @@ _DEFECTS: Final = {
     "capacity_of_another_device": "the capacity that is left is looked up for another device of the same slice",
     "counter_slices_everywhere": "an unfinished pool with counters on one node stands in the way of all nodes",
 }
-"""What goes wrong, by the field of `Quirks`."""
+"""The description of each defect, by the field of `Quirks`."""
 
 
 def defect(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Change | None:
-    """The defect of the release because of which `claims`, which fit nowhere, do not fit. None if there is none."""
+    """The defect of the release without which `claims` would fit. They fit nowhere now. None if no defect matters."""
     node = fits(cluster, claims, replace(features, ideal=True)) if not features.ideal else None
     if node is None:
         return None
@@ -216,7 +216,7 @@ def defect(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features
 def differing(
     cluster: Cluster, claims: Sequence[ResourceClaim], given: Outcomes, node: str, features: Features
 ) -> Change | None:
-    """The defect because of which `claims`, which fit on `node`, get unlawful devices or amounts or miss a node."""
+    """The defect that gives `claims`, which fit on `node`, wrong devices or amounts, or that hides a node from them."""
     distinct = any(constraint.distinct_attribute for claim in claims for constraint in claim.spec.constraints)
     growing = any(Growing.concerns(one.capacity_requests) for claim in claims for _, one in claim.spec.requirements)
     counted = any(one.shared_counters for one in cluster.slices)
@@ -237,7 +237,7 @@ def differing(
 
 
 def _blamed(features: Features, decides: Callable[[Features], bool]) -> str:
-    """What goes wrong: the first defect of which `decides` says that the answer is another one without it."""
+    """The description of the first defect for which `decides` says that the answer differs without it."""
     release = f"kube-scheduler {features.release} errs"
     for field in fields(Quirks):
         if decides(replace(features, mended=frozenset({field.name}))):
@@ -251,7 +251,7 @@ def _allocated(outcomes: Outcomes) -> set[str]:
 
 
 def _given(outcome: NodeOutcome) -> list[tuple[str, str, str, str]]:
-    """The devices, and what is consumed of them."""
+    """The allocated devices, and the capacity that is consumed of each."""
     return [
         (one.driver, one.pool, one.device, " ".join(map(str, one.consumed_capacity.values())))
         for allocation in outcome.allocations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Demands against a cluster, one after the other: each leaves to the next what it did not take."""
+"""Verdicts on demands, which are placed in a cluster one after the other."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -20,20 +20,20 @@ from .workload import Demand, extended_claims
 from .world import World
 
 MOST_EXPLAINED = 50
-"""Kinds of nodes that are explained; clusters rarely have more than a handful."""
+"""The number of kinds of nodes that are explained. Clusters rarely have more than a handful."""
 
 
 def evaluate(
     demands: Iterable[Demand], objects: Sequence[Decoded], features: Features, world: World | None = None
 ) -> list[Verdict]:
-    """The verdict on each demand, in order: with a `world` on the whole pod, else on its devices alone."""
+    """The verdict on each demand, in order. With a `world`, it is about the whole pod, else about its devices only."""
     return list(evaluate_each(demands, objects, features, world))
 
 
 def evaluate_each(
     demands: Iterable[Demand], objects: Sequence[Decoded], features: Features, world: World | None = None
 ) -> Iterator[Verdict]:
-    """`evaluate`, one verdict after the other."""
+    """The same as `evaluate`, but each verdict is given as soon as it is known."""
     cluster = Cluster.of(objects)
     stored = frozenset(map(key_of, cluster.claims))
     pods = WholePods(world, cluster, features) if world is not None else None
@@ -64,7 +64,7 @@ def evaluate_each(
 
 
 def _may_differ(verdict: Verdict) -> bool:
-    """Whether an equal pod may fare otherwise: not where this one found no node, and nothing has changed."""
+    """Whether the verdict on an equal pod may differ. It cannot if no node takes this pod: nothing has changed."""
     return verdict.node is not None or bool(verdict.demand.daemon_node)
 
 
@@ -126,7 +126,7 @@ def _refusals(
 
 
 def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> str:
-    """Why the pod's own node name or selector, or a claim that has its devices, rules the node out; else empty."""
+    """Why the pod cannot go to the node: its node name or selector, or a claim with devices elsewhere. Else empty."""
     for claim in claims:
         selector = claim.allocation.node_selector if claim.allocation is not None else None
         try:

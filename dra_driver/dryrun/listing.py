@@ -26,13 +26,15 @@ _DEVICES: Final = ("dra-dryrun devices", "dra-dryrun devices --built-in -o json"
 Row = dict[str, Any]
 
 
-@click.command("nodes", cls=Subcommand, examples=_NODES, short_help="List the nodes with how much of them is free.")
+@click.command(
+    "nodes", cls=Subcommand, examples=_NODES, short_help="List the nodes, with the number of devices in use."
+)
 @origin_options
 @what_if_options
 @output_option(_FORMATS, None, "How the nodes are printed.")
 @general_options
 def nodes(origin: Origin, what_if: WhatIf, output: str) -> None:
-    """List the nodes: how many devices they publish, and how many of these are in use."""
+    """List the nodes, with the number of their devices and of devices in use."""
     source = _read(origin, what_if)
     by_node = {one.name: [0, 0] for one in source.objects if isinstance(one, Node)}
     for row in _devices(source):
@@ -43,13 +45,15 @@ def nodes(origin: Origin, what_if: WhatIf, output: str) -> None:
     _print(source, rows, output)
 
 
-@click.command("devices", cls=Subcommand, examples=_DEVICES, short_help="List the devices with who holds them.")
+@click.command(
+    "devices", cls=Subcommand, examples=_DEVICES, short_help="List the devices, with the claims that hold them."
+)
 @origin_options
 @what_if_options
 @output_option(_FORMATS, None, "How the devices are printed.")
 @general_options
 def devices(origin: Origin, what_if: WhatIf, output: str) -> None:
-    """List the devices of ResourceSlices, what they are, and the claims that hold them."""
+    """List the devices of the ResourceSlices, with their model, their profile, and the claims that hold them."""
     source = _read(origin, what_if)
     _print(source, _devices(source), output)
 
@@ -101,7 +105,7 @@ def _print(source: Source, rows: Sequence[Row], output: str) -> None:
 
 
 def _told_elsewhere(rows: Sequence[Row]) -> set[str]:
-    """Columns that a person does not need: pools with the names of their nodes, and one driver for all devices."""
+    """Columns that tell nothing new: pools with the names of their nodes, and the driver if there is only one."""
     if "driver" not in rows[0]:
         return set()
     same_names = all(row["pool"] == row["node"] for row in rows)
@@ -110,7 +114,7 @@ def _told_elsewhere(rows: Sequence[Row]) -> set[str]:
 
 
 _SHOWN: Final = 10
-"""Reasons that are printed unless the table is wide."""
+"""The number of reasons that are printed, unless the output is wide."""
 _HEADINGS: Final = ("TOTAL", "IN USE", "FREE", "STRANDED", "PROFILE", "MODEL")
 
 JSON = Mapping[str, Any]
@@ -119,7 +123,7 @@ JSON = Mapping[str, Any]
 @click.command(
     "capacity",
     cls=Subcommand,
-    short_help="Say what is free of each kind of device, and what is stranded and why.",
+    short_help="Count free and stranded devices of each kind.",
     examples=[
         "dra-dryrun capacity",
         "dra-dryrun capacity -o wide --context production",
@@ -132,11 +136,11 @@ JSON = Mapping[str, Any]
 @output_option(("table", "wide", "json"), None, "How the amounts are printed: wide has every node.")
 @general_options
 def capacity(origin: Origin, what_if: WhatIf, features: Features, output: str) -> None:
-    """Say how many devices of each model and profile there are, are in use, are free and are stranded.
+    """Count the devices of each model and profile: in total, in use, free and stranded.
 
-    TOTAL is how many there could be with nothing in use; the rows of one GPU model exclude each other. FREE is how
-    many claims for one device each would be served now. STRANDED would be free besides if what is in use lay elsewhere
-    on the same GPU, or if taints were gone.
+    TOTAL is the number on an idle cluster. The rows of one GPU model exclude each other. FREE is the number of claims
+    for one device each that would get their device now. STRANDED devices are not free, but would be free if the devices
+    in use were placed elsewhere on the same GPU, or if taints were removed.
     """
     with progress("reading the devices") as say, opened(origin) as place:
         source = place.gather(what_if)
@@ -189,7 +193,7 @@ def _cells(kind: DeviceKind, amount: Amount) -> list[str]:
 
 
 def _reasons(pools: Iterable[PoolStock], *, apart: bool) -> Iterator[tuple[str, str]]:
-    """GPUs, and why some of their devices cannot be had; with `apart` each by itself."""
+    """GPUs, and why some of their devices are not available. With `apart`, GPUs with equal reasons are not joined."""
     alike: dict[object, list[tuple[str, Gap]]] = {}
     for pool in pools:
         nodes = listed(pool.nodes)

@@ -17,7 +17,7 @@ from .start import INTERRUPTED
 F = TypeVar("F", bound=Callable[..., Any])
 
 PREFIX: Final = "DRA_DRYRUN_"
-"""Of all environment variables. Options of one subcommand have its name behind it: `DRA_DRYRUN_FIT_OUTPUT`."""
+"""The prefix of all environment variables. An option of one subcommand has its name too: `DRA_DRYRUN_FIT_OUTPUT`."""
 
 SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 _COLORS: Final = {"auto": None, "always": True, "never": False}
@@ -29,14 +29,14 @@ def complete_files(_context: click.Context, _parameter: click.Parameter, incompl
 
 
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
-    """An option that several subcommands share, and all understand: `--with-node` is `DRA_DRYRUN_WITH_NODE`."""
+    """An option that several subcommands share. The environment variable of `--with-node` is `DRA_DRYRUN_WITH_NODE`."""
     if settings.get("metavar") == "FILE":
         settings["shell_complete"] = complete_files
     return click.option(*names, envvar=f"{PREFIX}{_word(names)}", **settings)
 
 
 def gathered(command: F, options: Sequence[Callable[[Any], Any]], name: str, make: Callable[..., object]) -> F:
-    """`command` with click `options`; what they say goes through `make` (its parameters are theirs) into `name`."""
+    """Adds click `options` to `command`. `make` is called with their values, and its result is the argument `name`."""
     parameters = tuple(inspect.signature(make).parameters)
 
     @functools.wraps(command)
@@ -50,7 +50,7 @@ def gathered(command: F, options: Sequence[Callable[[Any], Any]], name: str, mak
 
 
 def interrupted(what: str) -> int:
-    """Tells what Ctrl-C has left undone. Returns the exit code."""
+    """Prints what Ctrl-C has left undone. Returns the exit code."""
     click.echo(f"interrupted: {what}", err=True)
     return INTERRUPTED
 
@@ -64,7 +64,7 @@ def general_options(command: F) -> F:
         show_default=True,
         expose_value=False,
         callback=lambda context, _parameter, value: setattr(context, "color", _COLORS[value]),
-        help="Whether to print in colors: by default to a terminal only.",
+        help="Whether to print colors. By default, only a terminal gets colors.",
     )
     return version_option(cast(F, colored(logging_options(command, PREFIX))))
 
@@ -80,14 +80,14 @@ class Subcommand(click.Command):
             one.show_envvar = False
 
     def invoke(self, ctx: click.Context) -> object:
-        """Runs the command. After Ctrl-C before there is an answer, it says so."""
+        """Runs the command. If Ctrl-C comes before there is an answer, a line tells it."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             return interrupted("there is no answer yet")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples, and the environment variables."""
+        """Writes the examples and the environment variables."""
         with formatter.section("Examples"):
             for line in self._examples:
                 formatter.write_text(line)
@@ -109,18 +109,19 @@ _OPTIONS = (
         type=click.Choice(RELEASES),
         default=DEFAULT_RELEASE,
         show_default=True,
-        help="The release whose scheduler decides. 1.36 is exact; others are 1.36 with their own gates.",
+        help="The Kubernetes release whose scheduler decides. Releases other than 1.36 are computed as 1.36 with their"
+        " own feature gates.",
     ),
     option(
         "--feature-gates",
         metavar="GATE=true,...",
         default="",
-        help="The scheduler's DRA feature gates, where they are not the release's defaults.",
+        help="DRA feature gates of the scheduler that differ from the defaults of the release.",
     ),
     option(
         "--ideal",
         is_flag=True,
-        help="Decide by the rules of the API, without the defects of the release.",
+        help="Decide by the rules of the API, without the known defects of the release.",
     ),
 )
 
