@@ -24,12 +24,12 @@ from .workload import Demand, extended_claims
 from .world import World
 
 MOST_COPIES: Final = 10_000
-"""Nobody is told of more."""
+"""The largest number of copies that are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How many copies each node takes, in the order of the nodes; `more` when counting ended before the room did."""
+    """The number of copies on each node, in the order of the nodes. `more`: more would fit than were counted."""
 
     by_node: Mapping[str, int] = field(default_factory=dict)
     more: bool = False
@@ -40,7 +40,7 @@ class Copies:
 
 
 def only(demands: Sequence[Demand]) -> Demand:
-    """The demand to copy: the pods of one workload count as one. Raises InputError when there are several."""
+    """The demand to copy. The pods of one workload are one demand. Raises InputError if there are several."""
     first = demands[0]
     for other in demands[1:]:
         if _wants(other) != _wants(first):
@@ -89,13 +89,13 @@ def count_copies(
 
 
 def pending_claims(demand: Demand, cluster: Cluster, features: Features) -> list[ResourceClaim]:
-    """What the scheduler has to allocate for the demand. Raises InputError."""
+    """The claims that the scheduler has to allocate for the demand. Raises InputError."""
     claims = [claim for claim in demand.claims if claim.allocation is None]
     return claims + extended_claims(demand, cluster.classes, features)
 
 
 def _wants(demand: Demand) -> object:
-    """What sets demands apart, names aside."""
+    """The properties that distinguish demands, without their names."""
     requests = [(one.request, one.resource, one.count, one.short_lived) for one in demand.extended]
     spec = demand.submitted["spec"] if demand.submitted is not None else {}
     rest = {name: value for name, value in spec.items() if name != "resourceClaims"}
@@ -104,7 +104,7 @@ def _wants(demand: Demand) -> object:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """What a node takes, and the cluster after that."""
+    """The copies that a node takes, and the cluster with them."""
 
     count: int
     more: bool
@@ -112,7 +112,7 @@ class _Room:
 
 
 def _fill(cluster: Cluster, claims: Sequence[ResourceClaim], node: str, features: Features, most: int) -> _Room:
-    """Copies on one node until there is no room, or `most` are there. What holds no device fits without end."""
+    """Copies on one node until no more fit, or until there are `most`. Without devices, there is no limit."""
     for count in range(most):
         outcome = allocate(cluster, claims, node, features)
         if outcome.kind != "allocated":
@@ -127,7 +127,7 @@ def _fill(cluster: Cluster, claims: Sequence[ResourceClaim], node: str, features
 def _fill_together(
     cluster: Cluster, claims: Sequence[ResourceClaim], nodes: Iterable[str], features: Features, most: int
 ) -> Copies:
-    """Nodes that share pools, one after the other."""
+    """Copies on nodes that share pools, one node after the other."""
     by_node: dict[str, int] = {}
     more = False
     for name in nodes:
@@ -141,7 +141,7 @@ def _fill_together(
 
 
 def separate(cluster: Cluster) -> bool:
-    """Whether every pool is one node's alone."""
+    """Whether each pool belongs to one node only."""
     owners: dict[tuple[str, str], str] = {}
     return all(
         one.node_name and owners.setdefault((one.driver, one.pool.name), one.node_name) == one.node_name
@@ -150,7 +150,7 @@ def separate(cluster: Cluster) -> bool:
 
 
 def parts(cluster: Cluster, names: Iterable[str]) -> dict[str, Cluster]:
-    """What concerns each of these nodes, where all pools are separate."""
+    """The part of the cluster that concerns each node, if all pools are separate."""
     owner = {(one.driver, one.pool.name): one.node_name for one in cluster.slices}
     slices, claims = defaultdict(list), defaultdict(list)
     for one in cluster.slices:
@@ -189,7 +189,7 @@ def count_pod_copies(demand: Demand, world: World, cluster: Cluster, features: F
 
 
 def _places(pod: Pod, claims: Sequence[ResourceClaim], snapshot: Snapshot, features: Features) -> Iterator[str]:
-    """The node of each copy, as long as there is one."""
+    """The node of each copy, until no node accepts one."""
     for piece in _nodes_apart(snapshot) if _is_local(pod, snapshot) else [snapshot]:
         there = piece
         while (node := _first(attempt := Attempt(pod, there, features, claims))) is not None:
@@ -206,7 +206,7 @@ def _first(attempt: Attempt) -> str | None:
 
 
 def _is_local(pod: Pod, snapshot: Snapshot) -> bool:
-    """Whether what is on one node never matters on another."""
+    """Whether pods on one node never matter on another node."""
     beyond = pod.spread or pod.affinity or pod.anti_affinity or pod.volumes or snapshot.with_anti_affinity
     return not beyond and separate(snapshot.cluster)
 

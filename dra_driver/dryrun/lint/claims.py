@@ -45,7 +45,7 @@ RULES = (
 
 
 def check_names(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Names of the object and of its requests."""
+    """Check the names of the object and of its requests."""
     source = subject.source
     if not is_device_api(source) or subject.form is None:
         return
@@ -68,7 +68,7 @@ def check_names(subject: Subject, context: Context) -> Iterator[Issue]:
 
 
 def check_requests(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Counts, modes, capacity keys and tolerations."""
+    """Check counts, modes, capacity keys and tolerations."""
     claim = subject.claim
     for one in claim.requirements() if claim is not None else ():
         yield from _count(one.value, one.path)
@@ -80,7 +80,7 @@ def check_requests(subject: Subject, context: Context) -> Iterator[Issue]:
 
 
 def check_extended_resource(subject: Subject, context: Context) -> Iterator[Issue]:
-    """The extended resource name of a class."""
+    """Check the extended resource name of a class."""
     if isinstance(subject.decoded, DeviceClass) and subject.decoded.extended_resource_name:
         name = subject.decoded.extended_resource_name
         domain, slash, _ = name.partition("/")
@@ -93,7 +93,7 @@ def _names(named: Iterable[tuple[str, str]]) -> Iterator[Issue]:
     seen: set[str] = set()
     for path, name in named:
         if not is_label(name):
-            problem = f"{name!r} is not a DNS label: use at most 63 lower case letters, digits and inner hyphens"
+            problem = f"{name!r} is not a DNS label: use at most 63 lowercase letters, digits and inner hyphens"
             yield Issue(INVALID_NAME, f"{path}.name", problem)
         if name in seen:
             yield Issue(DUPLICATE_NAME, f"{path}.name", f"{name!r} is used twice: rename one")
@@ -141,7 +141,7 @@ _TOLERATIONS = 16
 
 
 def check_limits(subject: Subject, context: Context) -> Iterator[Issue]:
-    """The lengths of lists, and the size of configurations."""
+    """Check the lengths of lists and the sizes of configurations."""
     claim, one = subject.claim, subject.decoded
     lists: list[tuple[str, int, int]] = []
     opaques: list[tuple[str, OpaqueConfiguration]] = []
@@ -179,7 +179,7 @@ def _lists(claim: ClaimSpec) -> Iterator[tuple[str, int, int]]:
 
 
 def _total(claim: ClaimSpec) -> Iterator[Issue]:
-    """All of a request's alternatives may be small enough, one must be."""
+    """Check the number of devices of the claim. Of each request, the smallest alternative counts."""
     least = 0
     for request in claim.devices.requests:
         choices = [request.exactly] if request.exactly is not None else []
@@ -192,7 +192,7 @@ def _total(claim: ClaimSpec) -> Iterator[Issue]:
 
 
 def check_constraints(subject: Subject, context: Context) -> Iterator[Issue]:
-    """The constraints of a claim."""
+    """Check the constraints of a claim."""
     claim = subject.claim
     for index, constraint in enumerate(claim.devices.constraints if claim is not None else ()):
         assert claim is not None
@@ -203,7 +203,7 @@ def check_constraints(subject: Subject, context: Context) -> Iterator[Issue]:
 
 
 def request_names(claim: ClaimSpec, names: tuple[str, ...], path: str, rule: Rule) -> Iterator[Issue]:
-    """Whether each name is that of a request, or `request/alternative`, and there once."""
+    """Check that each name is that of a request, or `request/alternative`, and occurs once."""
     known = {*claim.requests, *(one.name for one in claim.requirements() if STAND_IN not in one.name.split("/"))}
     for index, name in enumerate(names):
         if name not in known:
@@ -228,7 +228,7 @@ def _form(constraint: DeviceConstraint, path: str) -> Iterator[Issue]:
 
 
 def _unmet(claim: ClaimSpec, constraint: DeviceConstraint, path: str, context: Context) -> Iterator[Issue]:
-    """A device without the attribute meets no constraint on it."""
+    """Check that known devices have the attribute: a device without it meets no constraint."""
     field = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
     name = constraint.match_attribute or constraint.distinct_attribute or ""
     for one in claim.covered(constraint.requests):

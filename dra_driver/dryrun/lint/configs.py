@@ -29,7 +29,7 @@ _STAND_INS = {"apiVersion": API_VERSION}
 
 
 def check_configs(subject: Subject, context: Context) -> Iterator[Issue]:
-    """The configurations of a claim or class."""
+    """Check the configurations of a claim or class."""
     if isinstance(subject.decoded, DeviceClass):
         for index, opaque in enumerate(subject.decoded.config):
             yield from _opaque(opaque, f"spec.config[{index}].opaque")
@@ -58,7 +58,7 @@ def _opaque(opaque: OpaqueConfiguration, path: str) -> Iterator[Issue]:
 def _fits(
     claim: ClaimSpec, names: tuple[str, ...], opaque: OpaqueConfiguration, path: str, context: Context
 ) -> Iterator[Issue]:
-    """Whether the requests that it names, all when it names none, can be given devices that read it."""
+    """Check that a request that it names can get a device that reads it. Without names, it is for all requests."""
     requirements = claim.covered(names)
     found = [(one, context.catalog.candidates(one.value)) for one in requirements]
     if not found or not all(candidates for _, candidates in found):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a file says, word for word: whether its fields, its apiVersion and its kind exist in the release.
+"""The text of a file: whether its fields, its apiVersion and its kind exist in the release.
 
 The releases are those of the API lifecycle markers of k8s.io/api (1.37).
 """
@@ -38,7 +38,7 @@ RULES = (
 
 
 def check_form(subject: Subject, context: Context) -> Iterator[Issue]:
-    """What decoding found. Fields that belong to some release are for `gates` to judge."""
+    """Check the form. `check_gates` judges fields that some release has."""
     for problem in subject.form.errors if subject.form is not None else ():
         if not is_unknown_field(problem):
             yield Issue(SCHEMA, problem.path, problem.problem)
@@ -47,7 +47,7 @@ def check_form(subject: Subject, context: Context) -> Iterator[Issue]:
 
 
 def check_slice(subject: Subject, context: Context) -> Iterator[Issue]:
-    """The API server's rules for ResourceSlices."""
+    """Check a ResourceSlice by the rules of the API server."""
     if isinstance(subject.decoded, ResourceSlice):
         features = SliceFeatures(counters_beside_devices=context.minor < COUNTERS_APART_SINCE)
         for problem in slice_problems(subject.decoded, features):
@@ -61,7 +61,7 @@ _OTHER_KINDS: Final = ("DeviceTaintRule", "ResourcePoolStatusRequest")
 
 @dataclass(frozen=True, slots=True)
 class _Lifecycle:
-    """Minor versions of Kubernetes: the first that serves it, that which deprecates it, the first without it."""
+    """Minor versions of Kubernetes: the first that serves it, the one that deprecates it, the first without it."""
 
     first: int
     deprecated: int | None = None
@@ -78,7 +78,7 @@ _FIRST_WITH_V1: Final = 34
 
 
 def check_version(subject: Subject, context: Context) -> Iterator[Issue]:
-    """The object's apiVersion and kind in the release."""
+    """Check that the release serves the object's apiVersion and kind."""
     source = subject.source
     if not is_device_api(source) or source.kind in _OTHER_KINDS:
         return
@@ -119,7 +119,7 @@ def _outlook(version: _Lifecycle) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Gate:
-    """Fields behind a gate: the minor versions that have them first, that switch it on, that have them no more."""
+    """A feature gate and its fields: the first minor version with them, with the gate enabled, and without them."""
 
     name: str
     fields: re.Pattern[str]
@@ -174,12 +174,12 @@ _INDEX: Final = re.compile(r"\[\d+\]")
 
 
 def is_gated(path: str) -> bool:
-    """Whether this rule speaks for the field: some release has it."""
+    """Whether some release has the field behind a feature gate."""
     return _gate_of(path) is not None
 
 
 def check_gates(subject: Subject, context: Context) -> Iterator[Issue]:
-    """The fields of an object of resource.k8s.io against the release."""
+    """Check that the release has the fields of an object of resource.k8s.io."""
     if not is_device_api(subject.source) or subject.source.kind not in DECODED_KINDS:
         return
     for path in _paths(subject.source.value.get("spec"), "spec"):
@@ -208,7 +208,7 @@ def _gate_of(path: str) -> _Gate | None:
 
 
 def _paths(value: Any, path: str) -> Iterator[str]:
-    """The paths of all fields that are set, opaque parameters left out."""
+    """The paths of all fields that are set, without opaque parameters."""
     if isinstance(value, dict):
         for key, item in value.items():
             if item is not None and key != "parameters":

@@ -75,7 +75,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """The claims of a pod and their uses; `problems` are malformed entries, by path."""
+    """The claims of a pod, and their uses by containers. `problems` are malformed entries, by path."""
 
     claims: tuple[PodClaim, ...]
     uses: tuple[Use, ...]
@@ -83,12 +83,12 @@ class PodSpec:
 
 
 def is_workload(source: Source) -> bool:
-    """Whether the object is a pod or makes some."""
+    """Whether the object is a pod or a workload that creates pods."""
     return (source.api_version, source.kind) in _POD_SPECS
 
 
 def read_pod_spec(source: Source) -> PodSpec | None:
-    """The pod spec of the object, None when it has none."""
+    """The pod spec of the object; None if it has none."""
     steps = _POD_SPECS.get((source.api_version, source.kind), ())
     spec: Any = source.value if steps else None
     for step in steps:
@@ -120,14 +120,14 @@ def _container_uses(spec: JSON, path: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def _items(value: JSON, field: str, path: str) -> Iterator[tuple[str, Any]]:
-    """The items of a list with their paths; none where there is no list."""
+    """The items of a list, with their paths. Empty if there is no list."""
     found = value.get(field)
     for index, item in enumerate(found if isinstance(found, list) else []):
         yield f"{path}.{field}[{index}]", item
 
 
 def _decoded(value: Any, path: str, decode: Callable[[Fields], T], problems: list[tuple[str, str]]) -> T | None:
-    """The decoded entry; None when it has no name to go by. Notes what is wrong with it."""
+    """The decoded entry; None if it has no name. Its mistakes are added to `problems`."""
     form = decode_all({"entry": value}, lambda wrapped: decode(Fields(wrapped).required_object("entry")), _STAND_INS)
     problems += [(path + found.path.removeprefix("entry"), found.problem) for found in form.errors]
     return None if form.is_mended("entry.name") else form.decoded
@@ -152,7 +152,7 @@ def _decode_use(fields: Fields) -> tuple[str, str]:
 
 
 def check_pods(subject: Subject, context: Context) -> Iterator[Issue]:
-    """The claims of a pod, or of a template for pods."""
+    """Check the claims of a pod or of a pod template."""
     spec = read_pod_spec(subject.source)
     if spec is None:
         return
@@ -183,7 +183,7 @@ def _repeated(spec: PodSpec) -> Iterator[Issue]:
 
 
 def _uses(spec: PodSpec, found: dict[str, list[Subject]]) -> Iterator[Issue]:
-    """What containers use: a claim of the pod, all of it or one request."""
+    """Check that containers use claims and requests that exist."""
     claims = {one.name: one for one in spec.claims}
     for use in spec.uses:
         if use.name not in claims:
@@ -200,7 +200,7 @@ def _uses(spec: PodSpec, found: dict[str, list[Subject]]) -> Iterator[Issue]:
 
 
 def _unused(spec: PodSpec, found: dict[str, list[Subject]], context: Context) -> Iterator[Issue]:
-    """Devices of other drivers may be for the pod as a whole, as network interfaces are."""
+    """Check that containers use each claim. Devices of other drivers, such as networks, may be for the whole pod."""
     used = {one.name for one in spec.uses}
     for one in spec.claims:
         requirements = [each.value for claim in _specs(found[one.name]) for each in claim.requirements()]
@@ -211,7 +211,7 @@ def _unused(spec: PodSpec, found: dict[str, list[Subject]], context: Context) ->
 
 
 def _named(claim: PodClaim, pod: Source, context: Context) -> list[Subject]:
-    """The objects that the entry may refer to; more than one where files repeat a name."""
+    """The objects that the entry may refer to: more than one if files repeat a name."""
     name = claim.claim or claim.template
     return [
         one

@@ -34,11 +34,11 @@ RULES = (
 
 
 _CLOSE = 0.85
-"""So alike are two spellings of one name. Classes of NVIDIA's drivers have half of their names in common."""
+"""The likeness of a misspelt name. Classes of different NVIDIA drivers have half of their names in common."""
 
 
 def check_classes(subject: Subject, context: Context) -> Iterator[Issue]:
-    """The classes and capacities that the requests of a claim name."""
+    """Check that the classes and capacities exist that the requests of a claim name."""
     claim = subject.claim
     for one in claim.requirements() if claim is not None else ():
         yield from _class(one, context)
@@ -76,11 +76,11 @@ def _amount(known: Known, key: str) -> Quantity | None:
 
 _VALUES = 6
 _FOREIGN = Known("another-driver.example.com", "pool", Device("device"))
-"""A device of which nothing is known but that it is not ours."""
+"""A device of another driver."""
 
 
 def check_selectors(subject: Subject, context: Context) -> Iterator[Issue]:
-    """All selectors of a claim or class."""
+    """Check all selectors of a claim or class."""
     catalog = context.catalog
     if isinstance(subject.decoded, DeviceClass):
         one = subject.decoded
@@ -96,7 +96,7 @@ def check_selectors(subject: Subject, context: Context) -> Iterator[Issue]:
 
 
 def _expressions(path: str, expressions: Sequence[str], context: Context) -> Iterator[Issue]:
-    """What the API server says to each new expression."""
+    """Check whether the API server accepts each expression in a new object."""
     environment = Environment(context.release, stored=False)
     for index, expression in enumerate(expressions):
         place = _place(path, index)
@@ -118,7 +118,7 @@ def _expressions(path: str, expressions: Sequence[str], context: Context) -> Ite
 
 
 def _answers(path: str, steps: Sequence[SelectorStep], class_name: str | None, catalog: Catalog) -> Iterator[Issue]:
-    """What the expressions say about devices of a class (None: all); each about those that the ones before it left."""
+    """Check the results on the devices of a class (None: all). Each expression gets the devices that are left."""
     whose = "known" if class_name is None else f"known {class_name}"
     for index, step in enumerate(steps):
         if step.selector is None:
@@ -168,7 +168,7 @@ def _never(place: str, step: SelectorStep, whose: str, catalog: Catalog, *, narr
 
 
 def _classes_with_all(step: SelectorStep, catalog: Catalog) -> list[str]:
-    """The classes whose devices publish everything that the expression reads."""
+    """The classes whose devices have everything that the expression reads."""
     assert step.selector is not None
     return [
         name
@@ -178,7 +178,7 @@ def _classes_with_all(step: SelectorStep, catalog: Catalog) -> list[str]:
 
 
 def _other_drivers(steps: Sequence[SelectorStep]) -> Iterator[Issue]:
-    """A class is asked about the devices of every driver. What fails on one lets no pod with a claim be scheduled."""
+    """Check a class on devices of other drivers. If it fails on one, no pod with a claim of this class is scheduled."""
     for index, step in enumerate(steps):
         for _, failure in step.failed:
             problem = "fails on devices of other drivers: begin with device.driver == 'NAME OF THE DRIVER' &&"

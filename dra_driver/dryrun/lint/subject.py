@@ -28,7 +28,7 @@ _ONE_OF: Final = "exactly one of exactly and firstAvailable"
 _OF_REQUEST: Final = ("name", "exactly", "firstAvailable")
 
 STAND_IN: Final = "stand-in"
-"""The name of what has none."""
+"""The name of a request or alternative without a name."""
 _SELECTOR: Final = {"cel": {"expression": "true"}}
 _OPAQUE: Final = {"driver": STAND_IN, "parameters": {}}
 FIELDS: Final[Mapping[str, Any]] = {
@@ -54,14 +54,14 @@ _ITEMS: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Form(Generic[T]):
-    """An object decoded as far as that goes: None when a place could not be mended."""
+    """A decoded object with its errors. `decoded` is None if an error could not be mended."""
 
     decoded: T | None
     errors: tuple[DecodeError, ...]
     mended: frozenset[str]
 
     def is_mended(self, path: str) -> bool:
-        """Whether `path` lies in what was mended: a finding about it would be about a stand-in."""
+        """Whether `path` is in a mended place: a finding about it would be about a stand-in."""
         return any(is_within(path, place) for place in self.mended)
 
 
@@ -88,7 +88,7 @@ def decode_all(value: JSON, decode: Callable[[JSON], T], stand_ins: Mapping[str,
 
 
 def _mend(value: JSON, error: DecodeError, stand_ins: Mapping[str, Any]) -> bool:
-    """Change `value` so that the error is gone; False when there is no way."""
+    """Change `value` so that the error is gone. False if this is impossible."""
     steps, whole = resolve(value, error.path)
     if not whole:
         return _insert(value, error, steps, stand_ins)
@@ -120,7 +120,7 @@ def _insert(value: JSON, error: DecodeError, steps: tuple[str | int, ...], stand
 
 
 def _replace_item(parent: list[Any], index: str | int, error: DecodeError, outer: list[str | int]) -> bool:
-    """Items are replaced, never taken out: the places of the others stay what they are."""
+    """Items are replaced and never removed, so that the places of other items do not change."""
     assert isinstance(index, int)
     stand_in = "" if "must be a string" in error.problem else _ITEMS.get(str(outer[-1]))
     if stand_in is None or parent[index] == stand_in:
@@ -130,7 +130,7 @@ def _replace_item(parent: list[Any], index: str | int, error: DecodeError, outer
 
 
 def _reshape(value: JSON, level: str) -> None:
-    """A request or device in the form of another version of the API, in its own: with or without a `level` more."""
+    """Converts a request or device from the form of another version: with or without the additional `level`."""
     if level in value:
         inner = value.pop(level)
         value.update(inner if isinstance(inner, dict) else {})
@@ -150,7 +150,7 @@ DECODED_KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass",
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What one request, or one alternative of it (`request/alternative`), asks for, and at which path."""
+    """The requirements of a request, or of an alternative (`request/alternative`), with their path."""
 
     path: str
     name: str
@@ -167,11 +167,11 @@ class ClaimSpec:
 
     @property
     def requests(self) -> list[str]:
-        """The names that requests were given."""
+        """The names of requests that have one."""
         return [one.name for one in self.devices.requests if one.name != STAND_IN]
 
     def requirements(self) -> Iterator[Requirement]:
-        """All of them, alternatives too, in the order of the file."""
+        """The requirements of all requests and alternatives, in the order of the file."""
         for index, request in enumerate(self.devices.requests):
             path = f"{self.path}.requests[{index}]"
             if request.exactly is not None:
@@ -180,7 +180,7 @@ class ClaimSpec:
                 yield Requirement(f"{path}.firstAvailable[{number}]", f"{request.name}/{one.name}", one.requirements)
 
     def covered(self, names: tuple[str, ...]) -> list[Requirement]:
-        """The requirements that `names` stand for: a request with all its alternatives; all when there are none."""
+        """The requirements that `names` mean: a request with all its alternatives. Without names, all requirements."""
         return [
             one for one in self.requirements() if not names or one.name in names or one.name.partition("/")[0] in names
         ]
@@ -204,7 +204,7 @@ class Subject:
 
     @property
     def claim(self) -> ClaimSpec | None:
-        """The claim's spec, when it is a claim or template that could be decoded."""
+        """The spec of a claim or template; None for other objects, and if it could not be decoded."""
         one = self.decoded
         flat = _dialect(self.source.api_version).flat_request
         if isinstance(one, ResourceClaim):
@@ -214,13 +214,13 @@ class Subject:
         return None
 
     def is_news(self, issue: Issue) -> bool:
-        """Whether the issue is about what the file says, not about a stand-in for it."""
+        """Whether the issue is about the text of the file, and not about a stand-in."""
         return self.form is None or not self.form.is_mended(issue.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is known beside the object: the release to check for, devices and classes, and all objects of the files."""
+    """The context of the object: the release to check for, devices and classes, and all objects of the files."""
 
     release: str
     catalog: Catalog
@@ -252,5 +252,5 @@ def _decode(value: JSON) -> Decoded:
 
 
 def _dialect(api_version: str) -> Dialect:
-    """How objects of the version are written; v1alpha3 (Kubernetes 1.31 to 1.33) has the form of v1beta1."""
+    """The dialect of the version. v1alpha3 (Kubernetes 1.31 to 1.33) has the form of v1beta1."""
     return BY_API_VERSION.get(api_version, V1BETA1)

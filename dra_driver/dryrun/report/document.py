@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A report for programs, as JSON or YAML, by docs/dryrun-output.schema.json (and, in words, docs/dryrun-output.md).
 
-A field may be added within a version; none is taken away or changes its meaning. Fields are always there: what is
-unknown is null, what there is none of is an empty list.
+Within a version, fields may be added, but no field is removed or changes its meaning. All fields are always present:
+an unknown value is null, and a list may be empty.
 """
 
 import json
