@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dra-dryrun command: which devices a claim would get, without submitting it.
+"""The dra-dryrun command: tells whether a pod or a claim would be scheduled, without submitting it.
 
-`documents` reads YAML, `workload` turns pods and what makes pods into the claims they bring, `inventory` finds the
-devices, `evaluate` runs the scheduler's allocator over them, `report` prints.
+`documents` reads YAML, `workload` turns pods and workloads into demands with their claims, `inventory` and `world` read
+the cluster, `evaluate` and `wholepod` decide by the scheduler's rules, and `report` prints the verdicts.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the API server would take a pod and its claims: defaults, limits, priorities, quotas, namespaces."""
+"""Whether the API server would accept a pod and its claims: defaults, limits, priorities, quotas, namespaces."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ _UNKNOWN: Final = (
     ("PriorityClass", "priorityClassName", "its priority is taken to be 0: no PriorityClass is known"),
     ("RuntimeClass", "runtimeClassName", "its RuntimeClass is not considered: none is known"),
 )
-"""Kinds without which a field of a pod means nothing, and what is said then."""
+"""Kinds that give a field of a pod its meaning, and the note for a snapshot without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A pod as it would be stored, why it would not be, and what of it is passed over."""
+    """A pod as the API server would store it, the reasons for a refusal, and notes about fields that are ignored."""
 
     pod: Pod
     rejects: tuple[str, ...]
@@ -30,7 +30,7 @@ class Stored:
 
 
 class Admission:
-    """Takes objects one after the other; quotas count what was taken."""
+    """Admits objects one after the other. Each admitted object counts for the quotas."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -47,7 +47,7 @@ class Admission:
         return self._pods.get((namespace, name))
 
     def pod(self, demand: Demand, snapshot: Snapshot) -> Stored:
-        """Takes the pod of a demand. Raises InputError."""
+        """Admits the pod of a demand. Raises InputError."""
         assert demand.submitted is not None
         submitted, notes = _without_unknown(demand.submitted, self._world.unknown)
         try:
@@ -70,14 +70,14 @@ class Admission:
         return Stored(pod, tuple(rejects), tuple(notes))
 
     def claims(self, claims: Sequence[ResourceClaim], snapshot: Snapshot) -> tuple[str, ...]:
-        """Takes new claims; gives the reasons why not."""
+        """Admits new claims. Returns the reasons for a refusal."""
         refused: list[str] = []
         for claim in claims:
             refused += [*self._refuse_access(claim, snapshot)] or self.count(claim, snapshot)
         return tuple(refused)
 
     def count(self, item: Pod | ResourceClaim, snapshot: Snapshot) -> list[str]:
-        """Why a quota refuses a new object; else it counts from now on."""
+        """Why a quota refuses a new object. An object that is not refused counts from now on."""
         if not self._policies.quotas:
             return []
         decision = Quotas(snapshot, self._world.templates).decide(item, self._policies.quotas)
@@ -89,7 +89,7 @@ class Admission:
         return []
 
     def _refuse_access(self, claim: ResourceClaim, snapshot: Snapshot) -> Iterator[str]:
-        """What the API server says of access for administrators in a namespace that is not for them."""
+        """The refusal of admin access in a namespace without the label for it."""
         if "Namespace" in self._world.unknown:
             return
         labels = snapshot.labels_of(claim.metadata.namespace or "default")
@@ -103,7 +103,7 @@ class Admission:
 
 
 def _without_unknown(submitted: Mapping[str, Any], unknown: frozenset[str]) -> tuple[Mapping[str, Any], list[str]]:
-    """The pod without what refers to kinds that are not known, and what is said of that."""
+    """The pod without its references to unknown kinds, and a note for each of them."""
     spec, notes = dict(submitted["spec"]), []
     for kind, field, said in _UNKNOWN:
         if kind in unknown and spec.get(field) and not str(spec[field]).startswith("system-"):

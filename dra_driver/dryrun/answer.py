@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `dra-dryrun fit` was asked, and the answer in every form."""
+"""The question of `dra-dryrun fit`, and its answer in every output format."""
 
 import shlex
 import sys
@@ -15,11 +15,10 @@ from ..allocation import Cluster, Features
 from .daemons import spread_over_nodes
 from .emptiness import missing_devices
 from .evaluate import evaluate, evaluate_each
-from .leftover import Leftover, leftovers
-from .podcopies import count_pod_copies
-from .replicas import MOST_COPIES, Copies, count_copies, fitting_nodes
+from .replicas import MOST_COPIES, Copies, count_copies, count_pod_copies, fitting_nodes
 from .report import PlainTable, Report, plain_console, print_report, to_document, to_html, to_json, to_yaml
 from .sources import Source
+from .stock import Leftover, leftovers
 from .verdict import Verdict
 from .whatif import without_claims
 from .workload import Demand
@@ -27,16 +26,16 @@ from .workload import Demand
 FORMATS: Final = ("table", "wide", "json", "yaml", "html")
 
 _NODES: Final = 20
-"""Nodes that are printed with their copies unless the table is wide."""
+"""The number of nodes in the table of copies, unless the output is wide."""
 
 JSON = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to place by which rules; with `replicas` how many copies (MOST_COPIES: as many as there is room for).
+    """The demands to place, and the rules. `replicas` is the number of copies to count (MOST_COPIES: all that fit).
 
-    `files` are those that name the demands, as on the command line.
+    `files` are the files of the demands, as on the command line.
     """
 
     demands: Sequence[Demand]
@@ -47,7 +46,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Copies that fit `now`, and with nothing in use; `wanted` is MOST_COPIES for as many as possible."""
+    """How many copies fit `now`, and on an idle cluster. `wanted` is MOST_COPIES for all that fit."""
 
     wanted: int
     now: Copies
@@ -55,13 +54,13 @@ class Replicas:
 
     @property
     def fit(self) -> bool:
-        """Whether there are as many as wanted."""
+        """Whether as many copies fit as are wanted."""
         return self.now.count >= (1 if self.wanted == MOST_COPIES else self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Verdicts, or what was found out about copies (with the verdict on the first one where none fits)."""
+    """The verdicts on the demands, or the verdict on one copy together with the number of copies."""
 
     question: Question
     source: Source
@@ -69,7 +68,7 @@ class Answer:
     left: Sequence[Leftover] = ()
     replicas: Replicas | None = None
     interrupted: str = ""
-    """After Ctrl-C: what is missing."""
+    """After Ctrl-C: what the answer lacks."""
 
     @property
     def fits(self) -> bool:
@@ -77,7 +76,7 @@ class Answer:
         return self.replicas.fit if self.replicas is not None else all(one.fits for one in self.verdicts)
 
     def says_the_same_as(self, other: "Answer") -> bool:
-        """Whether it is the same but for the cluster around it."""
+        """Whether the other answer has the same verdicts, whatever else has changed in the cluster."""
         return (self.verdicts, self.left, self.replicas) == (other.verdicts, other.left, other.replicas)
 
     def print(self, output: str) -> None:
@@ -128,9 +127,9 @@ class Answer:
 
 
 def answered(question: Question, source: Source, tell: Callable[[int, int], None] = lambda *_: None) -> Answer:
-    """The answer for the objects of `source`; `tell` hears how many of how many demands are placed.
+    """The answer for the objects of `source`. `tell` is called with the number of placed demands and of all demands.
 
-    Ctrl-C ends it with the verdicts that there are. Raises InputError.
+    After Ctrl-C, the answer has the verdicts that are known until then. Raises InputError.
     """
     features, objects = question.features, source.objects
     if question.replicas is not None:

@@ -32,16 +32,16 @@ _SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
 _BUSY: Final = Retry(
     total=3, connect=0, read=0, other=0, status_forcelist=(429, 503), backoff_factor=0.1, raise_on_status=False
 )
-"""An overloaded server is asked again; a server that does not answer is reported."""
+"""A request to an overloaded server is repeated. A server that does not answer is reported."""
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _IMPERSONATION: Final = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid"}
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterChoice:
-    """Which cluster was asked for, and how to ask it. Empty text stands for kubectl's default.
+    """The cluster that the user chose, and how to connect to it. Empty text stands for kubectl's default.
 
-    `seconds` is how long the server may take for one answer; 0 is no limit.
+    `seconds` is the time limit for one answer of the server; 0 is no limit.
     """
 
     kubeconfig: str = ""
@@ -70,15 +70,15 @@ class ClusterChoice:
 
     @property
     def is_configured(self) -> bool:
-        """Whether there is any cluster to ask. Raises ConfigError."""
+        """Whether a cluster is configured. Raises ConfigError."""
         return bool(self.in_cluster or self.files or os.environ.get(_SERVICE_HOST))
 
 
 class ClusterConnection:
-    """Requests to one API server, as `kubeapi.ApiClient` makes them.
+    """The transport of a `kubeapi.ApiClient` to one API server.
 
-    `server` is its URL, `identity` says for errors who asks, `where` for reports which cluster it is, and `namespace`
-    is that of objects without one. Raises ConfigError.
+    `server` is its URL. `identity` names the user in errors, and `where` the cluster in reports. Objects without a
+    namespace are in `namespace`. Raises ConfigError.
     """
 
     def __init__(self, choice: ClusterChoice) -> None:
@@ -131,7 +131,7 @@ class ClusterConnection:
         repeatable: bool = True,
         accept: str | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """One request; any HTTP status is an answer. Raises UnreachableError when none comes in time."""
+        """Sends one request. Any HTTP status is an answer. Raises UnreachableError if there is none in time."""
         headers = self._headers.copy()
         headers.extend({"Accept": accept or "application/json", "User-Agent": f"dra-dryrun/{__version__}"})
         if content_type:
@@ -186,7 +186,7 @@ def _entry(documents: Sequence[Mapping[str, Any]], section: str, field: str, nam
 
 
 def _impersonation(named: str, user: Mapping[str, Any]) -> urllib3.HTTPHeaderDict:
-    """The headers that say as whom to act: the user `named`, else whom the user entry names."""
+    """The headers for impersonation: of the user `named`, else of the one that the user entry names."""
     headers = urllib3.HTTPHeaderDict()
     if named:
         headers["Impersonate-User"] = named
@@ -204,7 +204,7 @@ def _impersonation(named: str, user: Mapping[str, Any]) -> urllib3.HTTPHeaderDic
 
 @contextmanager
 def _as_config_error(what: str) -> Iterator[None]:
-    """Turns what the package raises about files into one line."""
+    """Turns the exceptions of the package about files into ConfigErrors of one line."""
     from kubernetes.config import ConfigException
 
     try:
@@ -218,7 +218,7 @@ def _as_config_error(what: str) -> Iterator[None]:
 
 @contextmanager
 def _no_login_fails() -> Iterator[list[str]]:
-    """Collects what the package logs: it goes on without an identity when a login program fails."""
+    """Collects the log lines of the package: if a login program fails, the package only logs it."""
     problems: list[str] = []
 
     class Collector(logging.Filter):

@@ -22,12 +22,12 @@ _TOLERATED: Final = (
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 )
-"""What the controller lets its pods tolerate; with the host's network one more."""
+"""The tolerations that the controller adds to its pods; pods with the host network get one more."""
 _NO_NETWORK: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule")
 
 
 def spread_over_nodes(demands: Sequence[Demand], objects: Sequence[Decoded], world: World | None) -> Iterator[Demand]:
-    """The demands, each DaemonSet as its pods: one for every node that is to have one.
+    """The demands, with each DaemonSet replaced by its pods: one for each node that matches.
 
     Raises InputError and DecodeError.
     """
@@ -59,7 +59,7 @@ def _tolerating(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _on(demand: Demand, spec: dict[str, Any], node: str) -> Demand:
-    """The pod for one node, which it is bound to by an affinity for the node's name."""
+    """The pod for one node. An affinity for the node's name binds it to the node."""
     assert demand.submitted is not None
     metadata = {**demand.submitted["metadata"], "name": f"{demand.pod.name}-{node}"}
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
@@ -84,7 +84,7 @@ def _on(demand: Demand, spec: dict[str, Any], node: str) -> Demand:
 
 
 def _renamed(demand: Demand, claim: Any, node: str) -> Any:
-    """The pod's own claim; one that all pods share stays as it is."""
+    """The claim, renamed for the pod if it is made from a template. A claim that all pods share stays as it is."""
     own = claim.metadata.name.startswith(f"{demand.pod.name}-") and claim.metadata.name in demand.own_claims
     name = claim.metadata.name.replace(demand.pod.name, f"{demand.pod.name}-{node}", 1)
     return replace(claim, metadata=replace(claim.metadata, name=name)) if own else claim

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that a cluster does not have at all: which driver publishes none, and which gate or version explains that."""
+"""Clusters without devices: the driver that publishes none, and the feature gate or release that explains it."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ _PARTITIONS: Final = "DRAPartitionableDevices"
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The minor release of an API server, `1.34`; empty when it does not say."""
+    """The minor release of an API server, such as `1.34`; empty if the server does not name it."""
 
     name: str
 
@@ -42,7 +42,7 @@ def release_of(client: ApiClient) -> Release:
 
 
 def release_notes(objects: Sequence[Decoded], release: Release | None) -> Iterator[str]:
-    """That there are no devices at all. `release` is None where no cluster was asked."""
+    """A note if the cluster has no devices at all. `release` is None if no cluster was asked."""
     if release is not None and not any(isinstance(one, ResourceSlice) for one in objects):
         yield "the cluster has no ResourceSlice of any driver: no DRA driver publishes devices there"
 
@@ -50,7 +50,7 @@ def release_notes(objects: Sequence[Decoded], release: Release | None) -> Iterat
 def missing_devices(
     claims: Iterable[ResourceClaim], objects: Sequence[Decoded], release: Release | None
 ) -> Iterator[str]:
-    """The drivers and kinds of devices that the claims' DeviceClasses select, and of which nothing is published."""
+    """A note for each driver, and kind of device, that the claims' DeviceClasses select and nobody publishes."""
     classes = {one.metadata.name: one for one in objects if isinstance(one, DeviceClass)}
     slices = [one for one in objects if isinstance(one, ResourceSlice)]
     drivers = {one.driver for one in slices}

@@ -1,39 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Demands against a cluster, one after the other, each leaving the next what it did not take."""
+"""Verdicts on demands, which are placed in a cluster one after the other."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
+from typing import Final
 
+from .. import DRIVER_NAME
 from ..allocation import Cluster, ErrorKind, Features, Group, allocate_all
 from ..allocation.nodes import NodeSelectorError, is_at
+from ..config import DEVICE_TYPES, ConfigError, DeviceConfig, config_for
 from ..resource import Node, ResourceClaim
 from ..resource.codec import Decoded
-from .changes import helpful_changes
-from .defects import defect, differing
+from .changes import defect, differing, helpful_changes, key_of
 from .explain import Explainer, Explanation
-from .refusedconfigs import refused_configs
 from .verdict import Refused, Verdict, placed_devices
 from .wholepod import WholePods, running
 from .workload import Demand, extended_claims
 from .world import World
 
 MOST_EXPLAINED = 50
-"""Kinds of nodes that are explained; clusters rarely have more than a handful."""
+"""The number of kinds of nodes that are explained. Clusters rarely have more than a handful."""
 
 
 def evaluate(
     demands: Iterable[Demand], objects: Sequence[Decoded], features: Features, world: World | None = None
 ) -> list[Verdict]:
-    """The verdict on each demand, in order: with a `world` on the whole pod, else on its devices alone."""
+    """The verdict on each demand, in order. With a `world`, it is about the whole pod, else about its devices only."""
     return list(evaluate_each(demands, objects, features, world))
 
 
 def evaluate_each(
     demands: Iterable[Demand], objects: Sequence[Decoded], features: Features, world: World | None = None
 ) -> Iterator[Verdict]:
-    """`evaluate`, one verdict after the other."""
+    """The same as `evaluate`, but each verdict is given as soon as it is known."""
     cluster = Cluster.of(objects)
+    stored = frozenset(map(key_of, cluster.claims))
     pods = WholePods(world, cluster, features) if world is not None else None
     last: Verdict | None = None
     allocated: list[ResourceClaim]
@@ -50,11 +52,11 @@ def evaluate_each(
         elif pods is not None and (rejects := pods.rejects(demand)):
             verdict, allocated = Verdict(demand, rejects=rejects), []
         else:
-            verdict, allocated = _evaluate(demand, cluster, features)
+            verdict, allocated = _evaluate(demand, cluster, features, stored)
             if pods is not None:
                 pods.hold(allocated)
         if not demand.claims and not demand.extended:
-            verdict = replace(verdict, notes=(*verdict.notes, "it asks for no devices"))
+            verdict = replace(verdict, notes=(*verdict.notes, "the pod asks for no devices"))
         last = replace(verdict, problems=refused_configs(allocated, cluster))
         yield last
         if allocated:
@@ -62,13 +64,15 @@ def evaluate_each(
 
 
 def _may_differ(verdict: Verdict) -> bool:
-    """Whether an equal pod may fare otherwise: not where this one found no node, and nothing has changed."""
+    """Whether the verdict on an equal pod may differ. It cannot if no node takes this pod: nothing has changed."""
     return verdict.node is not None or bool(verdict.demand.daemon_node)
 
 
-def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Verdict, list[ResourceClaim]]:
-    held = {_key(claim): claim for claim in cluster.claims if claim.allocation is not None}
-    claims = [held.get(_key(claim), claim) for claim in demand.claims]
+def _evaluate(
+    demand: Demand, cluster: Cluster, features: Features, stored: Set[tuple[str, str]]
+) -> tuple[Verdict, list[ResourceClaim]]:
+    held = {key_of(claim): claim for claim in cluster.claims if claim.allocation is not None}
+    claims = [held.get(key_of(claim), claim) for claim in demand.claims]
     pending = [claim for claim in claims if claim.allocation is None]
     pending += extended_claims(demand, cluster.classes, features)
     away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand, claims))}
@@ -84,7 +88,7 @@ def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Ver
         broken = any(group.outcome.error_kind is ErrorKind.CEL_COMPILE for group in groups)
         if broken or not pending:
             return Verdict(demand, refused=refused), []
-        changes = tuple(helpful_changes(cluster, pending, features))
+        changes = tuple(helpful_changes(cluster, pending, features, stored))
         fault = defect(cluster, pending, features)
         return Verdict(demand, refused=refused, changes=changes, defect=fault), []
     ordered = tuple(node.name for node in cluster.nodes if node.name in fitting)
@@ -121,12 +125,8 @@ def _refusals(
     return (*refused, *(Refused(tuple(names), Explanation(reason, False)) for reason, names in by_reason.items()))
 
 
-def _key(claim: ResourceClaim) -> tuple[str, str]:
-    return claim.metadata.namespace or "default", claim.metadata.name
-
-
 def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> str:
-    """Why the pod's own node name or selector, or a claim that has its devices, rules the node out; else empty."""
+    """Why the pod cannot go to the node: its node name or selector, or a claim with devices elsewhere. Else empty."""
     for claim in claims:
         selector = claim.allocation.node_selector if claim.allocation is not None else None
         try:
@@ -143,3 +143,25 @@ def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> s
         if one.resource in node.plugin_resources:
             return f"a device plugin offers {one.resource} there, which is not evaluated"
     return ""
+
+
+_KINDS: Final[dict[object, type[DeviceConfig]]] = {form: kind for kind, form in DEVICE_TYPES.items()}
+
+
+def refused_configs(claims: Iterable[ResourceClaim], cluster: Cluster) -> tuple[str, ...]:
+    """Why the driver would not prepare the allocated claims, each reason once. Other drivers are not judged."""
+    return tuple(dict.fromkeys(problem for claim in claims for problem in _problems(claim, cluster)))
+
+
+def _problems(claim: ResourceClaim, cluster: Cluster) -> Iterator[str]:
+    allocation = claim.allocation
+    if allocation is None or all(one.opaque.driver != DRIVER_NAME for one in allocation.config):
+        return
+    for result, placed in zip(allocation.results, placed_devices([claim], cluster), strict=True):
+        kind = _KINDS.get(placed.device.attributes.get("type")) if placed.device is not None else None
+        if result.driver != DRIVER_NAME or result.admin_access or kind is None:
+            continue
+        try:
+            config_for(result, kind, claim)
+        except ConfigError as error:
+            yield f"claim {claim.metadata}: the driver refuses it on the node: {error}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why claims do not fit on a node, told from what the search itself saw.
+"""Why claims do not fit on a node, explained from the search itself.
 
-Every request is told how many devices there were and what removed how many of them. A device counts under the first
-check that removed it; checks that depend on what else was picked (counters, constraints) count a device when they
-removed it in any attempt.
+For each request, the explanation has the number of devices, and how many of them each check excluded. A device counts
+for the first check that excluded it. Checks that depend on the other devices that are picked (counters, constraints)
+count a device if they excluded it in any attempt.
 """
 
 from collections import Counter, defaultdict
@@ -17,10 +17,10 @@ from ..allocation.pools import PoolState
 from ..allocation.selectors import Unmet, compile_cel
 from ..allocation.usage import PoolKey
 from ..resource import DeviceTaint, ResourceClaim
-from .conjuncts import Blame
+from .selectors import Blame
 
 SEARCH_STEPS = 20_000
-"""After so many steps the search that is watched ends: what is in the way has shown by then."""
+"""The observed search ends after this number of steps. It has met the obstacles by then."""
 
 _SEEN_VALUES = 5
 _NAMED_HOLDERS = 2
@@ -28,7 +28,7 @@ _NAMED_HOLDERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What removed `devices` devices from a request, and the values that it saw, the most frequent first."""
+    """A check that excluded `devices` devices from a request, and the values that it found, the most frequent first."""
 
     check: Check
     text: str
@@ -39,7 +39,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """A request (or alternative) on one node: it wants `wanted` devices, `left` of `considered` qualify for it."""
+    """A request (or alternative) on one node. It wants `wanted` devices, and `left` of `considered` devices qualify."""
 
     claim: str
     request: str
@@ -54,13 +54,13 @@ class RequestReport:
 
     @property
     def of_the_class(self) -> int:
-        """Devices that the DeviceClass, at least, selects."""
+        """The number of devices that the DeviceClass selects."""
         return self.considered - sum(one.devices for one in self.removals if one.by_class)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a node cannot have the claims. `error` ends the search by itself; `pools` are those that offer nothing."""
+    """Why a node cannot have the claims. `error` is set if an error ended the search. `pools` offer no devices."""
 
     error: str
     fatal: bool
@@ -69,7 +69,7 @@ class Explanation:
 
     @property
     def distance(self) -> tuple[int, int]:
-        """How far from fitting, to compare nodes: devices that are missing, then how few are of the right class."""
+        """How far the node is from fitting: the number of missing devices, then how few are of the right class."""
         missing = sum(one.missing for one in self.requests)
         return (missing if self.requests else 1 << 30, -sum(one.of_the_class for one in self.requests))
 
@@ -83,7 +83,7 @@ class Explainer:
         self._blame = Blame(compile_cel, features)
 
     def explain(self, claims: Sequence[ResourceClaim], outcome: NodeOutcome) -> Explanation:
-        """Why `outcome.node` cannot have `claims`, which `outcome` says it cannot."""
+        """Why `outcome.node` cannot have `claims`. `outcome` is the refusal."""
         if outcome.kind == "error" and outcome.fatal:
             return Explanation(outcome.message, True)
         seen = Recorder()
@@ -142,7 +142,7 @@ class Explainer:
         return RequestReport(str(claim.metadata), slot.request, wanted, considered, len(left), tuple(removals))
 
     def _words(self, claim: ResourceClaim, slot: Slot, refusal: Refusal, seen: Recorder) -> tuple[str, str]:
-        """What removed the device, and what it saw there."""
+        """The check that excluded the device, and the value that it found."""
         assert seen.view is not None
         pool, device = seen.view.device(refusal.device)
         match refusal.check, refusal.detail:
@@ -169,7 +169,7 @@ class Explainer:
                 return f"needs a feature gate that is off ({check.value})", ""
 
     def _takers(self, pool: PoolKey, counter_set: str) -> str:
-        """Who draws on a counter set, besides the claims that are explained."""
+        """The claims that draw on a counter set, except those that are explained."""
         names = list(dict.fromkeys(str(claim.metadata) for claim in self._holders.get((*pool, counter_set), ())))
         if not names:
             return "by what else the claims ask for"

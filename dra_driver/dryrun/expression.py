@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-dryrun cel`: what a selector means to Kubernetes, and what it says about each device."""
+"""`dra-dryrun cel`: evaluates a selector on each device, as Kubernetes does."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,18 +25,17 @@ from ..cel import (
 from ..command import InputError, output_option
 from ..resource import Device, ResourceSlice
 from ..streams import printable
-from .conjuncts import Blame, parts, values_read
-from .mistakes import usual_mistakes, version_names
 from .options import Subcommand, general_options, interrupted
 from .progress import progress
 from .report import PlainTable, counted, listed, plain_console, to_json
+from .selectors import Blame, parts, usual_mistakes, values_read, version_names
 from .sources import Origin, Source, opened, origin_options
 from .whatif import WhatIf, what_if_options
 
 REFUSED = 1
 """The exit code for an expression that the API server refuses."""
 _MOST_GROUPS: Final = 20
-"""Lines of devices that are printed: values such as UUIDs differ on each device."""
+"""The number of lines in the table. Values such as UUIDs differ on each device."""
 
 _Alike = tuple[str, str, tuple[tuple[str, str], ...]]
 """An answer, the part that is false, and the values that were found."""
@@ -44,7 +43,7 @@ _Alike = tuple[str, str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A device where it is published."""
+    """A device, with the driver and the pool that publish it."""
 
     driver: str
     pool: str
@@ -75,7 +74,7 @@ class Answer:
 @click.command(
     "cel",
     cls=Subcommand,
-    short_help="Say what a CEL expression means, and what it selects.",
+    short_help="Evaluate a CEL expression on the devices.",
     examples=["dra-dryrun cel 'device.driver == \"gpu.nvidia.com\"'", "dra-dryrun cel --built-in EXPRESSION -o json"],
 )
 @click.argument("expression")
@@ -87,7 +86,7 @@ class Answer:
     type=click.Choice(RELEASES),
     default=NEWEST,
     show_default=True,
-    help="The release whose functions and fields there are.",
+    help="The Kubernetes release whose CEL functions and fields are available.",
 )
 @output_option(("table", "json"), None, "How the answer is printed.")
 @general_options
@@ -98,9 +97,9 @@ def cel(
     release: str,
     output: str,
 ) -> int:
-    """Say what a CEL EXPRESSION means as a device selector, and which devices it selects.
+    """Evaluate the CEL EXPRESSION as a selector on each device, and print the values that it found.
 
-    Exits with 0 when the API server takes the expression, 1 when it does not, 2 when the input cannot be used.
+    The exit status is 0 if the API server accepts the expression, 1 if it does not, and 2 if the input cannot be used.
     """
     if not _is_text(expression):
         raise InputError("EXPRESSION is not UTF-8 text: type it in a terminal that is set to UTF-8")
@@ -130,7 +129,7 @@ def cel(
 
 
 def _is_text(argument: str) -> bool:
-    """Whether an argument was UTF-8: bytes that are not stand in it as lone surrogates."""
+    """Whether an argument was UTF-8. Other bytes are lone surrogates in it."""
     return not any("\ud800" <= char <= "\udfff" for char in argument)
 
 
@@ -144,9 +143,9 @@ def _candidates(source: Source) -> list[Candidate]:
 
 
 def _refusal(expression: str, environment: Environment) -> str:
-    """Why the API server would not take the expression in a new object; empty when it would."""
+    """Why the API server would refuse the expression in a new object; empty if it would not."""
     if len(expression.encode()) > MAX_BYTES:
-        return f"too long: {len(expression.encode())} bytes, at most {MAX_BYTES} are taken"
+        return f"too long: {len(expression.encode())} bytes, at most {MAX_BYTES} are accepted"
     try:
         cost = compile_selector(expression, environment).max_cost
     except CompileError as error:
@@ -206,7 +205,7 @@ def _span(costs: Sequence[int]) -> str:
 
 
 def _groups(answers: Sequence[Answer]) -> list[tuple[_Alike, list[str]]]:
-    """The devices with the same answer for the same reason, those that are selected first."""
+    """The devices, grouped by answer and values. Selected devices are first."""
     grouped: dict[_Alike, list[str]] = {}
     for answer in answers:
         key = (answer.text, answer.part, tuple(answer.values.items()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-dryrun fit`: whether claims would fit and where, how many of them, and what is left."""
+"""`dra-dryrun fit`: whether pods and claims would be scheduled, on which node, and with which devices."""
 
 import re
 from contextlib import suppress
@@ -13,10 +13,9 @@ from ..command import InputError, output_option
 from .answer import FORMATS, Question, answered
 from .documents import Document, in_namespace, read_documents
 from .live import ask_again
-from .options import Subcommand, complete_files, general_options, interrupted
+from .options import Subcommand, complete_files, general_options, interrupted, release_options
 from .places import with_places
 from .progress import bar, progress
-from .release import release_options
 from .replicas import MOST_COPIES, only
 from .sources import Origin, Place, opened, origin_options
 from .start import INTERRUPTED
@@ -24,7 +23,7 @@ from .whatif import WhatIf, what_if_options
 from .workload import Input, sort_documents
 
 NOTHING_FITS = 1
-"""The exit code when a demand fits nowhere."""
+"""The exit code if a demand fits nowhere."""
 
 _POD: Final = re.compile(r"(pod|pods|po)/[^/]+")
 
@@ -46,7 +45,7 @@ class _Replicas(click.ParamType[int]):
 @click.command(
     "fit",
     cls=Subcommand,
-    short_help="Say where pods and claims would go, or why they go nowhere.",
+    short_help="Tell where pods and claims would be scheduled, or why not.",
     examples=[
         "dra-dryrun pod.yaml",
         "dra-dryrun -f pod.yaml -n team-a --context production",
@@ -63,10 +62,12 @@ class _Replicas(click.ParamType[int]):
     multiple=True,
     metavar="FILE",
     shell_complete=complete_files,
-    help="The same as FILE, as for kubectl.",
+    help="The same as the argument FILE, as in kubectl.",
 )
-@click.option("--all-pending", is_flag=True, help="Take all pending pods of the namespace, in the scheduler's order.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="With --all-pending: of all namespaces.")
+@click.option(
+    "--all-pending", is_flag=True, help="Explain all pending pods of the namespace, in the scheduler's order."
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="With --all-pending: the pods of all namespaces.")
 @origin_options
 @what_if_options
 @release_options
@@ -74,23 +75,23 @@ class _Replicas(click.ParamType[int]):
     "--replicas",
     type=_Replicas(),
     metavar="N|max",
-    help="Say how many copies of the one pod, template or claim in FILE fit, now and with nothing in use.",
+    help="Count how many copies of the pod, template or claim in FILE fit, now and on an idle cluster.",
 )
 @click.option(
     "--devices-only",
     is_flag=True,
-    help="Consider devices only, and nothing else that the pods ask of nodes.",
+    help="Evaluate only the devices of the pods, and no other requirements.",
 )
 @click.option(
     "--watch",
     is_flag=True,
-    help="Answer again when the cluster changes; a verdict is printed when it is another one. Ends with Ctrl-C."
-    " Needs the right to watch, too.",
+    help="Keep watching the cluster, and print the verdict each time that it changes, until Ctrl-C. Needs the right to"
+    " watch.",
 )
 @click.option(
     "--until-fits",
     is_flag=True,
-    help="Watch, and end with 0 as soon as everything fits.",
+    help="Watch the cluster, and end with exit status 0 as soon as everything fits.",
 )
 @output_option(FORMATS, None, "How the verdict is printed.")
 @general_options
@@ -108,14 +109,14 @@ def fit(
     until_fits: bool,
     output: str,
 ) -> int:
-    """Say which device on which node the claims in FILE would get, or why they get none.
+    """Tell on which node, and with which devices, the pods and claims in FILE would be scheduled, or why not.
 
-    pod/NAME is a pod that the cluster has: why it is pending, or what it has. FILE holds ResourceClaims,
-    ResourceClaimTemplates, Pods, Deployments, StatefulSets, DaemonSets, Jobs or CronJobs; '-' is standard input, a
-    folder stands for its YAML and JSON files. Several pods are placed one after the other, by all default rules of the
-    scheduler where nodes and pods are known; else only their devices are considered.
+    FILE contains ResourceClaims, ResourceClaimTemplates, Pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs
+    or CronJobs. '-' is standard input, and a folder means its YAML and JSON files. pod/NAME is a pod of the cluster:
+    the command explains why it is pending, or prints its devices. Several pods are placed one after the other. If nodes
+    and pods are known, all default rules of the scheduler apply, else only devices are evaluated.
 
-    Exits with 0 when everything fits, 1 when something does not, 2 when the input cannot be used.
+    The exit status is 0 if everything fits, 1 if something does not, and 2 if the input cannot be used.
     """
     if replicas is not None and output == "html":
         raise InputError("--replicas is not printed as html (use table, wide, json or yaml)")

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-dryrun nodes` and `dra-dryrun devices`: what there is."""
+"""`dra-dryrun nodes`, `devices` and `capacity`: what a cluster has, and how much of it is free."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
 from rich.text import Text
 
-from ..allocation import Cluster
+from ..allocation import Cluster, Features
 from ..command import output_option
 from ..resource import Node, ResourceSlice
-from .options import Subcommand, general_options
+from .options import Subcommand, general_options, release_options
 from .progress import progress
-from .report import PlainTable, plain_console, to_json
-from .report.devices import attribute, memory
+from .report import PlainTable, counted, listed, plain_console, to_json
+from .report.picture import attribute, memory
 from .sources import Origin, Source, opened, origin_options
+from .stock import Amount, DeviceKind, Gap, PoolStock, Stocktaker, totals
 from .whatif import WhatIf, what_if_options
 
 _FORMATS: Final = ("table", "json")
@@ -24,13 +26,15 @@ _DEVICES: Final = ("dra-dryrun devices", "dra-dryrun devices --built-in -o json"
 Row = dict[str, Any]
 
 
-@click.command("nodes", cls=Subcommand, examples=_NODES, short_help="List the nodes with how much of them is free.")
+@click.command(
+    "nodes", cls=Subcommand, examples=_NODES, short_help="List the nodes, with the number of devices in use."
+)
 @origin_options
 @what_if_options
 @output_option(_FORMATS, None, "How the nodes are printed.")
 @general_options
 def nodes(origin: Origin, what_if: WhatIf, output: str) -> None:
-    """List the nodes: how many devices they publish, and how many of these are in use."""
+    """List the nodes, with the number of their devices and of devices in use."""
     source = _read(origin, what_if)
     by_node = {one.name: [0, 0] for one in source.objects if isinstance(one, Node)}
     for row in _devices(source):
@@ -41,13 +45,15 @@ def nodes(origin: Origin, what_if: WhatIf, output: str) -> None:
     _print(source, rows, output)
 
 
-@click.command("devices", cls=Subcommand, examples=_DEVICES, short_help="List the devices with who holds them.")
+@click.command(
+    "devices", cls=Subcommand, examples=_DEVICES, short_help="List the devices, with the claims that hold them."
+)
 @origin_options
 @what_if_options
 @output_option(_FORMATS, None, "How the devices are printed.")
 @general_options
 def devices(origin: Origin, what_if: WhatIf, output: str) -> None:
-    """List the devices of ResourceSlices, what they are, and the claims that hold them."""
+    """List the devices of the ResourceSlices, with their model, their profile, and the claims that hold them."""
     source = _read(origin, what_if)
     _print(source, _devices(source), output)
 
@@ -99,9 +105,161 @@ def _print(source: Source, rows: Sequence[Row], output: str) -> None:
 
 
 def _told_elsewhere(rows: Sequence[Row]) -> set[str]:
-    """Columns that a person does not need: pools with the names of their nodes, and one driver for all devices."""
+    """Columns that tell nothing new: pools with the names of their nodes, and the driver if there is only one."""
     if "driver" not in rows[0]:
         return set()
     same_names = all(row["pool"] == row["node"] for row in rows)
     one_driver = len({row["driver"] for row in rows}) == 1
     return {name for name, left_out in (("pool", same_names), ("driver", one_driver)) if left_out}
+
+
+_SHOWN: Final = 10
+"""The number of reasons that are printed, unless the output is wide."""
+_HEADINGS: Final = ("TOTAL", "IN USE", "FREE", "STRANDED", "PROFILE", "MODEL")
+
+JSON = Mapping[str, Any]
+
+
+@click.command(
+    "capacity",
+    cls=Subcommand,
+    short_help="Count free and stranded devices of each kind.",
+    examples=[
+        "dra-dryrun capacity",
+        "dra-dryrun capacity -o wide --context production",
+        "dra-dryrun capacity --with-node h100x8=3",
+    ],
+)
+@origin_options
+@what_if_options
+@release_options
+@output_option(("table", "wide", "json"), None, "How the amounts are printed: wide has every node.")
+@general_options
+def capacity(origin: Origin, what_if: WhatIf, features: Features, output: str) -> None:
+    """Count the devices of each model and profile: in total, in use, free and stranded.
+
+    TOTAL is the number on an idle cluster. The rows of one GPU model exclude each other. FREE is the number of claims
+    for one device each that would get their device now. STRANDED devices are not free, but would be free if the devices
+    in use were placed elsewhere on the same GPU, or if taints were removed.
+    """
+    with progress("reading the devices") as say, opened(origin) as place:
+        source = place.gather(what_if)
+        say("counting")
+        pools = Stocktaker(features).count(Cluster.of(source.objects))
+    if output == "json":
+        click.echo(json.dumps(_document(source, pools), indent=2))
+    else:
+        _print_capacity(source, pools, wide=output == "wide")
+
+
+def _print_capacity(source: Source, pools: Sequence[PoolStock], *, wide: bool) -> None:
+    console = plain_console()
+    nodes = {node for pool in pools for node in pool.nodes}
+    console.print(Text(f"devices of {counted(len(nodes), 'node')}, from {source.where}", style="bold"))
+    for warning in source.warnings:
+        console.print(Text(warning, style="yellow"))
+    for assumption in source.assumptions:
+        console.print(Text(f"simulating {assumption}", style="yellow"))
+    console.print(_by_node(pools) if wide else _table(totals(pools)))
+    reasons = list(_reasons(pools, apart=wide))
+    if reasons:
+        console.print(Text("stranded or not to be had:"))
+    for who, why in reasons if wide else reasons[:_SHOWN]:
+        console.print(Text.assemble("  ", (who, "bold"), f": {why}"))
+    if len(reasons) > _SHOWN and not wide:
+        console.print(Text(f"  and {len(reasons) - _SHOWN} more reasons (all of them with -o wide)"))
+
+
+def _table(amounts: Mapping[DeviceKind, Amount]) -> PlainTable:
+    table = PlainTable(*_HEADINGS)
+    for kind, amount in amounts.items():
+        table.add_row(*_cells(kind, amount))
+    return table
+
+
+def _by_node(pools: Iterable[PoolStock]) -> PlainTable:
+    every = list(pools)
+    named = any(pool.pool != listed(pool.nodes) for pool in every)
+    table = PlainTable("NODE", *(("POOL",) if named else ()), *_HEADINGS)
+    for pool in every:
+        for kind, amount in sorted(pool.amounts.items()):
+            table.add_row(listed(pool.nodes), *((pool.pool,) if named else ()), *_cells(kind, amount))
+    return table
+
+
+def _cells(kind: DeviceKind, amount: Amount) -> list[str]:
+    numbers = (amount.total, amount.used, amount.free, amount.stranded)
+    return [*map(str, numbers), kind.profile or "-", kind.model or kind.driver]
+
+
+def _reasons(pools: Iterable[PoolStock], *, apart: bool) -> Iterator[tuple[str, str]]:
+    """GPUs, and why some of their devices are not available. With `apart`, GPUs with equal reasons are not joined."""
+    alike: dict[object, list[tuple[str, Gap]]] = {}
+    for pool in pools:
+        nodes = listed(pool.nodes)
+        if pool.problem:
+            yield nodes, f"nothing of pool {pool.pool} of {pool.driver}: {pool.problem}"
+        for gap in pool.gaps:
+            who = " ".join(filter(None, (nodes, gap.gpu)))
+            alike.setdefault(who if apart else (_lost(gap), gap.free, gap.taints), []).append((who, gap))
+    for members in alike.values():
+        first = members[0][1]
+        holders = dict.fromkeys(claim for _, gap in members for claim, _ in gap.holders)
+        why = [_lost(first)]
+        if holders:
+            why += [f"free {', '.join(first.free)}"] if first.free else []
+            devices = dict.fromkeys(device for _, device in first.holders)
+            where = f", on the first {' '.join(devices)}" if len(members) > 1 else f" ({' '.join(devices)})"
+            why.append(f"the rest held by {listed(list(holders))}{where}")
+        why += [f"taint {text}" for text in first.taints]
+        yield listed([who for who, _ in members]), "; ".join(why)
+
+
+def _lost(gap: Gap) -> str:
+    return ", ".join(f"{count} x {kind.profile or kind.model or 'device'}" for kind, count in sorted(gap.lost.items()))
+
+
+def _document(source: Source, pools: Sequence[PoolStock]) -> JSON:
+    return {
+        "source": source.where,
+        "assumptions": list(source.assumptions),
+        "kinds": [_encode(kind, amount) for kind, amount in totals(pools).items()],
+        "pools": [
+            {
+                "driver": pool.driver,
+                "pool": pool.pool,
+                "nodes": list(pool.nodes),
+                "problem": pool.problem or None,
+                "kinds": [_encode(kind, amount) for kind, amount in sorted(pool.amounts.items())],
+                "stranded": [_encode_gap(gap) for gap in pool.gaps],
+            }
+            for pool in pools
+        ],
+    }
+
+
+def _encode(kind: DeviceKind, amount: Amount) -> JSON:
+    return {
+        "driver": kind.driver,
+        "model": kind.model or None,
+        "profile": kind.profile or None,
+        "total": amount.total,
+        "inUse": amount.used,
+        "free": amount.free,
+        "stranded": amount.stranded,
+        "misplaced": amount.misplaced,
+        "tainted": amount.tainted,
+    }
+
+
+def _encode_gap(gap: Gap) -> JSON:
+    return {
+        "gpu": gap.gpu or None,
+        "lost": [
+            {"model": kind.model or None, "profile": kind.profile or None, "devices": count}
+            for kind, count in sorted(gap.lost.items())
+        ],
+        "free": list(gap.free),
+        "heldBy": [{"claim": claim, "device": device} for claim, device in gap.holders],
+        "taints": list(gap.taints),
+    }

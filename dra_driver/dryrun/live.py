@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A live cluster kept in sight, and the answer given again whenever what it rests on changes."""
+"""Watching a cluster, and a new answer after each change that matters."""
 
 import sys
 import threading
@@ -23,12 +23,12 @@ from .whatif import WhatIf, new_nodes
 from .world import DEVICES_ONLY, KINDS, Found, World, known_world, may_list
 
 _QUIET_SECONDS: Final = 0.3
-"""A pause between changes after which the cluster is looked at."""
+"""After a pause of this length between changes, the answer is computed."""
 _LONGEST_SECONDS: Final = 3.0
-"""It is looked at after this long even when there is no such pause."""
+"""After this time, the answer is computed even if changes do not pause."""
 
 _LOOK_SECONDS: Final = 1.0
-"""So often it is looked whether the watches are still allowed."""
+"""The interval at which the watches are checked for missing rights."""
 
 _AROUND: Final = "around "
 _KEPT: Final = "kept"
@@ -37,10 +37,10 @@ JSON = Mapping[str, Any]
 
 
 class LiveCluster:
-    """The slices, classes, claims and nodes of a cluster as they are now, and unless `devices_only` the world."""
+    """The slices, classes, claims and nodes of a cluster now, and unless `devices_only` the world around them."""
 
     def __init__(self, client: ApiClient, where: str, *, devices_only: bool) -> None:
-        """Begins to watch. Raises ApiError when the cluster cannot be asked what it serves, or listed."""
+        """Begins to watch. Raises ApiError if the cluster does not answer or refuses a list or a watch."""
         self._kinds = kinds(client)
         self._where = where
         allowed = {} if devices_only else {name: may_list(client, kind) for name, kind in KINDS.items()}
@@ -58,12 +58,12 @@ class LiveCluster:
             watcher.start()
 
     def stop(self) -> None:
-        """End."""
+        """End the watches."""
         for watcher in self._watchers:
             watcher.stop()
 
     def states(self) -> Iterator[Found]:
-        """What there is, and what there is after each change that matters. Never ends. Raises DecodeError."""
+        """The state now, and the state after each change that matters. Never ends. Raises DecodeError."""
         seen: object = None
         while True:
             self._settle()
@@ -74,7 +74,7 @@ class LiveCluster:
                 yield Found(tuple(objects), *self._world(around))
 
     def _settle(self) -> None:
-        """Wait for a change, and then until changes pause. Raises StatusError when it is no longer allowed."""
+        """Wait for a change, and then until changes pause. Raises StatusError if the right to watch is lost."""
         while not self._changed.wait(_LOOK_SECONDS):
             for watcher in self._watchers:
                 if watcher.forbidden is not None:
@@ -100,7 +100,7 @@ class LiveCluster:
         return [one for _, one in decoded.values()]
 
     def _kept(self) -> list[tuple[str, object]]:
-        """What was kept of the objects of each kind of the world."""
+        """The kept part of each object of the world, with its kind."""
         with self._lock:
             values = {name: sorted(self._values.get(name, {}).items()) for name in self._around}
         return [(name.removeprefix(_AROUND), value[_KEPT]) for name, items in values.items() for _, value in items]
@@ -116,7 +116,7 @@ class LiveCluster:
         return known_world(reader, self._forbidden, self._where)
 
     def _decode(self, name: str, key: str, value: JSON) -> Decoded:
-        """The object; the one from last time where nothing has changed."""
+        """The decoded object. If the object has not changed, it is the one of last time."""
         version, known = self._decoded.get(f"{name} {key}", ("", None))
         if known is not None and version == _version(value):
             return known
@@ -160,7 +160,7 @@ def _version(value: JSON) -> str:
 
 
 def _lasting(one: Decoded) -> Decoded:
-    """The object without what changes and decides nothing, such as the version that a node's heartbeat moves."""
+    """The object without the fields that change and decide nothing, such as the resourceVersion."""
     if isinstance(one, Node):
         return replace(one, metadata=ObjectMeta(name=one.name, labels=one.metadata.labels))
     return replace(one, metadata=replace(one.metadata, resource_version="", annotations={}))
@@ -176,9 +176,9 @@ def ask_again(
     until_fits: bool,
     devices_only: bool,
 ) -> int:
-    """Print the answer now and each time that it is another one. With `until_fits`, 0 once it is yes.
+    """Print the answer now, and each answer that differs from the last. With `until_fits`, return 0 once all fits.
 
-    Raises InputError when the cluster cannot be watched.
+    Raises InputError if the cluster cannot be watched.
     """
     connection = place.connection
     if connection is None:
@@ -203,7 +203,7 @@ def ask_again(
 
 
 def _print(answer: Answer, output: str, *, first: bool) -> None:
-    """An answer and when it was given; programs get one document after the other."""
+    """Print an answer, for people with the time. Programs get one document after the other."""
     if output in ("table", "wide"):
         click.echo(("" if first else "\n") + time.strftime("%Y-%m-%d %H:%M:%S"))
     answer.print(output)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dra-dryrun command, also `kubectl dra-dryrun`: what a claim would get before it is submitted."""
+"""The dra-dryrun command, also `kubectl dra-dryrun`, with its subcommands."""
 
 import difflib
 from collections.abc import Sequence
@@ -11,11 +11,10 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from .. import __version__
 from ..command import Extra, InputError, run, version_option
-from .capacity import capacity
 from .expression import cel
 from .fit import fit
 from .lint import lint
-from .listing import devices, nodes
+from .listing import capacity, devices, nodes
 from .options import SETTINGS, complete_files
 from .snapshot import snapshot
 
@@ -41,7 +40,7 @@ class _Questions(click.Group):
         return [*files, *super().shell_complete(ctx, incomplete), *fit.shell_complete(fit_context, incomplete)]
 
     def _check_is_no_command(self, word: str) -> None:
-        """Refuse what was to be a command, as it seems, rather than a file."""
+        """Refuse a word that looks like a misspelt command and is not a file."""
         close = difflib.get_close_matches(word, self.commands, n=1)
         if close and not Path(word).exists():
             raise InputError(f"there is no command and no file {word!r}: did you mean {close[0]!r}?")
@@ -50,9 +49,9 @@ class _Questions(click.Group):
 @click.group("dra-dryrun", cls=_Questions, context_settings=SETTINGS)
 @version_option
 def dryrun() -> None:
-    """Say which device on which node claims would get, or why they get none.
+    """Tell whether pods and claims would be scheduled, on which node and with which devices, or why not.
 
-    `dra-dryrun FILE...` is short for `dra-dryrun fit FILE...`.
+    `dra-dryrun FILE...` is short for `dra-dryrun fit FILE...`. `dra-dryrun COMMAND --help` has examples.
     """
 
 
@@ -65,7 +64,7 @@ def version() -> None:
 @click.command("completion", context_settings=SETTINGS)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that completes commands and options in SHELL.
+    """Print a script for SHELL that completes commands, options and files.
 
     Load it, for example, with: source <(dra-dryrun completion bash)
     """

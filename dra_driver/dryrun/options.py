@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the subcommands of dra-dryrun have in common: their environment variables, help texts, and general options."""
+"""Options that several subcommands of dra-dryrun have: their help, their environment variables, and what they mean."""
 
 import functools
 import inspect
@@ -9,13 +9,15 @@ from typing import Any, Final, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-from ..command import logging_options, version_option
+from ..allocation import RELEASES, Features
+from ..allocation.features import DEFAULT_RELEASE
+from ..command import InputError, logging_options, version_option
 from .start import INTERRUPTED
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PREFIX: Final = "DRA_DRYRUN_"
-"""Of all environment variables. Options of one subcommand have its name behind it: `DRA_DRYRUN_FIT_OUTPUT`."""
+"""The prefix of all environment variables. An option of one subcommand has its name too: `DRA_DRYRUN_FIT_OUTPUT`."""
 
 SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 _COLORS: Final = {"auto": None, "always": True, "never": False}
@@ -27,14 +29,14 @@ def complete_files(_context: click.Context, _parameter: click.Parameter, incompl
 
 
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
-    """An option that several subcommands share, and all understand: `--with-node` is `DRA_DRYRUN_WITH_NODE`."""
+    """An option that several subcommands share. The environment variable of `--with-node` is `DRA_DRYRUN_WITH_NODE`."""
     if settings.get("metavar") == "FILE":
         settings["shell_complete"] = complete_files
     return click.option(*names, envvar=f"{PREFIX}{_word(names)}", **settings)
 
 
 def gathered(command: F, options: Sequence[Callable[[Any], Any]], name: str, make: Callable[..., object]) -> F:
-    """`command` with click `options`; what they say goes through `make` (its parameters are theirs) into `name`."""
+    """Adds click `options` to `command`. `make` is called with their values, and its result is the argument `name`."""
     parameters = tuple(inspect.signature(make).parameters)
 
     @functools.wraps(command)
@@ -48,7 +50,7 @@ def gathered(command: F, options: Sequence[Callable[[Any], Any]], name: str, mak
 
 
 def interrupted(what: str) -> int:
-    """Tells what Ctrl-C has left undone. Returns the exit code."""
+    """Prints what Ctrl-C has left undone. Returns the exit code."""
     click.echo(f"interrupted: {what}", err=True)
     return INTERRUPTED
 
@@ -62,7 +64,7 @@ def general_options(command: F) -> F:
         show_default=True,
         expose_value=False,
         callback=lambda context, _parameter, value: setattr(context, "color", _COLORS[value]),
-        help="Whether to print in colors: by default to a terminal only.",
+        help="Whether to print colors. By default, only a terminal gets colors.",
     )
     return version_option(cast(F, colored(logging_options(command, PREFIX))))
 
@@ -78,14 +80,14 @@ class Subcommand(click.Command):
             one.show_envvar = False
 
     def invoke(self, ctx: click.Context) -> object:
-        """Runs the command. After Ctrl-C before there is an answer, it says so."""
+        """Runs the command. If Ctrl-C comes before there is an answer, a line tells it."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             return interrupted("there is no answer yet")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples, and the environment variables."""
+        """Writes the examples and the environment variables."""
         with formatter.section("Examples"):
             for line in self._examples:
                 formatter.write_text(line)
@@ -99,3 +101,50 @@ class Subcommand(click.Command):
 def _word(names: Sequence[str]) -> str:
     long = next(name for name in names if name.startswith("--"))
     return long.removeprefix("--").replace("-", "_").upper()
+
+
+_OPTIONS = (
+    option(
+        "--kubernetes-version",
+        type=click.Choice(RELEASES),
+        default=DEFAULT_RELEASE,
+        show_default=True,
+        help="The Kubernetes release whose scheduler decides. Releases other than 1.36 are computed as 1.36 with their"
+        " own feature gates.",
+    ),
+    option(
+        "--feature-gates",
+        metavar="GATE=true,...",
+        default="",
+        help="DRA feature gates of the scheduler that differ from the defaults of the release.",
+    ),
+    option(
+        "--ideal",
+        is_flag=True,
+        help="Decide by the rules of the API, without the known defects of the release.",
+    ),
+)
+
+
+def release_options(command: F) -> F:
+    """Adds --kubernetes-version, --feature-gates and --ideal, given to the command as `features`."""
+    return gathered(command, _OPTIONS, "features", _features)
+
+
+def parse_gates(text: str) -> dict[str, bool]:
+    """The feature gates of `--feature-gates`, as in `DRAFoo=true,DRABar=false`. Raises InputError."""
+    gates: dict[str, bool] = {}
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals or value.lower() not in ("true", "false"):
+            raise InputError(f"--feature-gates: {part!r} is not of the form GATE=true or GATE=false")
+        gates[name] = value.lower() == "true"
+    return gates
+
+
+def _features(kubernetes_version: str, feature_gates: str, ideal: bool) -> Features:
+    gates = parse_gates(feature_gates)
+    try:
+        return Features.from_gates(gates, release=kubernetes_version, ideal=ideal)
+    except ValueError as error:
+        raise InputError(f"--feature-gates: {error}") from None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where in their files the mistakes of objects are."""
+"""The file, line and column of a mistake in an object."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

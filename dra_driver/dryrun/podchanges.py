@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would make a whole pod fit: changes that were tried, each alone, and with which a node takes the pod."""
+"""What would make a whole pod fit: changes that were tried, each alone, and with which a node accepts the pod."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -16,22 +16,22 @@ from .explain import taint_text
 from .refusals import amount, is_bytes
 
 _TRIED: Final = 20
-"""Nodes on which a change is tried, those first where it is most likely to help."""
+"""The number of nodes on which a change is tried. Nodes where it is most likely to help are first."""
 _MEBI: Final = 1 << 20
 _CORDONED: Final = "node.kubernetes.io/unschedulable"
 
 
-def helpful_pod_changes(attempt: Attempt, features: Features) -> list[Change]:
-    """Changes after each of which the pod fits, which it does not now."""
+def helpful_pod_changes(attempt: Attempt, features: Features, stored: Set[tuple[str, str]]) -> list[Change]:
+    """Changes after each of which the pod fits. It does not fit now. `stored` are the claims that can be waited for."""
     found = [*_to_the_pod(attempt), *_to_nodes(attempt)]
     cluster, pending = without_devices(attempt)
-    return [*found, *helpful_changes(cluster, pending, features)] if pending else found
+    return [*found, *helpful_changes(cluster, pending, features, stored)] if pending else found
 
 
 def without_devices(attempt: Attempt) -> tuple[Cluster, Sequence[ResourceClaim]]:
-    """The cluster with nothing but nodes that lack only devices, and the claims for which they do.
+    """The cluster with only the nodes that lack nothing but devices, and the claims that they lack devices for.
 
-    Where device plugins of some nodes serve a part of it, these nodes are left out.
+    Nodes whose device plugins serve a part of the pod's resources are left out.
     """
     cluster, devices = attempt.snapshot.cluster, attempt.devices
     assert isinstance(devices, Devices)
@@ -93,7 +93,7 @@ def _tolerating(taint: DeviceTaint) -> DeviceToleration:
 
 
 def _first(attempt: Attempt, pod: Pod, sites: Sequence[Site], text: str) -> Iterator[Change]:
-    """The change, with the first of the nodes that takes the pod then."""
+    """The change, with the first node that accepts the pod after it."""
     for site in sites[:_TRIED]:
         if _fits(attempt, pod, site):
             yield Change(text, site.node.name)

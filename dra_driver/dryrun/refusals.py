@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why nodes refuse a whole pod, in words: nodes of which the same is said together, and one line about all of them."""
+"""Why nodes refuse a whole pod, in words: nodes grouped by reason, and one line about all nodes."""
 
 import re
 from collections import defaultdict
@@ -17,7 +17,7 @@ from .explain import Explainer, Explanation, RequestReport, taint_text
 from .verdict import Refused
 
 MOST_EXPLAINED: Final = 50
-"""Kinds of nodes of whose devices it is said what is in the way."""
+"""The number of kinds of nodes whose devices are explained."""
 
 _PROFILE: Final = re.compile(r"""\.profile\s*==\s*(["'])([^"']+)\1""")
 _FREE_CHECKS: Final = frozenset({Check.IN_USE, Check.COUNTERS, Check.CAPACITY})
@@ -32,12 +32,12 @@ _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
     "NodePorts": ("has a host port taken that the pod wants", "have a host port taken that the pod wants"),
     "": ("is not among the nodes that the pod names", "are not among the nodes that the pod names"),
 }
-"""What is said of one node and of several, by the scheduler's name for the filter."""
+"""The texts for one node and for several, by the scheduler's name of the filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that refuse a pod for the same reasons, and what to say of one of them and of several."""
+    """Nodes that refuse a pod for the same reasons, and the texts for one of them and for several."""
 
     refused: Refused
     one: str
@@ -45,7 +45,7 @@ class Group:
 
 
 def groups(attempt: Attempt, features: Features) -> list[Group]:
-    """The nodes that refuse the pod; those that lack only devices first, the closest of them at the top."""
+    """The nodes that refuse the pod. Nodes that lack only devices are first, the closest of them at the top."""
     by_devices: list[str] = []
     others: dict[tuple[str, str], list[str]] = defaultdict(list)
     lacking: dict[tuple[str, ...], list[tuple[str, list[Shortage]]]] = defaultdict(list)
@@ -111,7 +111,7 @@ def _phrases(attempt: Attempt, site: Site, refusal: Refusal) -> tuple[str, str]:
 
 
 def _short_of_resources(members: Sequence[tuple[str, Sequence[Shortage]]]) -> Group:
-    """Nodes that lack the same resources: of several it is said how much the best of them has."""
+    """Nodes that lack the same resources. The text for several has the amount of the best node."""
     names = [name for name, _ in members]
     columns = list(zip(*(shortages for _, shortages in members), strict=True))
     one = " and ".join(_lack(column, "needs", "has") for column in columns)
@@ -175,7 +175,7 @@ def _device_words(explanation: Explanation, claims: Sequence[ResourceClaim], att
 
 
 def _wanted(request: RequestReport, claims: Sequence[ResourceClaim], attempt: Attempt) -> str:
-    """What a request is for: a profile, an extended resource, or a device of a class."""
+    """The object of a request, in words: a profile, an extended resource, or a device of a class."""
     for claim in claims:
         if str(claim.metadata) != request.claim:
             continue

@@ -10,7 +10,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 def main() -> None:
-    """Runs the command. Until its modules are loaded, and again at its end, a signal ends the process at once."""
+    """Runs the command. Before its modules are loaded, and after it has ended, Ctrl-C ends the process at once."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     from .main import main as run
 

@@ -18,18 +18,19 @@ from ..allocation import Cluster, Features
 from ..allocation.outcome import AllocationError
 from ..allocation.pools import CounterKey, PoolState, PoolView
 from ..allocation.usage import PoolKey, PoolUsage
-from ..resource import Device, TaintEffect
+from ..resource import AllocatedDevice, AllocationResult, Device, DeviceClaim, ResourceClaim, TaintEffect
 from .explain import taint_text
+from .verdict import Verdict
 
 Amounts = tuple[int, ...]
-"""Of each counter, in the order of the counters."""
+"""The amount of each counter, in the order of the counters."""
 
 _MOST_STEPS: Final = 20_000
-"""After which a search ends with the best that it found: a GPU in MIG mode takes a few hundred."""
+"""The number of steps after which a search ends with its best result. A GPU in MIG mode takes a few hundred."""
 
 
 def first_fit(devices: Sequence[Amounts], left: Amounts) -> tuple[int, ...]:
-    """Which of the devices can be had one after the other, as the scheduler goes through them."""
+    """The devices that would be allocated one after the other, in the order of the scheduler."""
     taken = []
     for index, amounts in enumerate(devices):
         after = _minus(left, amounts)
@@ -40,9 +41,9 @@ def first_fit(devices: Sequence[Amounts], left: Amounts) -> tuple[int, ...]:
 
 
 def best_fit(total: Amounts, held: Sequence[tuple[Sequence[Amounts], int]], wanted: Sequence[Amounts]) -> int:
-    """The most of `wanted` that fit besides what is `held`, (devices of one kind, how many of them), at its best.
+    """The largest number of `wanted` devices that fit beside the `held` ones: (devices of one kind, their number).
 
-    0 when what is held does not fit at all.
+    It is 0 if the held devices do not fit at all.
     """
     search = _Search(wanted)
     bound = len(first_fit(wanted, total))
@@ -52,14 +53,14 @@ def best_fit(total: Amounts, held: Sequence[tuple[Sequence[Amounts], int]], want
 
 
 def _minus(left: Amounts, amounts: Amounts) -> Amounts | None:
-    """What is left after that; None when it is not there."""
+    """The remaining amounts; None if they are not enough."""
     after = tuple([have - need for have, need in zip(left, amounts, strict=True)])
     return None if min(after, default=0) < 0 else after
 
 
 @dataclass(slots=True)
 class _Search:
-    """Tries places for what is held, and counts what fits then."""
+    """Tries placements of the held devices, and counts the devices that fit beside them."""
 
     wanted: Sequence[Amounts]
     best: int = 0
@@ -90,7 +91,7 @@ _BLOCKING = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeviceKind:
-    """What devices have in common; `model` and `profile` are empty where a driver publishes none."""
+    """A kind of device. `model` and `profile` are empty if the driver publishes none."""
 
     driver: str
     model: str
@@ -99,7 +100,7 @@ class DeviceKind:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How many devices of a kind: `total` on an empty cluster, `used`, `free`, and out of reach for two reasons."""
+    """The number of devices of a kind: `total` on an idle cluster, `used`, `free`, and unavailable for two reasons."""
 
     total: int = 0
     used: int = 0
@@ -123,7 +124,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Why devices of a GPU are stranded: what is free of its counters, who holds the rest, which taints there are."""
+    """Why devices of a GPU are stranded: its free counters, the holders of the others, and its taints."""
 
     gpu: str
     lost: Mapping[DeviceKind, int]
@@ -134,7 +135,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class PoolStock:
-    """One pool as some nodes see it (one node, as a rule). `problem` says why nothing of it can be had."""
+    """One pool as some nodes see it (usually one node). `problem` tells why the pool offers no devices."""
 
     driver: str
     pool: str
@@ -155,7 +156,7 @@ def totals(pools: Iterable[PoolStock]) -> dict[DeviceKind, Amount]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Devices that draw on the same counters, a GPU as a rule; or those of a pool that draw on none."""
+    """Devices that draw on the same counters (usually a GPU), or the devices of a pool that draw on none."""
 
     name: str
     counters: tuple[CounterKey, ...]
@@ -167,14 +168,14 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What a part has of each kind, and how much of that is stranded."""
+    """The devices of each kind in a part, and the number of stranded ones."""
 
     amounts: Mapping[DeviceKind, Amount]
     lost: Mapping[DeviceKind, int]
 
 
 class Stocktaker:
-    """Counts the pools of clusters under some features, and remembers GPUs that it saw."""
+    """Counts the devices of pools. Equal GPUs are counted once."""
 
     def __init__(self, features: Features) -> None:
         self._features = features
@@ -221,7 +222,7 @@ class Stocktaker:
 
 
 def _parts(pool: PoolView) -> Iterator[_Part]:
-    """The pool taken apart where no counters are shared."""
+    """The parts of the pool that share no counters."""
     whole = any(len(device.consumes_counters) > 1 for device in pool.devices)
     groups: dict[str, list[Device]] = defaultdict(list)
     for device in pool.devices:
@@ -287,7 +288,7 @@ def _gap(part: _Part, usage: PoolUsage, lost: Mapping[DeviceKind, int], left: Ma
 
 
 def _free(part: _Part, left: Mapping[CounterKey, int]) -> tuple[str, ...]:
-    """Numbered counters of which something is left, as `memory-slice 1-3, 6`."""
+    """Numbered counters with a remaining amount, as `memory-slice 1-3, 6`."""
     families: dict[str, list[int]] = {}
     for key in part.counters:
         family, _, number = key[1].rpartition("-")
@@ -305,3 +306,46 @@ def _ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """The number of free devices of a kind before and after the demands are placed."""
+
+    kind: DeviceKind
+    before: int
+    after: int
+
+
+def leftovers(verdicts: Iterable[Verdict], cluster: Cluster, features: Features) -> list[Leftover]:
+    """The kinds of which fewer devices are free after the demands, in order."""
+    drivers = {id(device): one.driver for one in cluster.slices for device in one.devices}
+    taken = [claim for verdict in verdicts for claim in _taken(verdict, drivers)]
+    if not taken:
+        return []
+    touched = {(one.driver, one.pool) for claim in taken if claim.allocation for one in claim.allocation.results}
+    takers = Stocktaker(features)
+    every = takers.count(cluster)
+    old = totals(one for one in every if (one.driver, one.pool) in touched)
+    new = totals(takers.count(cluster.after(taken), touched))
+    return [
+        Leftover(kind, amount.free, amount.free - old[kind].free + new[kind].free)
+        for kind, amount in totals(every).items()
+        if kind in old and new[kind].free != old[kind].free
+    ]
+
+
+def _taken(verdict: Verdict, drivers: Mapping[int, str]) -> list[ResourceClaim]:
+    """Claims that hold the demand's devices. Shared devices and admin access take nothing from others."""
+    free = {
+        (str(claim.metadata), name)
+        for claim in verdict.demand.claims
+        for name, required in claim.spec.requirements
+        if required.admin_access
+    }
+    results = (
+        AllocatedDevice(one.request, drivers[id(one.device)], one.pool, one.name)
+        for one in verdict.placed
+        if one.device is not None and (one.claim, one.request) not in free and not one.device.allow_multiple_allocations
+    )
+    return [ResourceClaim(verdict.demand.pod, DeviceClaim(), AllocationResult((one,))) for one in results]

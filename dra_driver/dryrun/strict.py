@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields that the API server does not know, in pods and in what makes pods."""
+"""Unknown fields in pods and in workloads, which the API server refuses."""
 
 import difflib
 import json
@@ -15,7 +15,7 @@ _CLOSE: Final = 0.6
 
 
 def unknown_fields(document: Document) -> Iterator[DecodeError]:
-    """What strict decoding of a Pod, Deployment, Job or the like refuses."""
+    """The unknown fields of a Pod, Deployment, Job or similar object."""
     schema = _schema()
     root = schema["roots"].get(document.kind)
     if root is not None and not document.stored:

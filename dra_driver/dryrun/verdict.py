@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dry run finds out about one demand."""
+"""The verdict of a dry run on one demand."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .workload import Demand
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A device that a demand gets."""
+    """A device that a demand gets, with its claim and request."""
 
     claim: str
     request: str
@@ -24,7 +24,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nodes that cannot have the demand, all for the same reasons. Those of `explanation` are of the first one."""
+    """Nodes that cannot have the demand, for the same reasons. `explanation` has the numbers of the first node."""
 
     nodes: tuple[str, ...]
     explanation: Explanation
@@ -32,7 +32,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class PodRemoval:
-    """Pods of lower priority that the scheduler would remove to make room on a node."""
+    """The pods of lower priority that the scheduler would preempt on a node."""
 
     node: str
     pods: tuple[str, ...]
@@ -40,16 +40,16 @@ class PodRemoval:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a demand: where it goes and what it gets there, or why it goes nowhere.
+    """Where a demand is placed and what it gets there, or why it fits nowhere.
 
-    `node` is the first of `fitting`, in the order of the nodes; the scheduler may prefer another one of them.
-    `refused` has the nodes that come closest first; `changes` would each make it fit: both are only looked for when
-    nothing fits. `defect` is set when the scheduler is at fault: by the rules of the API the answer is another one.
+    `node` is the first of `fitting`, in the order of the nodes. The scheduler may prefer another of these nodes.
+    `refused` has the nodes that come closest first, and each of `changes` would make the demand fit. Both are empty if
+    the demand fits. `defect` is set if the scheduler is at fault: the answer by the rules of the API differs.
 
-    Of a whole pod it is also known whether the API server `rejects` it, or a claim of it (its texts), what all nodes
-    lack in one line (`summary`), what the scheduler says (`event`), and whom it would remove. `notes` say what of the
-    pod is not considered. `state` is set for a pod that the cluster has on a node already: `running` or `ended`.
-    `problems` say why the pod would get its devices and then not start.
+    For a whole pod, `rejects` has the texts of the API server if it refuses the pod or one of its claims, `summary`
+    what all nodes lack in one line, `event` the text of the scheduler's Event, and `removal` the pods that it would
+    preempt. `notes` tell which parts of the pod are not evaluated. `state` is set for a pod that is on a node of the
+    cluster already: `running` or `ended`. `problems` tell why the pod would get its devices and then not start.
     """
 
     demand: Demand
@@ -68,7 +68,7 @@ class Verdict:
 
     @property
     def fits(self) -> bool:
-        """Whether it gets what it asks for and starts with it."""
+        """Whether the demand gets what it asks for, and the pod would start."""
         return self.node is not None and not self.problems
 
     @property
@@ -77,7 +77,7 @@ class Verdict:
 
 
 def placed_devices(claims: Iterable[ResourceClaim], cluster: Cluster) -> Iterator[Placed]:
-    """What allocated claims have."""
+    """The devices of allocated claims."""
     results = [(claim, one) for claim in claims if claim.allocation for one in claim.allocation.results]
     pools = {(one.driver, one.pool) for _, one in results}
     devices = {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What if the cluster were another one: more nodes, none of the claims in use, nodes drained.
+"""Simulated changes of the cluster: additional nodes, no claims in use, drained nodes.
 
-Each is a function from objects to objects, so that every question can be asked of what comes out.
+Each change is a function from objects to objects, so that every subcommand can use its result.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,13 +18,13 @@ from .options import gathered, option
 F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_NODES: Final = 1000
-"""Nodes that one --with-node may add."""
+"""The number of nodes that one --with-node may add."""
 _NAMED: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The changes asked for: `more` is how many nodes of which kind there would be besides."""
+    """The changes that the user asks for. `more` has the types and numbers of additional nodes."""
 
     more: tuple[tuple[str, int], ...] = ()
     without_claims: bool = False

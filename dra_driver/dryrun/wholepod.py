@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole pods against a cluster, one after the other: the API server's answer first, then the scheduler's.
+"""Verdicts on whole pods, one after the other: first the answer of the API server, then that of the scheduler.
 
-A pod that the cluster has already under the same name is not counted beside itself.
+A pod that is in the cluster already, under the same name, is not counted twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,7 @@ from ..resource import ResourceClaim
 from ..scheduling import Attempt
 from ..scheduling.devices import Devices
 from .admission import Admission
-from .changes import Change
-from .defects import defect, differing
+from .changes import Change, defect, differing, key_of
 from .explain import Explanation
 from .podchanges import helpful_pod_changes, without_devices
 from .refusals import groups, summary
@@ -23,26 +22,27 @@ from .world import World
 
 
 class WholePods:
-    """Places pods in a world; each leaves the next what it did not take."""
+    """Places pods in a world, one after the other."""
 
     def __init__(self, world: World, cluster: Cluster, features: Features) -> None:
         self._features = features
         self._snapshot = world.at(cluster, features)
         self._admission = Admission(world)
-        self._known = {key_of(claim) for claim in cluster.claims}
+        self._stored = frozenset(map(key_of, cluster.claims))
+        self._known = set(self._stored)
 
     def hold(self, allocated: Sequence[ResourceClaim]) -> None:
-        """Takes note of claims that hold devices from now on."""
+        """Adds claims that hold devices from now on."""
         self._snapshot = self._snapshot.with_cluster(self._snapshot.cluster.after(allocated))
 
     def rejects(self, demand: Demand) -> tuple[str, ...]:
-        """Why the API server would not take the claims of a demand that are new. They count, if it takes them."""
+        """Why the API server would refuse the new claims of a demand. Claims that it accepts count for quotas."""
         new = [claim for claim in demand.claims if key_of(claim) not in self._known]
         self._known.update(map(key_of, new))
         return self._admission.claims(new, self._snapshot)
 
     def evaluate(self, demand: Demand) -> tuple[Verdict, list[ResourceClaim]]:
-        """The verdict on a pod, and the claims that hold its devices then. Raises InputError."""
+        """The verdict on a pod, and the claims that would hold its devices. Raises InputError."""
         there = self._admission.named(demand.pod.namespace or "default", demand.pod.name)
         if there is not None and (there.node_name or there.ended):
             state = "ended" if there.ended else "running"
@@ -90,7 +90,7 @@ class WholePods:
         return Verdict(demand, fitting, placed, defect=fault)
 
     def _cannot_bind(self, failing: Mapping[str, str]) -> Change | None:
-        """The defect because of which pods are not bound to nodes whose device plugins have all they ask of them."""
+        """The defect that keeps pods from nodes whose device plugins have everything that the pods ask for."""
         if not failing:
             return None
         first = next(iter(failing))
@@ -111,7 +111,7 @@ class WholePods:
         fatal = tuple(one for one in refused if one.explanation.fatal)
         if fatal:
             return Verdict(demand, refused=fatal[:1], event=attempt.event)
-        changes = tuple(helpful_pod_changes(attempt, self._features))
+        changes = tuple(helpful_pod_changes(attempt, self._features, self._stored))
         cluster, pending = without_devices(attempt)
         only_devices = pending and len(cluster.nodes) == len(attempt.snapshot.nodes)
         fault = defect(cluster, pending, self._features) if only_devices else None
@@ -127,29 +127,24 @@ class WholePods:
 
 
 def running(demand: Demand, cluster: Cluster, node: str, state: str) -> Verdict:
-    """The verdict on a pod that the cluster has on a node already: it keeps what it has."""
+    """The verdict on a pod that is on a node of the cluster already: it keeps its devices."""
     placed = tuple(placed_devices(held_claims(demand, cluster), cluster))
     return Verdict(demand, (node,), placed, state=state)
 
 
 def held_claims(demand: Demand, cluster: Cluster) -> list[ResourceClaim]:
-    """The claims of a demand: those that hold devices in the cluster as they are there."""
+    """The claims of a demand. A claim that holds devices in the cluster is given as it is there."""
     held = {key_of(claim): claim for claim in cluster.claims if claim.allocation is not None}
     return [held.get(key_of(claim), claim) for claim in demand.claims]
 
 
 def given_claims(attempt: Attempt, node: str) -> list[ResourceClaim]:
-    """The claims that the pod gets allocated on a node that takes it."""
+    """The claims that would be allocated for the pod on a node."""
     found = []
     for one in attempt.gives(node):
         name = f"{attempt.pod.name}-extended-resources" if one.special else one.claim.metadata.name
         found.append(replace(one.claim, metadata=replace(one.claim.metadata, name=name), allocation=one.allocation))
     return found
-
-
-def key_of(claim: ResourceClaim) -> tuple[str, str]:
-    """Namespace and name."""
-    return claim.metadata.namespace or "default", claim.metadata.name
 
 
 def _removal(attempt: Attempt) -> PodRemoval | None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods, and what makes pods, as the claims that they bring to the scheduler.
+"""Pods and workloads, turned into demands: the claims and extended resources that the scheduler has to allocate.
 
-Only what concerns devices is read. A reference to a claim or template that is not among the documents is an error:
-without it there is no telling what the pod needs.
+Only the fields about devices are read. A reference to a claim or template that does not exist is an error, because the
+needs of the pod are then unknown.
 """
 
 import re
@@ -45,12 +45,12 @@ Lookup = Callable[[str, str, str], Decoded | None]
 """(kind, namespace, name) -> a ResourceClaim or ResourceClaimTemplate from elsewhere, None where there is none."""
 
 MOST_DEMANDS: Final = 1000
-"""Each is placed by itself: for so many copies of one, --replicas is there."""
+"""The number of pods that are placed one by one. For more copies, there is --replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is to be scheduled together: a pod with all its claims, or a claim by itself.
+    """A pod with all its claims, or a claim by itself: everything that is scheduled together.
 
     `node_name` and `node_selector` are the pod's own, `extended` the extended resources that its containers request.
     `submitted` is the pod (JSON) as the API server is given it. `workload` names what makes several equal pods; of a
@@ -74,9 +74,9 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The documents, sorted: what to evaluate, and objects of the cluster that came along. `ignored` are the rest.
+    """The documents, sorted: the demands to evaluate, and objects of the cluster. `ignored` are the other documents.
 
-    `around` are those, nodes among them, that decide besides devices where pods go.
+    `around` are the objects that matter for the whole pod, such as nodes.
     """
 
     demands: tuple[Demand, ...]
@@ -86,7 +86,7 @@ class Input:
 
 
 class DocumentError(InputError):
-    """Objects that the API server would refuse, and why."""
+    """Objects that the API server would refuse, with the reasons."""
 
     def __init__(self, *problems: tuple[Document, DecodeError]) -> None:
         super().__init__("\n".join(f"{document}: {problem}" for document, problem in problems))
@@ -94,13 +94,13 @@ class DocumentError(InputError):
 
 
 def nothing_else(_kind: str, _namespace: str, _name: str) -> None:
-    """The Lookup where there is nothing but the documents."""
+    """The Lookup if there are only the documents."""
 
 
 def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else) -> Input:
-    """What the documents mean; claims and templates that are not among them are looked up.
+    """The demands and objects of the documents. Claims and templates that are not among them are looked up.
 
-    Raises InputError when one is not understood, and what `lookup` raises.
+    Raises InputError for a document that cannot be used, and the exceptions of `lookup`.
     """
     objects: list[tuple[Document, Decoded]] = []
     workloads: list[Document] = []
@@ -137,7 +137,7 @@ def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else)
 
 
 def _check_form(documents: Sequence[Document]) -> None:
-    """Refuse what the API server would: fields that it does not know, and two objects of one name."""
+    """Refuse unknown fields, and two objects of one name, as the API server does."""
     problems = [(one, problem) for one in documents for problem in unknown_fields(one)]
     seen: dict[tuple[str, str, str], Document] = {}
     for one in documents:
@@ -160,7 +160,7 @@ def decode_document(document: Document) -> Decoded:
 
 
 def _as_stored(one: Decoded) -> Decoded:
-    """As the API server stores it: an exact count of 0 becomes 1."""
+    """The claim as the API server stores it: an exact count of 0 becomes 1."""
 
     def stored(_: str, required: DeviceRequirements) -> DeviceRequirements:
         exact = required.allocation_mode == EXACT_COUNT and required.count == 0
@@ -174,7 +174,7 @@ def _as_stored(one: Decoded) -> Decoded:
 def extended_claims(demand: Demand, classes: Iterable[DeviceClass], features: Features) -> list[ResourceClaim]:
     """The claim that the scheduler makes for the demand's extended resources, if DeviceClasses serve any of them.
 
-    Raises InputError when they serve none and the demand asks for no other devices: a class is missing, then.
+    Raises InputError if no class serves one and the demand asks for no other devices: then a class is missing.
     """
     serving = served(classes) if features.extended_resources else {}
     wanted = [one for one in demand.extended if one.resource in serving]
@@ -232,7 +232,7 @@ def _key(one: ResourceClaim | ResourceClaimTemplate) -> tuple[str, str, str]:
 
 
 def _demands(document: Document, found: _Found) -> list[Demand]:
-    """One demand a pod that the document makes."""
+    """One demand for each pod that the document creates."""
     template: Any = None
     spec: Any = document.value
     for step in _POD_PATHS[document.kind]:
@@ -291,7 +291,7 @@ def _demand(document: Document, template: Mapping[str, Any], found: _Found, inde
 
 
 def _state(document: Document) -> str:
-    """Of a pod of a cluster, whether it is on a node, or has been."""
+    """The state of a pod of a cluster: `running`, `ended`, or empty if it is pending."""
     status = document.value.get("status") or {}
     if not document.stored or not (document.value.get("spec") or {}).get("nodeName"):
         return ""
@@ -305,7 +305,7 @@ def _made_claims(pod: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _labels(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a pod's metadata has from the one that makes it."""
+    """The metadata of a pod that a workload creates."""
     metadata = template.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     return {name: metadata[name] for name in ("labels", "annotations") if isinstance(metadata.get(name), dict)}
@@ -330,7 +330,7 @@ def _claim(
 
 
 def _check_container(fields: Fields, claims: Mapping[str, ResourceClaim], number: int) -> Iterator[ExtendedRequest]:
-    """Check what the container uses of the pod's claims; gives the extended resources that it requests."""
+    """Check the container's references to claims of the pod. Returns its extended resources."""
     resources = fields.object("resources")
     if resources is None:
         return

@@ -145,7 +145,7 @@ def up(
 
     If a process of the driver ends by itself, the sandbox ends with an error.
     """
-    from ..dryrun.release import parse_gates
+    from ..dryrun.options import parse_gates
     from ..gpu.policy import PolicyError, load_policy
     from .apiserver import ReleaseError
     from .controlplane import RealControlPlaneError

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from controller.webhook.review import problems, warnings
 from dra_driver.allocation import Cluster
 from dra_driver.config import API_VERSION, GpuConfig, MigDeviceConfig, config_for, ineffective
+from dra_driver.dryrun.evaluate import refused_configs
 from dra_driver.dryrun.lint.catalog import Catalog, Origin
 from dra_driver.dryrun.lint.configs import CONFIG_INEFFECTIVE, CONFIG_INVALID, check_configs
 from dra_driver.dryrun.lint.positions import Positions
 from dra_driver.dryrun.lint.source import Source
 from dra_driver.dryrun.lint.subject import Context, Subject, subject_of
-from dra_driver.dryrun.refusedconfigs import refused_configs
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.resource import Device, ObjectMeta, ResourceClaim, ResourcePool, ResourceSlice

@@ -147,7 +147,7 @@ def snapshot() -> str:
 
 
 def crowded() -> str:
-    """Three nodes: one whose CPUs are in use, and two whose GPUs are."""
+    """Three nodes: one whose CPUs are in use, and two whose GPUs are. A pod waits for a node with another label."""
     items: list[dict[str, Any]] = []
     for number, name in enumerate(("node-0", "node-1", "node-2")):
         room = {"cpu": "4" if number == 0 else "64", "memory": "64Gi", "pods": "110"}
@@ -168,6 +168,8 @@ def crowded() -> str:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}
     busy = {"metadata": {"name": "busy"}, "spec": {"nodeName": "node-0", "containers": [container]}}
     items.append({"apiVersion": "v1", "kind": "Pod", **busy, "status": {"phase": "Running"}})
+    waiting = {"metadata": {"name": "waiting"}, "spec": {"nodeSelector": {"disk": "ssd"}, "containers": [container]}}
+    items.append({"apiVersion": "v1", "kind": "Pod", **waiting, "status": {"phase": "Pending"}})
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
@@ -201,7 +203,7 @@ def test_a_command_does_what_its_page_says(
             kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
             if not command.text.startswith("helm install"):
                 subprocess.run(["bash", "-euc", INSTALL.text], cwd=ROOT, env=environment(kubeconfig), check=True)
-        elif programs == {"kubectl"} or command == UP:
+        elif programs == {"kubectl"} or command == UP or "--until-fits" in command.text:
             kubeconfig = request.getfixturevalue("sandbox")
         if command == UP:
             return  # it runs: the others are asked of it
@@ -229,6 +231,25 @@ def test_commands_in_the_running_text_have_the_flags_they_are_shown_with(page: P
             checks_of(words)[0](words)
         for value in values_of(words, "--set"):
             setting(value)
+
+
+def test_the_transcript_has_every_question_that_dry_runs_answer() -> None:
+    table = (ROOT / "docs/dry-run.md").read_text(encoding="utf-8").partition("## ")[0]
+    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")][1:]
+    shown = [one.text for one in COMMANDS if one.page == "dry-run-transcript.md"]
+    assert len(rows) == 10
+    for row in rows:
+        question = re.findall(r"`([^`]*)`", row)[0].replace("pod/NAME", "pod/")
+        asked = re.findall(r"--[a-z-]+|pod/|\b(?:capacity|cel|nodes|lint|snapshot)\b", question)
+        assert any(all(word in text for word in asked) for text in shown), row
+    assert all(one.output for one in COMMANDS if one.page == "dry-run-transcript.md")
+
+
+def test_what_dry_runs_leave_out_is_told() -> None:
+    page = (ROOT / "docs/dry-run.md").read_text(encoding="utf-8").partition("| evaluated | not evaluated |")[2]
+    left_out = "\n".join(line.split("|")[2] for line in page.splitlines() if line.startswith("| "))
+    for what in ("scores", "autoscaler", "pod groups", "feature gates that are not default"):
+        assert what in left_out
 
 
 def test_a_program_that_nobody_checks_is_noticed() -> None:

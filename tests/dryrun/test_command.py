@@ -62,7 +62,7 @@ def test_a_claim_that_fits_nowhere_exits_with_1_and_says_what_is_in_the_way(dryr
     slices = write("slices.json", slice_of("node-a", gpu("gpu-0"), gpu("gpu-1")))
     code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim(count=3)))
     assert code == 1
-    assert "fits nowhere  ResourceClaim wanted: none of 1 node can have it" in out
+    assert "fits nowhere  ResourceClaim wanted: the only node cannot have it" in out
     assert "request gpu wants 3, 2 of 2 devices qualify" in out
     code, out, _ = dryrun("--slices", slices, write("claim.yaml", claim("device.driver == 'other'")))
     assert code == 1

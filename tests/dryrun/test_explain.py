@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dra_driver.allocation import Check, Features
-from dra_driver.dryrun.conjuncts import parts
 from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.explain import Removal
 from dra_driver.dryrun.inventory import with_defaults
+from dra_driver.dryrun.selectors import parts
 from dra_driver.dryrun.verdict import Verdict
 from dra_driver.dryrun.workload import Demand
 from dra_driver.resource import ResourceClaim

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dra_driver.allocation import Features
 from dra_driver.dryrun.evaluate import evaluate
 from dra_driver.dryrun.inventory import with_defaults
-from dra_driver.dryrun.leftover import leftovers
+from dra_driver.dryrun.stock import leftovers
 from dra_driver.dryrun.workload import Demand
 from dra_driver.resource import DeviceRequest, ResourceClaim, ResourceSlice
 from dra_driver.resource.codec import Decoded

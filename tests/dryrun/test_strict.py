@@ -66,7 +66,7 @@ def test_whole_numbers_may_be_written_with_a_point(count: str, code: int, dryrun
 
 def test_a_workload_without_devices_is_told_so(dryrun: DryRun, write: Write) -> None:
     code, out, _ = dryrun(write("pod.json", pod("p")))
-    assert (code, "it asks for no devices" in out) == (0, True)
+    assert (code, "the pod asks for no devices" in out) == (0, True)
 
 
 def test_folders_may_hold_other_files_and_named_ones_are_errors(dryrun: DryRun, write: Write, tmp_path: Path) -> None:

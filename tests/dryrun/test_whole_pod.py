@@ -213,7 +213,7 @@ def test_limits_and_priorities_are_those_of_the_cluster(ask: Ask) -> None:
     found = ask.verdict([pod("p", priorityClassName="high")], node("a"))
     assert (found["fits"], found["notes"]) == (
         True,
-        ["its priority is taken to be 0: no PriorityClass is known", "it asks for no devices"],
+        ["its priority is taken to be 0: no PriorityClass is known", "the pod asks for no devices"],
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The devices and classes that claims are checked against, and which devices selectors leave of them."""
+"""The known devices and DeviceClasses, and the devices that selectors of claims select."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,12 @@ from ...allocation import Features
 from ...cel import CompileError, Environment, EvaluationError, PublishedNames, Selector, compile_selector
 from ...resource import Device, DeviceClass, DeviceRequirements, ResourceSlice
 from ...resource.codec import Decoded
-from ..conjuncts import Blame, FalsePart, parts
-from ..mistakes import usual_mistakes, version_names
+from ..selectors import Blame, FalsePart, parts, usual_mistakes, version_names
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A device of which is known what it publishes."""
+    """A device with everything that it publishes."""
 
     driver: str
     pool: str
@@ -28,9 +27,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class SelectorStep:
-    """What one selector makes of the devices that the selectors before it left.
+    """The devices before and after one selector.
 
-    `selector` is None when it does not compile; then it leaves all of them.
+    `selector` is None if it does not compile. Then all devices are left.
     """
 
     selector: Selector | None
@@ -51,19 +50,19 @@ _OF_ONE_NODE: Final = frozenset(
         "uuid",
     )
 )
-"""Attributes that say where a device is and how its node is set up, not what model it is."""
+"""Attributes that describe the place of a device and the setup of its node, not its model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the devices are from, for people, and whether they only stand for their models."""
+    """Where the devices are from, in words. `models`: the devices are examples of their models."""
 
     where: str
     models: bool = False
 
 
 class Catalog:
-    """Devices of slices, and the classes of `objects`, of which a later one replaces an earlier one of its name."""
+    """The devices and the classes of `objects`. A later class replaces an earlier one of the same name."""
 
     def __init__(self, objects: Iterable[Decoded], release: str, origin: Origin) -> None:
         everything = list(objects)
@@ -89,18 +88,18 @@ class Catalog:
 
     @cached_property
     def drivers(self) -> frozenset[str]:
-        """The drivers that some device is of."""
+        """The drivers of the devices."""
         return frozenset(one.driver for one in self.devices)
 
     def of_class(self, name: str) -> tuple[Known, ...] | None:
-        """The devices of a class; None when nothing is known about such devices: no such class, or another driver's."""
+        """The devices of a class; None if the class is unknown, or is for a driver without known devices."""
         if name not in self._of_class:
             found = self.classes.get(name)
             self._of_class[name] = None if found is None or self.is_foreign(found) else self._left(found.selectors)
         return self._of_class[name]
 
     def is_foreign(self, device_class: DeviceClass) -> bool:
-        """Whether the class is for a driver of which no device is known: it asks for that driver, or its attributes."""
+        """Whether the class is for a driver without known devices: it selects that driver, or reads its attributes."""
         steps = self.narrow(device_class.selectors, self.devices)
         last = steps[-1] if steps else None
         if not self.devices:
@@ -113,7 +112,7 @@ class Catalog:
         return set(self.culprit(last)[1]) == {"driver"}
 
     def steps(self, requirement: DeviceRequirements) -> tuple[SelectorStep, ...]:
-        """The selectors of a request on the devices of its class; none when nothing is known about these."""
+        """The selectors of a request, on the devices of its class. Empty if no device of the class is known."""
         key = requirement.device_class_name, requirement.selectors
         if key not in self._steps:
             devices = self.of_class(requirement.device_class_name)
@@ -121,12 +120,12 @@ class Catalog:
         return self._steps[key]
 
     def candidates(self, requirement: DeviceRequirements) -> tuple[Known, ...]:
-        """The known devices that a request selects; empty also when nothing is known."""
+        """The known devices that a request selects. Empty also if no device of its class is known."""
         steps = self.steps(requirement)
         return steps[-1].after if steps else self.of_class(requirement.device_class_name) or ()
 
     def narrow(self, expressions: Sequence[str], devices: tuple[Known, ...]) -> tuple[SelectorStep, ...]:
-        """One step an expression, until nothing is left."""
+        """One step for each expression, until no device is left."""
         steps: list[SelectorStep] = []
         for expression in expressions:
             steps.append(self._step(expression, devices))
@@ -140,11 +139,11 @@ class Catalog:
         return usual_mistakes(expression, self._versions)
 
     def is_conclusive(self, saw: Iterable[str]) -> bool:
-        """Whether what these attributes are on the known devices says what they are elsewhere."""
+        """Whether the values of these attributes on the known devices are those of devices elsewhere."""
         return not (self.origin.models and _OF_ONE_NODE & set(saw))
 
     def culprit(self, step: SelectorStep) -> tuple[str, dict[str, dict[str, None]]]:
-        """The part of a selector at which the last devices failed, and the values that it saw there, by attribute."""
+        """The part of a selector that excluded the last devices, and the values that it found, by attribute."""
         assert step.selector is not None
         expression = step.selector.expression
         order = parts(expression)
@@ -178,7 +177,7 @@ class Catalog:
 
     @staticmethod
     def ask(selector: Selector, devices: tuple[Known, ...]) -> SelectorStep:
-        """What one selector says to devices."""
+        """Evaluates one selector on devices."""
         after: list[Known] = []
         failed: list[tuple[Known, EvaluationError]] = []
         for one in devices:
@@ -190,7 +189,7 @@ class Catalog:
         return SelectorStep(selector, devices, tuple(after), tuple(failed))
 
     def _compiled(self, expression: str) -> Selector | None:
-        """None when it does not compile, which is a finding of its own."""
+        """The compiled expression; None if it does not compile, which is a finding of its own."""
         try:
             return compile_selector(expression, self._environment)
         except CompileError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All rules, applied to all objects: a pure function from what was read to findings."""
+"""All rules, applied to all objects: a pure function from the read objects to findings."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -8,33 +8,31 @@ from typing import Final
 
 from ...resource import DeviceClass
 from ...resource.codec import Decoded
-from . import claims, classes, configs, constraints, form, gates, limits, pods, selectors, source, versions
+from . import claims, configs, form, pods, selectors, source
 from .catalog import Catalog, Origin
 from .finding import Issue, LintFinding, Rule
-from .podspecs import is_workload
+from .pods import is_workload
 from .source import Reading
 from .subject import Context, Subject, is_device_api, subject_of
 
 Check = Callable[[Subject, Context], Iterator[Issue]]
 
 RULES: Final[tuple[Rule, ...]] = tuple(
-    rule
-    for module in (source, form, versions, gates, claims, limits, constraints, configs, classes, selectors, pods)
-    for rule in module.RULES
+    rule for module in (source, form, claims, configs, selectors, pods) for rule in module.RULES
 )
 """Every rule, in the order of the documentation."""
 
-_OF_FORM: Final[tuple[Check, ...]] = (versions.check_version, form.check_form, gates.check_gates)
-"""Checks of what the file says, word for word."""
+_OF_FORM: Final[tuple[Check, ...]] = (form.check_version, form.check_form, form.check_gates)
+"""Checks of the text of the file: versions, kinds and fields."""
 _OF_MEANING: Final[tuple[Check, ...]] = (
     form.check_slice,
     claims.check_names,
     claims.check_requests,
     claims.check_extended_resource,
-    limits.check_limits,
-    constraints.check_constraints,
+    claims.check_limits,
+    claims.check_constraints,
     configs.check_configs,
-    classes.check_classes,
+    selectors.check_classes,
     selectors.check_selectors,
     pods.check_pods,
 )
@@ -42,9 +40,9 @@ _OF_MEANING: Final[tuple[Check, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was found, in the order of files and lines, and how many objects were looked at.
+    """The findings, in the order of files and lines, and the number of checked objects.
 
-    `left` is how many were not, because of Ctrl-C.
+    `left` is the number of objects that were not checked because of Ctrl-C.
     """
 
     findings: tuple[LintFinding, ...]
@@ -61,9 +59,9 @@ def check(
     origin: Origin,
     tell: Callable[[int, int], None] = lambda *_: None,
 ) -> Result:
-    """The findings for what was read. `known` are slices and classes from elsewhere, from `origin`.
+    """The findings about the read objects. `known` are slices and classes from elsewhere, named by `origin`.
 
-    `tell` hears how many of how many objects are checked. Ctrl-C ends it with what is found until then.
+    `tell` is called with the number of checked objects and of all. After Ctrl-C, the result is that of these objects.
     """
     subjects = tuple(subject_of(one) for one in reading.sources)
     given = [one.decoded for one in subjects if isinstance(one.decoded, DeviceClass)]

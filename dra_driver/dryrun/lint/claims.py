@@ -1,23 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names, counts, allocation modes and tolerations of requests, as kube-apiserver validates them."""
+"""Requests and constraints of claims, as kube-apiserver validates them: names, counts, limits, tolerations."""
 
+import difflib
+import json
 from collections.abc import Iterable, Iterator
 
-from ...resource import ALL, EXACT_COUNT, DeviceClass, DeviceRequirements, TaintEffect
-from ...resource.names import is_label, is_label_key, is_label_value, is_qualified_name, is_subdomain
-from .finding import Issue, error, warning
-from .subject import Context, Subject, is_device_api
+from ...resource import (
+    ALL,
+    EXACT_COUNT,
+    DeviceClass,
+    DeviceConstraint,
+    DeviceRequirements,
+    OpaqueConfiguration,
+    TaintEffect,
+    limits,
+)
+from ...resource.names import is_driver_name, is_label, is_label_key, is_label_value, is_qualified_name, is_subdomain
+from .catalog import Known
+from .finding import Issue, Rule, error, warning
+from .subject import STAND_IN, ClaimSpec, Context, Subject, is_device_api
 
 INVALID_NAME = error("invalid-name", "An object, class, request or alternative has a name that Kubernetes refuses.")
 DUPLICATE_NAME = error("duplicate-name", "Two requests, or two alternatives of one, have the same name.")
 INVALID_COUNT = error("invalid-count", "A request's count and allocation mode do not go together.")
 ZERO_COUNT = warning("zero-count", "The API server takes a count of 0 as 1.")
 INVALID_TOLERATION = error("invalid-toleration", "A toleration is not one that the API server takes.")
-RULES = (INVALID_NAME, DUPLICATE_NAME, INVALID_COUNT, ZERO_COUNT, INVALID_TOLERATION)
+TOO_MANY = error("too-many", "A list is longer than the API server takes, or a claim asks for too many devices.")
+TOO_LARGE = error("too-large", "Opaque parameters are larger than the API server takes.")
+CONSTRAINT_REQUEST = error("constraint-names-no-request", "A constraint names a request that the claim does not have.")
+CONSTRAINT_ATTRIBUTE = error("constraint-attribute", "A constraint has not exactly one well-formed attribute.")
+CONSTRAINT_UNMET = warning("constraint-never-met", "No known device that a request selects has the attribute.")
+RULES = (
+    INVALID_NAME,
+    DUPLICATE_NAME,
+    INVALID_COUNT,
+    ZERO_COUNT,
+    INVALID_TOLERATION,
+    TOO_MANY,
+    TOO_LARGE,
+    CONSTRAINT_REQUEST,
+    CONSTRAINT_ATTRIBUTE,
+    CONSTRAINT_UNMET,
+)
 
 
 def check_names(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Names of the object and of its requests."""
+    """Check the names of the object and of its requests."""
     source = subject.source
     if not is_device_api(source) or subject.form is None:
         return
@@ -40,7 +68,7 @@ def check_names(subject: Subject, context: Context) -> Iterator[Issue]:
 
 
 def check_requests(subject: Subject, context: Context) -> Iterator[Issue]:
-    """Counts, modes, capacity keys and tolerations."""
+    """Check counts, modes, capacity keys and tolerations."""
     claim = subject.claim
     for one in claim.requirements() if claim is not None else ():
         yield from _count(one.value, one.path)
@@ -52,7 +80,7 @@ def check_requests(subject: Subject, context: Context) -> Iterator[Issue]:
 
 
 def check_extended_resource(subject: Subject, context: Context) -> Iterator[Issue]:
-    """The extended resource name of a class."""
+    """Check the extended resource name of a class."""
     if isinstance(subject.decoded, DeviceClass) and subject.decoded.extended_resource_name:
         name = subject.decoded.extended_resource_name
         domain, slash, _ = name.partition("/")
@@ -65,7 +93,7 @@ def _names(named: Iterable[tuple[str, str]]) -> Iterator[Issue]:
     seen: set[str] = set()
     for path, name in named:
         if not is_label(name):
-            problem = f"{name!r} is not a DNS label: use at most 63 lower case letters, digits and inner hyphens"
+            problem = f"{name!r} is not a DNS label: use at most 63 lowercase letters, digits and inner hyphens"
             yield Issue(INVALID_NAME, f"{path}.name", problem)
         if name in seen:
             yield Issue(DUPLICATE_NAME, f"{path}.name", f"{name!r} is used twice: rename one")
@@ -107,3 +135,121 @@ def _tolerations(wanted: DeviceRequirements, path: str) -> Iterator[Issue]:
 
 def _not_a_subdomain(name: object) -> str:
     return f"{name!r} is not a DNS subdomain: use lower case letters, digits, and inner hyphens and dots"
+
+
+_TOLERATIONS = 16
+
+
+def check_limits(subject: Subject, context: Context) -> Iterator[Issue]:
+    """Check the lengths of lists and the sizes of configurations."""
+    claim, one = subject.claim, subject.decoded
+    lists: list[tuple[str, int, int]] = []
+    opaques: list[tuple[str, OpaqueConfiguration]] = []
+    if isinstance(one, DeviceClass):
+        lists = [
+            ("spec.selectors", len(one.selectors), limits.SELECTORS_PER_LIST),
+            ("spec.config", len(one.config), limits.CONFIGS_PER_CLAIM),
+        ]
+        opaques = [(f"spec.config[{index}]", opaque) for index, opaque in enumerate(one.config)]
+    elif claim is not None:
+        lists = list(_lists(claim))
+        opaques = [(path, opaque) for path, _, opaque in claim.configs()]
+        yield from _total(claim)
+    for path, length, most in lists:
+        if length > most:
+            yield Issue(TOO_MANY, path, f"has {length} entries, at most {most} are taken")
+    most = limits.OPAQUE_PARAMETERS_BYTES
+    for path, opaque in opaques:
+        size = len(json.dumps(opaque.parameters, separators=(",", ":"), default=str).encode())
+        if size > most:
+            yield Issue(TOO_LARGE, f"{path}.opaque.parameters", f"has {size} bytes, at most {most} are taken")
+
+
+def _lists(claim: ClaimSpec) -> Iterator[tuple[str, int, int]]:
+    devices = claim.devices
+    yield f"{claim.path}.requests", len(devices.requests), limits.REQUESTS_PER_CLAIM
+    yield f"{claim.path}.constraints", len(devices.constraints), limits.CONSTRAINTS_PER_CLAIM
+    yield f"{claim.path}.config", len(devices.config), limits.CONFIGS_PER_CLAIM
+    for index, request in enumerate(devices.requests):
+        path = f"{claim.path}.requests[{index}].firstAvailable"
+        yield path, len(request.first_available), limits.ALTERNATIVES_PER_REQUEST
+    for one in claim.requirements():
+        yield f"{one.path}.selectors", len(one.value.selectors), limits.SELECTORS_PER_LIST
+        yield f"{one.path}.tolerations", len(one.value.tolerations), _TOLERATIONS
+
+
+def _total(claim: ClaimSpec) -> Iterator[Issue]:
+    """Check the number of devices of the claim. Of each request, the smallest alternative counts."""
+    least = 0
+    for request in claim.devices.requests:
+        choices = [request.exactly] if request.exactly is not None else []
+        choices += [one.requirements for one in request.first_available]
+        least += min((max(one.count, 1) for one in choices), default=0)
+    if least > limits.RESULTS_PER_CLAIM:
+        most = limits.RESULTS_PER_CLAIM
+        problem = f"the claim asks for at least {least} devices, it can be given {most}: use several claims"
+        yield Issue(TOO_MANY, f"{claim.path}.requests", problem)
+
+
+def check_constraints(subject: Subject, context: Context) -> Iterator[Issue]:
+    """Check the constraints of a claim."""
+    claim = subject.claim
+    for index, constraint in enumerate(claim.devices.constraints if claim is not None else ()):
+        assert claim is not None
+        path = f"{claim.path}.constraints[{index}]"
+        yield from request_names(claim, constraint.requests, f"{path}.requests", CONSTRAINT_REQUEST)
+        malformed = list(_form(constraint, path))
+        yield from malformed or _unmet(claim, constraint, path, context)
+
+
+def request_names(claim: ClaimSpec, names: tuple[str, ...], path: str, rule: Rule) -> Iterator[Issue]:
+    """Check that each name is that of a request, or `request/alternative`, and occurs once."""
+    known = {*claim.requests, *(one.name for one in claim.requirements() if STAND_IN not in one.name.split("/"))}
+    for index, name in enumerate(names):
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            there = f"there is {', '.join(sorted(known))}" if known else "it has none"
+            hint = f"; did you mean {close[0]!r}?" if close else f" ({there})"
+            yield Issue(rule, f"{path}[{index}]", f"{name!r} is no request of the claim{hint}")
+        elif name in names[:index]:
+            yield Issue(rule, f"{path}[{index}]", f"{name!r} is named twice: remove one")
+
+
+def _form(constraint: DeviceConstraint, path: str) -> Iterator[Issue]:
+    attributes = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
+    given = {field: name for field, name in attributes.items() if name is not None}
+    if len(given) != 1:
+        yield Issue(CONSTRAINT_ATTRIBUTE, path, "must have exactly one of matchAttribute and distinctAttribute")
+    for field, name in given.items():
+        domain, slash, _ = name.partition("/")
+        if not slash or not is_qualified_name(name) or not is_driver_name(domain):
+            problem = f"{name!r} must be DOMAIN/ATTRIBUTE, such as gpu.nvidia.com/parentUUID"
+            yield Issue(CONSTRAINT_ATTRIBUTE, f"{path}.{field}", problem)
+
+
+def _unmet(claim: ClaimSpec, constraint: DeviceConstraint, path: str, context: Context) -> Iterator[Issue]:
+    """Check that known devices have the attribute: a device without it meets no constraint."""
+    field = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
+    name = constraint.match_attribute or constraint.distinct_attribute or ""
+    for one in claim.covered(constraint.requests):
+        candidates = context.catalog.candidates(one.value)
+        if not candidates or any(_has(device, name) for device in candidates):
+            continue
+        published = {
+            key if "/" in key else f"{each.driver}/{key}" for each in candidates for key in each.device.attributes
+        }
+        # Compared without their domains, which would make all of them look alike.
+        known = {key.rpartition("/")[2].lower(): key for key in sorted(published)}
+        close = difflib.get_close_matches(name.rpartition("/")[2].lower(), known, n=1)
+        hint = f"; did you mean {known[close[0]]!r}?" if close else ""
+        yield Issue(
+            CONSTRAINT_UNMET,
+            f"{path}.{field}",
+            f"none of the {len(candidates)} known devices that request {one.name!r} selects has"
+            f" attribute {name!r}: no device will do{hint}",
+        )
+
+
+def _has(known: Known, name: str) -> bool:
+    domain, _, identifier = name.partition("/")
+    return name in known.device.attributes or (domain == known.driver and identifier in known.device.attributes)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-dryrun lint`: the command."""
+"""`dra-dryrun lint`: the command, and how it prints findings for people, for programs and for GitHub."""
+
+import json
+from dataclasses import asdict
+from typing import Final
 
 import click
 
@@ -12,13 +16,58 @@ from ..report import counted
 from ..sources import Origin as DeviceOrigin
 from ..sources import opened, origin_options
 from .catalog import Origin
-from .check import check
-from .finding import Severity
-from .report import OUTPUTS, render, summary
+from .check import Result, check
+from .finding import LintFinding, Severity
 from .source import read
 
+OUTPUTS = ("text", "json", "github")
+_INDENT: Final = "\n    "
+
+
+def render(result: Result, output: str) -> str:
+    """The findings in one of OUTPUTS; empty if there is nothing to print."""
+    if output == "json":
+        findings = [asdict(one) for one in result.findings]
+        counts = {"files": result.files, "objects": result.checked, "passedOver": result.passed_over}
+        return json.dumps({"findings": findings, **counts}, indent=2)
+    line = _annotation if output == "github" else _line
+    return printable("\n".join(line(one) for one in result.findings))
+
+
+def summary(result: Result) -> str:
+    """One line with the number of findings and of objects."""
+    errors = sum(one.severity is Severity.ERROR for one in result.findings)
+    warnings = len(result.findings) - errors
+    found = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}" if result.findings else "nothing found"
+    others = f", {counted(result.passed_over, 'object')} of other kinds ignored" if result.passed_over else ""
+    return f"{found} in {counted(result.checked, 'object')} of {counted(result.files, 'file')}{others}"
+
+
+def _line(finding: LintFinding) -> str:
+    """The finding in one line. Further lines of an expression are indented."""
+    return str(finding).replace("\n", _INDENT)
+
+
+def _annotation(finding: LintFinding) -> str:
+    """A workflow command, which GitHub shows beside the line. Severities have the names of GitHub's levels."""
+    properties = {
+        "file": finding.file,
+        "line": str(finding.line),
+        "col": str(finding.column),
+        "title": f"dra-dryrun {finding.rule}",
+    }
+    listed = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
+    return f"::{finding.severity} {listed}::{_escaped(finding.text, '')}"
+
+
+def _escaped(text: str, more: str) -> str:
+    for character in ("%", "\r", "\n", *more):
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
 FOUND = 1
-"""The exit code when something was found."""
+"""The exit code if there are findings."""
 
 
 @click.command(
@@ -35,14 +84,14 @@ FOUND = 1
     type=click.Choice(RELEASES),
     default=NEWEST,
     show_default=True,
-    help="The release that the files are for: its API versions, fields, feature gates and CEL.",
+    help="The Kubernetes release that the files are for: its API versions, fields, feature gates and CEL functions.",
 )
 @click.option(
     "--strict",
     is_flag=True,
-    help="Warnings count: exit with 1 for them, too.",
+    help="Exit with status 1 also if there are only warnings.",
 )
-@output_option(OUTPUTS, None, "How findings are printed; github makes annotations in a workflow.")
+@output_option(OUTPUTS, None, "The format of the findings. github prints annotations for a workflow.")
 @general_options
 def lint(
     files: tuple[str, ...],
@@ -53,13 +102,13 @@ def lint(
 ) -> int:
     """Find mistakes in the claims, classes and pods in FILE before they are submitted.
 
-    FILE holds YAML or JSON; '-' is standard input, a folder stands for its YAML and JSON files. ResourceClaims,
-    ResourceClaimTemplates, DeviceClasses and ResourceSlices are checked, and what Pods and what makes Pods say of
-    claims; other objects are passed over. Selectors are tried on the devices of your cluster, on those that --slices
-    gives, or, with --built-in and where no cluster is configured, on those of the built-in example nodes.
+    FILE contains YAML or JSON. '-' is standard input, and a folder means its YAML and JSON files. ResourceClaims,
+    ResourceClaimTemplates, DeviceClasses and ResourceSlices are checked as a whole. In Pods and workloads, the parts
+    about claims are checked. Other objects are ignored. Selectors are tried on the devices of your cluster or of
+    --slices. With --built-in, or if no cluster is configured, they are tried on the built-in example nodes.
 
-    Exits with 0 when nothing is wrong, 1 when something is (warnings alone only with --strict), 2 when a file cannot
-    be read.
+    The exit status is 0 without findings, 1 if there are errors (with --strict, also if there are only warnings), and 2
+    if a file cannot be read.
     """
     reading = read(files)
     with progress("reading the devices") as say, opened(origin) as place:

@@ -14,10 +14,9 @@ from ...config import (
 )
 from ...resource import DeviceClass, OpaqueConfiguration
 from ...resource.names import is_driver_name
-from .constraints import request_names
+from .claims import request_names
 from .finding import Issue, Severity, error, warning
-from .mend import decode_all
-from .subject import ClaimSpec, Context, Subject
+from .subject import ClaimSpec, Context, Subject, decode_all
 
 CONFIG_REQUEST = error("config-names-no-request", "A configuration names a request that the claim does not have.")
 CONFIG_INVALID = error("invalid-config", "The driver refuses the configuration, which fails the pod on its node.")
@@ -30,7 +29,7 @@ _STAND_INS = {"apiVersion": API_VERSION}
 
 
 def check_configs(subject: Subject, context: Context) -> Iterator[Issue]:
-    """The configurations of a claim or class."""
+    """Check the configurations of a claim or class."""
     if isinstance(subject.decoded, DeviceClass):
         for index, opaque in enumerate(subject.decoded.config):
             yield from _opaque(opaque, f"spec.config[{index}].opaque")
@@ -59,7 +58,7 @@ def _opaque(opaque: OpaqueConfiguration, path: str) -> Iterator[Issue]:
 def _fits(
     claim: ClaimSpec, names: tuple[str, ...], opaque: OpaqueConfiguration, path: str, context: Context
 ) -> Iterator[Issue]:
-    """Whether the requests that it names, all when it names none, can be given devices that read it."""
+    """Check that a request that it names can get a device that reads it. Without names, it is for all requests."""
     requirements = claim.covered(names)
     found = [(one, context.catalog.candidates(one.value)) for one in requirements]
     if not found or not all(candidates for _, candidates in found):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What linting finds: a rule that was broken, where, and what to do about it."""
+"""The findings of lint: the violated rule, the place, and the remedy."""
 
 import enum
 import re
@@ -9,7 +9,7 @@ _LEAF = re.compile(r"[^.\[\]]*(\[[^\]]*\])*$")
 
 
 class Severity(enum.StrEnum):
-    """Errors are refused by Kubernetes or can never work; warnings may be meant so."""
+    """Errors are refused by Kubernetes or can never work. Warnings may be intended."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -17,7 +17,7 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that is checked. `id` is stable: scripts and people refer to it."""
+    """A rule. Its `id` never changes, because scripts and people refer to it."""
 
     id: str
     severity: Severity
@@ -26,7 +26,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """A rule broken by one object. `path` is the field, `offset` a place in its text (code points, None: all of it)."""
+    """A violation of a rule. `path` is the field, `offset` a place in its text (code points; None: the whole text)."""
 
     rule: Rule
     path: str
@@ -57,10 +57,10 @@ class LintFinding:
 
 
 def error(rule_id: str, summary: str) -> Rule:
-    """A rule whose breach is an error."""
+    """A rule whose violation is an error."""
     return Rule(rule_id, Severity.ERROR, summary)
 
 
 def warning(rule_id: str, summary: str) -> Rule:
-    """A rule whose breach is a warning."""
+    """A rule whose violation is a warning."""
     return Rule(rule_id, Severity.WARNING, summary)

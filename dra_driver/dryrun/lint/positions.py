@@ -17,9 +17,9 @@ _STEP = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
 
 def resolve(value: Any, path: str) -> tuple[Steps, bool]:
-    """The keys and indices behind `path`, as far as `value` has them, and whether that is the whole path.
+    """The keys and indices of `path`, as far as `value` has them, and whether this is the whole path.
 
-    A key may itself have dots (`metadata.labels.app.kubernetes.io/name`): the shortest that exists is taken.
+    A key may contain dots (`metadata.labels.app.kubernetes.io/name`). The shortest key that exists is used.
     """
     names = [bracketed or plain for bracketed, plain in _STEP.findall(path)]
     steps: list[str | int] = []
@@ -34,7 +34,7 @@ def resolve(value: Any, path: str) -> tuple[Steps, bool]:
 
 
 def _step(value: Any, names: list[str]) -> tuple[str | int | None, int]:
-    """The next step into `value`, and how many names it used up."""
+    """The next step into `value`, and the number of names that it consists of."""
     if isinstance(value, dict):
         for used in range(1, len(names) + 1):
             key = ".".join(names[:used])
@@ -63,15 +63,15 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where the fields of one object are: its node, and the lines of the file."""
+    """The places of the fields of one object."""
 
     node: yaml.Node
     lines: Sequence[str]
 
     def of(self, steps: Steps, offset: int | None = None) -> Position:
-        """Of a field's name or a list's item; with `offset`, of that character of the field's text.
+        """The place of a field's name or of a list's item; with `offset`, of this character of the field's text.
 
-        Where the steps lead nowhere, the place of the last one that exists.
+        If the steps do not exist, it is the place of the last step that does.
         """
         node, mark = self.node, self.node.start_mark
         for step in steps:
@@ -94,7 +94,7 @@ class Positions:
 
 
 def duplicate_keys(node: yaml.Node) -> Iterator[tuple[str, Position]]:
-    """Keys that a mapping below `node` has twice, which the API server refuses."""
+    """Keys that occur twice in a mapping below `node`. The API server refuses them."""
     pending, seen_nodes = [node], set[int]()
     while pending:
         one = pending.pop()
@@ -115,7 +115,7 @@ def duplicate_keys(node: yaml.Node) -> Iterator[tuple[str, Position]]:
 
 
 def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Mark] | None:
-    """The value behind a key or index, and where that key or item begins. Merged mappings count."""
+    """The value of a key or index, and the place of the key or item. Merged mappings count."""
     if isinstance(node, yaml.SequenceNode):
         if isinstance(step, int) and step < len(node.value):
             return node.value[step], node.value[step].start_mark
@@ -132,7 +132,7 @@ def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Mark] | No
 
 
 def _inside(node: yaml.ScalarNode, offset: int, lines: Sequence[str]) -> Position:
-    """The place of a character of a scalar, whatever its style: as many characters in, blanks not counted."""
+    """The place of a character of a scalar in any style: characters other than blanks are counted."""
     ahead = sum(not one.isspace() for one in node.value[:offset])
     line, column = node.start_mark.line, node.start_mark.column
     if node.style in ("|", ">"):
@@ -153,6 +153,6 @@ def _inside(node: yaml.ScalarNode, offset: int, lines: Sequence[str]) -> Positio
 
 
 def _width(text: str, column: int, style: str | None) -> int:
-    """How many characters of the file are one of the text: two where a quote or another one is escaped."""
+    """The number of characters in the file for one of the text: two for an escaped character."""
     pair = text[column : column + 2]
     return 2 if (style == "'" and pair == "''") or (style == '"' and pair[:1] == "\\" and len(pair) == 2) else 1

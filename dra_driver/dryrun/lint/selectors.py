@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CEL selectors: whether the API server takes them, and what they say about known devices."""
+"""Which devices requests select: whether their classes and capacities exist, and what their CEL selectors do.
 
+A selector has to be accepted by the API server, and is tried on the known devices.
+"""
+
+import difflib
 from collections.abc import Iterator, Sequence
 
 from ...cel import COST_LIMIT, MAX_BYTES, CompileError, Environment, compile_selector
-from ...resource import Device, DeviceClass
+from ...resource import Device, DeviceClass, Quantity
 from .catalog import Catalog, Known, SelectorStep
 from .finding import Issue, error, warning
-from .subject import Context, Subject
+from .subject import Context, Requirement, Subject
 
+UNKNOWN_CLASS = warning("unknown-class", "The DeviceClass is neither among the files nor one of the known ones.")
+CAPACITY_UNMET = warning("capacity-never-met", "No known device that a request selects has the capacity it asks for.")
 REFUSED = error(
     "selector-refused", "The API server does not take the expression: it is wrong, too long or too complex."
 )
@@ -16,15 +22,65 @@ FAILS = error("selector-fails", "The expression has no answer for some devices; 
 NEVER_TRUE = warning("selector-never-true", "The selector is true for no known device.")
 UNKNOWN_NAME = warning("unknown-attribute", "The expression asks for an attribute or capacity that no device has.")
 OTHER_DRIVERS = error("class-without-driver", "A class's selector fails on devices of other drivers.")
-RULES = (REFUSED, FAILS, NEVER_TRUE, UNKNOWN_NAME, OTHER_DRIVERS)
+RULES = (
+    UNKNOWN_CLASS,
+    CAPACITY_UNMET,
+    REFUSED,
+    FAILS,
+    NEVER_TRUE,
+    UNKNOWN_NAME,
+    OTHER_DRIVERS,
+)
+
+
+_CLOSE = 0.85
+"""The likeness of a misspelt name. Classes of different NVIDIA drivers have half of their names in common."""
+
+
+def check_classes(subject: Subject, context: Context) -> Iterator[Issue]:
+    """Check that the classes and capacities exist that the requests of a claim name."""
+    claim = subject.claim
+    for one in claim.requirements() if claim is not None else ():
+        yield from _class(one, context)
+        yield from _capacity(one, context)
+
+
+def _class(one: Requirement, context: Context) -> Iterator[Issue]:
+    name, known = one.value.device_class_name, context.catalog.classes
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
+        hint = f"did you mean {close[0]!r}?" if close else "pass its file too, or take devices from your cluster"
+        problem = f"there is no DeviceClass {name!r} (known: {', '.join(sorted(known))}); {hint}"
+        yield Issue(UNKNOWN_CLASS, f"{one.path}.deviceClassName", problem)
+
+
+def _capacity(one: Requirement, context: Context) -> Iterator[Issue]:
+    candidates = context.catalog.candidates(one.value)
+    for key, wanted in one.value.capacity_requests.items() if candidates else ():
+        amounts = [amount for known in candidates if (amount := _amount(known, key)) is not None]
+        if any(amount.value >= wanted.value for amount in amounts):
+            continue
+        if amounts:
+            most = max(amounts, key=lambda amount: amount.value)
+            problem = f"none of the {len(candidates)} known devices has {wanted} of it, the most is {most}"
+        else:
+            there = sorted({name for known in candidates for name in known.device.capacity})
+            problem = f"none of the {len(candidates)} known devices has capacity {key!r} (there is {', '.join(there)})"
+        yield Issue(CAPACITY_UNMET, f"{one.path}.capacity.requests[{key}]", problem)
+
+
+def _amount(known: Known, key: str) -> Quantity | None:
+    capacity = known.device.capacity.get(key)
+    return None if capacity is None else capacity.value
+
 
 _VALUES = 6
 _FOREIGN = Known("another-driver.example.com", "pool", Device("device"))
-"""A device of which nothing is known but that it is not ours."""
+"""A device of another driver."""
 
 
 def check_selectors(subject: Subject, context: Context) -> Iterator[Issue]:
-    """All selectors of a claim or class."""
+    """Check all selectors of a claim or class."""
     catalog = context.catalog
     if isinstance(subject.decoded, DeviceClass):
         one = subject.decoded
@@ -40,7 +96,7 @@ def check_selectors(subject: Subject, context: Context) -> Iterator[Issue]:
 
 
 def _expressions(path: str, expressions: Sequence[str], context: Context) -> Iterator[Issue]:
-    """What the API server says to each new expression."""
+    """Check whether the API server accepts each expression in a new object."""
     environment = Environment(context.release, stored=False)
     for index, expression in enumerate(expressions):
         place = _place(path, index)
@@ -62,7 +118,7 @@ def _expressions(path: str, expressions: Sequence[str], context: Context) -> Ite
 
 
 def _answers(path: str, steps: Sequence[SelectorStep], class_name: str | None, catalog: Catalog) -> Iterator[Issue]:
-    """What the expressions say about devices of a class (None: all); each about those that the ones before it left."""
+    """Check the results on the devices of a class (None: all). Each expression gets the devices that are left."""
     whose = "known" if class_name is None else f"known {class_name}"
     for index, step in enumerate(steps):
         if step.selector is None:
@@ -112,7 +168,7 @@ def _never(place: str, step: SelectorStep, whose: str, catalog: Catalog, *, narr
 
 
 def _classes_with_all(step: SelectorStep, catalog: Catalog) -> list[str]:
-    """The classes whose devices publish everything that the expression reads."""
+    """The classes whose devices have everything that the expression reads."""
     assert step.selector is not None
     return [
         name
@@ -122,7 +178,7 @@ def _classes_with_all(step: SelectorStep, catalog: Catalog) -> list[str]:
 
 
 def _other_drivers(steps: Sequence[SelectorStep]) -> Iterator[Issue]:
-    """A class is asked about the devices of every driver. What fails on one lets no pod with a claim be scheduled."""
+    """Check a class on devices of other drivers. If it fails on one, no pod with a claim of this class is scheduled."""
     for index, step in enumerate(steps):
         for _, failure in step.failed:
             problem = "fails on devices of other drivers: begin with device.driver == 'NAME OF THE DRIVER' &&"

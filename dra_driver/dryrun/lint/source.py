@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files into objects that know their places. What cannot be read is a finding, so that one file hides no other."""
+"""Reading files into objects with their places. An unreadable file is a finding, so that it hides no other file."""
 
 import json
 import re
@@ -46,13 +46,13 @@ class Source:
 
     @property
     def metadata(self) -> JSON:
-        """What there is of it, {} where it is malformed."""
+        """The metadata of the object; {} if it is malformed."""
         found = self.value.get("metadata")
         return found if isinstance(found, dict) else {}
 
     @property
     def namespace(self) -> str:
-        """The namespace, empty when none is given: then the object may go to any."""
+        """The namespace; empty if none is given: then the object fits any namespace."""
         found = self.metadata.get("namespace")
         return found if isinstance(found, str) else ""
 
@@ -62,7 +62,7 @@ class Source:
         return found if isinstance(found, str) else ""
 
     def duplicate_keys(self) -> Iterator[LintFinding]:
-        """Keys that are there twice."""
+        """Findings about keys that occur twice."""
         for key, place in duplicate_keys(self.positions.node):
             message = f"key {key!r} is there twice: remove one"
             yield _finding(DUPLICATE_KEY, self.file, place.line, place.column, "", message)
@@ -78,7 +78,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the files hold: objects, findings about the files themselves, and how many files there were."""
+    """The objects of the files, findings about the files themselves, and the number of files."""
 
     sources: tuple[Source, ...]
     findings: tuple[LintFinding, ...]
@@ -91,7 +91,7 @@ class Reading:
 
 
 def read(paths: Iterable[str]) -> Reading:
-    """Everything in files, folders (their YAML and JSON files) and standard input (`-`)."""
+    """Read files, folders (their YAML and JSON files) and standard input (`-`)."""
     sources: list[Source] = []
     findings: list[LintFinding] = []
     files = _files(paths)
@@ -105,7 +105,7 @@ def read(paths: Iterable[str]) -> Reading:
 
 
 def _files(paths: Iterable[str]) -> dict[str, bool]:
-    """The files, and whether each was named itself; a folder without any stands for itself, and is then unreadable."""
+    """The files, and whether each was named itself. A folder without files stands for itself, and is unreadable."""
     files: dict[str, bool] = {}
     for path in paths:
         try:
@@ -132,9 +132,9 @@ def _read_file(file: str, *, named: bool) -> Iterator[Source | LintFinding]:
 
 
 def parse(text: str, file: str, *, named: bool = True) -> Iterator[Source | LintFinding]:
-    """The objects of a YAML stream or a JSON document, and what is wrong with it as such.
+    """The objects of a YAML stream or a JSON document, and findings about the file itself.
 
-    What cannot be an object at all is found fault with only in a file that was `named`: folders hold all kinds of YAML.
+    A document that is no object is a finding only in a file that was `named`: folders contain all kinds of YAML.
     """
     if "\t" in text and _is_json(text):
         text = text.replace("\t", " ")  # JSON may be indented so, YAML may not; strings have none in them
@@ -158,7 +158,7 @@ def _documents(text: str, file: str, *, named: bool) -> Iterator[Source | LintFi
 
 
 def _may_be_objects(value: object) -> bool:
-    """Whether it is an object, nothing, or a list of mappings as other programs have."""
+    """Whether the value is an object, empty, or a list of mappings as other programs have."""
     return (
         value is None
         or isinstance(value, dict)
@@ -179,7 +179,7 @@ def _is_json(text: str) -> bool:
 
 
 def _objects(value: Any, positions: Positions, file: str) -> Iterator[Source | LintFinding]:
-    """The Kubernetes objects in a document. Others are passed over: repositories hold all kinds of YAML."""
+    """The Kubernetes objects in a document. Other documents are ignored: repositories contain all kinds of YAML."""
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         return
     if not isinstance(value.get("apiVersion"), str):
@@ -215,9 +215,9 @@ def _finding(rule: Rule, file: str, line: int, column: int, path: str, message: 
 
 
 class _Loader(Loader):
-    """Keys that are there twice are findings of their own, and what is foreign to Kubernetes is passed over."""
+    """A loader for YAML with duplicate keys, which are findings of their own, and with tags, which are ignored."""
 
     keeps_last = True
 
     def construct_foreign(self, node: yaml.Node) -> None:
-        """Tags of other programs: no Kubernetes object has any."""
+        """Ignores tags of other programs: Kubernetes objects have none."""

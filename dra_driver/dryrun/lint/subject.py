@@ -1,17 +1,148 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rules look at: an object with its place, its decoded form, and what is known beyond it."""
+"""The objects that rules look at: each with its place, its decoded form, and what else is known.
 
-from collections.abc import Iterator
+A mistake must not hide the others of its object. Decoding reports one mistake at a time, so an object is decoded again
+after each one, with the wrong part taken away or replaced by a stand-in.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from ...resource import DeviceClaim, DeviceRequirements, OpaqueConfiguration, ResourceClaim, ResourceClaimTemplate
 from ...resource.codec import BY_API_VERSION, GROUP, V1BETA1, Decoded, DecodeError, Dialect, decode
 from ..documents import JSON
 from .catalog import Catalog
 from .finding import Issue
-from .mend import STAND_IN, Form, decode_all
+from .positions import is_within, resolve
 from .source import Source
+
+T = TypeVar("T")
+
+_MOST_ERRORS: Final = 100
+_REQUIRED: Final = "is required"
+_UNKNOWN: Final = "unknown field"
+_OTHER_FORM: Final = "is the form of"
+_ONE_OF: Final = "exactly one of exactly and firstAvailable"
+_OF_REQUEST: Final = ("name", "exactly", "firstAvailable")
+
+STAND_IN: Final = "stand-in"
+"""The name of a request or alternative without a name."""
+_SELECTOR: Final = {"cel": {"expression": "true"}}
+_OPAQUE: Final = {"driver": STAND_IN, "parameters": {}}
+FIELDS: Final[Mapping[str, Any]] = {
+    "spec": {},
+    "name": STAND_IN,
+    "deviceClassName": STAND_IN,
+    "cel": _SELECTOR["cel"],
+    "expression": "true",
+    "opaque": _OPAQUE,
+    "driver": STAND_IN,
+    "parameters": {},
+}
+"""Stand-ins for required fields of claims and classes."""
+_ITEMS: Final[Mapping[str, Any]] = {
+    "requests": {"name": STAND_IN},
+    "firstAvailable": {"name": STAND_IN, "deviceClassName": STAND_IN},
+    "selectors": _SELECTOR,
+    "constraints": {},
+    "config": {"opaque": _OPAQUE},
+    "tolerations": {},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Generic[T]):
+    """A decoded object with its errors. `decoded` is None if an error could not be mended."""
+
+    decoded: T | None
+    errors: tuple[DecodeError, ...]
+    mended: frozenset[str]
+
+    def is_mended(self, path: str) -> bool:
+        """Whether `path` is in a mended place: a finding about it would be about a stand-in."""
+        return any(is_within(path, place) for place in self.mended)
+
+
+def is_unknown_field(error: DecodeError) -> bool:
+    """Whether the error is about a field that the object may not have."""
+    return error.problem.startswith(_UNKNOWN)
+
+
+def decode_all(value: JSON, decode: Callable[[JSON], T], stand_ins: Mapping[str, Any] = FIELDS) -> Form[T]:
+    """Decode `value` with `decode`, which raises DecodeError, and collect all errors."""
+    patient = copy.deepcopy(value)
+    errors: list[DecodeError] = []
+    mended: set[str] = set()
+    for _ in range(_MOST_ERRORS):
+        try:
+            return Form(decode(patient), tuple(errors), frozenset(mended))
+        except DecodeError as error:
+            if not any(is_within(error.path, place) for place in mended):
+                errors.append(error)
+            if not _mend(patient, error, stand_ins):
+                break
+            mended.add(error.path)
+    return Form(None, tuple(errors), frozenset(mended))
+
+
+def _mend(value: JSON, error: DecodeError, stand_ins: Mapping[str, Any]) -> bool:
+    """Change `value` so that the error is gone. False if this is impossible."""
+    steps, whole = resolve(value, error.path)
+    if not whole:
+        return _insert(value, error, steps, stand_ins)
+    if not steps:
+        return False
+    *outer, last = steps
+    parent = _at(value, tuple(outer))
+    if error.problem.startswith(_OTHER_FORM):
+        _reshape(parent, "basic" if "'basic'" in error.problem else "exactly")
+    elif error.problem.startswith(_ONE_OF):
+        parent[last].pop("firstAvailable", None)
+        parent[last].setdefault("exactly", {"deviceClassName": STAND_IN})
+    elif isinstance(parent, list):
+        return _replace_item(parent, last, error, outer)
+    elif error.problem.startswith(_REQUIRED) and last in stand_ins:  # it is there, and empty
+        parent[last] = copy.deepcopy(stand_ins[str(last)])
+    else:
+        del parent[last]
+    return True
+
+
+def _insert(value: JSON, error: DecodeError, steps: tuple[str | int, ...], stand_ins: Mapping[str, Any]) -> bool:
+    parent = _at(value, steps)
+    missing = error.path.rpartition(".")[2]
+    if missing not in stand_ins or not isinstance(parent, dict):
+        return False
+    parent[missing] = copy.deepcopy(stand_ins[missing])
+    return True
+
+
+def _replace_item(parent: list[Any], index: str | int, error: DecodeError, outer: list[str | int]) -> bool:
+    """Items are replaced and never removed, so that the places of other items do not change."""
+    assert isinstance(index, int)
+    stand_in = "" if "must be a string" in error.problem else _ITEMS.get(str(outer[-1]))
+    if stand_in is None or parent[index] == stand_in:
+        return False
+    parent[index] = copy.deepcopy(stand_in)
+    return True
+
+
+def _reshape(value: JSON, level: str) -> None:
+    """Converts a request or device from the form of another version: with or without the additional `level`."""
+    if level in value:
+        inner = value.pop(level)
+        value.update(inner if isinstance(inner, dict) else {})
+    else:
+        value[level] = {key: value.pop(key) for key in list(value) if key not in _OF_REQUEST}
+
+
+def _at(value: Any, steps: tuple[str | int, ...]) -> Any:
+    for step in steps:
+        value = value[step]
+    return value
+
 
 _V1ALPHA3: Final = f"{GROUP}/v1alpha3"
 DECODED_KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
@@ -19,7 +150,7 @@ DECODED_KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass",
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What one request, or one alternative of it (`request/alternative`), asks for, and at which path."""
+    """The requirements of a request, or of an alternative (`request/alternative`), with their path."""
 
     path: str
     name: str
@@ -36,11 +167,11 @@ class ClaimSpec:
 
     @property
     def requests(self) -> list[str]:
-        """The names that requests were given."""
+        """The names of requests that have one."""
         return [one.name for one in self.devices.requests if one.name != STAND_IN]
 
     def requirements(self) -> Iterator[Requirement]:
-        """All of them, alternatives too, in the order of the file."""
+        """The requirements of all requests and alternatives, in the order of the file."""
         for index, request in enumerate(self.devices.requests):
             path = f"{self.path}.requests[{index}]"
             if request.exactly is not None:
@@ -49,7 +180,7 @@ class ClaimSpec:
                 yield Requirement(f"{path}.firstAvailable[{number}]", f"{request.name}/{one.name}", one.requirements)
 
     def covered(self, names: tuple[str, ...]) -> list[Requirement]:
-        """The requirements that `names` stand for: a request with all its alternatives; all when there are none."""
+        """The requirements that `names` mean: a request with all its alternatives. Without names, all requirements."""
         return [
             one for one in self.requirements() if not names or one.name in names or one.name.partition("/")[0] in names
         ]
@@ -73,7 +204,7 @@ class Subject:
 
     @property
     def claim(self) -> ClaimSpec | None:
-        """The claim's spec, when it is a claim or template that could be decoded."""
+        """The spec of a claim or template; None for other objects, and if it could not be decoded."""
         one = self.decoded
         flat = _dialect(self.source.api_version).flat_request
         if isinstance(one, ResourceClaim):
@@ -83,13 +214,13 @@ class Subject:
         return None
 
     def is_news(self, issue: Issue) -> bool:
-        """Whether the issue is about what the file says, not about a stand-in for it."""
+        """Whether the issue is about the text of the file, and not about a stand-in."""
         return self.form is None or not self.form.is_mended(issue.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is known beside the object: the release to check for, devices and classes, and all objects of the files."""
+    """The context of the object: the release to check for, devices and classes, and all objects of the files."""
 
     release: str
     catalog: Catalog
@@ -121,5 +252,5 @@ def _decode(value: JSON) -> Decoded:
 
 
 def _dialect(api_version: str) -> Dialect:
-    """How objects of the version are written; v1alpha3 (Kubernetes 1.31 to 1.33) has the form of v1beta1."""
+    """The dialect of the version. v1alpha3 (Kubernetes 1.31 to 1.33) has the form of v1beta1."""
     return BY_API_VERSION.get(api_version, V1BETA1)

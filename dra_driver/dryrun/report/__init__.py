@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dry run found, for people (tables, a page) and for programs (JSON, YAML).
+"""The report of a dry run, for people (tables, HTML) and for programs (JSON, YAML).
 
-`Report.of` gathers everything once (`model`, `picture`); each printer only chooses words and layout.
+`Report.of` collects everything once (`model`, `picture`). The printers only choose words and layout: `tables` and
+`terminal` for terminals, `page` for HTML, `document` for programs.
 """
 
 from .document import to_document, to_json, to_yaml

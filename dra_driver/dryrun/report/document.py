@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A report for programs, as JSON or YAML, by docs/dryrun-output.schema.json (and, in words, docs/dryrun-output.md).
 
-A field may be added within a version; none is taken away or changes its meaning. Fields are always there: what is
-unknown is null, what there is none of is an empty list.
+Within a version, fields may be added, but no field is removed or changes its meaning. All fields are always present:
+an unknown value is null, and a list may be empty.
 """
 
 import json
@@ -14,9 +14,8 @@ from ...streams import UNPRINTABLE
 from ..changes import Change
 from ..explain import Removal, RequestReport
 from ..verdict import PodRemoval, Refused
-from .devices import attribute, memory
 from .model import Answer, Inputs, Item, Report
-from .picture import Cell, NodePicture
+from .picture import Cell, NodePicture, attribute, memory
 
 API_VERSION: Final = "dryrun.gpu.nvidia.com/v1alpha1"
 KIND: Final = "DryRunReport"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that a dry run found, in one value that the printers of every format start from."""
+"""All results of a dry run, in one value, from which each format is printed."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +15,10 @@ from .picture import Claims, DeviceKey, NodePicture, node_picture
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What the verdicts rest on: how much of what, from `where`, by the rules of which Kubernetes `release`.
+    """The basis of the verdicts: the source of the objects, their numbers, and the Kubernetes release.
 
-    `claims` are those that hold devices. `assumptions` say in words in what the objects differ from those of `where`,
-    `notes` what about pods is not considered.
+    `claims` is the number of claims that hold devices. `assumptions` are the simulated changes, in words. `notes` tell
+    which parts of the pods are not evaluated.
     """
 
     where: str
@@ -35,7 +35,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A device that a demand gets, and the driver whose it is (empty when no slice has the device)."""
+    """A device that a demand gets, and its driver (empty if no slice has the device)."""
 
     placed: Placed
     driver: str
@@ -43,7 +43,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A verdict, and the GPUs of the node where the demand goes or, when it fits nowhere, of the closest one."""
+    """A verdict, and the GPUs of the node of the demand. If the demand fits nowhere, it is the closest node."""
 
     verdict: Verdict
     items: tuple[Item, ...] = ()
@@ -51,7 +51,7 @@ class Answer:
 
     @property
     def shows_slices(self) -> bool:
-        """Whether memory slices matter: the demand gets some, or there are some where it nearly fits."""
+        """Whether memory slices matter: the demand gets some, or the closest node has some."""
         if self.picture is None or self.verdict.node is None:
             return self.picture is not None and self.picture.divided
         return any(gpu.slices and gpu.proposed for gpu in self.picture.gpus)
@@ -79,7 +79,7 @@ class Report:
         notes: Sequence[str] = (),
         asked: Mapping[str, str] | None = None,
     ) -> "Report":
-        """The report on `verdicts`, which `evaluate` gave on the same objects and features."""
+        """The report on `verdicts`, which `evaluate` gave for the same objects and features."""
         cluster = Cluster.of(objects)
         inputs = Inputs(
             where,
@@ -132,7 +132,7 @@ def _drivers(cluster: Cluster) -> Mapping[int, str]:
 
 
 def _held(claims: Iterable[ResourceClaim]) -> dict[DeviceKey, Claims]:
-    """Which claims hold each device; administrators' access holds nothing."""
+    """The claims that hold each device. Admin access holds no device."""
     held: dict[DeviceKey, Claims] = defaultdict(tuple)
     for claim in claims:
         for one in claim.allocation.results if claim.allocation is not None else ():

@@ -16,9 +16,8 @@ from ...streams import printable
 from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand
-from .devices import attribute, memory
 from .model import Answer, Inputs, Item, Report
-from .picture import Cell, NodePicture, Row
+from .picture import Cell, NodePicture, Row, attribute, memory
 from .tables import seen_by
 from .terminal import counted, listed
 
@@ -26,7 +25,7 @@ _VOID: Final = {"meta", "link"}
 
 
 class Html(str):
-    """Markup. A plain str is text, whatever it looks like."""
+    """Markup. A plain str is text."""
 
     __slots__ = ()
 
@@ -34,8 +33,8 @@ class Html(str):
 def tag(name: str, /, *children: str, **attributes: str | bool) -> Html:
     """An element. Text among `children` is escaped, Html is not.
 
-    A trailing underscore is dropped from the names of attributes, other underscores become hyphens; True gives an
-    attribute without a value, False and the empty string none.
+    In the names of attributes, a trailing underscore is removed, and other underscores become hyphens. True gives an
+    attribute without a value. False and the empty string give no attribute.
     """
     given = "".join(_attribute(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value)
     return Html(f"<{name}{given}>" if name in _VOID else f"<{name}{given}>{join(*children)}</{name}>")
@@ -51,7 +50,7 @@ def _attribute(name: str, value: str | bool) -> str:
 
 
 def figure(picture: NodePicture, *, closest: bool) -> Html:
-    """The picture with its caption and key. `closest`: the demand does not fit there, only nearly."""
+    """The picture with its caption and key. `closest`: the demand does not fit there, but comes closest."""
     model = f" ({picture.model})" if picture.model else ""
     caption = f"GPUs of {picture.node}{', which comes closest' if closest else ''}{model}"
     kind = "gpus divided" if picture.divided else "gpus"
@@ -101,7 +100,7 @@ def _key(picture: NodePicture) -> Html:
 
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Nothing may be loaded and no script may run, should a name ever get past the escaping."""
+"""Nothing may be loaded and no script may run, in case that a name ever gets past the escaping."""
 
 
 def to_html(report: Report) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs of a node as a demand finds them, which memory slices are free or held, and their drawing in a terminal.
+"""The GPUs of a node with their free and held memory slices, and their drawing at a terminal.
 
 The picture is made from ResourceSlices and allocated claims, so it is the same for every driver that publishes GPUs as
 NVIDIA's does. A GPU is one of three things:
@@ -33,8 +33,21 @@ from ...allocation import Cluster, Features
 from ...allocation.nodes import is_at
 from ...allocation.pools import PoolView
 from ...resource import Device, Node
-from .devices import attribute
+from ..selectors import shown
 from .terminal import listed
+
+
+def attribute(device: Device | None, name: str) -> str:
+    """An attribute of a device as text; empty if the device has none of this name."""
+    value = device.attributes.get(name) if device is not None else None
+    return shown(value) if value is not None else ""
+
+
+def memory(device: Device | None) -> str:
+    """The memory of a device as published, such as `80Gi`; empty if it publishes none."""
+    capacity = device.capacity.get("memory") if device is not None else None
+    return str(capacity.value) if capacity is not None else ""
+
 
 DeviceKey = tuple[str, str, str]
 """(driver, pool, device)."""
@@ -50,7 +63,7 @@ _WHOLE_GPU: Final = "gpu"
 class Cell:
     """`count` neighbouring memory slices of a GPU from number `first` on, or a GPU that is not divided (count 0).
 
-    `devices` draw on them, or would; without any, nothing is there. `label` is their profile, else their name.
+    `devices` draw on them, or could. Without devices, the slices are free. `label` is their profile, else their name.
     """
 
     first: int
@@ -67,7 +80,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class GpuPicture:
-    """One GPU. `slices` is how many memory slices it has, 0 when it is not divided: then there is one cell."""
+    """One GPU. `slices` is its number of memory slices. It is 0 for a GPU that is not divided, which has one cell."""
 
     name: str
     model: str
@@ -81,13 +94,13 @@ class GpuPicture:
 
     @property
     def look(self) -> tuple[object, ...]:
-        """What makes GPUs look alike: all but the names of the GPU and of its devices."""
+        """The properties that are drawn: all except the names of the GPU and of its devices."""
         return (self.model, *((cell.count, cell.label, cell.held_by) for cell in self.cells))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A GPU, or several in a row that look like `gpu`: then `name` is `gpu-1 to gpu-7`."""
+    """One GPU, or several neighbours that look alike. The `name` of several is `gpu-1 to gpu-7`."""
 
     name: str
     gpu: GpuPicture
@@ -102,7 +115,7 @@ class NodePicture:
 
     @property
     def model(self) -> str:
-        """The model of all GPUs; empty when they differ."""
+        """The model of all GPUs; empty if the models differ."""
         models = {gpu.model for gpu in self.gpus}
         return models.pop() if len(models) == 1 else ""
 
@@ -130,7 +143,7 @@ def node_picture(
 ) -> NodePicture:
     """The picture of `node`, where claims hold `held` and others would get `proposed`.
 
-    Raises AllocationError when a slice has a node selector that cannot be evaluated.
+    Raises AllocationError if a node selector of a slice cannot be evaluated.
     """
     gpus: list[GpuPicture] = []
     for pool in cluster.survey(features).view(node).pools:
@@ -153,7 +166,7 @@ def node_picture(
 
 
 class _Kind(enum.Enum):
-    """How a GPU shows in a pool."""
+    """How a pool describes a GPU."""
 
     COUNTERS = "by the counters of a set"
     CAPACITIES = "by the capacities of its MIG devices"
@@ -171,7 +184,7 @@ class _Share:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A device, who holds it and who would get it."""
+    """A device, with the claims that hold it and that would get it."""
 
     device: Device
     held_by: Claims
@@ -189,7 +202,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Gpu:
-    """A GPU while its parts are collected, by the number of the memory slice."""
+    """A GPU while its parts are collected."""
 
     kind: _Kind
     name: str
@@ -202,7 +215,7 @@ class _Gpu:
             self.parts[number].append(part)
 
     def picture(self) -> GpuPicture:
-        """The GPU, neighbouring slices put together that the same devices draw on."""
+        """The GPU. Neighbouring slices that the same devices draw on are one cell."""
         whole = self.kind is _Kind.WHOLE
         cells = []
         for _, run in groupby(range(max(self.numbers) + 1), lambda one: [part.device.name for part in self.parts[one]]):
@@ -264,10 +277,10 @@ def _distinct(names: Iterable[str]) -> Claims:
 
 
 _MOST_GPUS: Final = 13
-"""Lines of GPUs, so that a picture is a glance and not a screen."""
+"""The number of lines with GPUs: a picture is smaller than a screen."""
 _MOST_HOLDERS: Final = 8
 _NARROWEST: Final = 5
-"""Columns of a memory slice, where the terminal has them."""
+"""The columns of a memory slice, if the terminal is wide enough."""
 _GAP: Final = 2
 _PROPOSED: Final = "bold green"
 _COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "red")
@@ -276,7 +289,7 @@ _COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "red")
 def drawn(picture: NodePicture, columns: int) -> Iterator[Text]:
     """The lines of a picture, at most 16: the GPUs, then the claims that the letters stand for.
 
-    Cells become narrower, and their labels shorter, where `columns` are not enough.
+    If `columns` are not enough, cells become narrower and their labels shorter.
     """
     letters = {claim: _letters(index) for index, claim in enumerate(_in_slices(picture))}
     rows = picture.rows
@@ -295,7 +308,7 @@ def drawn(picture: NodePicture, columns: int) -> Iterator[Text]:
 
 
 def _first(rows: Sequence[Row]) -> Sequence[Row]:
-    """As many as there is room for, those that the demand gets something of before others, in their order."""
+    """The rows that are drawn, in their order. GPUs that the demand gets a part of go first."""
     ranked = sorted(range(len(rows)), key=lambda at: (not rows[at].gpu.proposed, at))[:_MOST_GPUS]
     return [rows[at] for at in sorted(ranked)]
 
@@ -316,7 +329,7 @@ def _gpu(gpu: GpuPicture, width: int, letters: Mapping[str, str]) -> Text:
 
 
 def _needed(cell: Cell, letters: Mapping[str, str]) -> int:
-    """How wide a memory slice has to be for the cell's label, which goes over the lines between slices."""
+    """The width of a memory slice that the label of the cell needs. The label covers the lines between slices."""
     return -(-(len(_label(cell, letters)) - (cell.count - 1)) // cell.count)
 
 
@@ -329,7 +342,7 @@ def _marks(cell: Cell, letters: Mapping[str, str]) -> str:
 
 
 def _shortened(cell: Cell, letters: Mapping[str, str], room: int) -> str:
-    """The label where it has room, else as much of it as has, of the marks first."""
+    """The label of a cell. If it does not fit, only its marks are shown."""
     label = _label(cell, letters)
     if len(label) > room:
         label = _marks(cell, letters) or label
@@ -347,13 +360,13 @@ def _style(cell: Cell, letters: Mapping[str, str]) -> str:
 
 
 def _in_slices(picture: NodePicture) -> list[str]:
-    """The claims that hold memory slices. Elsewhere is room for their names."""
+    """The claims that hold memory slices. Claims that hold whole GPUs are drawn by name."""
     cells = [cell for gpu in picture.gpus if gpu.slices for cell in gpu.cells]
     return list(dict.fromkeys(claim for cell in cells for claim in cell.held_by))
 
 
 def _letters(index: int) -> str:
-    """a to z, then aa, ab and so on."""
+    """The letters for a number: a to z, then aa, ab and so on."""
     more, last = divmod(index, len(ascii_lowercase))
     return (_letters(more - 1) if more else "") + ascii_lowercase[last]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report for people at a terminal: a headline a demand, below it the devices, or what is wrong with which nodes."""
+"""A report for people at a terminal: for each demand a headline, and its devices or the reasons of the nodes."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,22 +11,21 @@ from rich.text import Text
 from ...allocation import Check
 from ..explain import Removal
 from ..verdict import Verdict
-from .devices import attribute, memory
 from .model import Answer, Item, Report
-from .picture import drawn
+from .picture import attribute, drawn, memory
 from .terminal import PlainTable, counted, listed, plain_console
 
 _SHOWN: Final = 6
-"""Kinds of nodes of which it is said why they do not fit."""
+"""The number of kinds of nodes that are explained."""
 _SEEN: Final = 3
-"""Values that a check found which are shown, unless the table is wide."""
+"""The number of found values that are shown, unless the output is wide."""
 _LISTED: Final = 10
-"""Pods of one workload that are listed one by one; more are summarised."""
+"""The number of pods of one workload that are listed one by one. More pods are summarised."""
 _INDENT: Final = "  "
 
 
 def print_report(report: Report, *, wide: bool = False) -> None:
-    """Print it, with pictures of GPUs where memory slices matter; `wide` adds UUIDs and every picture."""
+    """Print a report, with pictures of GPUs if memory slices matter. `wide` adds UUIDs and all pictures."""
     console = plain_console()
     for line in _lines(report, _Layout(wide, console.width)):
         console.print(line)
@@ -34,7 +33,7 @@ def print_report(report: Report, *, wide: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How much is printed, and how wide a line may be."""
+    """Whether the output is `wide`, and the number of columns of the terminal."""
 
     wide: bool
     columns: int
@@ -56,7 +55,7 @@ def _lines(report: Report, layout: _Layout) -> Iterator[Text | PlainTable]:
 
 
 def _groups(answers: Sequence[Answer]) -> list[list[Answer]]:
-    """The answers; those on equal pods of one workload together."""
+    """The answers, grouped by workload."""
     groups: list[list[Answer]] = []
     for answer in answers:
         workload = answer.verdict.demand.workload
@@ -68,7 +67,7 @@ def _groups(answers: Sequence[Answer]) -> list[list[Answer]]:
 
 
 def _summarised(group: Sequence[Answer], nodes: int, layout: _Layout) -> Iterator[Text | PlainTable]:
-    """How many pods of a workload fit and where, and what becomes of the next one."""
+    """The number of pods of a workload that fit, their nodes, and why the next pod does not fit."""
     verdicts = [answer.verdict for answer in group]
     fitting = [one for one in verdicts if one.fits]
     workload = verdicts[0].demand.workload
@@ -118,7 +117,7 @@ def _headline(verdict: Verdict, nodes: int) -> Text:
         return Text.assemble(("not admitted", "bold red"), f"  {verdict.demand.name}: {'; '.join(verdict.rejects)}")
     if verdict.node is None:
         line = Text.assemble(("fits nowhere", "bold red"), f"  {verdict.demand.name}")
-        return line.append(f": none of {counted(nodes, 'node')} can have it")
+        return line.append(f": none of {nodes} nodes can have it" if nodes > 1 else ": the only node cannot have it")
     others = len(verdict.fitting) - 1
     line = Text.assemble(("fits", "bold green"), f"  {verdict.demand.name}: on node ", (verdict.node, "bold"))
     return line.append(f", and on {counted(others, 'other node')}" if others else "")
@@ -137,7 +136,7 @@ def _devices(items: Sequence[Item], wide: bool) -> PlainTable:
 
 
 def _refusals(verdict: Verdict, wide: bool) -> Iterator[Text]:
-    """Why each kind of node cannot have it, the closest first, and what would help."""
+    """Why each kind of node cannot have the demand, the closest first, and the changes that would help."""
     if verdict.summary:
         yield Text(f"{_INDENT}{verdict.summary}")
     for refused in verdict.refused[:_SHOWN]:
@@ -171,7 +170,7 @@ def _removal(removal: Removal, wide: bool) -> Iterator[str]:
 
 
 def seen_by(removal: Removal, most: int) -> str:
-    """Up to `most` values that the check found, with how many devices had each unless all did; empty when none."""
+    """Up to `most` values that the check found, with the number of devices unless all devices have the value."""
     seen = [value if count == removal.devices else f"{value} ({count})" for value, count in removal.saw[:most]]
     return "; ".join([*seen, "…"] if len(removal.saw) > most else seen)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines and tables at a terminal: they fit its width, and text of manifests and clusters cannot change it.
+"""Lines and tables that fit the width of the terminal, without control characters.
 
-The width is that of the environment variable COLUMNS, else that of the terminal. Output to a file or a pipe has no
+The width is COLUMNS (the environment variable), else that of the terminal. Output to a file or a pipe has no
 width, so that every line can be searched and cut, unless COLUMNS is set. Nothing is cut off: a line that is too long
 continues in the next line, indented, and so does a cell in its column.
 """
@@ -22,18 +22,18 @@ from rich.text import Text
 from ...streams import printable
 
 _UNLIMITED: Final = 10_000
-"""Columns, more than any line has."""
+"""A width that no line exceeds."""
 _NARROWEST: Final = 30
-"""Columns. A terminal that is narrower breaks the lines itself."""
+"""The smallest width. A narrower terminal breaks the lines itself."""
 _NARROWEST_CELL: Final = 6
 _GAP: Final = 2
 """Blanks between two columns of a table."""
 _CONTINUED: Final = 2
-"""Blanks before the continuation of a line, besides those before the line."""
+"""Additional blanks before the continuation of a line."""
 _WORDS: Final = re.compile(r"[^\s/,.-]*[\s/,.-]|[^\s/,.-]+")
 _LEADING: Final = re.compile(r" *([0-9]+ )?")
 _NAMED: Final = 3
-"""Names that are listed, of those of which the same is said."""
+"""The number of names that `listed` lists."""
 
 
 class PlainTable:
@@ -61,7 +61,7 @@ class PlainTable:
 
 
 def _fitted(needed: Sequence[int], room: int) -> list[int]:
-    """The widths of columns of which the widest give way until all have room."""
+    """The widths of the columns: the widest become narrower until all columns fit."""
     most = max(needed, default=0)
     while sum(min(width, most) for width in needed) > room and most > _NARROWEST_CELL:
         most -= 1
@@ -69,7 +69,7 @@ def _fitted(needed: Sequence[int], room: int) -> list[int]:
 
 
 def _folded(cell: str, width: int) -> list[str]:
-    """The lines of a cell: broken after blanks and within names after hyphens, dots and the like if that is enough."""
+    """The lines of a cell, broken after blanks, hyphens, dots, slashes or commas if possible."""
     lines = [""]
     for word in _WORDS.findall(cell):
         if lines[-1] and cell_len(lines[-1] + word.rstrip()) > width:
@@ -80,7 +80,7 @@ def _folded(cell: str, width: int) -> list[str]:
 
 
 class _PlainConsole(Console):
-    """A console that prints a Text line by line, and a line that is too long in several lines."""
+    """A console that breaks long lines of a Text, and prints no control characters."""
 
     def print(self, *objects: Any, **settings: Any) -> None:
         for one in objects:
@@ -89,7 +89,7 @@ class _PlainConsole(Console):
 
 
 def _lines(console: Console, text: Text) -> Iterator[Text]:
-    """The lines of a text, those behind the first indented more than the first is."""
+    """The lines of a text. Lines after the first are indented more than the first."""
     first, *more = _harmless(text).split("\n", allow_blank=True)
     leading = _LEADING.match(first.plain)
     assert leading is not None
@@ -100,7 +100,7 @@ def _lines(console: Console, text: Text) -> Iterator[Text]:
 
 
 def _broken(console: Console, line: Text, continued: int) -> Iterator[Text]:
-    """The line in parts that fit, all but the first with `continued` or more blanks before them."""
+    """The parts of a line that fit. All parts but the first begin with at least `continued` blanks."""
     if line.cell_len <= console.width:
         yield line
         return
@@ -112,7 +112,7 @@ def _broken(console: Console, line: Text, continued: int) -> Iterator[Text]:
 
 
 def _one_line(text: Text) -> Text:
-    """The text of a cell, which must not begin a line of its own."""
+    """The text of a cell in one line."""
     return Text(" ").join(_harmless(text).split("\n")) if "\n" in text.plain else _harmless(text)
 
 

@@ -81,7 +81,7 @@ def test_clean_files_say_so(linted: Lint, write: Write) -> None:
     assert linted(write("claim.yaml", GOOD), write("service.json", service)) == (
         0,
         "",
-        f"{FROM}nothing found in 1 object of 2 files, 1 object of other kinds passed over\n",
+        f"{FROM}nothing found in 1 object of 2 files, 1 object of other kinds ignored\n",
     )
 
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of a selector was false for a device, and the values that it read.
+"""Device selectors explained to people: the part that is false, the values that it found, and usual mistakes.
 
-Selectors are mostly chains of `&&`. Such a chain is taken apart, and its first false part is named together with the
-attributes that it reads. A part that cannot stand alone is no part: then the whole expression is named.
+Most selectors are chains of `&&`. Such a chain is split, and its first false part is named with the attributes that it
+reads. If a part does not compile by itself, the whole expression is named instead.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from .. import DRIVER_NAME
 from ..allocation import Compile, Features, Predicate
 from ..cel import CompileError, EvaluationError
 from ..resource import AttributeList, AttributeValue, Device, Version
@@ -109,3 +110,57 @@ def shown(value: AttributeValue) -> str:
     if isinstance(value, AttributeList):
         return "[" + ", ".join(item.text if isinstance(item, Version) else str(item) for item in value.items) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_TEXTS: Final = re.compile(r"""\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
+_ASSIGNED: Final = re.compile(r"(?<![=!<>])=(?!=)")
+_WORDS: Final = {"and": "&&", "or": "||", "not": "!"}
+_SINGLE: Final = re.compile(r"(?<!&)&(?!&)|(?<!\|)\|(?!\|)")
+_COMPARED_QUANTITY: Final = re.compile(
+    r"device\.capacity\[[^]]*\]\.\w+\s*(?:>=|<=|>|<|(?:==|!=)\s*[\"'0-9])|quantity\([^)]*\)\s*(?:>=|<=|>|<)"
+)
+_COMPARED_ATTRIBUTE: Final = re.compile(
+    r"device\.attributes\[[^]]*\]\.(?P<name>\w+)\s*"
+    r"(?:(?:==|!=)\s*[\"']|(?:<=|>=|<|>)|\.(?:startsWith|endsWith|contains|matches)\()"
+)
+_COMPARED_SEMVER: Final = re.compile(r"semver\([^)]*\)\s*(?:>=|<=|>|<)")
+_WHOLE_NAME: Final = re.compile(r"device\.(attributes|capacity)\[([\"'])([^\"'/]+)/(\w+)\2\]")
+_NO_DOMAIN: Final = re.compile(r"device\.(attributes|capacity)(?:\.(?P<field>\w+)|\[([\"'])(?P<key>\w+)\3\])")
+
+
+def version_names(devices: Iterable[Device]) -> frozenset[str]:
+    """The attributes of devices that are versions, by the part of their names behind the domain."""
+    return frozenset(
+        name.rpartition("/")[2]
+        for device in devices
+        for name, value in device.attributes.items()
+        if isinstance(value, Version)
+    )
+
+
+def usual_mistakes(expression: str, versions: frozenset[str]) -> list[str]:
+    """What to write instead, one sentence for each mistake. `versions` are the attributes that are versions."""
+    return list(dict.fromkeys(_mistakes(expression, versions)))
+
+
+def _mistakes(expression: str, versions: frozenset[str]) -> Iterator[str]:
+    bare = _TEXTS.sub(lambda text: '"' + "_" * (len(text.group()) - 2) + '"', expression)
+    if _ASSIGNED.search(bare):
+        yield "write == to compare; = is no operator of CEL"
+    for word, operator in _WORDS.items():
+        if re.search(rf"\b{word}\b", bare):
+            yield f"write {operator}; {word} is no operator of CEL"
+    if single := _SINGLE.search(bare):
+        yield f"write {2 * single.group()}; {single.group()} is no operator of CEL"
+    if _COMPARED_QUANTITY.search(bare):
+        yield "quantities are compared by methods: .compareTo(quantity('40Gi')) >= 0"
+    compared = [one["name"] for one in _COMPARED_ATTRIBUTE.finditer(bare) if one["name"] in versions]
+    if compared or _COMPARED_SEMVER.search(bare):
+        who = f"{compared[0]} is a version, and versions" if compared else "versions"
+        yield f"{who} are compared by methods: .isGreaterThan(semver('580.0.0')) or .compareTo(semver('580.0.0')) >= 0"
+    if whole := _WHOLE_NAME.search(expression):
+        field, _, domain, name = whole.groups()
+        yield f"the domain and the name are two steps: device.{field}['{domain}'].{name}"
+    if lacking := _NO_DOMAIN.search(expression):
+        name = lacking["field"] or lacking["key"]
+        yield f"name the domain first: device.{lacking[1]}['{DRIVER_NAME}'].{name}"
