@@ -5,7 +5,7 @@ Each change is applied alone. Only changes that help are given, the smallest int
 scheduler is found in the same way: each one is mended alone, and the one that changes the answer is named.
 """
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Final
@@ -37,20 +37,10 @@ class _Attempt:
     features: Features
 
 
-def key_of(claim: ResourceClaim) -> tuple[str, str]:
-    """The namespace and the name of a claim."""
-    return claim.metadata.namespace or "default", claim.metadata.name
-
-
-def helpful_changes(
-    cluster: Cluster, claims: Sequence[ResourceClaim], features: Features, stored: Set[tuple[str, str]]
-) -> list[Change]:
-    """Changes after which `claims` fit. They do not fit now.
-
-    `stored` are the claims that are in use outside of this dry run: nobody can wait for a claim that it placed itself.
-    """
+def helpful_changes(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> list[Change]:
+    """Changes after which `claims` fit, but they do not fit now."""
     found = []
-    for attempt in _attempts(cluster, claims, features, stored):
+    for attempt in _attempts(cluster, claims, features):
         node = fits(attempt.cluster, attempt.claims, attempt.features)
         if node is not None:
             found.append(Change(attempt.text, node))
@@ -63,17 +53,14 @@ def fits(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) 
     return next((group.nodes[0] for group in outcomes.groups if group.outcome.kind == "allocated"), None)
 
 
-def _attempts(
-    cluster: Cluster, claims: Sequence[ResourceClaim], features: Features, stored: Set[tuple[str, str]]
-) -> Iterator[_Attempt]:
+def _attempts(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Iterator[_Attempt]:
     for text, changed in _gentler(claims):
         yield _Attempt(text, changed, cluster, features)
     yield from _fewer(cluster, claims, features)
     for taint in _taints(cluster):
         changed = [_with_requirements(claim, lambda _, one, t=taint: _tolerating(one, t)) for claim in claims]  # type: ignore[misc]
         yield _Attempt(f"tolerate taint {taint_text(taint)}", changed, cluster, features)
-    holders = [claim for claim in cluster.claims if claim.allocation is not None and key_of(claim) in stored]
-    yield from _without_holders(cluster, holders, claims, features)
+    yield from _without_holders(cluster, claims, features)
 
 
 def _gentler(claims: Sequence[ResourceClaim]) -> Iterator[tuple[str, list[ResourceClaim]]]:
@@ -147,10 +134,9 @@ def _tolerating(required: DeviceRequirements, taint: DeviceTaint) -> DeviceRequi
     return replace(required, tolerations=(*required.tolerations, toleration))
 
 
-def _without_holders(
-    cluster: Cluster, holders: Sequence[ResourceClaim], claims: Sequence[ResourceClaim], features: Features
-) -> Iterator[_Attempt]:
-    """The cluster after some of `holders` are gone: one alone, or else as few as are enough."""
+def _without_holders(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Iterator[_Attempt]:
+    """The cluster after claims in use are gone: one alone, or else as few as do of those on one node."""
+    holders = [claim for claim in cluster.claims if claim.allocation is not None]
     if not holders or fits(cluster.after(released=holders), claims, features) is None:
         return
     enough = 0

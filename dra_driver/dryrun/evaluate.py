@@ -2,7 +2,7 @@
 """Verdicts on demands, which are placed in a cluster one after the other."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +12,7 @@ from ..allocation.nodes import NodeSelectorError, is_at
 from ..config import DEVICE_TYPES, ConfigError, DeviceConfig, config_for
 from ..resource import Node, ResourceClaim
 from ..resource.codec import Decoded
-from .changes import defect, differing, helpful_changes, key_of
+from .changes import defect, differing, helpful_changes
 from .explain import Explainer, Explanation
 from .verdict import Refused, Verdict, placed_devices
 from .wholepod import WholePods, running
@@ -35,7 +35,6 @@ def evaluate_each(
 ) -> Iterator[Verdict]:
     """The same as `evaluate`, but each verdict is given as soon as it is known."""
     cluster = Cluster.of(objects)
-    stored = frozenset(map(key_of, cluster.claims))
     pods = WholePods(world, cluster, features) if world is not None else None
     last: Verdict | None = None
     allocated: list[ResourceClaim]
@@ -52,7 +51,7 @@ def evaluate_each(
         elif pods is not None and (rejects := pods.rejects(demand)):
             verdict, allocated = Verdict(demand, rejects=rejects), []
         else:
-            verdict, allocated = _evaluate(demand, cluster, features, stored)
+            verdict, allocated = _evaluate(demand, cluster, features)
             if pods is not None:
                 pods.hold(allocated)
         if not demand.claims and not demand.extended:
@@ -68,11 +67,9 @@ def _may_differ(verdict: Verdict) -> bool:
     return verdict.node is not None or bool(verdict.demand.daemon_node)
 
 
-def _evaluate(
-    demand: Demand, cluster: Cluster, features: Features, stored: Set[tuple[str, str]]
-) -> tuple[Verdict, list[ResourceClaim]]:
-    held = {key_of(claim): claim for claim in cluster.claims if claim.allocation is not None}
-    claims = [held.get(key_of(claim), claim) for claim in demand.claims]
+def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Verdict, list[ResourceClaim]]:
+    held = {_key(claim): claim for claim in cluster.claims if claim.allocation is not None}
+    claims = [held.get(_key(claim), claim) for claim in demand.claims]
     pending = [claim for claim in claims if claim.allocation is None]
     pending += extended_claims(demand, cluster.classes, features)
     away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand, claims))}
@@ -88,7 +85,7 @@ def _evaluate(
         broken = any(group.outcome.error_kind is ErrorKind.CEL_COMPILE for group in groups)
         if broken or not pending:
             return Verdict(demand, refused=refused), []
-        changes = tuple(helpful_changes(cluster, pending, features, stored))
+        changes = tuple(helpful_changes(cluster, pending, features))
         fault = defect(cluster, pending, features)
         return Verdict(demand, refused=refused, changes=changes, defect=fault), []
     ordered = tuple(node.name for node in cluster.nodes if node.name in fitting)
@@ -123,6 +120,10 @@ def _refusals(
     for name, reason in away.items():
         by_reason[reason].append(name)
     return (*refused, *(Refused(tuple(names), Explanation(reason, False)) for reason, names in by_reason.items()))
+
+
+def _key(claim: ResourceClaim) -> tuple[str, str]:
+    return claim.metadata.namespace or "default", claim.metadata.name
 
 
 def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What would make a whole pod fit: changes that were tried, each alone, and with which a node accepts the pod."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,11 +21,11 @@ _MEBI: Final = 1 << 20
 _CORDONED: Final = "node.kubernetes.io/unschedulable"
 
 
-def helpful_pod_changes(attempt: Attempt, features: Features, stored: Set[tuple[str, str]]) -> list[Change]:
-    """Changes after each of which the pod fits. It does not fit now. `stored` are the claims that can be waited for."""
+def helpful_pod_changes(attempt: Attempt, features: Features) -> list[Change]:
+    """Changes after each of which the pod fits, which it does not now."""
     found = [*_to_the_pod(attempt), *_to_nodes(attempt)]
     cluster, pending = without_devices(attempt)
-    return [*found, *helpful_changes(cluster, pending, features, stored)] if pending else found
+    return [*found, *helpful_changes(cluster, pending, features)] if pending else found
 
 
 def without_devices(attempt: Attempt) -> tuple[Cluster, Sequence[ResourceClaim]]:

@@ -12,7 +12,7 @@ from ..resource import ResourceClaim
 from ..scheduling import Attempt
 from ..scheduling.devices import Devices
 from .admission import Admission
-from .changes import Change, defect, differing, key_of
+from .changes import Change, defect, differing
 from .explain import Explanation
 from .podchanges import helpful_pod_changes, without_devices
 from .refusals import groups, summary
@@ -28,8 +28,7 @@ class WholePods:
         self._features = features
         self._snapshot = world.at(cluster, features)
         self._admission = Admission(world)
-        self._stored = frozenset(map(key_of, cluster.claims))
-        self._known = set(self._stored)
+        self._known = {key_of(claim) for claim in cluster.claims}
 
     def hold(self, allocated: Sequence[ResourceClaim]) -> None:
         """Adds claims that hold devices from now on."""
@@ -111,7 +110,7 @@ class WholePods:
         fatal = tuple(one for one in refused if one.explanation.fatal)
         if fatal:
             return Verdict(demand, refused=fatal[:1], event=attempt.event)
-        changes = tuple(helpful_pod_changes(attempt, self._features, self._stored))
+        changes = tuple(helpful_pod_changes(attempt, self._features))
         cluster, pending = without_devices(attempt)
         only_devices = pending and len(cluster.nodes) == len(attempt.snapshot.nodes)
         fault = defect(cluster, pending, self._features) if only_devices else None
@@ -145,6 +144,11 @@ def given_claims(attempt: Attempt, node: str) -> list[ResourceClaim]:
         name = f"{attempt.pod.name}-extended-resources" if one.special else one.claim.metadata.name
         found.append(replace(one.claim, metadata=replace(one.claim.metadata, name=name), allocation=one.allocation))
     return found
+
+
+def key_of(claim: ResourceClaim) -> tuple[str, str]:
+    """Namespace and name."""
+    return claim.metadata.namespace or "default", claim.metadata.name
 
 
 def _removal(attempt: Attempt) -> PodRemoval | None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dra_driver.allocation import Cluster, allocate_all
-from dra_driver.dryrun.changes import defect, helpful_changes, key_of
+from dra_driver.dryrun.changes import defect, helpful_changes
 from dra_driver.resource import ResourceClaim
 from tests import golden
 from tests.golden.allocation.scenario import Scenario, load
@@ -50,7 +50,7 @@ def test_what_is_suggested_helps(path: Path) -> None:
     cluster, claims = scenario.cluster, scenario.cluster.pending
     assert claims
     assert not fits(cluster, claims, scenario)
-    for change in helpful_changes(cluster, claims, scenario.features, frozenset(map(key_of, cluster.claims))):
+    for change in helpful_changes(cluster, claims, scenario.features):
         assert change.node in cluster.node_by_name
         if change.text.startswith("wait for claim"):
             names = set(re.sub(r"^wait for claims? ", "", change.text).split(", "))
