@@ -57,6 +57,11 @@ class Cluster:
         """The claims without an allocation, in the order in which they were given."""
         return tuple(claim for claim in self.claims if claim.allocation is None)
 
+    @property
+    def allocated(self) -> tuple[ResourceClaim, ...]:
+        """The claims that hold devices, in the order in which they were given."""
+        return tuple(claim for claim in self.claims if claim.allocation is not None)
+
     @cached_property
     def class_by_name(self) -> Mapping[str, DeviceClass]:
         return {device_class.metadata.name: device_class for device_class in self.classes}

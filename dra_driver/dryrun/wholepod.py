@@ -4,7 +4,7 @@
 A pod that the cluster has already under the same name is not counted beside itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..allocation import Cluster, Features
@@ -30,6 +30,7 @@ class WholePods:
         self._snapshot = world.at(cluster, features)
         self._admission = Admission(world)
         self._known = {key_of(claim) for claim in cluster.claims}
+        self._holders = cluster.allocated
 
     def hold(self, allocated: Sequence[ResourceClaim]) -> None:
         """Takes note of claims that hold devices from now on."""
@@ -111,7 +112,7 @@ class WholePods:
         fatal = tuple(one for one in refused if one.explanation.fatal)
         if fatal:
             return Verdict(demand, refused=fatal[:1], event=attempt.event)
-        changes = tuple(helpful_pod_changes(attempt, self._features))
+        changes = tuple(helpful_pod_changes(attempt, self._features, of_others(demand, self._holders)))
         cluster, pending = without_devices(attempt)
         only_devices = pending and len(cluster.nodes) == len(attempt.snapshot.nodes)
         fault = defect(cluster, pending, self._features) if only_devices else None
@@ -136,6 +137,12 @@ def held_claims(demand: Demand, cluster: Cluster) -> list[ResourceClaim]:
     """The claims of a demand: those that hold devices in the cluster as they are there."""
     held = {key_of(claim): claim for claim in cluster.claims if claim.allocation is not None}
     return [held.get(key_of(claim), claim) for claim in demand.claims]
+
+
+def of_others(demand: Demand, claims: Iterable[ResourceClaim]) -> list[ResourceClaim]:
+    """The claims that are not the demand's own."""
+    own = {key_of(claim) for claim in demand.claims}
+    return [claim for claim in claims if key_of(claim) not in own]
 
 
 def given_claims(attempt: Attempt, node: str) -> list[ResourceClaim]:

@@ -120,6 +120,20 @@ def test_what_a_pod_takes_the_next_one_lacks(ask: Ask) -> None:
     assert "2 nodes: 2 lack cpu (need 5, have at most 3 free)" in out
 
 
+@pytest.mark.parametrize("flags", [[], ["--devices-only"]])
+def test_nobody_is_told_to_wait_for_a_claim_that_only_the_dry_run_has_allocated(flags: list[str], ask: Ask) -> None:
+    held = claim("real")
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-1"}
+    held["status"] = {"allocation": {"devices": {"results": [result]}}}
+    cluster = [node("a"), slice_of("a", gpu("gpu-0"), gpu("gpu-1")), held]
+    wanted = [claim("first"), pod("p", "1", "first"), claim("second"), pod("q", "1", "second")]
+    code, out = ask(wanted, *cluster, flags=flags)
+    assert code == 1
+    assert "wait for claim real (then on a)" in out
+    assert "wait for claim first" not in out
+    assert "wait for claim" not in ask(wanted, node("a"), slice_of("a", gpu("gpu-0")), flags=flags)[1]
+
+
 def test_with_devices_only_nothing_else_counts(ask: Ask) -> None:
     cluster = [node("a", cpu="1"), slice_of("a", gpu("gpu-0"))]
     assert ask([claim(), pod("p", "8", "wanted")], *cluster)[0] == 1
