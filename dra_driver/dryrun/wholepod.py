@@ -49,7 +49,7 @@ class WholePods:
             state = "ended" if there.ended else "running"
             return running(demand, self._snapshot.cluster, there.node_name or "no node", state), []
         stored = self._admission.pod(demand, self._snapshot)
-        rejects = (*stored.rejects, *self.rejects(demand))
+        rejects = tuple(dict.fromkeys((*stored.rejects, *self.rejects(demand))))
         if rejects:
             return Verdict(demand, rejects=rejects, notes=stored.notes), []
         claims = held_claims(demand, self._snapshot.cluster)

@@ -217,6 +217,15 @@ def test_quotas_are_said_first_and_add_up(ask: Ask) -> None:
     assert found["rejects"][0].startswith('resourceclaims.resource.k8s.io "wanted" is forbidden: exceeded quota: none')
 
 
+def test_a_namespace_that_does_not_exist_takes_no_pod(ask: Ask) -> None:
+    cluster = [node("a"), slice_of("a", gpu("gpu-0")), policy("v1", "Namespace", "team", "")]
+    wanted = pod("p", claim="wanted")
+    objects = [one | {"metadata": {**one["metadata"], "namespace": "other"}} for one in (claim(), wanted)]
+    assert ask.verdict(objects, *cluster)["rejects"] == ['namespaces "other" not found']
+    assert ask.verdict(objects, *cluster, policy("v1", "Namespace", "other", ""))["fits"]
+    assert ask.verdict(objects, *cluster[:2])["fits"], "namespaces are not known"
+
+
 def test_limits_and_priorities_are_those_of_the_cluster(ask: Ask) -> None:
     limit = {"type": "Container", "max": {"cpu": "2"}}
     found = ask.verdict([pod("p", "4")], node("a"), policy("v1", "LimitRange", "small", spec={"limits": [limit]}))
