@@ -8,9 +8,9 @@ from functools import cached_property
 from ..resource import DeviceClass, Node, ResourceClaim, ResourceSlice
 from .features import Features
 from .likeness import Likeness
+from .pools import pools_of
 from .selectors import Compile, Rulings
 from .survey import Survey
-from .usage import pools_of
 
 
 @dataclass(frozen=True, eq=False)
