@@ -2,10 +2,11 @@
 """Device allocation as kube-scheduler does it: a pure function from a cluster and claims to an answer per node.
 
 In the order in which an allocation passes through the modules: `survey` collects what one node sees of the cluster
-(`pools`, `nodes`), `candidates` finds the devices that may serve each request (`selectors`, `checks`, `capacity`),
-`search` picks devices (`counters`, `shares`, `constraints`, `pruning`), and `results` writes the allocation as the
-scheduler does. `likeness` finds nodes that pose the same problem, so that it is solved once. `observer` is the
-interface by which a caller learns which check removed which device.
+(`pools`, `nodes`), `candidates` finds the devices that may serve each request (`selectors`, `capacity`), `search` picks
+devices (`counters`, `shares`, `constraints`, `pruning`), and `results` writes the allocation as the scheduler does.
+`likeness` finds nodes that pose the same problem, so that it is solved once. `observer` is the interface by which a
+caller learns which check removed which device. A `Cluster` keeps what was prepared; after claims are allocated or
+released, `Cluster.after` prepares only their pools again.
 
 Follows Kubernetes 1.36.2 (k8s.io/dynamic-resource-allocation/structured and the DynamicResources
 plugin), its defects included; tests/golden/allocation/README.md states the rules.

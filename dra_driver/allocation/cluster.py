@@ -8,9 +8,9 @@ from functools import cached_property
 from ..resource import DeviceClass, Node, ResourceClaim, ResourceSlice
 from .features import Features
 from .likeness import Likeness
+from .pools import pools_of
 from .selectors import Compile, Rulings
 from .survey import Survey
-from .usage import pools_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +56,11 @@ class Cluster:
     def pending(self) -> tuple[ResourceClaim, ...]:
         """The claims without an allocation, in the order in which they were given."""
         return tuple(claim for claim in self.claims if claim.allocation is None)
+
+    @property
+    def allocated(self) -> tuple[ResourceClaim, ...]:
+        """The claims that hold devices, in the order in which they were given."""
+        return tuple(claim for claim in self.claims if claim.allocation is not None)
 
     @cached_property
     def class_by_name(self) -> Mapping[str, DeviceClass]:

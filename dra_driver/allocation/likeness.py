@@ -21,9 +21,8 @@ from .constraints import find_attribute
 from .features import Features
 from .nodes import NodeSelectorError, is_at
 from .outcome import AllocationError
-from .pools import PoolView, attribute_column, capacity_column, distinguishable, keys_of, read_values
+from .pools import PoolKey, PoolView, attribute_column, capacity_column, distinguishable, keys_of, read_values
 from .survey import NodeView, Survey
-from .usage import PoolKey
 
 _ABSENT = -1
 

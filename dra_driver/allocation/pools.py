@@ -1,24 +1,102 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools as one node sees them: generations, completeness, validity, and the order and values of their devices.
+"""Pools as one node sees them, and which of their devices allocated claims hold.
 
-Follows the pool gathering of Kubernetes' structured allocator. Most nodes see most pools in the same way, so a view
-depends on the slices that are relevant and not on the node. The values that expressions read, and attributes of
-unusual types, are converted to keys that can be compared.
+The views follow the pool gathering of Kubernetes' structured allocator: generations, completeness, validity, and the
+order of devices. Most nodes see most pools in the same way, so a view depends on the slices that are relevant for the
+node and not on the node. The values that expressions read, and attributes of unusual types, are converted to keys that
+can be compared. What claims hold follows the claim tracker of kube-scheduler's DynamicResources plugin. A device is
+known by driver, pool and name, whatever slice or generation lists it.
 """
 
 import enum
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from typing import cast
 
 from ..cel import Reads
-from ..resource import AttributeValue, CounterSet, Device, DeviceCapacity, ResourceSlice, Version
+from ..resource import AttributeValue, CounterSet, Device, DeviceCapacity, ResourceClaim, ResourceSlice, Version
 from .features import Features
 from .nodes import Place, place
-from .usage import PoolKey, PoolUsage
+
+PoolKey = tuple[str, str]
+"""(driver, pool name)."""
+
+
+@dataclass(slots=True)
+class PoolUsage:
+    """What is held in one pool, by device name. Treated as immutable once built."""
+
+    whole: dict[str, list[ResourceClaim]] = field(default_factory=dict)
+    """Devices that nobody else can have, and who holds them."""
+    shared: dict[str, list[ResourceClaim]] = field(default_factory=dict)
+    """Devices of which shares are held, and who holds them."""
+    consumed: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Sums of consumed capacity, in billionths, of the devices with shares that recorded any."""
+
+    def is_used(self, device: str) -> bool:
+        """Whether anything of the device is held: then its counters are consumed."""
+        return device in self.whole or device in self.shared
+
+    def holders(self, device: str) -> tuple[ResourceClaim, ...]:
+        """The claims that hold the device or shares of it."""
+        return (*self.whole.get(device, ()), *self.shared.get(device, ()))
+
+    @property
+    def claims(self) -> Iterable[ResourceClaim]:
+        """Every claim that holds something of the pool, once."""
+        held = (*self.whole.values(), *self.shared.values())
+        return {id(claim): claim for claims in held for claim in claims}.values()
+
+
+NOTHING = PoolUsage()
+
+
+def usage_of(claims: Iterable[ResourceClaim], *, shares: bool) -> Mapping[PoolKey, PoolUsage]:
+    """What the allocated ones of `claims` hold. Without `shares` (gate off) a share takes the whole device."""
+    pools: dict[PoolKey, PoolUsage] = {}
+    for claim in claims:
+        if claim.allocation is None:
+            continue
+        for result in claim.allocation.results:
+            if result.admin_access:
+                continue
+            pool = pools.setdefault((result.driver, result.pool), PoolUsage())
+            if not shares or result.share_id is None:
+                pool.whole.setdefault(result.device, []).append(claim)
+                continue
+            pool.shared.setdefault(result.device, []).append(claim)
+            if result.consumed_capacity:
+                sums = pool.consumed.setdefault(result.device, {})
+                for name, amount in result.consumed_capacity.items():
+                    sums[name] = sums.get(name, 0) + amount.nanos
+    return pools
+
+
+def pools_of(claims: Iterable[ResourceClaim]) -> frozenset[PoolKey]:
+    """The pools of which `claims` hold devices."""
+    allocations = (claim.allocation for claim in claims if claim.allocation is not None)
+    return frozenset((result.driver, result.pool) for allocation in allocations for result in allocation.results)
+
+
+def usage_after(
+    usage: Mapping[PoolKey, PoolUsage],
+    allocated: Iterable[ResourceClaim],
+    released: Collection[ResourceClaim],
+    *,
+    shares: bool,
+) -> Mapping[PoolKey, PoolUsage]:
+    """`usage_of`, after some claims were allocated and others released. Only their pools are counted again."""
+    more = list(allocated)
+    gone = set(map(id, released))
+    touched = pools_of((*more, *released))
+    holders = {id(claim): claim for key in touched for claim in usage.get(key, NOTHING).claims}
+    kept = [claim for claim in holders.values() if id(claim) not in gone]
+    counted = usage_of((*kept, *more), shares=shares)
+    return {**usage, **{key: counted.get(key, NOTHING) for key in touched}}
+
 
 _SCALARS = frozenset({str, int, bool})
 _HASHED_APART = frozenset({str, Version, type(None)})

@@ -17,8 +17,7 @@ from ..resource import Device, Node, NodeSelector, ResourceClaim, ResourceSlice
 from .features import Features, Variant
 from .nodes import NodeSelectorError, Place, is_at, place
 from .outcome import AllocationError, ErrorKind
-from .pools import PoolState, PoolView, pool_view
-from .usage import NOTHING, PoolKey, PoolUsage, usage_after, usage_of
+from .pools import NOTHING, PoolKey, PoolState, PoolUsage, PoolView, pool_view, usage_after, usage_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,7 +61,8 @@ class Admission:
         elif any(one.ephemeral for one in pod.volumes):
             pod = replace(pod, volumes=tuple(one for one in pod.volumes if not one.ephemeral))
             notes.append("volumes that are made for it are not considered")
-        rejects = [admitted.forbidden] if admitted.forbidden else []
+        rejects = [*self._missing_namespace(pod.namespace, snapshot)]
+        rejects += [admitted.forbidden] if admitted.forbidden and not rejects else []
         if admitted.errors and not rejects:
             errors = admitted.errors[0] if len(admitted.errors) == 1 else f"[{', '.join(admitted.errors)}]"
             rejects.append(f'Pod "{pod.name}" is invalid: {errors}')
@@ -73,7 +74,11 @@ class Admission:
         """Admits new claims. Returns the reasons for a refusal."""
         refused: list[str] = []
         for claim in claims:
-            refused += [*self._refuse_access(claim, snapshot)] or self.count(claim, snapshot)
+            refused += (
+                [*self._missing_namespace(claim.metadata.namespace or "default", snapshot)]
+                or [*self._refuse_access(claim, snapshot)]
+                or self.count(claim, snapshot)
+            )
         return tuple(refused)
 
     def count(self, item: Pod | ResourceClaim, snapshot: Snapshot) -> list[str]:
@@ -87,6 +92,10 @@ class Admission:
         quotas = tuple(replace(one, used=after.get(str(one), one.used)) for one in self._policies.quotas)
         self._policies = replace(self._policies, quotas=quotas)
         return []
+
+    def _missing_namespace(self, name: str, snapshot: Snapshot) -> Iterator[str]:
+        if "Namespace" not in self._world.unknown and snapshot.namespaces and name not in snapshot.namespaces:
+            yield f'namespaces "{name}" not found'
 
     def _refuse_access(self, claim: ResourceClaim, snapshot: Snapshot) -> Iterator[str]:
         """The refusal of admin access in a namespace without the label for it."""

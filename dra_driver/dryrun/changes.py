@@ -37,10 +37,16 @@ class _Attempt:
     features: Features
 
 
-def helpful_changes(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> list[Change]:
-    """Changes after which `claims` fit, but they do not fit now."""
+def helpful_changes(
+    cluster: Cluster, claims: Sequence[ResourceClaim], features: Features, holders: Sequence[ResourceClaim]
+) -> list[Change]:
+    """Changes after which `claims` fit, but they do not fit now.
+
+    `holders` are the claims in the cluster that have devices. Claims that only this dry run has allocated are left out:
+    nobody can wait for them.
+    """
     found = []
-    for attempt in _attempts(cluster, claims, features):
+    for attempt in _attempts(cluster, claims, features, holders):
         node = fits(attempt.cluster, attempt.claims, attempt.features)
         if node is not None:
             found.append(Change(attempt.text, node))
@@ -53,14 +59,16 @@ def fits(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) 
     return next((group.nodes[0] for group in outcomes.groups if group.outcome.kind == "allocated"), None)
 
 
-def _attempts(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Iterator[_Attempt]:
+def _attempts(
+    cluster: Cluster, claims: Sequence[ResourceClaim], features: Features, holders: Sequence[ResourceClaim]
+) -> Iterator[_Attempt]:
     for text, changed in _gentler(claims):
         yield _Attempt(text, changed, cluster, features)
     yield from _fewer(cluster, claims, features)
     for taint in _taints(cluster):
         changed = [_with_requirements(claim, lambda _, one, t=taint: _tolerating(one, t)) for claim in claims]  # type: ignore[misc]
         yield _Attempt(f"tolerate taint {taint_text(taint)}", changed, cluster, features)
-    yield from _without_holders(cluster, claims, features)
+    yield from _without_holders(cluster, claims, features, holders)
 
 
 def _gentler(claims: Sequence[ResourceClaim]) -> Iterator[tuple[str, list[ResourceClaim]]]:
@@ -134,9 +142,10 @@ def _tolerating(required: DeviceRequirements, taint: DeviceTaint) -> DeviceRequi
     return replace(required, tolerations=(*required.tolerations, toleration))
 
 
-def _without_holders(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features) -> Iterator[_Attempt]:
+def _without_holders(
+    cluster: Cluster, claims: Sequence[ResourceClaim], features: Features, holders: Sequence[ResourceClaim]
+) -> Iterator[_Attempt]:
     """The cluster after claims in use are gone: one alone, or else as few as do of those on one node."""
-    holders = [claim for claim in cluster.claims if claim.allocation is not None]
     if not holders or fits(cluster.after(released=holders), claims, features) is None:
         return
     enough = 0

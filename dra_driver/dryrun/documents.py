@@ -38,6 +38,11 @@ class Document:
         return str(self.value.get("kind", ""))
 
     @property
+    def is_empty_list(self) -> bool:
+        """Whether it is a list of one kind (`PodList`) without items."""
+        return self.kind.endswith("List") and self.value.get("items") == []
+
+    @property
     def name(self) -> str:
         """`namespace/name`, or the name alone."""
         meta = self.value.get("metadata") or {}
@@ -48,16 +53,18 @@ class Document:
         return f"{self.source}: {self.kind} {self.name}"
 
 
-def read_documents(paths: Iterable[str]) -> list[Document]:
+def read_documents(paths: Iterable[str], *, empty_lists: bool = False) -> list[Document]:
     """All objects in files, in folders (their .yaml, .yml and .json files) and on standard input (`-`).
 
-    Lists are taken apart. Raises InputError.
+    Lists are taken apart. With `empty_lists`, a list of one kind that has no items is a document, too: it says that
+    there are no objects of this kind. Raises InputError.
     """
     return [
         document
         for path in paths
         for data, source in _texts(path)
         for document in parse(data, source, named=source in (path, name_of(path)))
+        if empty_lists or not document.is_empty_list
     ]
 
 
@@ -164,6 +171,8 @@ def _objects(value: object, source: str) -> Iterator[Document]:
     if not isinstance(value.get("apiVersion"), str) or not isinstance(value.get("kind"), str):
         raise InputError(f"{source}: not a Kubernetes object: it lacks apiVersion or kind")
     if value["kind"].endswith("List") and isinstance(value.get("items"), list):
+        if not value["items"] and value["kind"] != "List":
+            yield Document(value, source)
         for index, item in enumerate(value["items"]):
             inherited = {"apiVersion": value["apiVersion"], "kind": value["kind"].removesuffix("List")}
             whole = {**inherited, **item} if isinstance(item, dict) and inherited["kind"] else item

@@ -15,7 +15,7 @@ from ..resource.codec import Decoded
 from .changes import defect, differing, helpful_changes
 from .explain import Explainer, Explanation
 from .verdict import Refused, Verdict, placed_devices
-from .wholepod import WholePods, running
+from .wholepod import WholePods, held_claims, of_others, running
 from .workload import Demand, extended_claims
 from .world import World
 
@@ -35,6 +35,7 @@ def evaluate_each(
 ) -> Iterator[Verdict]:
     """The same as `evaluate`, but each verdict is given as soon as it is known."""
     cluster = Cluster.of(objects)
+    holders = cluster.allocated
     pods = WholePods(world, cluster, features) if world is not None else None
     last: Verdict | None = None
     allocated: list[ResourceClaim]
@@ -51,7 +52,7 @@ def evaluate_each(
         elif pods is not None and (rejects := pods.rejects(demand)):
             verdict, allocated = Verdict(demand, rejects=rejects), []
         else:
-            verdict, allocated = _evaluate(demand, cluster, features)
+            verdict, allocated = _evaluate(demand, cluster, features, holders)
             if pods is not None:
                 pods.hold(allocated)
         if not demand.claims and not demand.extended:
@@ -67,9 +68,10 @@ def _may_differ(verdict: Verdict) -> bool:
     return verdict.node is not None or bool(verdict.demand.daemon_node)
 
 
-def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Verdict, list[ResourceClaim]]:
-    held = {_key(claim): claim for claim in cluster.claims if claim.allocation is not None}
-    claims = [held.get(_key(claim), claim) for claim in demand.claims]
+def _evaluate(
+    demand: Demand, cluster: Cluster, features: Features, holders: Sequence[ResourceClaim]
+) -> tuple[Verdict, list[ResourceClaim]]:
+    claims = held_claims(demand, cluster)
     pending = [claim for claim in claims if claim.allocation is None]
     pending += extended_claims(demand, cluster.classes, features)
     away = {node.name: reason for node in cluster.nodes if (reason := _kept_away(node, demand, claims))}
@@ -85,7 +87,7 @@ def _evaluate(demand: Demand, cluster: Cluster, features: Features) -> tuple[Ver
         broken = any(group.outcome.error_kind is ErrorKind.CEL_COMPILE for group in groups)
         if broken or not pending:
             return Verdict(demand, refused=refused), []
-        changes = tuple(helpful_changes(cluster, pending, features))
+        changes = tuple(helpful_changes(cluster, pending, features, of_others(demand, holders)))
         fault = defect(cluster, pending, features)
         return Verdict(demand, refused=refused, changes=changes, defect=fault), []
     ordered = tuple(node.name for node in cluster.nodes if node.name in fitting)
@@ -120,10 +122,6 @@ def _refusals(
     for name, reason in away.items():
         by_reason[reason].append(name)
     return (*refused, *(Refused(tuple(names), Explanation(reason, False)) for reason, names in by_reason.items()))
-
-
-def _key(claim: ResourceClaim) -> tuple[str, str]:
-    return claim.metadata.namespace or "default", claim.metadata.name
 
 
 def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> str:

@@ -13,9 +13,8 @@ from functools import cached_property
 
 from ..allocation import Check, Cluster, Features, NodeOutcome, Recorder, Refusal, Slot, allocate
 from ..allocation.capacity import CapacityRefusal
-from ..allocation.pools import PoolState
+from ..allocation.pools import PoolKey, PoolState
 from ..allocation.selectors import Unmet, compile_cel
-from ..allocation.usage import PoolKey
 from ..resource import DeviceTaint, ResourceClaim
 from .selectors import Blame
 

@@ -57,15 +57,16 @@ def from_documents(
 
     Raises InputError.
     """
-    for one in documents:
+    objects = [one for one in documents if not one.is_empty_list]
+    for one in objects:
         if one.kind not in _SLICES_WITH and not is_of_world(one.value.get("apiVersion"), one.kind):
             known = ", ".join(dict.fromkeys([*_SLICES_WITH, *(kind for _, kind in READ)]))
             raise InputError(f"--slices: {one}: objects of this kind decide nothing: leave it out (known are {known})")
-    objects = tuple(decode_document(document) for document in documents if document.kind in _SLICES_WITH)
+    decoded = tuple(decode_document(document) for document in objects if document.kind in _SLICES_WITH)
     world, notes = (None, ()) if devices_only else _world_of([*around, *documents], where)
-    if world is None and not any(isinstance(one, ResourceSlice) for one in objects):
+    if world is None and not any(isinstance(one, ResourceSlice) for one in decoded):
         raise InputError(f"--slices {where}: there is no ResourceSlice in it")
-    return Found(objects, world, notes)
+    return Found(decoded, world, notes)
 
 
 def _world_of(documents: Sequence[Document], where: str) -> tuple[World | None, tuple[str, ...]]:

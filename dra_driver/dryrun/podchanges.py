@@ -21,11 +21,11 @@ _MEBI: Final = 1 << 20
 _CORDONED: Final = "node.kubernetes.io/unschedulable"
 
 
-def helpful_pod_changes(attempt: Attempt, features: Features) -> list[Change]:
-    """Changes after each of which the pod fits, which it does not now."""
+def helpful_pod_changes(attempt: Attempt, features: Features, holders: Sequence[ResourceClaim]) -> list[Change]:
+    """Changes after each of which the pod fits, which it does not now. `holders` are as for `helpful_changes`."""
     found = [*_to_the_pod(attempt), *_to_nodes(attempt)]
     cluster, pending = without_devices(attempt)
-    return [*found, *helpful_changes(cluster, pending, features)] if pending else found
+    return [*found, *helpful_changes(cluster, pending, features, holders)] if pending else found
 
 
 def without_devices(attempt: Attempt) -> tuple[Cluster, Sequence[ResourceClaim]]:

@@ -5,6 +5,9 @@ The scheduler goes through pools and slices by name, so pseudonyms are numbered 
 compared gets one pseudonym wherever it is: a UUID in an attribute and in the expression that asks for it. The objects
 are gone through twice in the same way, to collect names and to replace them. Only an expression that takes such a name
 apart may decide otherwise than before.
+
+Nodes, pods and what is around them (`reduction`) are gone through by the names of their fields. Names of pods, volumes,
+quotas, classes of pods and volumes, containers and so on are all of one sort, `object`.
 """
 
 import re
@@ -14,7 +17,9 @@ from functools import partial
 from typing import Any, Final
 
 from ..allocation.nodes import NODE_NAME_FIELD
+from ..resource.codec import GROUP
 from ..resource.names import is_label_key, is_label_value
+from ..scheduling.decode import ANY_ADDRESS
 
 JSON = dict[str, Any]
 
@@ -33,13 +38,34 @@ _PUBLIC_DOMAINS: Final = ("kubernetes.io", "k8s.io", "nvidia.com")
 """Of label keys that stay."""
 _PUBLIC_LABELS: Final = frozenset({"kubernetes.io/os", "kubernetes.io/arch"})
 """Labels that keep their values, as those of nvidia.com do."""
+_NAMESPACED: Final = frozenset(
+    {"Pod", "PersistentVolumeClaim", "LimitRange", "ResourceQuota", "PodDisruptionBudget"}
+    | {"ResourceClaim", "ResourceClaimTemplate", "CSIStorageCapacity"}
+)
+_SEVERAL: Final = "__"
+"""Stands between the zones of a volume that is in several."""
+_NAMESPACE: Final = "kubernetes.io/metadata.name"
+_OF_STORAGE_CLASS: Final = ".storageclass.storage.k8s.io/"
+_OBJECTS: Final = frozenset(
+    {"name", "uid", "resourceClaimTemplateName", "priorityClassName", "runtimeClassName", "claimName", "volumeName"}
+    | {"storageClassName", "volume.beta.kubernetes.io/storage-class", "volumeAttributesClassName", "provisioner"}
+    | {"driver", "volumeHandle", "pdName", "volumeID", "iqn", "image", "pool", "hostIP"}
+)
+"""Fields with the name of an object or of a part of it, or with what identifies one elsewhere."""
 _LEFT: Final = frozenset({"counters", "capacity", "consumedCapacity"})
 """Maps whose keys are a driver's own words."""
 
 
 def anonymise(documents: Sequence[JSON]) -> list[JSON]:
     """The objects of a snapshot under other names, without configurations. Done twice, it changes nothing more."""
-    return _anonymised(_anonymised(documents, _names), _parts_of_names)
+    return _anonymised(_anonymised(map(_in_namespace, documents), _names), _parts_of_names)
+
+
+def _in_namespace(one: JSON) -> JSON:
+    """The object with its namespace, which goes without saying where it is `default`."""
+    if one["kind"] not in _NAMESPACED or one["metadata"].get("namespace"):
+        return one
+    return {**one, "metadata": {**one["metadata"], "namespace": "default"}}
 
 
 def _anonymised(
@@ -66,7 +92,7 @@ def _names(found: Mapping[str, set[str]]) -> Mapping[str, Mapping[str, str]]:
         "value": {**_numbered("value-{}", found["value"] - nodes.keys()), **nodes},
         "id": ids,
         "text": ids,
-        **{what: _numbered(what + "-{}", found[what]) for what in ("slice", "namespace", "claim", "label")},
+        **{what: _numbered(what + "-{}", found[what]) for what in ("slice", "namespace", "claim", "label", "object")},
     }
 
 
@@ -87,24 +113,132 @@ def _numbered(form: str, names: Iterable[str]) -> dict[str, str]:
 def _renamed(one: JSON, rename: Rename) -> JSON:
     """A document of a snapshot."""
     walk = partial(_walked, rename=rename)
+    if "items" in one:  # an empty list
+        return one
+    if one["apiVersion"].partition("/")[0] != GROUP:
+        return _Around(one, rename).renamed()
     metadata = dict(one["metadata"])
     match one["kind"]:
-        case "Node":
-            metadata["name"] = rename("node", metadata["name"])
-            labels = metadata.get("labels", {})
-            renamed = {_label_key(key, rename): _label_value(key, value, rename) for key, value in labels.items()}
-            return {**one, "metadata": {**metadata, **({"labels": renamed} if labels else {})}}
         case "ResourceSlice":
             metadata["name"] = rename("slice", metadata["name"])
-        case "ResourceClaim":
-            namespace = metadata.get("namespace", "")
-            # A blank comes before whatever names are made of: the order is that of namespaces, then names.
-            metadata["name"] = rename("claim", f"{namespace} {metadata['name']}").rpartition(" ")[2]
-            if namespace:
-                metadata["namespace"] = rename("namespace", namespace)
+        case "ResourceClaim" | "ResourceClaimTemplate":
+            around = _Around(one, rename)
+            metadata = around.metadata()
+            reserved = one.get("status", {}).get("reservedFor")
+            if reserved:
+                one = {**one, "status": {**one["status"], "reservedFor": around.value(reserved)}}
         case _:
             metadata["name"] = walk(metadata["name"])
     return {**one, "metadata": metadata, **{key: walk(one[key]) for key in ("spec", "status") if key in one}}
+
+
+class _Around:
+    """An object of Kubernetes itself: what each field has is told by the field's name."""
+
+    def __init__(self, one: JSON, rename: Rename) -> None:
+        self._one = one
+        self._rename = rename
+        self._namespace = one["metadata"].get("namespace", "")
+
+    def renamed(self) -> JSON:
+        """The object under other names."""
+        rest = {key: value for key, value in self._one.items() if key not in ("apiVersion", "kind", "metadata")}
+        identity = {"apiVersion": self._one["apiVersion"], "kind": self._one["kind"]}
+        return {**identity, "metadata": self.metadata(), **self.fields(rest)}
+
+    def metadata(self) -> JSON:
+        """The object's metadata under other names."""
+        metadata = self._one["metadata"]
+        return {
+            "name": self._own_name(metadata),
+            **self.fields({key: one for key, one in metadata.items() if key != "name"}),
+        }
+
+    def _own_name(self, metadata: JSON) -> str:
+        name: str = metadata["name"]
+        match self._one["kind"]:
+            case "Node" | "CSINode":
+                return self._rename("node", name)
+            case "Namespace":
+                return self._rename("namespace", name)
+            case "ResourceClaim":
+                return self.claim(name)
+            case "PersistentVolumeClaim":
+                return self._volume_claim(metadata)
+        return self._object(name)
+
+    def claim(self, name: str) -> str:
+        """A ResourceClaim of the object's namespace."""
+        # A blank comes before whatever names are made of: the order is that of namespaces, then names.
+        return self._rename("claim", f"{self._namespace} {name}").rpartition(" ")[2]
+
+    def _volume_claim(self, metadata: JSON) -> str:
+        """A PersistentVolumeClaim: one that was made for a pod has the name of the pod and of the volume."""
+        for owner in metadata.get("ownerReferences", ()):
+            pod, name = f"{owner['name']}-", metadata["name"]
+            if owner["kind"] == "Pod" and name.startswith(pod):
+                return f"{self._object(owner['name'])}-{self._object(name.removeprefix(pod))}"
+        return self._object(metadata["name"])
+
+    def value(self, value: Any) -> Any:
+        """A value whose field says nothing about it."""
+        if isinstance(value, dict):
+            return self.fields(value)
+        return [self.value(one) for one in value] if isinstance(value, list) else value
+
+    def fields(self, fields: JSON) -> JSON:
+        """The fields of an object, or of a part of it."""
+        return {name: self._field(name, value) for name, value in fields.items()}
+
+    def _field(self, name: str, value: Any) -> Any:
+        rename = self._rename
+        match name:
+            case "nodeName" | "nominatedNodeName" | "volume.kubernetes.io/selected-node":
+                return rename("node", value)
+            case "namespace":
+                return rename("namespace", value)
+            case "namespaces":
+                return [rename("namespace", one) for one in value]
+            case "resourceClaimName":
+                return value and self.claim(value)
+            case "labels" | "matchLabels" | "nodeSelector":
+                return {_label_key(key, rename): self._label(key, one) for key, one in value.items()}
+            case "matchExpressions" | "matchFields" | "matchLabelExpressions":
+                return [self._requirement(one) for one in value]
+            case "topologyKey":
+                return _label_key(value, rename)
+            case "matchLabelKeys" | "mismatchLabelKeys":
+                return [_label_key(key, rename) for key in value]
+            case "taints" | "tolerations":
+                return [self._taint(one) for one in value]
+            case "hard" | "used":
+                return {key: one for key, one in value.items() if _OF_STORAGE_CLASS not in key}
+            case "disruptedPods":
+                return {rename("object", key): one for key, one in value.items()}
+            case "monitors":
+                return [rename("object", one) for one in value]
+            case _ if name in _OBJECTS and isinstance(value, str):
+                return self._object(value)
+        return self.value(value)
+
+    def _object(self, name: str) -> str:
+        public = name in ("", ANY_ADDRESS) or name.startswith("system-") or name.split("/")[0].endswith(_PUBLIC_DOMAINS)
+        return name if public else self._rename("object", name)
+
+    def _label(self, key: str, value: str) -> str:
+        return self._rename("namespace", value) if key == _NAMESPACE else _label_value(key, value, self._rename)
+
+    def _requirement(self, one: JSON) -> JSON:
+        if "scopeName" in one:  # of a quota
+            return {**one, **({"values": [self._object(name) for name in one["values"]]} if "values" in one else {})}
+        if one["key"] == _NAMESPACE and "values" in one:
+            return {**one, "values": [self._rename("namespace", value) for value in one["values"]]}
+        return _requirement(one, self._rename)
+
+    def _taint(self, one: JSON) -> JSON:
+        key, value = one.get("key", ""), one.get("value", "")
+        changed = {**one, **({"key": _label_key(key, self._rename)} if key else {})}
+        return {**changed, **({"value": _label_value(key, value, self._rename)} if value else {})}
 
 
 def _walked(value: Any, rename: Rename) -> Any:
@@ -179,7 +313,7 @@ def _label_value(key: str, value: str, rename: Rename) -> str:
     public = key in _PUBLIC_LABELS or key.partition("/")[0].endswith("nvidia.com")
     if public or value in ("", "true", "false") or _INTEGER.fullmatch(value) or not is_label_value(value):
         return _text(value, rename)
-    return rename("value", value)
+    return _SEVERAL.join(rename("value", part) if part else part for part in value.split(_SEVERAL))
 
 
 def _domain_is_public(key: str) -> bool:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dra-dryrun snapshot`: all that allocation needs of a cluster, in a file that every question can be asked of.
+"""`dra-dryrun snapshot`: all that decides about pods in a cluster, in a file that every question can be asked of.
 
-Objects are written anew from what was understood of them, as resource.k8s.io/v1: what decides nothing (annotations,
-managed fields, who may use a claim, a node's state) is left out.
+Objects of resource.k8s.io are written anew from what was understood of them, as resource.k8s.io/v1; nodes, pods and the
+others are reduced to the fields that decide (`reduction`). A kind of which the cluster has no objects is an empty list:
+otherwise one could not tell that there are none.
 """
 
 import json
@@ -15,9 +16,11 @@ import yaml
 from ..command import InputError, output_option
 from ..resource import DeviceClass, Node, ObjectMeta, OpaqueConfiguration, ResourceClaim, ResourceSlice
 from ..resource.codec import V1, Decoded, encode_allocation, encode_claim_spec, encode_slice
+from ..scheduling.devices import FOR_EXTENDED_RESOURCES
 from .options import Subcommand, general_options
 from .progress import progress
 from .pseudonyms import anonymise
+from .reduction import reduced_object
 from .sources import Origin, opened, origin_options
 
 JSON = dict[str, Any]
@@ -26,7 +29,7 @@ JSON = dict[str, Any]
 @click.command(
     "snapshot",
     cls=Subcommand,
-    short_help="Save what allocation needs of a cluster, with or without its names.",
+    short_help="Save what decides about pods in a cluster, with or without its names.",
     examples=["dra-dryrun snapshot --anonymise -o json > cluster.json", "dra-dryrun --slices cluster.json claim.yaml"],
 )
 @origin_options
@@ -34,20 +37,31 @@ JSON = dict[str, Any]
     "--anonymise",
     "anonymous",
     is_flag=True,
-    help="Replace names of nodes, pools, namespaces and claims, labels, UUIDs, PCI addresses and the like by numbered"
-    " ones, and leave out configuration. Device names, classes, models and taints stay: look before you share.",
+    help="Replace names of nodes, namespaces, pods, claims and other objects, labels, UUIDs, PCI addresses and the like"
+    " by numbered ones, and leave out configuration. Names and taints of devices, DeviceClasses, models and names of"
+    " resources stay: look before you share.",
 )
+@click.option("--devices-only", is_flag=True, help="Save only what decides about devices: no pods, no quotas.")
 @output_option(("yaml", "json"), None, "How the objects are written. JSON is read much faster.")
 @general_options
-def snapshot(origin: Origin, anonymous: bool, output: str) -> None:
-    """Write the ResourceSlices, DeviceClasses, ResourceClaims and Nodes of a cluster, to be read with --slices.
+def snapshot(origin: Origin, anonymous: bool, devices_only: bool, output: str) -> None:
+    """Write what decides about pods in a cluster, to be read with --slices.
 
-    The cluster is the one that the flags name, else the current one, as for kubectl. It is only read.
+    That is ResourceSlices, DeviceClasses, claims, nodes, pods without what they run, namespaces, volumes, quotas, and
+    the classes of pods and volumes. The cluster is the one that the flags name, else the current one, as for kubectl.
+    It is only read.
     """
     if origin.is_built_in and not origin.asked:
         raise InputError("no cluster is configured: set --kubeconfig or KUBECONFIG, or give --built-in")
     with progress("reading the cluster") as say, opened(origin) as place:
         objects = list(encoded(place.read(devices_only=True, exactly=True).objects))
+        if not devices_only:
+            around, forbidden = place.around(reduced_object)
+            objects = [*(one for one in objects if one["kind"] != "Node"), *around] if around else objects
+            if forbidden:
+                click.echo(
+                    f"note: not in the snapshot, as listing them is not allowed: {', '.join(forbidden)}", err=True
+                )
         say("writing")
         text = written(anonymise(objects) if anonymous else objects, output)
     click.echo(text, nl=False)
@@ -106,12 +120,31 @@ def _claim(one: ResourceClaim) -> JSON:
     found = {
         "apiVersion": V1.api_version,
         "kind": "ResourceClaim",
-        "metadata": _named(one.metadata),
+        "metadata": {**_named(one.metadata), **_life(one.metadata)},
         "spec": encode_claim_spec(one.spec, V1),
     }
+    status: JSON = {}
     if one.allocation is not None:
-        found["status"] = {"allocation": encode_allocation(one.allocation)}
-    return found
+        status["allocation"] = encode_allocation(one.allocation)
+    if one.reserved_for:
+        status["reservedFor"] = [{"resource": by.resource, "name": by.name, "uid": by.uid} for by in one.reserved_for]
+    return {**found, "status": status} if status else found
+
+
+def _life(metadata: ObjectMeta) -> JSON:
+    """For which pod a claim was made, when, and whether it is being deleted."""
+    owners = [
+        {"apiVersion": by.api_version, "kind": by.kind, "name": by.name, "uid": by.uid, "controller": by.controller}
+        for by in metadata.owner_references
+    ]
+    fields = {
+        "uid": metadata.uid,
+        "creationTimestamp": metadata.creation_timestamp,
+        "deletionTimestamp": metadata.deletion_timestamp,
+        "ownerReferences": owners,
+        "annotations": {key: value for key, value in metadata.annotations.items() if key == FOR_EXTENDED_RESOURCES},
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def _node(one: Node) -> JSON:

@@ -2,7 +2,7 @@
 """Where the devices come from: the options that all subcommands share, and the place that they name."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ..command import InputError
-from ..kubeapi import ApiClient, ApiError, ConfigError, NotFoundError, StatusError
+from ..kubeapi import ApiClient, ApiError, ConfigError, Kind, NotFoundError, StatusError, newest_dialect
 from ..resource import DeviceClass, Node
 from ..resource.codec import Decoded, DecodeError
 from .connection import ClusterChoice, ClusterConnection
@@ -30,7 +30,7 @@ from .inventory import (
 from .options import gathered, option
 from .whatif import WhatIf, changed, new_nodes
 from .workload import decode_document
-from .world import DEVICES_ONLY, Found, World
+from .world import DEVICES_ONLY, KINDS, TEMPLATE, Found, World, is_of_world, read_around
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -210,7 +210,7 @@ class Place:
         self._origin = origin
         self.connection = connection
         self.namespace = connection.namespace if connection is not None else origin.namespace or "default"
-        self._documents = read_documents(origin.slices) if origin.slices else []
+        self._documents = read_documents(origin.slices, empty_lists=True) if origin.slices else []
 
     @property
     def where(self) -> str:
@@ -286,6 +286,23 @@ class Place:
         world = None if devices_only else found.world
         return Source(found.objects, self.where, (), world, notes, release, warnings)
 
+    def around(self, reduce: Callable[[Mapping[str, Any]], dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+        """What decides besides devices, each object as `reduce` leaves it, and the plurals that may not be listed.
+
+        Of a kind without objects there is an empty list. Raises ApiError.
+        """
+        if self.connection is None:
+            kept = [one.value if one.is_empty_list else reduce(one.value) for one in self._documents if _is_around(one)]
+            return kept, []
+        client = ApiClient(self.connection)
+        kinds = {**KINDS, TEMPLATE: Kind(newest_dialect(client).api_version, "resourceclaimtemplates")}
+        found, forbidden = read_around(client, kinds, reduce)
+        missing = kinds.keys() - {name for name, _ in found} - set(forbidden)
+        empty = [
+            {"apiVersion": kinds[name].api_version, "kind": f"{name}List", "items": []} for name in sorted(missing)
+        ]
+        return [*(one for _, one in found), *empty], [kinds[name].plural for name in forbidden]
+
     def gather(
         self,
         what_if: WhatIf,
@@ -305,6 +322,12 @@ class Place:
         else:
             source = self.read(around, devices_only=devices_only)
         return completed(source, what_if, added, given)
+
+
+def _is_around(one: Document) -> bool:
+    """Whether the document decides something besides devices, or says that there is nothing of that kind."""
+    kind = one.kind.removesuffix("List") if one.is_empty_list else one.kind
+    return kind == TEMPLATE or is_of_world(one.value.get("apiVersion"), kind)
 
 
 def _queue_order(pod: dict[str, Any]) -> tuple[int, str]:

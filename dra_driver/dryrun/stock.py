@@ -16,8 +16,7 @@ from typing import Final
 
 from ..allocation import Cluster, Features
 from ..allocation.outcome import AllocationError
-from ..allocation.pools import CounterKey, PoolState, PoolView
-from ..allocation.usage import PoolKey, PoolUsage
+from ..allocation.pools import CounterKey, PoolKey, PoolState, PoolUsage, PoolView
 from ..resource import AllocatedDevice, AllocationResult, Device, DeviceClaim, ResourceClaim, TaintEffect
 from .explain import taint_text
 from .verdict import Verdict

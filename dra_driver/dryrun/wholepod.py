@@ -4,7 +4,7 @@
 A pod that is in the cluster already, under the same name, is not counted twice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..allocation import Cluster, Features
@@ -29,6 +29,7 @@ class WholePods:
         self._snapshot = world.at(cluster, features)
         self._admission = Admission(world)
         self._known = {key_of(claim) for claim in cluster.claims}
+        self._holders = cluster.allocated
 
     def hold(self, allocated: Sequence[ResourceClaim]) -> None:
         """Adds claims that hold devices from now on."""
@@ -47,7 +48,7 @@ class WholePods:
             state = "ended" if there.ended else "running"
             return running(demand, self._snapshot.cluster, there.node_name or "no node", state), []
         stored = self._admission.pod(demand, self._snapshot)
-        rejects = (*stored.rejects, *self.rejects(demand))
+        rejects = tuple(dict.fromkeys((*stored.rejects, *self.rejects(demand))))
         if rejects:
             return Verdict(demand, rejects=rejects, notes=stored.notes), []
         claims = held_claims(demand, self._snapshot.cluster)
@@ -110,7 +111,7 @@ class WholePods:
         fatal = tuple(one for one in refused if one.explanation.fatal)
         if fatal:
             return Verdict(demand, refused=fatal[:1], event=attempt.event)
-        changes = tuple(helpful_pod_changes(attempt, self._features))
+        changes = tuple(helpful_pod_changes(attempt, self._features, of_others(demand, self._holders)))
         cluster, pending = without_devices(attempt)
         only_devices = pending and len(cluster.nodes) == len(attempt.snapshot.nodes)
         fault = defect(cluster, pending, self._features) if only_devices else None
@@ -135,6 +136,12 @@ def held_claims(demand: Demand, cluster: Cluster) -> list[ResourceClaim]:
     """The claims of a demand. A claim that holds devices in the cluster is given as it is there."""
     held = {key_of(claim): claim for claim in cluster.claims if claim.allocation is not None}
     return [held.get(key_of(claim), claim) for claim in demand.claims]
+
+
+def of_others(demand: Demand, claims: Iterable[ResourceClaim]) -> list[ResourceClaim]:
+    """The claims that are not the demand's own."""
+    own = {key_of(claim) for claim in demand.claims}
+    return [claim for claim in claims if key_of(claim) not in own]
 
 
 def given_claims(attempt: Attempt, node: str) -> list[ResourceClaim]:

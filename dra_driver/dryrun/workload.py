@@ -37,6 +37,8 @@ _REPLICAS: dict[str, tuple[str, ...]] = {
     "Job": ("spec", "parallelism"),
     "CronJob": ("spec", "jobTemplate", "spec", "parallelism"),
 }
+_COMPLETIONS: Final = "completions"
+"""Beside `parallelism`: a Job never has more pods at once than are to complete."""
 _EXTENDED_RESOURCE = re.compile(
     r"(?!([a-z0-9.-]+\.)?kubernetes\.io/)[a-z0-9.-]+/.+|deviceclass\.resource\.kubernetes\.io/.+"
 )
@@ -139,11 +141,12 @@ def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else)
 def _check_form(documents: Sequence[Document]) -> None:
     """Refuse unknown fields, and two objects of one name, as the API server does."""
     problems = [(one, problem) for one in documents for problem in unknown_fields(one)]
-    seen: dict[tuple[str, str, str], Document] = {}
+    seen: dict[tuple[str, str, str, str], Document] = {}
     for one in documents:
         group = one.value["apiVersion"].rpartition("/")[0]
-        name = (one.value.get("metadata") or {}).get("name")
-        other = seen.setdefault((group, one.kind, one.name), one) if name else one
+        metadata = one.value.get("metadata") or {}
+        name, namespace = metadata.get("name"), metadata.get("namespace") or "default"
+        other = seen.setdefault((group, one.kind, namespace, name), one) if name else one
         if other is not one:
             said = f"there is another {one.kind} of this name in {other.source}"
             problems.append((one, DecodeError("metadata.name", said)))
@@ -248,15 +251,23 @@ def _demands(document: Document, found: _Found) -> list[Demand]:
 
 
 def _replicas(document: Document) -> int:
-    value: Any = document.value
-    for step in _REPLICAS.get(document.kind, ()):
-        value = value.get(step) if isinstance(value, dict) else None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        return 1
-    if value > MOST_DEMANDS:
+    """How many pods the document makes at once."""
+    *steps, field = _REPLICAS.get(document.kind, ("",))
+    spec: Any = document.value
+    for step in steps:
+        spec = spec.get(step) if isinstance(spec, dict) else None
+    wanted, completions = (_count(spec.get(name)) if isinstance(spec, dict) else None for name in (field, _COMPLETIONS))
+    count = 1 if wanted is None else wanted
+    if completions is not None:
+        count = min(count, completions)
+    if count > MOST_DEMANDS:
         path = ".".join(_REPLICAS[document.kind])
         raise InputError(f"{document}: {path}: more than {MOST_DEMANDS} pods: ask for one with --replicas instead")
-    return value
+    return count
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _demand(document: Document, template: Mapping[str, Any], found: _Found, index: int, count: int) -> Demand:

@@ -27,7 +27,7 @@ KINDS: Final = {
     for version, kind in READ
 }
 """Where the objects of a world are, by their kind."""
-_TEMPLATE: Final = "ResourceClaimTemplate"
+TEMPLATE: Final = "ResourceClaimTemplate"
 
 DEVICES_ONLY: Final = "only devices are evaluated"
 
@@ -81,8 +81,13 @@ def world_of(values: Iterable[Mapping[str, Any]], where: str) -> tuple[World | N
     None when no node says what it can allocate: no pod would fit on it.
     """
     reader = Reader()
-    wanted = (one for one in values if is_of_world(one.get("apiVersion"), one.get("kind")) or one["kind"] == _TEMPLATE)
-    kinds = {value["kind"] for value in wanted if reader.add(value)}
+    kinds: set[str] = set()
+    for value in values:
+        kind = value["kind"]
+        if value.get("items") == []:  # a list that says that there are none
+            kinds.add(kind.removesuffix("List"))
+        elif (is_of_world(value.get("apiVersion"), kind) or kind == TEMPLATE) and reader.add(value):
+            kinds.add(kind)
     unknown = frozenset(kind for _, kind in READ if kind not in kinds)
     notes = (f"no pods are in {where}: its nodes are taken to be idle",) if "Pod" in unknown else ()
     return _world(reader, unknown, notes, where)
@@ -92,20 +97,32 @@ def world_of_cluster(
     client: ApiClient, reader: Reader, templates: Kind, where: str
 ) -> tuple[World | None, tuple[str, ...]]:
     """The world of a cluster, of which `reader` has the nodes. Raises ApiError and DecodeError."""
+    wanted = {name: kind for name, kind in {**KINDS, TEMPLATE: templates}.items() if name != "Node"}
+    found, forbidden = read_around(client, wanted, reader.decode)
+    for name, kept in found:
+        reader.keep(name, kept)
+    return known_world(reader, forbidden, where)
+
+
+def read_around(
+    client: ApiClient, kinds: Mapping[str, Kind], reduce: Callable[[Mapping[str, Any]], T]
+) -> tuple[list[tuple[str, T]], list[str]]:
+    """What `reduce` makes of each object of some kinds, with the kind's name, and the kinds that may not be listed.
+
+    Kinds that the server does not know are passed over. Raises ApiError and what `reduce` raises.
+    """
+    found: list[tuple[str, T]] = []
     forbidden = []
-    for name, kind in {**KINDS, _TEMPLATE: templates}.items():
-        if name == "Node":
-            continue
+    for name, kind in kinds.items():
         try:
-            for kept in reduced(client, kind, name, reader.decode):
-                reader.keep(name, kept)
+            found += ((name, kept) for kept in reduced(client, kind, name, reduce))
         except NotFoundError:
-            continue  # the server does not know the kind
+            continue
         except StatusError as error:
             if error.status != _FORBIDDEN:
                 raise
             forbidden.append(name)
-    return known_world(reader, forbidden, where)
+    return found, forbidden
 
 
 def reduced(client: ApiClient, kind: Kind, name: str, reduce: Callable[[Mapping[str, Any]], T]) -> Iterator[T]:

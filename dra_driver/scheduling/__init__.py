@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a pod can be scheduled: kube-scheduler's filters as pure functions from a snapshot and a pod.
 
-`load` makes a `Snapshot` of a cluster's objects (`decode`, `storage`, `policies`, `objects`). `admission` does the API
-server's part, and `quota` decides whether the pod is admitted. `fit` runs the filters in the scheduler's
-order: `node_filters` (with NodeResourcesFit), `volumes`, `volume_binding`, `spread`, `pod_affinity`, and `devices`,
-which calls `dra_driver.allocation`. `preemption` finds the pods that the scheduler would remove. `outcome` has the
-answers and the text of the scheduler's event.
+`load` makes a `Snapshot` of a cluster's objects (`decode`, `storage`, `policies`, `objects`). `admission` does the part
+of the API server, and `quota` decides whether the pod is admitted. `fit` runs the filters in the scheduler's order:
+`node_filters` (with NodeResourcesFit), `volumes`, `topology`, and `devices`, which calls `dra_driver.allocation`.
+`preemption` finds the pods that the scheduler would remove. `outcome` has the answers and the text of the scheduler's
+event.
 
 Follows kube-scheduler and kube-apiserver 1.36 with default plugins and feature gates, texts included;
 tests/golden/scheduling/README.md states the rules.

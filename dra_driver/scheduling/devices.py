@@ -22,7 +22,8 @@ PLUGIN: Final = "DynamicResources"
 SPECIAL_CLAIM: Final = "<extended-resources>"
 """The name of the claim for extended resources before it is made."""
 
-_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
+FOR_EXTENDED_RESOURCES: Final = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of a claim that the scheduler made for the extended resources of a pod."""
 _CANNOT_ALLOCATE: Final = Refusal(PLUGIN, ("cannot allocate all claims",))
 _STALE: Final = Refusal(PLUGIN, ("cannot schedule extended resource claim",))
 _ELSEWHERE: Final = Refusal(PLUGIN, ("resourceclaim not available on the node",))
@@ -213,7 +214,7 @@ def _stale_claim(pod: Pod, snapshot: Snapshot) -> ResourceClaim | None:
     if not any(one.resource in snapshot.served for one in pod.extended):
         return None
     for claim in snapshot.cluster.claims:
-        if claim.metadata.annotations.get(_ANNOTATION) == "true" and any(
+        if claim.metadata.annotations.get(FOR_EXTENDED_RESOURCES) == "true" and any(
             owner.controller and owner.name == pod.name and owner.uid == pod.uid
             for owner in claim.metadata.owner_references
         ):

@@ -18,12 +18,10 @@ from .node_filters import Features as DeclaredFeatures
 from .node_filters import Named, Ports, Resources, Tainted, Unschedulable, prepare_affinity
 from .objects import Pod
 from .outcome import NARROWED, NO_NODES, Code, Refusal, event_text, nodes_available, refused_before
-from .pod_affinity import PodAffinity
 from .preemption import Preemption, preempt
 from .snapshot import Site, Snapshot
-from .spread import Spread
-from .volume_binding import prepare_binding
-from .volumes import prepare_limits, prepare_restrictions, prepare_zones
+from .topology import PodAffinity, Spread
+from .volumes import prepare_binding, prepare_limits, prepare_restrictions, prepare_zones
 
 _NEVER_PREPARED: Final = "not found"
 """What PostFilter says when DynamicResources had no turn before the pod was refused."""

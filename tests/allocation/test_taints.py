@@ -4,7 +4,7 @@
 import pytest
 
 from dra_driver.allocation import Features
-from dra_driver.allocation.checks import blocking_taint
+from dra_driver.allocation.candidates import blocking_taint
 from dra_driver.resource import DeviceTaint, DeviceToleration
 
 from .build import ask, claim, gpu, picked, slice_of, wants, wants_all

@@ -50,7 +50,7 @@ def test_what_is_suggested_helps(path: Path) -> None:
     cluster, claims = scenario.cluster, scenario.cluster.pending
     assert claims
     assert not fits(cluster, claims, scenario)
-    for change in helpful_changes(cluster, claims, scenario.features):
+    for change in helpful_changes(cluster, claims, scenario.features, cluster.allocated):
         assert change.node in cluster.node_by_name
         if change.text.startswith("wait for claim"):
             names = set(re.sub(r"^wait for claims? ", "", change.text).split(", "))

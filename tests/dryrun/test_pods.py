@@ -66,6 +66,26 @@ def test_a_running_pod_is_reported_with_its_devices_and_counted_once(
     assert f"{TEAM}/holder: on node" in dryrun("pod/holder", "-n", TEAM, "--kubeconfig", crowded, "--devices-only")[1]
 
 
+def test_a_pending_pod_keeps_the_device_of_a_claim_of_its_own(dryrun: DryRun, write: Write) -> None:
+    """Its other claim cannot have the same device, and waiting for its own claim would not help."""
+    own = claim("p-gpus")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p", "controller": True}
+    own["metadata"] |= {"namespace": "default", "ownerReferences": [owner]}
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-0"}
+    own["status"] = {"allocation": {"devices": {"results": [result]}}}
+    template = claim("gpus") | {"kind": "ResourceClaimTemplate", "spec": {"spec": own["spec"]}}
+    pending = pod("p")
+    pending["spec"]["resourceClaims"] = [
+        {"name": "own", "resourceClaimTemplateName": "gpus"},
+        {"name": "other", "resourceClaimName": "wanted"},
+    ]
+    pending["status"] = {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": "p-gpus"}]}
+    cluster = [node("a"), slice_of("a", gpu("gpu-0")), own, template, claim(), pending]
+    code, out, err = dryrun("pod/p", "--slices", write("cluster.json", several(cluster)))
+    assert (code, "1 has no free gpu.nvidia.com device" in out) == (1, True), out + err
+    assert "wait for" not in out
+
+
 def test_all_pending_pods_are_explained_and_no_running_one(dryrun: DryRun, crowded: Path) -> None:
     code, out, _ = dryrun("--all-pending", "-n", TEAM, "--kubeconfig", crowded)
     assert code == 1

@@ -2,7 +2,7 @@
 """A snapshot decides as the cluster does, whether or not its names were replaced."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,17 @@ import yaml
 
 from dra_driver.allocation import Cluster, Features, NodeOutcome, allocate_all
 from dra_driver.dryrun.pseudonyms import anonymise
+from dra_driver.dryrun.reduction import reduced_object
 from dra_driver.dryrun.snapshot import encoded
-from dra_driver.kubeapi import NODES, ApiClient
-from dra_driver.resource.codec import Decoded, decode, encode_allocation
+from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.resource.codec import GROUP, Decoded, decode, encode_allocation
+from dra_driver.scheduling import READ, Attempt, PodDecoder, Quotas, Reader, admit_pod
 from tests.golden.allocation.scenario import Scenario, load
-from tests.support.apiserver import CLAIMS, SLICES
+from tests.golden.scheduling.scenario import load as load_pod_scenario
+from tests.support.apiserver import CLAIMS, SLICES, embedded
 
-from .conftest import DryRun, Write, gpu, slice_of
+from .conftest import DryRun, Write, gpu, install_classes, slice_of
+from .test_whole_pod import PODS, claim, node, pod, running
 
 FOLDER = Path(__file__).parents[1] / "golden" / "allocation"
 SCENARIOS = sorted(FOLDER.glob("*/*.yaml"))
@@ -69,19 +73,56 @@ def test_every_decision_on_a_snapshot_is_the_clusters(category: str) -> None:
         assert len({old for old, _ in pools}) == len(pools) == len({new for _, new in pools}), path
 
 
+POD_SCENARIOS = sorted((FOLDER.parent / "scheduling").glob("*/*.yaml"))
+
+
+def answer_about_pod(documents: Sequence[dict[str, Any]], asked: dict[str, Any]) -> tuple[Attempt, list[object]]:
+    """The attempt, and what it answers but for names: each node's refusal, what preemption does, and the quotas."""
+    reader = Reader()
+    for one in documents:
+        reader.add(one)
+    policies, snapshot = reader.policies(), reader.snapshot()
+    admitted = admit_pod(asked, policies)
+    attempt = Attempt(PodDecoder().decode(admitted.pod), snapshot)
+    refusals = [one and (one.plugin, one.code, len(one.reasons)) for one in attempt.refusals.values()]
+    preemption = attempt.after.preemption if attempt.after is not None else None
+    removed = [len(one.pods) for one in preemption.candidates.values()] if preemption is not None else []
+    quotas = Quotas(snapshot, reader.templates).decide(attempt.pod, policies.quotas)
+    refused = attempt.refusal and attempt.refusal.plugin
+    return attempt, [bool(admitted.forbidden), refused, len(attempt.gates), refusals, removed, len(quotas.messages)]
+
+
+@pytest.mark.parametrize("category", sorted({path.parent.name for path in POD_SCENARIOS}))
+def test_every_verdict_on_a_pod_is_the_cluster_s(category: str) -> None:
+    for path in (one for one in POD_SCENARIOS if one.parent.name == category):
+        scenario = load_pod_scenario(path)
+        if scenario.create is None or scenario.create[0] != "Pod":
+            continue
+        own = [one for one in scenario.documents if names_of(one) == scenario.create]
+        rest = [one for one in scenario.documents if one not in own]
+        known = [one for one in rest if one["apiVersion"].startswith(GROUP) and one["kind"] != "ResourceClaimTemplate"]
+        kept = [*encoded(map(decode, known)), *(reduced_object(one) for one in rest if one not in known)]
+        attempt, expected = answer_about_pod(rest, own[0])
+        reduced, found = answer_about_pod(kept, reduced_object(own[0]))
+        assert (reduced.event, reduced.refusals, found) == (attempt.event, attempt.refusals, expected), path
+        nameless = anonymise([*kept, reduced_object(own[0])])
+        assert anonymise(nameless) == nameless, path
+        assert answer_about_pod(nameless[:-1], nameless[-1])[1] == expected, path
+
+
+def names_of(document: dict[str, Any]) -> tuple[str, str, str]:
+    meta = document["metadata"]
+    return document["kind"], meta.get("namespace", "default"), meta["name"]
+
+
 UUID = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77"
 PRIVATE = (
-    "secret-host",
-    "secret-team",
-    "secret-claim",
-    "secret-pod",
-    "secret-rack",
-    "acme.example/secret",
+    "secret",
+    "acme.example",
+    "10.11.12.13",
     "5d5ba0d6",
     "0000:9c:00.0",
     "SN-1234",
-    "secret-parameter",
-    "secret-annotation",
 )
 
 
@@ -141,26 +182,158 @@ def private_objects() -> list[dict[str, Any]]:
             "reservedFor": [{"resource": "pods", "name": "secret-pod", "uid": "1"}],
         },
     }
-    return [slice_of("secret-host-b", device), *nodes, claim]
+    return [slice_of("secret-host-b", device), *nodes, claim, *private_pods()]
+
+
+def private_pods() -> list[dict[str, Any]]:
+    """A pod whose every field has something private, and what it refers to."""
+    named = {"namespace": "secret-team", "annotations": {"note": "secret-annotation"}}
+    labels = {"acme.example/secret": "secret-app"}
+    selector = {
+        "matchLabels": labels,
+        "matchExpressions": [{"key": "acme.example/secret", "operator": "In", "values": ["secret-app"]}],
+    }
+    term = {"topologyKey": "acme.example/secret", "labelSelector": selector, "namespaces": ["secret-team"]}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    node_term = {"matchExpressions": selector["matchExpressions"]}
+    spec = {
+        "nodeName": "secret-host-a",
+        "nodeSelector": labels,
+        "serviceAccountName": "secret-account",
+        "priorityClassName": "secret-class",
+        "runtimeClassName": "secret-runtime",
+        "schedulingGates": [{"name": "acme.example/secret-gate"}],
+        "tolerations": [{"key": "acme.example/secret", "value": "secret-taint"}],
+        "topologySpreadConstraints": [{**term, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
+        "affinity": {
+            "podAffinity": {required: [term]},
+            "nodeAffinity": {required: {"nodeSelectorTerms": [node_term]}},
+        },
+        "resourceClaims": [{"name": "secret-slot", "resourceClaimName": "secret-claim"}],
+        "containers": [
+            {
+                "name": "secret-container",
+                "image": "secret-image",
+                "env": [{"name": "TOKEN", "value": "secret-token"}],
+                "ports": [{"name": "secret-port", "containerPort": 1, "hostPort": 1, "hostIP": "10.11.12.13"}],
+                "resources": {"claims": [{"name": "secret-slot"}]},
+            }
+        ],
+        "volumes": [
+            {"name": "secret-volume", "persistentVolumeClaim": {"claimName": "secret-volume-claim"}},
+            {"name": "disk", "gcePersistentDisk": {"pdName": "secret-disk"}},
+            {"name": "config", "configMap": {"name": "secret-map"}},
+        ],
+    }
+    pod = {"metadata": {**named, "name": "secret-pod", "labels": labels, "uid": "secret-uid"}, "spec": spec}
+    volume = {
+        "metadata": {"name": "secret-volume", "labels": labels},
+        "spec": {
+            "claimRef": {"namespace": "secret-team", "name": "secret-volume-claim", "uid": "secret-uid"},
+            "csi": {"driver": "acme.example/secret-driver", "volumeHandle": "secret-handle"},
+            "storageClassName": "secret-storage",
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [node_term]}},
+        },
+    }
+    kinds: list[tuple[str, str, dict[str, Any]]] = [
+        ("v1", "Pod", pod),
+        ("v1", "Namespace", {"metadata": {"name": "secret-team", "labels": labels}}),
+        ("v1", "PersistentVolume", volume),
+        (
+            "v1",
+            "PersistentVolumeClaim",
+            {
+                "metadata": {**named, "name": "secret-volume-claim"},
+                "spec": {"volumeName": "secret-volume", "storageClassName": "secret-storage", "selector": selector},
+            },
+        ),
+        (
+            "v1",
+            "ResourceQuota",
+            {
+                "metadata": {**named, "name": "secret-quota"},
+                "spec": {
+                    "hard": {"pods": "5", "secret-storage.storageclass.storage.k8s.io/requests.storage": "1"},
+                    "scopeSelector": {
+                        "matchExpressions": [
+                            {"scopeName": "PriorityClass", "operator": "In", "values": ["secret-class"]}
+                        ]
+                    },
+                },
+            },
+        ),
+        ("v1", "LimitRange", {"metadata": {**named, "name": "secret-limits"}, "spec": {"limits": []}}),
+        (
+            "policy/v1",
+            "PodDisruptionBudget",
+            {
+                "metadata": {**named, "name": "secret-budget"},
+                "spec": {"selector": selector},
+                "status": {"disruptedPods": {"secret-pod": "2026-11-22T10:00:00Z"}},
+            },
+        ),
+        ("scheduling.k8s.io/v1", "PriorityClass", {"metadata": {"name": "secret-class"}, "value": 5}),
+        (
+            "node.k8s.io/v1",
+            "RuntimeClass",
+            {
+                "metadata": {"name": "secret-runtime"},
+                "handler": "secret-handler",
+                "scheduling": {"nodeSelector": labels},
+            },
+        ),
+        (
+            "storage.k8s.io/v1",
+            "StorageClass",
+            {
+                "metadata": {"name": "secret-storage"},
+                "provisioner": "acme.example/secret-driver",
+                "parameters": {"key": "secret-parameter"},
+                "allowedTopologies": [{"matchLabelExpressions": selector["matchExpressions"]}],
+            },
+        ),
+        (
+            "storage.k8s.io/v1",
+            "CSINode",
+            {
+                "metadata": {"name": "secret-host-a"},
+                "spec": {"drivers": [{"name": "acme.example/secret-driver", "nodeID": "secret-id"}]},
+            },
+        ),
+        ("storage.k8s.io/v1", "CSIDriver", {"metadata": {"name": "acme.example/secret-driver"}}),
+        (
+            "storage.k8s.io/v1",
+            "CSIStorageCapacity",
+            {
+                "metadata": {"name": "secret-capacity", "namespace": "secret-team"},
+                "storageClassName": "secret-storage",
+                "nodeTopology": selector,
+            },
+        ),
+    ]
+    return [{"apiVersion": version, "kind": kind, **one} for version, kind, one in kinds]
 
 
 def test_nothing_private_is_left_and_what_is_compared_still_agrees(dryrun: DryRun, write: Write) -> None:
     file = write("cluster.json", {"apiVersion": "v1", "kind": "List", "items": private_objects()})
     code, plain, _ = dryrun("snapshot", "--slices", file)
     assert code == 0
-    assert {"secret-pod", "secret-annotation"} & {word for word in PRIVATE if word in plain} == set()
+    left_out = {"annotation", "account", "token", "image", "map", "handler", "id"}
+    assert [word for word in left_out if f"secret-{word}\n" in plain] == []
     code, text, _ = dryrun("snapshot", "--slices", file, "--anonymise")
     assert code == 0
     assert [word for word in PRIVATE if word in text] == []
-    slices, first, second, claim = yaml.safe_load_all(text)
+    slices, claim, *around = yaml.safe_load_all(text)
+    first, second = (one for one in around if one["kind"] == "Node")
+    assert {one["kind"] for one in around} >= {kind for _, kind in READ}
     assert slices["spec"]["nodeName"] == slices["spec"]["pool"]["name"] == second["metadata"]["name"] == "node-2"
     assert second["metadata"]["labels"] == {
         "kubernetes.io/hostname": "node-2",
         "kubernetes.io/arch": "amd64",
-        "label-1": "value-1",
+        "label-1": "value-2",
         "label-2": "8",
     }
-    assert first["status"]["allocatable"] == {"example.com/fpga": "1"}
+    assert first["status"]["allocatable"] == {"example.com/fpga": "4"}
     (request,) = claim["spec"]["devices"]["requests"]
     expression = request["exactly"]["selectors"][0]["cel"]["expression"]
     attributes = slices["spec"]["devices"][0]["attributes"]
@@ -187,11 +360,65 @@ def test_a_live_cluster_is_saved_and_asked_again(
     code, text, _ = dryrun("snapshot", "--kubeconfig", kubeconfig, "-o", form)
     assert code == 0
     documents = json.loads(text)["items"] if form == "json" else [*yaml.safe_load_all(text)]
-    assert {"managedFields", "resourceVersion", "uid"}.isdisjoint(key for one in documents for key in one["metadata"])
+    fields = {key for one in documents for key in one.get("metadata", {})}
+    assert {"managedFields", "resourceVersion", "selfLink"}.isdisjoint(fields)
     expression = f"device.attributes['gpu.nvidia.com'].productName == 'the {form} one'"
     code, out, _ = dryrun("cel", expression, "--slices", write(f"snapshot.{form}", text), "-o", "json")
     assert code == 0
     assert [one["device"] for one in json.loads(out)["devices"] if one["value"] and one["pool"] == node] == ["gpu-1"]
+
+
+def crowded() -> Iterator[tuple[Kind, dict[str, Any]]]:
+    """Two nodes, one of which has no CPU left and the other no GPU, and a pod that waits for both."""
+    yield NODES, node("full-of-pods")
+    yield NODES, node("full-of-claims", taints=[{"key": "dedicated", "value": "team", "effect": "NoSchedule"}])
+    for name in ("full-of-pods", "full-of-claims"):
+        yield SLICES, slice_of(name, gpu("gpu-0"))
+    yield PODS, running("busy", "full-of-pods", "7500m")
+    yield CLAIMS, claim("mine")
+    yield PODS, pod("waiting", "2", "mine", tolerations=[{"key": "dedicated", "operator": "Exists"}])
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "full-of-claims", "device": "gpu-0"}
+    yield CLAIMS, claim("held") | {"status": {"allocation": {"devices": {"results": [result]}}}}
+
+
+def test_a_verdict_from_a_snapshot_is_that_from_the_live_cluster(dryrun: DryRun, write: Write, tmp_path: Path) -> None:
+    """Also of a pod that waits there, with the scheduler's text; and without names but for names."""
+    with embedded(tmp_path) as (_, kubeconfig, client):
+        install_classes(client)
+        for kind, value in crowded():
+            made = client.create(kind, value, "default" if kind.namespaced else "")
+            if "status" in value:
+                client.update(kind, {**made, "status": value["status"]}, subresource="status")
+        live = ("--kubeconfig", kubeconfig)
+        saved = write("saved.json", dryrun("snapshot", *live, "-o", "json")[1])
+        nameless = write("nameless.json", dryrun("snapshot", *live, "-o", "json", "--anonymise")[1])
+        small = write("small.json", dryrun("snapshot", *live, "-o", "json", "--devices-only")[1])
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]
+        asked = ["pod/waiting", write("pod.json", pod("without-volume", "1", volumes=volumes))]
+        answers = [verdict(dryrun(*live, one, "-o", "json")) for one in asked]
+    assert answers == [verdict(dryrun("--slices", saved, one, "-o", "json")) for one in asked]
+    waiting, without_volume = answers
+    assert waiting["event"].startswith("0/2 nodes are available: 1 Insufficient cpu, 1 cannot allocate all claims.")
+    assert 'persistentvolumeclaim "missing" not found' in without_volume["event"]
+    (namespace,) = {one["metadata"]["namespace"] for one in json.loads(nameless.read_text())["items"] if is_pod(one)}
+    pending = verdict(dryrun("--slices", nameless, "--all-pending", "-n", namespace, "-o", "json"))
+    assert pending["event"] == waiting["event"]
+    assert pending["name"] != waiting["name"]
+    assert {one["kind"] for one in json.loads(small.read_text())["items"]} == {
+        "ResourceSlice",
+        "DeviceClass",
+        "ResourceClaim",
+        "Node",
+    }
+
+
+def is_pod(document: dict[str, Any]) -> bool:
+    return bool(document["kind"] == "Pod")
+
+
+def verdict(result: tuple[int, str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result[1])["demands"][0]
+    return found
 
 
 def test_without_a_flag_the_current_cluster_is_meant(

@@ -57,6 +57,8 @@ def test_two_objects_of_one_name_are_an_error(dryrun: DryRun, write: Write) -> N
     assert (code, "there is another ResourceClaim of this name in" in err) == (2, True)
     other = claim().replace("name: wanted", "name: wanted, namespace: other")
     assert dryrun(write("two.yaml", f"{claim()}\n---{other}"))[0] == 0
+    default = claim().replace("name: wanted", "name: wanted, namespace: default")
+    assert dryrun(write("same.yaml", f"{claim()}\n---{default}"))[0] == 2
 
 
 @pytest.mark.parametrize(("count", "code"), [("1.0", 0), ("1.5", 2)])

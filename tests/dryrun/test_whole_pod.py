@@ -120,6 +120,20 @@ def test_what_a_pod_takes_the_next_one_lacks(ask: Ask) -> None:
     assert "2 nodes: 2 lack cpu (need 5, have at most 3 free)" in out
 
 
+@pytest.mark.parametrize("flags", [[], ["--devices-only"]])
+def test_nobody_is_told_to_wait_for_a_claim_that_only_the_dry_run_has_allocated(flags: list[str], ask: Ask) -> None:
+    held = claim("real")
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "a", "device": "gpu-1"}
+    held["status"] = {"allocation": {"devices": {"results": [result]}}}
+    cluster = [node("a"), slice_of("a", gpu("gpu-0"), gpu("gpu-1")), held]
+    wanted = [claim("first"), pod("p", "1", "first"), claim("second"), pod("q", "1", "second")]
+    code, out = ask(wanted, *cluster, flags=flags)
+    assert code == 1
+    assert "wait for claim real (then on a)" in out
+    assert "wait for claim first" not in out
+    assert "wait for claim" not in ask(wanted, node("a"), slice_of("a", gpu("gpu-0")), flags=flags)[1]
+
+
 def test_with_devices_only_nothing_else_counts(ask: Ask) -> None:
     cluster = [node("a", cpu="1"), slice_of("a", gpu("gpu-0"))]
     assert ask([claim(), pod("p", "8", "wanted")], *cluster)[0] == 1
@@ -201,6 +215,15 @@ def test_quotas_are_said_first_and_add_up(ask: Ask) -> None:
     )
     found = ask.verdict([claim()], node("a"), slice_of("a", gpu("gpu-0")), claims)
     assert found["rejects"][0].startswith('resourceclaims.resource.k8s.io "wanted" is forbidden: exceeded quota: none')
+
+
+def test_a_namespace_that_does_not_exist_takes_no_pod(ask: Ask) -> None:
+    cluster = [node("a"), slice_of("a", gpu("gpu-0")), policy("v1", "Namespace", "team", "")]
+    wanted = pod("p", claim="wanted")
+    objects = [one | {"metadata": {**one["metadata"], "namespace": "other"}} for one in (claim(), wanted)]
+    assert ask.verdict(objects, *cluster)["rejects"] == ['namespaces "other" not found']
+    assert ask.verdict(objects, *cluster, policy("v1", "Namespace", "other", ""))["fits"]
+    assert ask.verdict(objects, *cluster[:2])["fits"], "namespaces are not known"
 
 
 def test_limits_and_priorities_are_those_of_the_cluster(ask: Ask) -> None:

@@ -50,9 +50,21 @@ def pod(**changes: Any) -> str:
         (workload("StatefulSet", {"replicas": 2, "template": {"spec": POD_SPEC}}), 2),
         (workload("ReplicaSet", {"replicas": 2, "template": {"spec": POD_SPEC}}), 2),
         (workload("Job", {"parallelism": 4, "template": {"spec": POD_SPEC}}, "batch/v1"), 4),
+        (workload("Job", {"parallelism": 4, "completions": 3, "template": {"spec": POD_SPEC}}, "batch/v1"), 3),
+        (workload("Job", {"completions": 3, "template": {"spec": POD_SPEC}}, "batch/v1"), 1),
         (workload("CronJob", {"jobTemplate": {"spec": {"template": {"spec": POD_SPEC}}}}, "batch/v1"), 1),
     ],
-    ids=["pod", "deployment", "default replicas", "statefulset", "replicaset", "job", "cronjob"],
+    ids=[
+        "pod",
+        "deployment",
+        "default replicas",
+        "statefulset",
+        "replicaset",
+        "job",
+        "job with completions",
+        "job of one after the other",
+        "cronjob",
+    ],
 )
 def test_every_pod_brings_a_claim_of_its_own(text: str, pods: int) -> None:
     demands = read(TEMPLATE, text).demands
