@@ -47,6 +47,12 @@ class MpsProcess:
         wait_for(self._answers, "dra-mps to answer")
         return self
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """End it at once; what it started goes on."""
         assert self._process is not None
