@@ -42,8 +42,8 @@ def run_program(
 ) -> Ended:
     """Run a program. Raises ProgramError if it cannot be started, or does not end in time.
 
-    `text` is its standard input. `environment` is added to the environment of this process. Without `inherit`, it is the
-    whole environment of the program. After `seconds`, the program is killed with all processes that it has started.
+    `text` is its standard input. `environment` is added to the environment of this process, or without `inherit` it is
+    the whole environment of the program. After `seconds`, the program is killed with all processes that it has started.
     """
     name = command[0]
     inherited = os.environ if inherit else {}

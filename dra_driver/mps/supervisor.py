@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -35,7 +36,7 @@ _EXPECTED = (MpsError, ProgramError, OSError)
 class Server(Protocol):
     """A way to serve groups of devices: see Protocol2 and Protocol3."""
 
-    def serves(self, server: str, shares: dict[str, Share]) -> bool:
+    def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
         """Whether nothing has to be done."""
         raise NotImplementedError
 
@@ -47,7 +48,7 @@ class Server(Protocol):
         """Raises MpsError or ProgramError when it hangs."""
         raise NotImplementedError
 
-    def serve(self, server: str, shares: dict[str, Share]) -> None:
+    def serve(self, server: str, shares: Mapping[str, Share]) -> None:
         """Do it. Raises MpsError, ProgramError or OSError."""
         raise NotImplementedError
 
@@ -74,7 +75,7 @@ class Status:
 class Supervisor:
     """Serves the shares of `files` by these protocols, by their numbers. `count` hears of unexpected errors."""
 
-    def __init__(self, files: ShareFiles, protocols: dict[int, Server], count: Count = nobody) -> None:
+    def __init__(self, files: ShareFiles, protocols: Mapping[int, Server], count: Count = nobody) -> None:
         self._files = files
         self._protocols = protocols
         self._count = count

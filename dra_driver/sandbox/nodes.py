@@ -73,9 +73,10 @@ class SandboxNode:
 
     @contextlib.contextmanager
     def driver_running(self) -> Iterator[None]:
-        """Run dra-controller and dra-kubeletplugin inside the context. `wait_registered` waits for the plugin."""
+        """Run the driver's processes inside the context. `wait_registered` waits for the plugin."""
         try:
             self.start_controller()
+            self.start_mps()
             self.start_plugin()
             yield
         finally:
@@ -94,6 +95,16 @@ class SandboxNode:
             *("--cdi-root", str(self.cdi_root)),
             *("--kubelet-registrar-directory-path", str(self.kubelet_root / "plugins_registry")),
             *("--kubelet-plugins-directory-path", str(self.kubelet_root / "plugins")),
+        )
+
+    def start_mps(self) -> None:
+        """Start dra-mps. Its daemons have no mounts of their own: that needs root."""
+        self._launch(
+            "mps",
+            "dra_driver.mps.main",
+            *("--kubelet-plugins-directory-path", str(self.kubelet_root / "plugins")),
+            *("--container-driver-root", str(self.hardware.driver_root)),
+            "--no-private-mounts",
         )
 
     def wait_registered(self) -> None:
@@ -117,10 +128,10 @@ class SandboxNode:
                 log.warning("%s of %s did not end within %g s and is killed", name, self.name, _STOP_SECONDS)
                 self.kill(name)
 
-    # The processes: `controller` and `kubeletplugin`
+    # The processes: `controller`, `mps` and `kubeletplugin`
 
     def processes(self) -> tuple[str, ...]:
-        """Return the names of the running processes: `controller` and `kubeletplugin`."""
+        """Return the names of the running processes: `controller`, `mps` and `kubeletplugin`."""
         return tuple(self._processes)
 
     def pid(self, name: str) -> int:
@@ -171,11 +182,11 @@ class SandboxNode:
 
     def _start(self, name: str, module: str, *arguments: str) -> None:
         policy = ("--policy-file", str(self._policy)) if self._policy else ()
-        command: Sequence[str] = (
-            *(sys.executable, "-m", "dra_driver.sandbox.child", module),
-            *("--node-name", self.name, "--kubeconfig", str(self.kubeconfig)),
-            *("--simulated-root", str(self.hardware.root), *policy, *arguments),
-        )
+        where = ("--node-name", self.name, "--kubeconfig", str(self.kubeconfig))
+        self._launch(name, module, *where, "--simulated-root", str(self.hardware.root), *policy, *arguments)
+
+    def _launch(self, name: str, module: str, *arguments: str) -> None:
+        command: Sequence[str] = (sys.executable, "-m", "dra_driver.sandbox.child", module, *arguments)
         with (self.logs / f"{name}.log").open("ab") as output:
             self._processes[name] = subprocess.Popen(  # noqa: S603
                 command, stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=(self._lock,)

@@ -27,6 +27,7 @@ from .folders import folder_findings, foreign_findings, read_folders, read_forei
 from .host import DropIn, FixError, Host, write
 from .kubelet import kubelet_findings, read_kubelet
 from .runtime import drop_in, read_runtime, runtime_findings
+from .sharing import read_sharing, sharing_findings
 
 T = TypeVar("T")
 
@@ -86,6 +87,7 @@ def look_at_hardware(place: Place) -> tuple[CheckResult, ...]:
     hardware, checks = place.node.hardware, _Checks()
     checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
     checks.add("GPUs", lambda: gpu_findings(read_gpus(hardware, _device_root(place))))
+    checks.add("sharing", lambda: sharing_findings(read_sharing(place.node)))
     return tuple(checks.findings)
 
 

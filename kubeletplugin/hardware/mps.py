@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """MPS for claims: the files that describe the shares, and dra-mps, which serves them."""
 
+import logging
 from typing import Final
 
 from dra_driver.mps.client import SupervisorClient
@@ -9,6 +10,8 @@ from dra_driver.mps.shares import Share, ShareFiles, ShareName
 from dra_driver.mps.supervisor import Status
 
 from .targets import PrepareError
+
+log = logging.getLogger(__name__)
 
 _PROTOCOL_3_SINCE: Final = 615
 
@@ -44,14 +47,13 @@ class MpsServices:
 
     def release(self, name: ShareName) -> None:
         """Let dra-mps no longer serve the share. If dra-mps does not run, no daemon runs either: they end with it, and
-        the next dra-mps ends remaining ones. Raises PrepareError or OSError.
+        the next dra-mps removes what is left. Raises PrepareError or OSError.
         """
         self.files.remove(name)
         try:
             self._supervisor.settle(name.server)
-        except SupervisorAwayError:
-            if not self.files.names(name.server):
-                self.files.discard(name.server)
+        except SupervisorAwayError as error:
+            log.warning("MPS of %s is ended when dra-mps is back: %s", name.server, error, extra={"gpu": name.gpu})
         except MpsError as error:
             raise PrepareError(f"MPS cannot be ended: {error}") from None
 

@@ -63,6 +63,7 @@ class Bench:
         self.devices = [f"gpu-{i}-mig-1g10gb-19-0" if mig else f"gpu-{i}" for i in range(BATCH)]
         self.socket = folder / "plugins" / DRIVER_NAME / "dra.sock"
         self.figures: dict[str, Any] = {}
+        self.config: list[Any] = []  # of the allocations
         self.made = 0
 
     def start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -117,7 +118,7 @@ class Bench:
             claim = {"apiVersion": V1.api_version, "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
             stored = self.client.create(CLAIMS, claim, "default")
             result = {"request": "gpu", "driver": DRIVER_NAME, "pool": NODE, "device": self.devices[index % BATCH]}
-            stored["status"] = {"allocation": {"devices": {"results": [result]}}}
+            stored["status"] = {"allocation": {"devices": {"results": [result], "config": self.config}}}
             self.client.update(CLAIMS, stored, subresource="status")
             made.append(messages.Claim(namespace="default", name=name, uid=stored["metadata"]["uid"]))
         return made

@@ -32,7 +32,7 @@ _STEPS = ("mig_mode", "instance", "look", "compute_mode", "time_slice", "mps")
 
 MORE: Mapping[str, str] = {
     "api_requests_total": "`code` is `unreachable` if there was no answer",
-    "claim_events_total": _values("reason", sorted(event_reasons("kubeletplugin/claims")))
+    "claim_events_total": _values("reason", sorted(event_reasons("kubeletplugin") - {"PrepareFailed"}))
     + "; their meaning: [Events](troubleshooting.md#events)",
     "claim_status_writes_total": _values("result", ("written", "unchanged", "failed", "dropped")),
     "left_out_devices": _values("reason", sorted(Reason)),

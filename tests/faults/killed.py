@@ -21,6 +21,8 @@ class KilledClaim:
             return stored_claim(client, *wanted.devices, **wanted.result)
 
         self.plugin = plugin
+        if scenario.needs_mps:
+            plugin.start_mps()
         self.nothing = plugin.picture()
         self.others = [add(one) for one in scenario.others]
         self.call("Prepare", *self.others)

@@ -11,6 +11,7 @@ from dra_driver.files import read_file
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation import SimulatedNode
 from tests.kubeletplugin.inside import MARKS
+from tests.support.mps import daemons_of
 
 Picture = dict[str, Any]
 
@@ -32,6 +33,10 @@ def picture(node: SimulatedNode, state: Path, cdi: Path) -> Picture:
         "specs": _files(cdi),
         "half written": sorted(path.name for folder in (state / "claims", cdi) for path in _half_written(folder)),
         "marks": sorted(path.name for name in MARKS for path in _entries(state / name)),
+        "MPS": sorted(str(path.relative_to(state / "mps")) for path in (state / "mps").glob("s*/shares/*.json")),
+        "MPS folders": sorted(path.parent.name for path in (state / "mps").glob("s*/shares")),
+        "MPS shared memory": sorted(path.name for path in _entries(state / "shm")),
+        "MPS processes": daemons_of(state),
     }
 
 

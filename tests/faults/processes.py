@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 
+from tests.support.mps import MpsProcess
 from tests.support.nodes import make_node
 from tests.support.plugin import POOL, Plugin
 from tests.support.preloaded import start
@@ -39,11 +40,21 @@ class DoomedPlugin(Plugin):
         policy.write_text(POLICY, encoding="utf-8")
         super().__init__(folder, kubeconfig, f"--policy-file={policy}", *flags, hardware=hardware)
         self._counts_starts = False
+        self._mps: MpsProcess | None = None
         self._census_file = folder / "census"
         self._dial_file = folder / "dial"
         self._dial_file.write_bytes(bytes(mmap.PAGESIZE))
         with self._dial_file.open("r+b") as file:
             self.dial = Dial.from_buffer(mmap.mmap(file.fileno(), 0))
+
+    def start_mps(self) -> None:
+        """Start dra-mps, which nothing strikes. It ends with this object."""
+        self._mps = MpsProcess(self.state, self.node, self.folder / "mps.log").start()
+
+    def end_mps(self) -> None:
+        """End dra-mps, if it was started."""
+        if self._mps is not None:
+            self._mps.stop()
 
     def spawn(self, *arguments: str) -> "subprocess.Popen[bytes]":
         """One more process of this node."""
@@ -128,3 +139,4 @@ def doomed_plugin(kubeconfig: Path, *flags: str) -> Iterator[DoomedPlugin]:
             yield plugin
         finally:
             plugin.kill()
+            plugin.end_mps()

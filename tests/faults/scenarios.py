@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dra_driver.gpu.nvml import ComputeMode
 from dra_driver.gpu.simulation import SimulatedNode
-from tests.support.claims import time_slicing
+from tests.support.claims import mps, time_slicing
 
 T = TypeVar("T")
 
@@ -35,11 +35,17 @@ class Scenario:
     claim: Wanted
     others: Sequence[Wanted] = ()
 
+    @property
+    def needs_mps(self) -> bool:
+        """Whether a claim is served by MPS."""
+        return any(one.result.get("sharing") == _MPS for one in (self.claim, *self.others))
 
-def _share(device: str, number: int) -> Wanted:
-    return Wanted([device], {"shareID": f"0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e0{number}"})
+
+def _share(device: str, number: int, **result: Any) -> Wanted:
+    return Wanted([device], {"shareID": f"0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e0{number}", **result})
 
 
+_MPS = mps(defaultActiveThreadPercentage=50, defaultPinnedDeviceMemoryLimit="1Gi")
 _SLICE, _FOUND = "gpu-1-mig-1g10gb-19-0", "gpu-1-mig-1g10gb-19-6"
 _THREE = ["gpu-1-mig-1g10gb-19-0", "gpu-1-mig-1g10gb-19-1", "gpu-1-mig-2g20gb-14-2"]
 _MIXED = ["gpu-2", "gpu-0-mig-1g10gb-19-0", "gpu-1-mig-1g10gb-19-0"]
@@ -63,5 +69,8 @@ SCENARIOS: Mapping[str, Scenario] = {
     "a share": Scenario(_share(_SLICE, 1), [_share(_SLICE, 2), *_BESIDE]),
     "the only share": Scenario(_share(_SLICE, 1), _BESIDE),
     "time-slicing": Scenario(Wanted(["gpu-0"], {"sharing": time_slicing("Long")})),
+    "MPS": Scenario(Wanted(["gpu-2"], {"sharing": _MPS}), [Wanted(["gpu-0"], {"sharing": _MPS})]),
+    "MPS of a slice": Scenario(Wanted([_SLICE], {"sharing": _MPS})),
+    "a share by MPS": Scenario(_share(_SLICE, 1, sharing=_MPS), [_share(_SLICE, 2, sharing=_MPS)]),
     "a look": Scenario(Wanted(["gpu-0", _FOUND], {"adminAccess": True}), [Wanted(["gpu-0"]), *_BESIDE]),
 }

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A claim of a scenario inside of one process, on its way from unprepared to prepared and back, struck on it."""
 
+import shutil
+import tempfile
 from pathlib import Path
 
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.hardware.targets import ClaimRef
 from tests.kubeletplugin.inside import ApiServer, Plugin
+from tests.support.mps import MpsProcess
 from tests.support.waiting import wait_for
 
 from .picture import Picture, picture
@@ -27,11 +30,14 @@ class StruckClaim:
     """The claim, and what belongs to either state."""
 
     def __init__(self, root: Path, scenario: Scenario, settings: Settings = QUICK) -> None:
+        if scenario.needs_mps:
+            root = Path(tempfile.mkdtemp(prefix="dra-"))  # short: sockets are in it
         self._root, self._settings = root, settings
         self.half_written_counts = True
         self.points = Points(Dial(), nothing)
         self._api = api = ApiServer()
         self.plugin = self._process()
+        self._mps = MpsProcess(root, self.plugin.node, root / "mps.log").start() if scenario.needs_mps else None
         restrict(self.plugin.node)
         self.nothing = self.picture()
         self.others = [api.add(list(one.devices), **one.result) for one in scenario.others]
@@ -91,6 +97,9 @@ class StruckClaim:
             self.plugin.lifecycle.unprepare(one)
         assert self.picture() == self.nothing
         self.plugin.stop()
+        if self._mps is not None:
+            self._mps.stop()
+            shutil.rmtree(self._root)
 
     def _process(self) -> Plugin:
         return Plugin(

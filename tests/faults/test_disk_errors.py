@@ -27,7 +27,8 @@ def test_a_failure_anywhere(tmp_path: Path, verb: str, number: int, name: str) -
     claim = StruckClaim(tmp_path, SCENARIOS[name])
     claim.half_written_counts = False  # what cannot be removed now, the next process removes
     marks = [claim.plugin.root / name for name in MARKS]
-    with claim.points.of_files(claim.plugin.root / "claims", *marks, claim.plugin.cdi):
+    folders = claim.plugin.root / "claims", claim.plugin.root / "mps", claim.plugin.cdi
+    with claim.points.of_files(*folders, *marks):
         faults = [
             (index, point, code, lasting)
             for index, point in enumerate(claim.points_of(verb))

@@ -4,7 +4,6 @@
 import json
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,9 +36,8 @@ def api() -> ApiServer:
 
 
 @pytest.fixture
-def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="dra-") as name:  # short: sockets are in it
-        yield Path(name)
+def root(short_path: Path) -> Path:
+    return short_path
 
 
 @pytest.fixture
@@ -294,8 +292,8 @@ def test_claims_outlive_the_plugin_and_are_served_again_after_the_supervisor(
     supervisor.kill()
     assert len(supervisor.processes()) == 2
     supervisor.start()
-    wait_for(lambda: daemons(later) and daemons(later) != [pid], "the daemon")
-    wait_for(lambda: SupervisorClient(later.root / "mps").statuses(), "its answer")
+    wait_for(lambda: SupervisorClient(later.root / "mps").statuses(), "the daemon")
+    assert daemons(later) != [pid]
     assert client(later, claim, MIG)["percentage"] == 50.0
     later.lifecycle.unprepare(claim)
     assert (later.left(), supervisor.left()) == (NOTHING, [])

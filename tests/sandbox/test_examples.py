@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from dra_driver.gpu.simulation.mps import connect
 from dra_driver.kubeapi import StatusError
+from dra_driver.mps.processes import processes_of
 from dra_driver.sandbox.demo import examples_folder
 from dra_driver.sandbox.environment import Sandbox, SandboxError
 from dra_driver.sandbox.kubelet import ContainerSpec
@@ -134,6 +136,31 @@ def test_containers_take_turns_with_the_interval_of_their_claim(sandbox: Sandbox
     assert node.hardware.nvidia_smi.level(gpu.uuid) == 3
     sandbox.clear()
     wait_for(lambda: node.hardware.nvidia_smi.level(gpu.uuid) == 0, "the interval to be put back")
+
+
+@pytest.mark.parametrize("example", ["mps", "mps-mig"])
+def test_containers_are_served_by_the_mps_daemon_of_their_claim(sandbox: Sandbox, example: str) -> None:
+    run_example(sandbox, example)
+    node = sandbox.nodes[0]
+    found = []
+    for name in ("first", "second"):
+        spec = container(sandbox, example, name)
+        inside = spec.variable("CUDA_MPS_PIPE_DIRECTORY")
+        assert inside is not None
+        (pipe,) = (Path(mount.host_path) for mount in spec.mounts if mount.container_path == inside)
+        assert any(mount.container_path == "/dev/shm" for mount in spec.mounts)
+        found.append(connect(pipe))
+    assert found[0] == found[1]
+    names = results_of(sandbox, example).values()
+    gpus = {one.uuid for one in node.inventory().gpus if f"gpu-{one.minor}" in names}
+    (gpu,) = gpus or mig_devices(sandbox)
+    limits = {gpu: "10240M"} if example == "mps" else {gpu: "4096M", "0": "4096M"}
+    assert found[0]["memory"] == limits
+    assert found[0]["percentage"] == (50.0 if example == "mps" else 100.0)
+    sandbox.clear()
+    folder = node.kubelet_root / "plugins/gpu.nvidia.com/mps"
+    wait_for(lambda: not any(one.is_dir() for one in folder.glob("s*")), "the daemon to end")
+    assert processes_of(folder) == []
 
 
 def test_four_mig_slices_of_one_gpu_go_to_four_containers(sandbox: Sandbox) -> None:

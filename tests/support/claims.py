@@ -11,13 +11,14 @@ from dra_driver.resource import ResourceClaim
 from dra_driver.resource.codec import V1, decode_claim
 
 
-def gpu_config(sharing: Any, kind: str = "GpuConfig") -> list[dict[str, Any]]:
-    """The configurations of an allocation whose claim wants whole GPUs (MIG devices with their `kind`) to be shared so;
-    none without.
+def config_of(sharing: Any, devices: Sequence[str]) -> list[dict[str, Any]]:
+    """The configurations of an allocation of these devices that are to be shared so; none without. Those of whole GPUs,
+    except that a MIG device can have MPS.
     """
     if sharing is None:
         return []
-    parameters = {"apiVersion": API_VERSION, "kind": kind, "sharing": sharing}
+    mig = "-mig-" in devices[0] and sharing["strategy"] == "MPS"
+    parameters = {"apiVersion": API_VERSION, "kind": "MigDeviceConfig" if mig else "GpuConfig", "sharing": sharing}
     return [{"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}}]
 
 
@@ -39,10 +40,7 @@ def allocated_claim(
     sharing: Any = None,
     **result: Any,
 ) -> ResourceClaim:
-    """A claim that was given `devices` of `pool`, one a request named after its position. With `sharing` whole GPUs are
-    configured so; for MPS MIG devices if the first is one.
-    """
-    kind = "MigDeviceConfig" if sharing and "-mig-" in devices[0] and sharing["strategy"] == "MPS" else "GpuConfig"
+    """A claim that was given `devices` of `pool`, one a request named after its position. See `config_of`."""
     results = [
         {"request": f"r{index}", "driver": DRIVER_NAME, "pool": pool, "device": device, **result}
         for index, device in enumerate(devices)
@@ -50,6 +48,6 @@ def allocated_claim(
     value = {
         "metadata": {"name": name, "namespace": "team", "uid": uid or str(uuid.uuid4())},
         "spec": {},
-        "status": {"allocation": {"devices": {"results": results, "config": gpu_config(sharing, kind)}}},
+        "status": {"allocation": {"devices": {"results": results, "config": config_of(sharing, devices)}}},
     }
     return decode_claim(value, V1)

@@ -17,10 +17,13 @@ from dra_driver.mps.server import SOCKET
 
 from .waiting import wait_for
 
+LINKED = "plugins-of-mps"
+
 
 class MpsProcess:
-    """dra-mps of the node whose plugin has `folder`, which is a link to `own`: the path of kubelet's plugins has to be
-    above it.
+    """dra-mps of the node whose plugin has `folder`. It ends, and ends what it started, when this object goes.
+
+    A folder that is not below kubelet's of plugins gets a link that is.
     """
 
     def __init__(self, folder: Path, node: SimulatedNode, log: Path) -> None:
@@ -29,11 +32,12 @@ class MpsProcess:
         self._node = node
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
-        plugins = log.parent / "plugins-of-mps"
-        plugins.mkdir(exist_ok=True)
-        if not (plugins / DRIVER_NAME).exists():
-            (plugins / DRIVER_NAME).symlink_to(folder)
-        self._plugins = plugins
+        self._plugins = folder.parent
+        if folder.name != DRIVER_NAME:
+            self._plugins = folder / LINKED
+            self._plugins.mkdir(exist_ok=True)
+            if not (self._plugins / DRIVER_NAME).exists():
+                (self._plugins / DRIVER_NAME).symlink_to(folder)
 
     def start(self, *arguments: str) -> "MpsProcess":
         """Start it, and wait until it can be asked."""
@@ -42,6 +46,12 @@ class MpsProcess:
             self._process = self._spawn(output, *arguments)
         wait_for(self._answers, "dra-mps to answer")
         return self
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """End it at once; what it started goes on."""
@@ -54,6 +64,14 @@ class MpsProcess:
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(60)
+
+    def end(self) -> None:
+        """End it if it runs, and everything that it, or one before, started."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self.kill()
+        self.start().stop()
 
     def processes(self) -> list[int]:
         """The daemons and servers."""
@@ -79,8 +97,9 @@ class MpsProcess:
             f"--container-driver-root={self._node.driver_root}",
             f"--shared-memory-directory-path={self.shared_memory}",
         ]
-        command = [sys.executable, "-m", "dra_driver.mps.main", *where, "--no-private-mounts", *arguments]
-        return subprocess.Popen(command, stdout=output, stderr=output)
+        command = [sys.executable, "-m", "dra_driver.sandbox.child", "dra_driver.mps.main", *where]
+        command += ["--no-private-mounts", *arguments]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output)
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -101,5 +120,9 @@ def mps_of(folder: Path, node: SimulatedNode, log: Path, *arguments: str) -> Ite
     try:
         yield process.start(*arguments)
     finally:
-        process.kill()
-        MpsProcess(folder, node, log).start().stop()  # ends what is left
+        process.end()
+
+
+def daemons_of(state: Path) -> int:
+    """How many processes MPS has for the plugin with this folder."""
+    return sum(len(processes_of(folder)) for folder in (state / "mps", state / LINKED / DRIVER_NAME / "mps"))

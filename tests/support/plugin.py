@@ -24,7 +24,7 @@ from kubeletplugin.kubelet.instance import socket_paths
 from kubeletplugin.protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2
 
 from .apiserver import CLAIMS
-from .claims import gpu_config
+from .claims import config_of
 from .nodes import TestNode, make_node
 from .preloaded import run, start
 from .waiting import wait_for
@@ -244,7 +244,7 @@ def stored_claim(
     **result: Any,
 ) -> Any:
     """A claim that is in the API server, with one request for each device, as kubelet would name it. With `node` it was
-    allocated there and can be used nowhere else; with `sharing` whole GPUs are configured so.
+    allocated there and can be used nowhere else; `sharing` as for `allocated_claim`.
     """
     requests = [
         {"name": f"r{index}", "exactly": {"deviceClassName": DRIVER_NAME}} for index in range(max(len(devices), 1))
@@ -262,7 +262,7 @@ def stored_claim(
             {"request": f"r{index}", "driver": DRIVER_NAME, "pool": pool, "device": device, **result}
             for index, device in enumerate(devices)
         ]
-        stored["status"] = {"allocation": {"devices": {"results": results, "config": gpu_config(sharing)}}}
+        stored["status"] = {"allocation": {"devices": {"results": results, "config": config_of(sharing, devices)}}}
         if node:
             term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
             stored["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [term]}

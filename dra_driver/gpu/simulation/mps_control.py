@@ -389,6 +389,9 @@ def _serve(options: set[str], protocol: int) -> None:
         if os.fork():
             os._exit(0)  # the socket listens
         os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(null, stream)
         pid.write_text(f"{os.getpid()}\n", encoding="ascii")
     daemon.run()
     for name in ("control", "control_lock", "nvidia-cuda-mps-control.pid"):

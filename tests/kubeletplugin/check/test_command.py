@@ -98,7 +98,9 @@ def test_a_host_that_is_not_there_is_refused(node: Node) -> None:
 
 
 def test_every_thing_that_is_looked_at_has_its_line(node: Node) -> None:
-    expected = "driver module,driver library,driver versions,cdi hook,nvml,gpus,device nodes,mig,mig capabilities"
+    expected = (
+        "driver module,driver library,driver versions,cdi hook,nvml,gpus,device nodes,mig,mig capabilities,time-slicing"
+    )
     expected += ",kubelet plugin registry,kubelet plugins,cdi folder,socket paths,cdi in containerd"
     expected += ",kubelet configuration,api server,kubelet version,container runtime version,this program"
     assert ",".join(findings(node.check("--output", "json").stdout)) == expected

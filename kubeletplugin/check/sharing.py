@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what shared GPUs need: nvidia-smi for time-slice intervals, and for MPS its programs and dra-mps."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dra_driver.cdi.files import find_program
+from dra_driver.mps.client import SupervisorClient
+from dra_driver.mps.errors import MpsError
+from dra_driver.mps.program import NAME
+
+from ..options import Node
+from ..records.store import read_records
+from ..steps import MpsStep, TimeSliceStep
+from .finding import CheckResult, failed, passed, warned
+
+TIME_SLICING, MPS = "time-slicing", "mps"
+
+
+@dataclass(frozen=True, slots=True)
+class SharingFacts:
+    """Paths of programs below `driver_root`, None for those that are missing; how many claims on the node need each;
+    and why dra-mps does not answer, None when it does. MPS is `enabled` where dra-mps has run.
+    """
+
+    driver_root: str
+    smi: str | None
+    mps_control: str | None
+    intervals: int = 0
+    served: int = 0
+    enabled: bool = False
+    supervisor: str | None = None
+
+
+def read_sharing(node: Node) -> SharingFacts:
+    """Look for the programs, read the records, and ask dra-mps."""
+    root = node.driver_root.files
+    records, _ = read_records(node.records)
+    kinds = [{type(step) for step in record.plan.steps} for record in records]
+    problem = None
+    enabled = node.mps.is_dir()
+    if enabled:
+        try:
+            SupervisorClient(node.mps).statuses()
+        except MpsError as error:
+            problem = str(error)
+    smi, control = find_program(root, "nvidia-smi"), find_program(root, NAME)
+    return SharingFacts(
+        driver_root=root.host_path,
+        smi=smi[0] if smi else None,
+        mps_control=control[0] if control else None,
+        intervals=sum(TimeSliceStep in found for found in kinds),
+        served=sum(MpsStep in found for found in kinds),
+        enabled=enabled,
+        supervisor=problem,
+    )
+
+
+def sharing_findings(facts: SharingFacts) -> Iterator[CheckResult]:
+    """Whether claims that configure sharing can be prepared."""
+    if facts.smi is not None:
+        yield passed(TIME_SLICING, facts.smi)
+    else:
+        yield (failed if facts.intervals else warned)(
+            TIME_SLICING,
+            f"there is no nvidia-smi below {facts.driver_root}, so no claim can set a time-slice interval"
+            + _needed(facts.intervals),
+            "install the utilities of NVIDIA's driver, such as nvidia-utils",
+        )
+    if not (facts.enabled or facts.served):
+        return
+    if facts.mps_control is None:
+        yield failed(
+            MPS,
+            f"there is no {NAME} below {facts.driver_root}, so no claim can have MPS{_needed(facts.served)}",
+            "install the compute utilities of NVIDIA's driver, such as nvidia-compute-utils",
+        )
+    elif facts.supervisor is not None or not facts.enabled:
+        problem = facts.supervisor or "dra-mps has not run on this node"
+        yield (failed if facts.served else warned)(
+            MPS,
+            f"{problem}, so no claim can have MPS{_needed(facts.served)}",
+            "look at the pod of the DaemonSet -mps on this node (chart: mps.enabled)",
+        )
+    else:
+        yield passed(MPS, facts.mps_control)
+
+
+def _needed(claims: int) -> str:
+    return f"; {claims} claims on this node need it" if claims else ""
