@@ -129,10 +129,8 @@ def test_a_part_of_the_sandbox_imports_only_lower_layers(folder: str, order: tup
 
 def test_every_part_of_the_sandbox_has_a_layer() -> None:
     for folder, order in (("dra_driver/sandbox", SANDBOX), ("dra_driver/sandbox/apiserver", API_SERVER)):
-        there = {
-            path.name.removesuffix(".py") for path in (ROOT / folder).iterdir() if path.suffix == ".py" or path.is_dir()
-        }
-        assert there - {"__init__", "__pycache__"} == set(order)
+        there = {path.relative_to(ROOT / folder).parts[0].removesuffix(".py") for path in files(folder)}
+        assert there - {"__init__"} == set(order)
 
 
 @pytest.mark.parametrize("package", CEL_PACKAGES)

@@ -157,9 +157,11 @@ def begin(one: Watched, call: str, fault: Fault) -> None:
         one.session.distrust(one.session.generation)
 
 
-def told_once(caplog: pytest.LogCaptureFixture, call: str) -> None:
-    told = [one.getMessage() for one in caplog.records if f"{call} for " in one.getMessage()]
-    assert len([one for one in told if "has not returned within" in one]) == 1, told
+def told(caplog: pytest.LogCaptureFixture, call: str) -> int:
+    """For how many threads the log says that this call hangs."""
+    return sum(
+        f"{call} for " in (said := one.getMessage()) and "has not returned within" in said for one in caplog.records
+    )
 
 
 @pytest.mark.parametrize("call", GPU_CALLS)
@@ -171,8 +173,8 @@ def test_a_call_for_one_gpu_hangs_at_rest(tmp_path: Path, caplog: pytest.LogCapt
         one.node.node.raise_event(one.uuids[0], EventType.XID, 79)
         one.wait_for_taints(lambda index: {hung: {HUNG}, 0: {"xid=79"}}.get(index, set()))
         wait_for(lambda: one.names(call), "the probe to name the call")
-        assert one.view.hanging() == 1
-        told_once(caplog, call)
+        # After NVML was initialized again, the GPU has a second thread until its UUID is known.
+        assert 1 <= told(caplog, call) == one.view.hanging() <= 2
         one.node.node.clear_faults()
         one.wait_for_taints(lambda index: {"xid=79"} if index == 0 else set())
         wait_for(lambda: one.view.unready() is None, "the probe to be content")
