@@ -124,6 +124,9 @@ class ContactKeeper:
 
 _SECONDS: Final = 2.0
 
+_PREPARE: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
+_GET_INFO: Final = "/pluginregistration.Registration/GetInfo"
+
 Check = Callable[[], str | None]
 
 
@@ -132,9 +135,14 @@ def live_checks(service: SocketServer, registration: SocketServer) -> dict[str, 
 
     def answers() -> str | None:
         try:
-            _prepare_nothing(service.path)
+            _call(
+                service.path,
+                _PREPARE,
+                dra_v1_pb2.NodePrepareResourcesRequest(),
+                dra_v1_pb2.NodePrepareResourcesResponse,
+            )
             if registration.is_started:
-                _get_info(registration.path)
+                _call(registration.path, _GET_INFO, registration_pb2.InfoRequest(), registration_pb2.PluginInfo)
         except grpc.RpcError as error:
             details = error.details() if isinstance(error, grpc.Call) else str(error)
             return f"the plugin does not answer on its own sockets: {details}"
@@ -167,22 +175,7 @@ def _gpus(access: GpuAccess) -> str | None:
     return None
 
 
-def _prepare_nothing(socket: Path) -> None:
-    """Call the service like kubelet does, without a claim."""
+def _call(socket: Path, method: str, request: Any, response: Any) -> None:
+    """Call a method of this process like kubelet does. An empty prepare needs no claim."""
     with grpc.insecure_channel(f"unix:{socket}") as channel:
-        prepare = channel.unary_unary(
-            "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
-            dra_v1_pb2.NodePrepareResourcesRequest.SerializeToString,
-            dra_v1_pb2.NodePrepareResourcesResponse.FromString,
-        )
-        prepare(dra_v1_pb2.NodePrepareResourcesRequest(), timeout=_SECONDS)
-
-
-def _get_info(socket: Path) -> None:
-    with grpc.insecure_channel(f"unix:{socket}") as channel:
-        get_info = channel.unary_unary(
-            "/pluginregistration.Registration/GetInfo",
-            registration_pb2.InfoRequest.SerializeToString,
-            registration_pb2.PluginInfo.FromString,
-        )
-        get_info(registration_pb2.InfoRequest(), timeout=_SECONDS)
+        channel.unary_unary(method, type(request).SerializeToString, response.FromString)(request, timeout=_SECONDS)

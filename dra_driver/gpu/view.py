@@ -53,18 +53,8 @@ class _Seen:
     owned: Set[MigPlace]
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """A description with the values that it was made from. It is kept, because making it takes long."""
-
-    seen: _Seen
-    policy: NodePolicy
-    features: SliceFeatures
-    description: Description
-
-    def is_of(self, seen: _Seen, policy: NodePolicy, features: SliceFeatures) -> bool:
-        """Whether the description was made from these values."""
-        return seen is self.seen and (policy, features) == (self.policy, self.features)
+_Basis = tuple[_Seen, NodePolicy, SliceFeatures]
+"""The values from which a description is made."""
 
 
 class NodeView:
@@ -95,7 +85,7 @@ class NodeView:
         self._lock = threading.Lock()
         self._lost = LostGpus()
         self._seen: _Seen | None = None
-        self._described: _Described | None = None
+        self._described: tuple[_Basis, Description] | None = None  # kept, because describing takes long
         self._problem = NvmlError(Return.UNINITIALIZED, "nvmlInitWithFlags", "the hardware was not read yet")
         self._failing = True
         self._turns = threading.Condition()
@@ -164,7 +154,7 @@ class NodeView:
     @property
     def described(self) -> Sequence[GpuDevices]:
         """The devices of the latest description. Reads nothing."""
-        return () if self._described is None else self._described.description.gpus
+        return () if self._described is None else self._described[1].gpus
 
     def _found(self, features: SliceFeatures) -> tuple[Description, tuple[Finding, ...]] | None:
         """The devices, including those of GPUs that have vanished, and all findings."""
@@ -173,16 +163,11 @@ class NodeView:
             if seen is None:
                 return None
             policy = self._policy()
-            described = self._described
-            if described is None or not described.is_of(seen, policy, features):
-                described = _Described(
-                    seen,
-                    policy,
-                    features,
-                    describe(seen.inventory, policy, seen.owned, features, self._session.calls.unexpected),
-                )
-                self._described = described
-            description, findings = described.description, self._health.findings()
+            basis = (seen, policy, features)
+            if self._described is None or self._described[0] != basis:
+                made = describe(seen.inventory, policy, seen.owned, features, self._session.calls.unexpected)
+                self._described = basis, made
+            description, findings = self._described[1], self._health.findings()
             withdraw_after = policy.health.withdraw_after
             lost, missed = self._lost.update(description.gpus, seen.inventory, findings, self._clock(), withdraw_after)
             return replace(description, gpus=(*description.gpus, *lost)), (*findings, *missed)

@@ -25,7 +25,7 @@ from ..metrics import PREPARE, UNPREPARE, PluginMetrics
 from ..plans.plan import Plan
 from ..protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2
 from ..reports.reporter import ClaimReports
-from .sockets import CallThreads
+from .sockets import CallThreads, unary
 
 log = logging.getLogger(__name__)
 
@@ -88,15 +88,11 @@ class DraService:
             return messages.NodeUnprepareResourcesResponse(claims=answers)
 
         methods = {
-            "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
-                prepare,
-                request_deserializer=messages.NodePrepareResourcesRequest.FromString,
-                response_serializer=messages.NodePrepareResourcesResponse.SerializeToString,
+            "NodePrepareResources": unary(
+                prepare, messages.NodePrepareResourcesRequest, messages.NodePrepareResourcesResponse
             ),
-            "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
-                unprepare,
-                request_deserializer=messages.NodeUnprepareResourcesRequest.FromString,
-                response_serializer=messages.NodeUnprepareResourcesResponse.SerializeToString,
+            "NodeUnprepareResources": unary(
+                unprepare, messages.NodeUnprepareResourcesRequest, messages.NodeUnprepareResourcesResponse
             ),
         }
         return grpc.method_handlers_generic_handler(f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin", methods)
@@ -199,15 +195,11 @@ class RegistrationService:
     def add_to(self, server: grpc.Server) -> None:
         """Serve on `server`."""
         methods = {
-            "GetInfo": grpc.unary_unary_rpc_method_handler(
-                lambda _request, _context: self._info,
-                request_deserializer=registration_pb2.InfoRequest.FromString,
-                response_serializer=registration_pb2.PluginInfo.SerializeToString,
+            "GetInfo": unary(
+                lambda _request, _context: self._info, registration_pb2.InfoRequest, registration_pb2.PluginInfo
             ),
-            "NotifyRegistrationStatus": grpc.unary_unary_rpc_method_handler(
-                self._notified,
-                request_deserializer=registration_pb2.RegistrationStatus.FromString,
-                response_serializer=registration_pb2.RegistrationStatusResponse.SerializeToString,
+            "NotifyRegistrationStatus": unary(
+                self._notified, registration_pb2.RegistrationStatus, registration_pb2.RegistrationStatusResponse
             ),
         }
         handler = grpc.method_handlers_generic_handler("pluginregistration.Registration", methods)

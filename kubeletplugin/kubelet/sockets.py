@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import grpc
 
@@ -134,6 +134,13 @@ class Service(Protocol):
 
     def add_to(self, server: grpc.Server) -> None:
         """Register its methods with `server`."""
+
+
+def unary(answer: Callable[[Any, grpc.ServicerContext], Any], request: Any, response: Any) -> Any:
+    """The handler of a gRPC method with one `request` and one `response` message."""
+    return grpc.unary_unary_rpc_method_handler(
+        answer, request_deserializer=request.FromString, response_serializer=response.SerializeToString
+    )
 
 
 class SocketServer:
