@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPS of a simulated node: the programs in its driver root (see `mps_control`), their faults, and their clients."""
+"""Simulated MPS: the programs in the driver root of a simulated node (see `mps_control`), their faults and clients."""
 
 import json
 import os
@@ -12,50 +12,50 @@ PROGRAMS = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 
 
 def mps_program() -> str:
-    """The program, for either name. It belongs in usr/bin of a driver root that has `state` beside it."""
+    """The script for both programs. Write it to usr/bin of a driver root whose parent folder contains `state`."""
     folder = str(Path(__file__).parent)
     return f"#!{sys.executable} -IS\nimport sys\nsys.path.append({folder!r})\nimport mps_control\nmps_control.main()\n"
 
 
 class RefusedClientError(Exception):
-    """A CUDA program is not served; the text is CUDA's."""
+    """MPS does not serve a CUDA program. The text is the error of CUDA."""
 
 
 class SimulatedMps:
-    """How MPS is made to fail, by files in `folder`."""
+    """Makes the simulated MPS fail, with files in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def create(self) -> None:
-        """Begin without faults."""
+        """Create the folder, without faults."""
         self._folder.mkdir(parents=True)
 
     def fail_start(self, text: str) -> None:
-        """From now on daemons print this and end."""
+        """Let daemons print this text and end at their start, until `mend`."""
         (self._folder / "start-fails").write_text(text, encoding="utf-8")
 
     def hang_start(self) -> None:
-        """From now on daemons that are started do nothing."""
+        """Let daemons hang at their start, until `mend`."""
         (self._folder / "start-hangs").touch()
 
     def fail(self, command: str, text: str) -> None:
-        """From now on this command prints this and fails."""
+        """Let this command print this text and fail, until `mend`."""
         (self._folder / f"fail-{command}").write_text(text, encoding="utf-8")
 
     def hang(self, command: str) -> None:
-        """From now on this command gets no answer."""
+        """Let this command hang, until `mend`."""
         (self._folder / f"hang-{command}").touch()
 
     def mend(self) -> None:
-        """Everything works again."""
+        """Remove all faults."""
         for path in self._folder.iterdir():
             path.unlink(missing_ok=True)
 
 
 def connect(pipe: Path, uid: int = 0, pid: int = 0) -> dict[str, Any]:
-    """Be a CUDA program with this pipe directory: the limits that it gets, and the `server`'s process. Raises
-    RefusedClientError.
+    """Connect like a CUDA program with this pipe directory. Returns its limits and the process ID of its `server`.
+    Raises RefusedClientError.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         folder = os.open(pipe, os.O_RDONLY | os.O_DIRECTORY)

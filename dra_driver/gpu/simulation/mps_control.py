@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nvidia-cuda-mps-control of a simulated node: a program in its driver root, which imports nothing of this driver.
+"""A simulated nvidia-cuda-mps-control: a program in the driver root of a simulated node.
 
-It knows both protocols as far as this driver uses them and refuses everything else: a second daemon on one pipe
-directory, a command that is unknown or has wrong arguments, limits that are none, a command without a daemon, commands
-of one protocol for a daemon of the other. As with the real one, the defaults that are set count for servers that start
-later; devices are not checked before; a daemon that is killed leaves its servers and files. Sources: the pages of
-https://docs.nvidia.com/deploy/mps/ for commands, states and variables; [3P] logs in public issues for files and texts.
+It imports nothing from this driver. It supports the commands of both protocols that this driver uses, and refuses
+everything else: a second daemon for a pipe directory, unknown commands, wrong arguments, invalid limits, commands
+without a daemon, and commands of the other protocol. As with the real program, new defaults apply only to servers that
+start later, devices are checked only when a server starts, and the servers and files of a killed daemon remain.
 
-Called nvidia-cuda-mps-server it is a server, which sleeps until it is ended. A test is a client by `connect` of
-`dra_driver.gpu.simulation.mps`. Faults are files in `state/mps` beside the driver root:
+Commands, states and variables are from https://docs.nvidia.com/deploy/mps/. Files and texts are from logs in public
+issues ([3P]).
 
-start-fails    the text that the daemon prints before it ends with 1
-start-hangs    there while a daemon that is started does nothing
-hang-COMMAND   there while this command (quit, server, namespace, get_..., set_...) gets no answer
-fail-COMMAND   the text that this command prints before it ends with 1
+With the name nvidia-cuda-mps-server, the program is a server, which sleeps until it is killed. Tests connect as clients
+with `connect` of `dra_driver.gpu.simulation.mps`. Files in `state/mps` beside the driver root cause faults:
+
+start-fails    the daemon prints the text of this file at its start and exits with code 1
+start-hangs    while it exists, a daemon hangs at its start
+hang-COMMAND   while it exists, this command (quit, server, namespace, get_..., set_...) hangs
+fail-COMMAND   this command prints the text of this file and exits with code 1
 """
 
 import contextlib
@@ -40,11 +42,11 @@ _HOURS = 3600.0
 
 
 class RefusedError(Exception):
-    """What the program prints before it ends with 1."""
+    """A refused request. The program prints the text and exits with code 1."""
 
 
 class Server:
-    """A server process (`pid`), with the limits that its clients get."""
+    """A server process (`pid`), and the limits of its clients."""
 
     def __init__(self, uid: int, limits: JSON) -> None:
         program = Path(sys.argv[0]).with_name("nvidia-cuda-mps-server")
@@ -55,13 +57,13 @@ class Server:
         self.clients: set[int] = set()
 
     def end(self) -> None:
-        """End it."""
+        """Kill the process."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
 
 class Daemon:
-    """What both protocols have in common: the pipe directory, and the sockets in it."""
+    """The common part of the daemons of both protocols: the pipe directory and its sockets."""
 
     def __init__(self, pipe: Path, multi_user: bool) -> None:
         self.pipe = pipe
@@ -70,7 +72,7 @@ class Daemon:
         self.selector = selectors.DefaultSelector()
 
     def listen(self, folder: Path, key: object) -> socket.socket:
-        """A control socket in `folder`; who connects is about `key`."""
+        """Create a control socket in `folder`. Its requests are handled with `key`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "control").unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -82,7 +84,7 @@ class Daemon:
         return listener
 
     def run(self) -> None:
-        """Answer until the end."""
+        """Answer requests until the daemon is told to quit."""
         while not self.ended:
             for found, _ in self.selector.select():
                 if isinstance(found.fileobj, socket.socket):
@@ -95,7 +97,7 @@ class Daemon:
             try:
                 asked = json.loads(connection.recv(_BUFFER) or b"{}")
                 connection.send(json.dumps(self._handled(asked, key)).encode())
-            except OSError:  # who asked is gone
+            except OSError:  # the client has disconnected
                 return
 
     def _handled(self, asked: JSON, key: object) -> JSON:
@@ -112,16 +114,16 @@ class Daemon:
     protocol = 0
 
     def connect(self, asked: JSON, key: object) -> JSON:
-        """A CUDA program wants to be served."""
+        """Serve a CUDA program."""
         raise NotImplementedError
 
     def command(self, words: list[str]) -> str:
-        """Carry out a command."""
+        """Execute a command and return its output."""
         raise NotImplementedError
 
 
 class Daemon2(Daemon):
-    """One server at a time, started for the first client of a user, with the defaults of that moment."""
+    """The daemon of protocol 2. It has one server at a time, which starts with the first client of a user."""
 
     protocol = 2
 
@@ -133,11 +135,11 @@ class Daemon2(Daemon):
         self.listen(pipe, None)
 
     def connect(self, asked: JSON, key: object) -> JSON:
-        """The first client has a server started."""
+        """Serve a CUDA program. The first one starts the server."""
         uid = 0 if self.multi_user else int(asked.get("uid", 0))
         server = self.server
         if server is not None and server.uid != uid and server.clients:
-            raise RefusedError("CUDA_ERROR_MPS_SERVER_NOT_READY")  # it would wait for the other user's clients
+            raise RefusedError("CUDA_ERROR_MPS_SERVER_NOT_READY")  # the real one waits for the other clients
         if server is None or server.uid != uid:
             server = self._start(uid)
         if server.status == "FAULT":
@@ -146,7 +148,7 @@ class Daemon2(Daemon):
         return {"server": server.pid, **server.limits}
 
     def command(self, words: list[str]) -> str:
-        """One line of the control shell."""
+        """Execute one line of the control shell."""
         match words:
             case ["get_server_list"]:
                 return "" if self.server is None else str(self.server.pid)
@@ -174,7 +176,7 @@ class Daemon2(Daemon):
             case ["terminate_client", pid, client]:
                 self._server(pid).clients.discard(int(client))
                 return ""
-            case ["fault"]:  # of the tests alone
+            case ["fault"]:  # does not exist in the real program; for tests
                 self._server(None).status = "FAULT"
                 return ""
             case ["quit"] | ["quit", "-t", _]:
@@ -184,7 +186,7 @@ class Daemon2(Daemon):
     def _quit(self, words: list[str]) -> str:
         if self.server is not None:
             if self.server.clients and len(words) == 1:
-                time.sleep(_HOURS)  # it waits for them
+                time.sleep(_HOURS)  # the real one waits for its clients
             self.server.end()
         self.ended = True
         return ""
@@ -205,7 +207,7 @@ class Daemon2(Daemon):
 
 
 class Daemon3(Daemon):
-    """Named servers with named namespaces."""
+    """The daemon of protocol 3. It has named servers, which have named namespaces with limits."""
 
     protocol = 3
 
@@ -216,7 +218,7 @@ class Daemon3(Daemon):
         self.listen(pipe, None)
 
     def connect(self, asked: JSON, key: object) -> JSON:
-        """A client of a namespace is served by the server that this is of."""
+        """Serve a CUDA program that connects to the socket of a namespace."""
         if not isinstance(key, tuple) or key not in self.namespaces:
             raise RefusedError("CUDA_ERROR_MPS_CONNECTION_FAILED")
         server = self.servers[key[0]]
@@ -224,7 +226,7 @@ class Daemon3(Daemon):
         return {"server": server.pid, **self.namespaces[key][0]}
 
     def command(self, words: list[str]) -> str:
-        """A module, a verb, and what it is about."""
+        """Execute a command: an object type, a verb, and names."""
         options = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
         match [word for word in words if not word.startswith("--")]:
             case ["server", "list"] if options == {"format": "csv,noheader"}:
@@ -259,7 +261,7 @@ class Daemon3(Daemon):
             raise RefusedError("Only user 0 has servers in multiuser mode")
         (self.pipe / name).mkdir(exist_ok=True)
         wanted = [one for one in options.get("allowed-devices", "").split(",") if one]
-        if set(wanted) <= set(_devices()):  # else the server ends at once, and nobody says so
+        if set(wanted) <= set(_devices()):  # otherwise the real server ends at once, without an error
             self.servers[name] = Server(int(options.get("uid", "0")), {})
 
     def _delete_server(self, name: str, force: bool) -> None:
@@ -321,15 +323,15 @@ def _limit(text: str) -> str:
 
 # The program
 
-_PIPE = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # noqa: S108 - where the real one has it
+_PIPE = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # noqa: S108 - the default of the real program
 _STATE = Path(sys.argv[0]).resolve().parents[2].parent / "state"
 
 
-_NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # as in `nvml`
+_NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # the same as in `simulation.nvml`
 
 
 def _devices() -> list[str]:
-    """The UUIDs of all devices, MIG devices included."""
+    """The UUIDs of all GPUs and MIG devices."""
     gpus = [line.split()[0] for line in (_STATE / "nvidia-smi/gpus").read_text("ascii").splitlines()]
     found = list(gpus)
     for index, gpu in enumerate(gpus):
@@ -342,7 +344,7 @@ def _devices() -> list[str]:
 
 @contextlib.contextmanager
 def _in(folder: Path) -> Any:
-    """In this working directory: the path of a socket may have 107 characters only."""
+    """Change the working directory, because the path of a socket is limited to 107 characters."""
     before = os.open(".", os.O_RDONLY)
     os.chdir(folder)
     try:
@@ -353,7 +355,7 @@ def _in(folder: Path) -> Any:
 
 
 def _fault(name: str) -> str | None:
-    """What a fault's file says, None without it."""
+    """The text of the file of a fault, or None if there is no such file."""
     try:
         return (_STATE / "mps" / name).read_text("utf-8")
     except OSError:
@@ -361,7 +363,7 @@ def _fault(name: str) -> str | None:
 
 
 def _strike(command: str) -> None:
-    """Hang or fail if this command is to."""
+    """Hang or fail if there is such a fault for this command."""
     while _fault(f"hang-{command}") is not None:
         time.sleep(0.05)
     text = _fault(f"fail-{command}")
@@ -370,7 +372,7 @@ def _strike(command: str) -> None:
 
 
 def _serve(options: set[str], protocol: int) -> None:
-    """Be the daemon."""
+    """Run the daemon."""
     while _fault("start-hangs") is not None:
         time.sleep(0.05)
     if (text := _fault("start-fails")) is not None:
@@ -387,7 +389,7 @@ def _serve(options: set[str], protocol: int) -> None:
     pid.write_text(f"{os.getpid()}\n", encoding="ascii")
     if "-d" in options:
         if os.fork():
-            os._exit(0)  # the socket listens
+            os._exit(0)  # the socket already listens
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
@@ -399,7 +401,7 @@ def _serve(options: set[str], protocol: int) -> None:
 
 
 def _ask(asked: JSON) -> str:
-    """Ask the daemon of the pipe directory."""
+    """Send a request to the daemon of the pipe directory, and return its answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         try:
             with _in(_PIPE):

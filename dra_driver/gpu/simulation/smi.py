@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nvidia-smi of a simulated node: a program in its driver root, as far as this driver runs one.
+"""A simulated nvidia-smi: a shell script in the driver root of a simulated node. It supports the calls of this driver.
 
-It knows `compute-policy` with the options that the real one's help lists, and refuses everything else that is not an
-option to show something. Texts and exit codes: kubernetes-sigs/dra-driver-nvidia-gpu issue 41 (a GPU without time-slice
-settings, code 3) and nvidia-smi(1). What it prints with --list is of no documented form.
+It supports `compute-policy` with the options in the help of the real program, and a few options that print something.
+It refuses all others. Its texts and exit codes are from kubernetes-sigs/dra-driver-nvidia-gpu issue 41 (code 3 for a
+GPU without time-slice settings) and from nvidia-smi(1). The output of --list is invented, because it is not documented.
 
-The state is a folder of plain files, so that a shell script is enough:
+The state is a folder of text files, because a shell script can read them:
 
-gpus           a line a GPU: UUID, index, whether its time-slice can be set
+gpus           one line per GPU: UUID, index, whether its time-slice can be set
 levels/UUID    the time-slice level, 0 to 3
-calls          the arguments of each call, one a line
-fail           an exit code, and what to print before it
-hang           there while calls shall hang
+calls          the arguments of each call, one call per line
+fail           if it exists, calls fail: the exit code, and then the text to print
+hang           if it exists, calls hang
 """
 
 from collections.abc import Mapping
@@ -68,18 +68,18 @@ echo "Successfully set timeslice config for GPU $2"
 
 
 def nvidia_smi_script(version: str) -> str:
-    """The program, for a driver of this version. It belongs in usr/bin of a driver root that has `state` beside it."""
+    """The script for this driver version. Write it to usr/bin of a driver root whose parent folder contains `state`."""
     return _SCRIPT % version
 
 
 class SimulatedSmi:
-    """What its state says, in `folder`, and how it is made to fail."""
+    """The state of the simulated nvidia-smi in `folder`, for tests to read and change."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def create(self, boards: Mapping[str, BoardModel]) -> None:
-        """Begin with these GPUs, by UUID in the order of their indexes. Time-slices can be set since Turing."""
+        """Create the state for these GPUs, in the order of their indexes. Time-slices can be set from Turing on."""
         (self._folder / "levels").mkdir(parents=True)
         lines = (
             f"{uuid} {index} {board.architecture >= Architecture.TURING}\n"
@@ -94,23 +94,23 @@ class SimulatedSmi:
         return int((self._folder / "levels" / uuid).read_text("ascii"))
 
     def set_level(self, uuid: str, level: int) -> None:
-        """An administrator sets it, or the driver begins with it."""
+        """Set the time-slice level of a GPU, as an administrator could."""
         (self._folder / "levels" / uuid).write_text(f"{level}\n", encoding="ascii")
 
     def calls(self) -> list[str]:
-        """The arguments of each call so far."""
+        """The arguments of all calls so far."""
         path = self._folder / "calls"
         return path.read_text("utf-8").splitlines() if path.exists() else []
 
     def fail(self, code: int, text: str) -> None:
-        """From now on calls print this and end with this code."""
+        """Let calls print this text and exit with this code, until `mend`."""
         (self._folder / "fail").write_text(f"{code}\n{text}\n", encoding="utf-8")
 
     def hang(self) -> None:
-        """From now on calls hang, as does a process that they start."""
+        """Let calls, and a process that they start, hang until `mend`."""
         (self._folder / "hang").touch()
 
     def mend(self) -> None:
-        """Calls work again."""
+        """Let calls work again."""
         for name in ("fail", "hang"):
             (self._folder / name).unlink(missing_ok=True)
