@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking dra-mps, as the plugin does."""
+"""The client with which the plugin sends requests to dra-mps."""
 
 import json
 import socket
@@ -11,24 +11,24 @@ from .server import SOCKET
 from .supervisor import Status
 
 SETTLE_SECONDS: Final = 20.0
-"""How long a daemon may take to be started or ended: less than a step on a GPU may."""
+"""The time limit for starting or ending a daemon. It is shorter than the time limit of a step on a GPU."""
 _STATUS_SECONDS: Final = 2.0
 
 
 class SupervisorClient:
-    """The dra-mps whose socket is in `folder`."""
+    """A client of the dra-mps whose socket is in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SOCKET
 
     def settle(self, server: str, seconds: float = SETTLE_SECONDS) -> None:
-        """Have a group of devices brought to what its files say. Raises SupervisorAwayError or MpsError."""
+        """Let dra-mps apply the share files of a group of devices. Raises SupervisorAwayError or MpsError."""
         answer = self._ask({"settle": server}, seconds)
         if "error" in answer:
             raise MpsError(str(answer["error"]))
 
     def statuses(self) -> dict[str, Status]:
-        """How the groups are. Raises SupervisorAwayError or MpsError."""
+        """The status of every group of devices. Raises SupervisorAwayError or MpsError."""
         answer = self._ask({"status": True}, _STATUS_SECONDS)
         try:
             return {name: Status(**one) for name, one in answer["servers"].items()}

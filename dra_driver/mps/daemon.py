@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One control daemon: started, asked, ended.
+"""Starts one control daemon, sends it commands, and ends it.
 
-It runs in the foreground as a child of this process, so that its end is seen at once. It is ready when its control
-socket answers a command; that it has started, or made the socket, says nothing. Its folders are kept over a restart:
-containers have the pipe directory mounted, and would never see a new one.
+A daemon runs in the foreground as a child of this process, so that this process notices its end at once. A daemon is
+ready when it answers a command on its control socket; a running process or an existing socket is not enough. The
+folders of a daemon are kept when it is restarted, because containers have mounted the pipe directory and would not see
+a new one.
 """
 
 import contextlib
@@ -24,13 +25,13 @@ log = logging.getLogger(__name__)
 
 _PAUSE: Final = 0.005
 _MOST_OUTPUT: Final = 500
-_PIPE_MODE: Final = 0o755  # containers reach the sockets whatever user they run as; CUDA sets the modes of these
+_PIPE_MODE: Final = 0o755  # containers of any user must reach the sockets, whose modes CUDA sets
 _SHARED_MODE: Final = 0o1777
 
 
 class Limits:
-    """How many seconds things may take: until a started daemon answers; one command; a daemon that is told to quit,
-    which waits for clients for ever; processes that are asked to end.
+    """Time limits in seconds: from the start of a daemon until it answers, for one command, for `quit` (the daemon
+    would wait for its clients without a limit), and for processes to end after a signal.
     """
 
     START: Final = 10.0
@@ -40,8 +41,8 @@ class Limits:
 
 
 class Daemon:
-    """The daemon in `folder`. `arguments` and `environment` are for its start; `shared_memory` is the folder that it
-    has as /dev/shm, if any.
+    """The daemon in `folder`, which is started with `arguments` and `environment`. `shared_memory` is the folder that
+    is mounted as its /dev/shm, if any.
     """
 
     def __init__(
@@ -61,16 +62,16 @@ class Daemon:
 
     @property
     def pipe_directory(self) -> Path:
-        """Its pipe directory, as this process sees it."""
+        """The path of its pipe directory for this process."""
         return self.folder / "pipe"
 
     def is_running(self) -> bool:
-        """Whether the process is there; whether it answers is another question."""
+        """Whether the process runs. It may hang."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, probe: Sequence[str], text: str = "") -> None:
-        """Start it, and wait until it answers the command `probe` (see `ask`). Raises MpsError or OSError; then nothing
-        runs.
+        """Start the daemon and wait until it answers the command `probe` (see `ask`). Raises MpsError or OSError, after
+        which no process of it runs.
         """
         end_processes(self.folder, Limits.END)
         self._prepare_folders()
@@ -97,8 +98,8 @@ class Daemon:
             raise
 
     def ask(self, arguments: Sequence[str], text: str = "", seconds: float = Limits.COMMAND) -> str:
-        """Run the program with these arguments and `text` on its standard input, and give what it prints. Raises
-        MpsError when it fails.
+        """Run the program with these arguments and with `text` on its standard input. Returns its output. Raises
+        MpsError if it fails, and ProgramError if it does not end in time.
         """
         done = self._run(arguments, text, seconds)
         if done.code:
@@ -106,8 +107,8 @@ class Daemon:
         return done.output
 
     def stop(self, goodbye: Sequence[str], text: str = "") -> None:
-        """End it and its servers: with its own command, and by force what is left after that. Raises MpsError when
-        something cannot be killed, or OSError.
+        """End the daemon and its servers with the command `goodbye`, and kill those that remain. Raises OSError, or
+        MpsError if a process cannot be killed.
         """
         if self.is_running():
             try:
@@ -119,7 +120,7 @@ class Daemon:
         self.kill()
 
     def kill(self) -> None:
-        """End it by force, with all that it started. Raises MpsError or OSError."""
+        """Kill the daemon and all processes that it started. Raises MpsError or OSError."""
         end_processes(self.folder, Limits.END)
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -127,7 +128,7 @@ class Daemon:
             self._process = None
 
     def _prepare_folders(self) -> None:
-        """The folders, empty: sockets of a daemon that was killed stay where they are."""
+        """Create the folders, or empty them, because the sockets of a killed daemon remain."""
         for name in ("pipe", "log"):
             make_folder(self.folder / name, _PIPE_MODE)
             (self.folder / name).chmod(_PIPE_MODE)
@@ -160,7 +161,7 @@ class Daemon:
 
 
 def _remove_files(folder: Path) -> None:
-    """Remove all files below a folder, and leave the folders: some of them are mounted in containers."""
+    """Remove all files below a folder, but no folders, because some of them are mounted in containers."""
     for name in names_in(folder):
         path = folder / name
         if path.is_dir() and not path.is_symlink():

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong with MPS."""
+"""The errors of MPS."""
 
 from ..errors import DriverError
 
 
 class MpsError(DriverError):
-    """A control daemon cannot be started, configured or ended; the text says why."""
+    """A control daemon cannot be started, configured or ended. The text has the reason."""
 
 
 class SupervisorAwayError(MpsError):

@@ -90,7 +90,7 @@ def mps(
 
 
 def supervise(folder: Path, supervisor: Supervisor) -> None:
-    """Supervise until a signal comes. Raises MpsError or OSError."""
+    """Supervise until this process receives a termination signal. Raises MpsError or OSError."""
     end_when_a_thread_fails()
     stopped = threading.Event()
     on_termination(stopped.set)
@@ -109,7 +109,7 @@ def supervise(folder: Path, supervisor: Supervisor) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Two supervisors would end each other's daemons. The lock goes with the process."""
+    """Hold a lock on the folder, because two supervisors would end each other's daemons. It ends with the process."""
     lock = open_lock(folder / "supervisor.lock")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding and ending processes by a variable of their environment.
+"""Finds and ends processes by a variable of their environment.
 
-A control daemon starts servers, which start sessions of their own and outlive it when it is killed. All of them inherit
-its environment. So a variable that only this driver sets tells them from every other process of the node, also after
-dra-mps was killed and started again, and whatever the processes call themselves.
+A control daemon starts servers, which have their own sessions and continue to run when the daemon is killed. All of
+them inherit its environment. So a variable that only this driver sets distinguishes them from all other processes of
+the node, even after dra-mps was restarted.
 """
 
 import os
@@ -24,7 +24,7 @@ _DEAD: Final = {b"Z", b"X"}
 
 
 def processes_of(folder: Path, proc: Path = Path("/proc")) -> list[int]:
-    """The daemon of a folder and all that it started; those of all folders below it too."""
+    """The daemons of a folder and of all folders below it, and all processes that they started."""
     exact = f"{VARIABLE}={folder}".encode()
     own = os.getpid()
     return [
@@ -37,8 +37,8 @@ def processes_of(folder: Path, proc: Path = Path("/proc")) -> list[int]:
 
 
 def end_processes(folder: Path, patience: float, proc: Path = Path("/proc")) -> None:
-    """End them: ask, and after `patience` seconds kill. Raises MpsError when some do not even end then: they hang in
-    the kernel.
+    """Terminate these processes (see `processes_of`), and kill them after `patience` seconds. Raises MpsError if some
+    still run after that, because they hang in the kernel.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + patience
@@ -62,7 +62,7 @@ def _all(proc: Path) -> Iterator[int]:
 def _environment(proc: Path, pid: int) -> list[bytes]:
     try:
         return (proc / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:  # it has ended, or is somebody else's
+    except OSError:  # the process has ended, or belongs to another user
         return []
 
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How nvidia-cuda-mps-control of the driver root is run: the command, and what it sees.
+"""The command line, environment and mounts with which nvidia-cuda-mps-control of the driver root is run.
 
-Where the driver root is a whole system (it has a shell) the program runs in it, so that it finds that system's
-libraries and device nodes; else it gets the root's libraries by LD_LIBRARY_PATH. With `private` it also gets a mount
-namespace of its own, in which its pipe directory has the path that containers see (clients and daemon are only known to
-work with one path), and /dev/shm is the folder that its clients have there. These mounts belong to the process alone:
-nothing has to be unmounted, and the node never sees them. They need util-linux and CAP_SYS_ADMIN.
+If the driver root is a complete system (it has a shell), the program runs in it with chroot, to find the libraries and
+device nodes of that system. Otherwise, the program gets the libraries of the root with LD_LIBRARY_PATH.
+
+With `private`, the program also gets its own mount namespace. In it, the pipe directory has the same path as in
+containers, because MPS is only known to work if daemon and clients use the same path, and /dev/shm is the same folder
+as in its clients. These mounts end with the process and are not visible on the node. They need util-linux and
+CAP_SYS_ADMIN.
 """
 
 import os
@@ -31,25 +33,25 @@ shift 3
 [ -z "$root" ] || exec chroot "$root" "$@"
 exec "$@"
 """
-"""For sh -e: where its folder is to be seen ($1), the folder itself ($2), the folder for /dev/shm or nothing ($3), and
-the command."""
+"""A script for sh -e. Its arguments are the path at which the program sees its folder ($1), the folder ($2), the folder
+for /dev/shm or an empty string ($3), and the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program below `root`. With `private` each run has mounts of its own."""
+    """The program in the driver root `root`. With `private`, each run has its own mounts."""
 
     root: Root
     private: bool
 
     def pipe_directory(self, folder: Path) -> str:
-        """The pipe directory of the daemon in `folder`, as the program sees it."""
+        """The path at which the program sees the pipe directory of the daemon in `folder`."""
         return f"{self._place(folder)}/pipe"
 
     def command(
         self, folder: Path, shared_memory: Path | None, arguments: Sequence[str], environment: Mapping[str, str]
     ) -> tuple[list[str], dict[str, str]]:
-        """The command line and all of the environment of a run for the daemon in `folder`. Raises MpsError."""
+        """The command line and the whole environment of a run for the daemon in `folder`. Raises MpsError."""
         found = find_program(self.root, NAME)
         if found is None:
             raise MpsError(f"there is no {NAME} below {self.root.path}: install it with the driver")

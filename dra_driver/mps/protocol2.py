@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPS protocol 2: a control daemon for each group of devices.
+"""MPS protocol 2, with one control daemon for each group of devices.
 
-A daemon has one set of limits, which its servers take when they start. So all shares of a group have the same, and are
-served by one daemon; a change of the limits is a new daemon. For a MIG device a limit is set by UUID and by ordinal,
-because drivers take the UUID of one and do not enforce it (the daemon sees one device, which has ordinal 0); the
-container gets a variable too (`kubeletplugin.containers.mps`).
+A daemon has one set of limits, which its servers read when they start. So all shares of a group must have the same
+limits, and other limits need a new daemon. The limit of a MIG device is set for its UUID and for its ordinal (0, as the
+daemon sees only this device), because drivers accept the UUID of a MIG device but do not enforce its limit. The
+container also gets a variable with the limit (`kubeletplugin.containers.mps`).
 """
 
 import shutil
@@ -22,8 +22,8 @@ _MIG: Final = "MIG-"
 
 
 class Protocol2:
-    """The daemons of the groups, in folders below `folder`. Callers work on one group at a time each. Shared memory of
-    a group is a folder in `shared_memory`.
+    """The daemons of the groups, in folders below `folder`. A group must be used by one thread at a time. The shared
+    memory of a group is a folder in `shared_memory`.
     """
 
     def __init__(self, program: Program, folder: Path, shared_memory: Path) -> None:
@@ -33,20 +33,20 @@ class Protocol2:
         self._daemons: dict[str, tuple[Share, Daemon]] = {}
 
     def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
-        """Whether the daemon of these shares runs."""
+        """Whether a daemon runs that serves these shares."""
         share, daemon = self._daemons.get(server, (None, None))
         return daemon is not None and daemon.is_running() and all(one == share for one in shares.values())
 
     def runs(self, server: str) -> bool:
-        """Whether there is a daemon, whatever its limits."""
+        """Whether a daemon runs, with any limits."""
         return server in self._daemons and self._daemons[server][1].is_running()
 
     def answers(self, server: str) -> None:
-        """Raises MpsError, or ProgramError, when the daemon does not answer a command."""
+        """Check that the daemon answers a command. Raises MpsError or ProgramError if it does not."""
         self._daemons[server][1].ask((), _PROBE)
 
     def serve(self, server: str, shares: Mapping[str, Share]) -> None:
-        """Have the shares served. Raises MpsError, ProgramError or OSError; then none of them is."""
+        """Serve the shares. Raises MpsError, ProgramError or OSError, after which none of them is served."""
         if self.serves(server, shares):
             return
         share, *others = shares.values()
@@ -63,8 +63,8 @@ class Protocol2:
             raise
 
     def end(self, server: str) -> None:
-        """End the daemon of a group, if there is one of this process or of an earlier one. Its folder stays. Raises
-        MpsError or OSError.
+        """End the daemon of a group, even one that an earlier process has started. Keeps its folder. Raises MpsError or
+        OSError.
         """
         _, daemon = self._daemons.get(server, (None, None))
         if daemon is None:
@@ -73,7 +73,7 @@ class Protocol2:
         self._daemons.pop(server, None)
 
     def discard(self, server: str) -> None:
-        """Remove what the containers of an ended group have in shared memory. Raises OSError."""
+        """Remove the shared memory of a group whose daemon has ended. Raises OSError."""
         shutil.rmtree(shared_memory_folder(self._shared_memory, server), ignore_errors=True)
 
     def _daemon(self, server: str, share: Share) -> Daemon:
@@ -84,12 +84,12 @@ class Protocol2:
 
 
 def shared_memory_folder(root: Path, server: str) -> Path:
-    """The folder that the clients and the daemon of a group have as /dev/shm."""
+    """The folder that is mounted as /dev/shm for the clients and the daemon of a group."""
     return root / f"dra-mps-{server}"
 
 
 def _set_limits(daemon: Daemon, share: Share) -> None:
-    """Set the limits, which is possible as long as no server has started."""
+    """Set the limits. This must be done before a server starts."""
     commands = [
         f"set_default_device_pinned_mem_limit {device} {limit}M\n"
         for uuid, limit in share.memory.items()

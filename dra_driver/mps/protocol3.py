@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPS protocol 3 (driver 615 and newer): one control daemon for the node, a server for each group of devices, and a
-namespace for each share, with limits of its own and a pipe directory of its own.
+"""MPS protocol 3 (driver 615 and newer): one control daemon for the node, and a server for each group of devices.
 
-The daemon runs with one server for all users: a server belongs to a user otherwise, and nobody knows the users of a
-claim's containers before they run. The limits of a server count for its default namespace only, which no container
-gets. A server of a device that is not there is made without an error and dies, and its clients would run without MPS;
-so what was made is looked up afterwards.
+Each share has a namespace of the server, with its own limits and its own pipe directory. The daemon runs in multi-user
+mode, because a server otherwise belongs to one user, and the users of a claim's containers are not known before they
+run. The limits of a server apply only to its default namespace, which no container uses. If a device does not exist,
+the server is created without an error and then ends, and its clients would run without MPS. So this module checks after
+each creation that the server exists.
 """
 
 import logging
@@ -27,7 +27,7 @@ _PROBE: Final = ("server", "list", "--format=csv,noheader")
 
 
 class Protocol3:
-    """The node's daemon, in a folder below `folder`. Callers work on one group at a time each."""
+    """The daemon of the node, in a folder below `folder`. A group must be used by one thread at a time."""
 
     def __init__(self, program: Program, folder: Path) -> None:
         self._daemon = Daemon(program, folder / NODE_DAEMON, ("-f", "-p", "3", "-m"), {})
@@ -35,22 +35,22 @@ class Protocol3:
         self._served: dict[str, dict[str, Share]] = {}
 
     def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
-        """Whether these shares, and no others of the group, are served."""
+        """Whether exactly these shares of the group are served."""
         return self._daemon.is_running() and self._served.get(server) == dict(shares)
 
     def runs(self, server: str) -> bool:
-        """Whether there is a server, whatever its namespaces."""
+        """Whether a server of the group was created and the daemon runs."""
         return self._daemon.is_running() and server in self._served
 
     def answers(self, server: str) -> None:
-        """Raises MpsError, or ProgramError, when the daemon does not answer, or not know the server any more."""
+        """Check that the daemon answers and has this server. Raises MpsError or ProgramError."""
         self._require_listed(server)
 
     def serve(self, server: str, shares: Mapping[str, Share]) -> None:
-        """Have these shares served, and no others of the group. Raises MpsError, ProgramError or OSError."""
+        """Serve exactly these shares of the group. Raises MpsError, ProgramError or OSError."""
         with self._lock:
             if not self._daemon.is_running():
-                self._served.clear()  # a new daemon knows no servers
+                self._served.clear()  # a new daemon has no servers
                 self._daemon.start(_PROBE)
             served = self._served.get(server)
             if served is None:
@@ -67,21 +67,21 @@ class Protocol3:
             self._require_listed(server)
 
     def end(self, server: str) -> None:
-        """End the server of a group, and the daemon with the last one. Raises MpsError or OSError."""
+        """End the server of a group, and also the daemon if there is no other server. Raises MpsError or OSError."""
         with self._lock:
             if server in self._served and self._daemon.is_running():
                 try:
                     self._daemon.ask(("server", "delete", server, "--force"))
                 except (MpsError, ProgramError) as error:
                     log.warning("the MPS daemon is ended with all its servers: %s", error, extra={"server": server})
-                    self._served.clear()  # the others are made again at the next look
+                    self._served.clear()  # the supervisor creates the others again
                     self._daemon.kill()
             self._served.pop(server, None)
             if not self._served:
                 self._daemon.stop(("-q",))
 
     def discard(self, server: str) -> None:
-        """Remove the pipe directories of an ended group. Raises OSError."""
+        """Remove the pipe directories of a group whose server has ended. Raises OSError."""
         shutil.rmtree(self._daemon.pipe_directory / server, ignore_errors=True)
 
     def _require_listed(self, server: str) -> None:
@@ -92,12 +92,12 @@ class Protocol3:
 
 
 def _limits(share: Share) -> list[str]:
-    """The options of a namespace. All devices of a share that is served so have one limit."""
+    """The options of a namespace. All devices of a share have the same memory limit with this protocol."""
     limits = [] if share.percentage is None else [f"--active-thread-percentage={share.percentage}"]
     memory = set(share.memory.values())
     return limits + [f"--pinned-memory-limit={limit}M" for limit in sorted(memory)[:1]]
 
 
 def namespace_folder(folder: Path, server: str, key: str) -> Path:
-    """The pipe directory of a share, as this process sees it."""
+    """The path of the pipe directory of a share for this process."""
     return folder / NODE_DAEMON / "pipe" / server / key

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket on which dra-mps is asked: a line of JSON, and a line of JSON in return.
+"""The socket for requests to dra-mps. A request is a line of JSON, and so is the response.
 
-{"settle": SERVER}   brings a group of devices to what its files say; {} when it is so, {"error": TEXT} when not
-{"status": true}     {"servers": {SERVER: {"problem", "restarts", "since"}}}
+{"settle": SERVER}   applies the share files of a group of devices; the response is {}, or {"error": TEXT} on failure
+{"status": true}     the response is {"servers": {SERVER: {"problem", "restarts", "since"}}}
 
-Root alone can connect. A caller that goes away changes nothing: what was begun is finished.
+Only root can connect. A request is completed even if the client disconnects.
 """
 
 import json
@@ -29,7 +29,7 @@ _READ_SECONDS: Final = 5.0
 
 
 class SupervisorServer:
-    """Answers on the socket in `folder`, a thread for each caller. Raises OSError."""
+    """Serves the socket in `folder`, with one thread per connection. Raises OSError."""
 
     def __init__(self, folder: Path, supervisor: Supervisor) -> None:
         self.path = folder / SOCKET
@@ -43,11 +43,11 @@ class SupervisorServer:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="mps-server", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving requests."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop serving requests, and remove the socket."""
         self._server.shutdown()
         self._server.server_close()
         self.path.unlink(missing_ok=True)
@@ -59,7 +59,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
     supervisor: Supervisor
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Nothing that one caller does concerns the others."""
+        """Log an unexpected error of a request. Other requests continue."""
         log.exception("a request to dra-mps failed")
 
 

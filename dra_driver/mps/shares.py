@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What claims want of MPS, as files: written by the plugin, carried out by dra-mps.
+"""The share files, in which the plugin requests MPS for claims from dra-mps.
 
-    FOLDER/SERVER/shares/GPU_KEY.json   what one claim wants of the devices of SERVER
+    FOLDER/SERVER/shares/GPU_KEY.json   the limits and devices of one claim in the group SERVER
     FOLDER/SERVER/pipe, log             the sockets and logs of the control daemon (protocol 2)
-    FOLDER/protocol3/pipe, log          those of the node's daemon (protocol 3)
+    FOLDER/protocol3/pipe, log          the sockets and logs of the node's daemon (protocol 3)
 
-SERVER names a group of devices, KEY a claim's share of it. GPU is the UUID of a board of the group: who looks for
-leftovers finds it without reading the file. A file stands for the wish alone; whether it is fulfilled only dra-mps
-knows. Nothing is synced to disk, because no daemon survives a reboot either: files of an earlier boot wish for nothing.
+SERVER is the name of a group of devices, and KEY is the name of a claim's share of the group. GPU is the UUID of a
+board of the group, so that leftovers of a board can be found without reading the files. A file is only a request;
+dra-mps knows whether it is served. The files are not synced to disk, and those of an earlier boot are ignored, because
+no daemon survives a reboot.
 """
 
 import json
@@ -23,10 +24,10 @@ from ..files import make_folder, names_in, read_file, remove_file, write_file
 from .errors import MpsError
 
 NODE_DAEMON: Final = "protocol3"
-"""The folder of the daemon that serves all groups of devices by protocol 3."""
+"""The folder of the daemon that serves all groups of devices with protocol 3."""
 
 INSIDE: Final = "/run/nvidia-mps"
-"""The folder in which daemons and containers see pipe directories. CUDA is told this path in both."""
+"""The folder of the pipe directories in containers and in the mount namespaces of daemons."""
 
 _NAME: Final = re.compile(r"(?P<gpu>[A-Za-z0-9-]+)_(?P<key>[a-z0-9]+)\.json", re.ASCII)
 _SERVER: Final = re.compile(r"s[0-9a-f]{10}", re.ASCII)
@@ -34,8 +35,8 @@ _SERVER: Final = re.compile(r"s[0-9a-f]{10}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A claim's share of MPS. `devices` are the UUIDs that CUDA knows, `memory` the limits in MiB of those that have
-    one, `percentage` the limit of active threads. With `multi_user` clients of all users are served at a time.
+    """A claim's share of MPS. `devices` are UUIDs for CUDA, `memory` is the limit in MiB of each device that has one,
+    and `percentage` is the limit of active threads. With `multi_user`, clients of several users are served at a time.
     """
 
     protocol: int
@@ -47,13 +48,13 @@ class Share:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All of it, as JSON."""
+        """All fields, for JSON."""
         return {**asdict(self), "devices": list(self.devices), "memory": dict(self.memory)}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShareName:
-    """Where a share is: the group of devices, one of its boards, and the share's own key."""
+    """The name of a share: its group of devices, a board of the group, and the key of the share."""
 
     server: str
     gpu: str
@@ -61,7 +62,7 @@ class ShareName:
 
 
 class ShareFiles:
-    """The files in `folder`, which is made when the first share is written."""
+    """The share files in `folder`, which is created when the first share is written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -74,44 +75,44 @@ class ShareFiles:
         write_file(file, data, file.with_suffix(".new"))
 
     def get(self, name: ShareName) -> Share | None:
-        """A share; None when there is none of this boot that can be read. Raises OSError."""
+        """A share. None if its file is missing, invalid or of an earlier boot. Raises OSError."""
         try:
             return _decoded(read_file(self._file(name)))
         except (FileNotFoundError, ValueError):
             return None
 
     def has(self, name: ShareName) -> bool:
-        """Whether there is such a file, whatever is in it."""
+        """Whether the file of a share exists. It may be invalid."""
         return self._file(name).exists()
 
     def remove(self, name: ShareName) -> None:
-        """The claim wants nothing any more. Raises OSError."""
+        """Remove the file of a share. Raises OSError."""
         remove_file(self._file(name))
 
     def names(self, server: str) -> list[ShareName]:
-        """The shares of a group of devices."""
+        """The names of the shares of a group of devices."""
         found = (_NAME.fullmatch(name) for name in sorted(names_in(self.folder / server / "shares")))
         return [ShareName(server, one["gpu"], one["key"]) for one in found if one is not None]
 
     def of(self, server: str) -> dict[str, Share]:
-        """The shares of a group by their keys, without those that cannot be read and those of an earlier boot."""
+        """The shares of a group by key, without invalid ones and those of an earlier boot."""
         found = ((one.key, self.get(one)) for one in self.names(server))
         return {key: share for key, share in found if share is not None}
 
     def all(self) -> list[ShareName]:
-        """Every share."""
+        """The names of all shares."""
         return [name for server in self.servers() for name in self.names(server)]
 
     def servers(self) -> list[str]:
-        """The groups that have a folder, whether anything is wanted of them or not."""
+        """The groups that have a folder, also those without shares."""
         return [name for name in sorted(names_in(self.folder)) if _SERVER.fullmatch(name)]
 
     def leaves_something(self, name: ShareName) -> bool:
-        """Whether there is the share, or what a group without shares left."""
+        """Whether the share exists, or its group has a folder but no shares."""
         return self.has(name) or ((self.folder / name.server).is_dir() and not self.names(name.server))
 
     def discard(self, server: str) -> None:
-        """Remove what there is of a group without shares, whose daemon has ended. Raises OSError."""
+        """Remove the folder of a group whose daemon has ended. Raises OSError, or MpsError if the group has shares."""
         folder = self.folder / server
         if not folder.is_dir():
             return
@@ -124,7 +125,7 @@ class ShareFiles:
 
 
 def _decoded(data: bytes) -> Share | None:
-    """The share of a file, None for one of an earlier boot. Raises ValueError."""
+    """The share in a file. None if the file is of an earlier boot. Raises ValueError."""
     value = json.loads(data)
     if not isinstance(value, dict):
         raise ValueError("no JSON object")

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps MPS as the shares' files say: starts what is wanted, ends what is not, restarts what has ended.
+"""Serves the shares in the share files: starts and ends daemons, and restarts those that have ended.
 
-`settle` brings one group of devices to what its files say, and `look` all of them, again and again. Both do the same,
-so whatever a caller that was killed has left is finished by the next look. Work on one group waits for no other group.
+`settle` applies the share files of one group of devices, when the plugin requests it. `look` applies those of all
+groups, and is called all the time. Both do the same, so the next `look` completes the request of a plugin that was
+killed. Work on one group does not wait for other groups.
 
-A new supervisor ends the daemons that an earlier one left, and starts them anew: it cannot know which limits they have.
+A new supervisor ends the daemons of an earlier one and starts them again, because it cannot know their limits.
 """
 
 import logging
@@ -28,43 +29,43 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 _ANSWER_SECONDS: Final = 10.0
-"""How often a daemon that runs is asked whether it answers."""
+"""The interval at which a running daemon is checked with a command."""
 
 _EXPECTED = (MpsError, ProgramError, OSError)
 
 
 class Server(Protocol):
-    """A way to serve groups of devices: see Protocol2 and Protocol3."""
+    """A protocol to serve groups of devices. See Protocol2 and Protocol3."""
 
     def serves(self, server: str, shares: Mapping[str, Share]) -> bool:
-        """Whether nothing has to be done."""
+        """Whether exactly these shares are served."""
         raise NotImplementedError
 
     def runs(self, server: str) -> bool:
-        """Whether the group is served at all, however."""
+        """Whether a daemon or server of the group runs, with any limits."""
         raise NotImplementedError
 
     def answers(self, server: str) -> None:
-        """Raises MpsError or ProgramError when it hangs."""
+        """Check that the daemon answers. Raises MpsError or ProgramError if it does not."""
         raise NotImplementedError
 
     def serve(self, server: str, shares: Mapping[str, Share]) -> None:
-        """Do it. Raises MpsError, ProgramError or OSError."""
+        """Serve exactly these shares. Raises MpsError, ProgramError or OSError."""
         raise NotImplementedError
 
     def end(self, server: str) -> None:
-        """Serve the group no more. Raises MpsError or OSError."""
+        """Stop serving the group. Raises MpsError or OSError."""
         raise NotImplementedError
 
     def discard(self, server: str) -> None:
-        """Remove the files of a group that is not served any more. Raises OSError."""
+        """Remove the files of a group that is no longer served. Raises OSError."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a group of devices is served: `problem` says why it is not, `restarts` how often its daemon had to be started
-    again, `since` when either was last true (seconds of the epoch).
+    """The status of a group of devices. `problem` is the reason if it is not served, `restarts` the number of restarts
+    of its daemon, and `since` the time of the last change, in seconds of the epoch.
     """
 
     problem: str = ""
@@ -73,7 +74,7 @@ class Status:
 
 
 class Supervisor:
-    """Serves the shares of `files` by these protocols, by their numbers. `count` hears of unexpected errors."""
+    """Serves the shares of `files` with `protocols`, which are by number. `count` is called for unexpected errors."""
 
     def __init__(self, files: ShareFiles, protocols: Mapping[int, Server], count: Count = nobody) -> None:
         self._files = files
@@ -81,22 +82,22 @@ class Supervisor:
         self._count = count
         self._guard = threading.Lock()
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._by: dict[str, Server] = {}  # how each group is served now
+        self._by: dict[str, Server] = {}  # the protocol that serves each group
         self._statuses: dict[str, Status] = {}
-        self._pauses: dict[str, tuple[Backoff, float]] = {}  # until when a group that failed is left alone
+        self._pauses: dict[str, tuple[Backoff, float]] = {}  # the time of the next attempt for a group that failed
         self._asked: dict[str, float] = {}
 
     def begin(self) -> None:
-        """End what an earlier supervisor left. Raises MpsError or OSError."""
+        """End the daemons of an earlier supervisor. Raises MpsError or OSError."""
         end_processes(self._files.folder, Limits.END)
 
     def settle(self, server: str) -> None:
-        """Bring a group of devices to what its files say. Raises MpsError, ProgramError or OSError."""
+        """Apply the share files of a group of devices. Raises MpsError, ProgramError or OSError."""
         with self._lock(server):
             self._settle(server)
 
     def look(self) -> None:
-        """Look at every group once; what fails is tried again after a pause that grows."""
+        """Apply the share files of every group once. A group that fails is tried again after a growing pause."""
         for server in {*self._files.servers(), *self._by}:
             _, due = self._pauses.get(server, (None, 0.0))
             if time.monotonic() < due:
@@ -105,12 +106,12 @@ class Supervisor:
                 self._look(server)
 
     def statuses(self) -> dict[str, Status]:
-        """How the groups are, by their names."""
+        """The status of every group, by name."""
         with self._guard:
             return dict(self._statuses)
 
     def end(self) -> None:
-        """End all daemons, whoever wants them."""
+        """End all daemons, even if shares need them."""
         for server in list(self._by):
             with contained("end MPS", server, self._count), self._lock(server):
                 try:
@@ -127,7 +128,7 @@ class Supervisor:
             log.error("MPS for %s is not as wanted: %s", server, error)
 
     def _require_answer(self, server: str) -> None:
-        """End a daemon that hangs, so that it is started again."""
+        """End a daemon that hangs, so that it is restarted."""
         self._asked[server] = time.monotonic() + _ANSWER_SECONDS
         by = self._by[server]
         if by.runs(server):
