@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The opaque configurations that claims and classes carry for this driver (resource.nvidia.com/v1beta1).
+"""The opaque configurations for this driver in claims and classes (resource.nvidia.com/v1beta1).
 
-`types` defines the configurations, `decode` reads one strictly and tells what of it changes nothing, `select` finds
-the one that applies to an allocated device. Kinds, fields and precedence are those of NVIDIA's DRA driver.
+`types` has the configurations. `decode` reads them strictly, and finds settings without effect. `select` finds the
+configuration of an allocated device. Kinds, fields and precedence are those of NVIDIA's DRA driver.
 """
 
 from .decode import API_VERSION, ConfigError, decode_config, ineffective

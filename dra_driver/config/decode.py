@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opaque parameters to a configuration, strictly: every field that is unknown or invalid is an error.
+"""Decodes opaque parameters strictly: each unknown or invalid field is an error.
 
-Prepare, webhook, lint and dry run all call `decode_config` and `ineffective`, so that they report the same problems of
-a configuration. Each error has the path of the field that it is about.
+The plugin, the webhook, lint and dry runs all call `decode_config` and `ineffective`. Therefore they report the same
+problems of a configuration. Each error has the path of its field.
 """
 
 import re
@@ -72,9 +72,9 @@ def _sharing(fields: Fields, *, mig: bool) -> Sharing:
     slicing = None if mig else fields.object("timeSlicingConfig")
     mps = fields.object("mpsConfig")
     if slicing is not None and strategy is not Strategy.TIME_SLICING:
-        raise fields.error("timeSlicingConfig", f"does not go with strategy {strategy}")
+        raise fields.error("timeSlicingConfig", f"is not allowed with strategy {strategy}")
     if mps is not None and strategy is not Strategy.MPS:
-        raise fields.error("mpsConfig", f"does not go with strategy {strategy}")
+        raise fields.error("mpsConfig", f"is not allowed with strategy {strategy}")
     interval = TimeSlice.DEFAULT if slicing is None else _interval(slicing)
     limits = None if mps is None else _mps(mps, "MIG-" if mig else "GPU-")
     fields.finish()

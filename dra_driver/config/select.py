@@ -30,7 +30,7 @@ class Chosen:
 
 
 def config_for(device: AllocatedDevice, kind: type[DeviceConfig], claim: ResourceClaim) -> Chosen:
-    """The configuration of `kind` for `device` of `claim`. Raises ConfigError."""
+    """The configuration of a device of a claim. `kind` is the kind for the device. Raises ConfigError."""
     for place, config in reversed(_ranked(claim)):
         if config.opaque.driver != device.driver:
             continue
@@ -71,7 +71,7 @@ def _ranked(claim: ResourceClaim) -> list[tuple[str, AllocatedConfiguration]]:
             raise ConfigError(
                 f"{place}.source",
                 f"this version of the driver does not know source {config.source!r} (only {' and '.join(_SOURCES)}):"
-                " how the configuration ranks among the others cannot be told",
+                " so its precedence over other configurations is unknown",
             )
         if config.source == "FromClaim" and (config.requests, config.opaque) in spec:
             place = f"spec.devices.config[{spec.index((config.requests, config.opaque))}]"

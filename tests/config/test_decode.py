@@ -114,10 +114,10 @@ MISTAKES: list[tuple[JSON, str]] = [
         {**GPU, "sharing": slicing(timeSlicingConfig={"intervall": "Long"})},
         "sharing.timeSlicingConfig.intervall: unknown field; did you mean 'interval'?",
     ),
-    ({**GPU, "sharing": slicing(mpsConfig={})}, "sharing.mpsConfig: does not go with strategy TimeSlicing"),
+    ({**GPU, "sharing": slicing(mpsConfig={})}, "sharing.mpsConfig: is not allowed with strategy TimeSlicing"),
     (
         {**GPU, "sharing": {"strategy": "MPS", "timeSlicingConfig": {}}},
-        "sharing.timeSlicingConfig: does not go with strategy MPS",
+        "sharing.timeSlicingConfig: is not allowed with strategy MPS",
     ),
     (
         {**MIG, "sharing": slicing(timeSlicingConfig={})},
