@@ -58,7 +58,7 @@ def no_warnings(new: Object, context: Context) -> Iterable[str]:
 
 
 def subdomain_name(name: str, prefix: bool) -> Iterable[str]:
-    """Return what is wrong with the name of most objects."""
+    """Return the problems of the name of most objects."""
     return names.subdomain_problems(name, prefix=prefix)
 
 
@@ -77,7 +77,7 @@ class Strategy:
     checks_required: bool = True
     """Whether the server checks the fields that the published schema requires. False where `validate` does this."""
     name_problems: Callable[[str, bool], Iterable[str]] = subdomain_name
-    """Return what is wrong with a name. The flag tells that it is a generateName prefix."""
+    """Return the problems of a name. The flag tells that it is a generateName prefix."""
     generation: tuple[str, ...] = ()
     """Top-level fields whose change increments metadata.generation. Empty: the kind has no generation."""
     first_status: Mapping[str, Any] | None = None
@@ -175,17 +175,17 @@ class ServedKind:
 
     @property
     def qualified_plural(self) -> str:
-        """`resourceslices.resource.k8s.io`."""
+        """The plural with the group: `resourceslices.resource.k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def singular_name(self) -> str:
-        """`resourceslice`."""
+        """The singular name: `resourceslice`."""
         return self.singular or self.name.lower()
 
     @property
     def list_kind(self) -> str:
-        """`ResourceSliceList`."""
+        """The kind of lists: `ResourceSliceList`."""
         return self.list_name or f"{self.name}List"
 
     @property
@@ -207,5 +207,5 @@ class Served:
 
     @property
     def api_version(self) -> str:
-        """`resource.k8s.io/v1`."""
+        """The group and version: `resource.k8s.io/v1`."""
         return f"{self.kind.group}/{self.version}" if self.kind.group else self.version

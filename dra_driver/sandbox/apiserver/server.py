@@ -166,7 +166,7 @@ class RunningServer:
 
     @property
     def url(self) -> str:
-        """`https://127.0.0.1:PORT`."""
+        """The URL: `https://127.0.0.1:PORT`."""
         return f"{'https' if self._certificates else 'http'}://{_HOST}:{self.port}"
 
     @property
