@@ -34,9 +34,7 @@ class Context:
     check_cel: Callable[[str], str | None] | None = None
     """Return the problem of a device selector's CEL expression, or None. None: expressions are not checked."""
     authorize: Callable[[str, str, str, str], str | None] | None = None
-    """Return why the user lacks a permission on claims, or None. Takes a prefix of the verb, subresource, namespace,
-    name.
-    """
+    """Return why the user lacks a permission on claims, or None (prefix of the verb, subresource, namespace, name)."""
 
 
 def nothing(obj: Object, context: Context) -> None:

@@ -166,9 +166,7 @@ _GROUP: Final = "impersonate-group"
 
 
 def acting_user(cluster: Cluster, user: User, headers: Headers) -> User:
-    """Return the user of a request: `user`, or the user whom the headers name. Raises 403 if `user` may not
-    impersonate.
-    """
+    """Return the user of a request: `user`, or the user in the headers. Raises 403 for missing permissions."""
     sent = [(name.lower(), value) for name, value in headers if name.lower().startswith("impersonate-")]
     if not sent:
         return user
