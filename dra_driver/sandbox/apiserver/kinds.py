@@ -154,9 +154,7 @@ class ServedKind:
     selectors: FieldSelectors = field(default_factory=dict)
     columns: tuple[Column, ...] = ()
     collection: str = ""
-    """The name of the collection that stores the objects. Empty: the qualified plural. Two kinds may share a
-    collection.
-    """
+    """The collection that stores the objects. Two kinds may share one. Empty: the qualified plural."""
     to_stored: Conversion = same_shape
     from_stored: Conversion = same_shape
     singular: str = ""
