@@ -96,9 +96,7 @@ def _embedded(kubernetes: Kubernetes, kubeconfig: Path) -> Iterator[Callable[[],
 
 
 def controllers(client: ApiClient, version: str, release: Release) -> list[Controller]:
-    """Return stand-ins for the controllers of kube-controller-manager and for kube-scheduler, in the order of their
-    steps.
-    """
+    """Return the stand-ins for the controllers and for kube-scheduler, in the order of their steps."""
     known = {gate: on for gate, on in release.gates.items() if gate in GATES}
     features = Features.from_gates(known, release=version)
     extended = release.enabled("DRAExtendedResource")

@@ -164,7 +164,7 @@ class SandboxNode:
             how = f"ended with code {code}: {last}"
         return f"{name} of {self.name} (process {process.pid}) {how}; its log is {self.logs / name}.log"
 
-    # What is on the node
+    # Files and hardware of the node
 
     def inventory(self) -> Inventory:
         """Return the inventory of the simulated hardware."""

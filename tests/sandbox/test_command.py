@@ -15,6 +15,7 @@ import pytest
 
 from dra_driver.command import run
 from dra_driver.sandbox.main import sandbox
+from tests.support import preloaded
 from tests.support.apiserver import SLICES, connect
 from tests.support.waiting import wait_for
 
@@ -23,7 +24,7 @@ SANDBOX = (sys.executable, "-m", "dra_driver.sandbox.main")
 
 def test_the_demo_shows_every_step_and_leaves_nothing(short_path: Path) -> None:
     command = [*SANDBOX, "demo", "--keep", str(short_path / "kept")]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    result = preloaded.run(command, timeout=120)
     assert result.returncode == 0, result.stderr
     shown = ("fits  Pod mig-slices", "|    2g.20gb    |1g.10gb|1g.10gb|", '"kind": "k8s.gpu.nvidia.com/claim"')
     for text in (*shown, "killed process", "nothing is left"):
@@ -35,7 +36,7 @@ def test_the_demo_shows_every_step_and_leaves_nothing(short_path: Path) -> None:
 def up(folder: Path, errors: IO[str] | None = None) -> Iterator["subprocess.Popen[str]"]:
     """`dra-sandbox up` in a folder, from when it says that it is up."""
     command = [*SANDBOX, "up", "--folder", str(folder), "--node", "a30x4"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+    with preloaded.start(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         assert process.stdout is not None
         assert "KUBECONFIG" in process.stdout.readline()
         try:
@@ -109,7 +110,7 @@ def test_a_folder_that_cannot_be_made_is_named(capsys: pytest.CaptureFixture[str
 
 
 def test_without_a_command_it_says_what_there_is() -> None:
-    result = subprocess.run(SANDBOX, capture_output=True, text=True, timeout=60, check=False)
+    result = preloaded.run(SANDBOX)
     assert (result.returncode, result.stdout) == (2, "")
     commands = result.stderr.partition("Commands:")[2]
     assert [line.split()[0] for line in commands.strip().splitlines()] == ["demo", "up"]

@@ -19,6 +19,7 @@ from dra_driver.sandbox.controlplane import PROGRAMS, RELEASE, device_classes
 from dra_driver.sandbox.environment import Sandbox
 from dra_driver.sandbox.loop import CLASSES, DAEMON_SETS, PODS, SLICES
 from dra_driver.sandbox.main import sandbox
+from tests.support import preloaded
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
 
@@ -33,7 +34,7 @@ def up(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[ApiC
     """`dra-sandbox up` in a folder: a client of it, and what it says."""
     command = [*SANDBOX, "up", "--folder", str(folder), *arguments]
     variables = {**os.environ, **environment}
-    with subprocess.Popen(
+    with preloaded.start(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=variables
     ) as process:
         assert process.stdout is not None

@@ -32,7 +32,7 @@ from dra_driver.gpu.simulation.board import boards
 
 PRELOADED = (
     *("controller.main", "controller.cluster.main", "controller.webhook.main", "kubeletplugin.main"),
-    *("dra_driver.dryrun.main", "dra_driver.sandbox.main", "tests.faults.child"),
+    *("dra_driver.dryrun.main", "dra_driver.sandbox.main", "dra_driver.sandbox.demo", "tests.faults.child"),
 )
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
 

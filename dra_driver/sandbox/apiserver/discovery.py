@@ -149,9 +149,7 @@ _WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation")
 _INFO: Final = {"title": "Kubernetes", "version": "unversioned"}
 
 V2_PROTOBUF_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""The Content-Type of OpenAPI v2 as protobuf. Clients ask for it with an @ before v1.0, which a Content-Type cannot
-contain.
-"""
+"""The Content-Type of OpenAPI v2 as protobuf. In Accept headers, clients have an @ before v1.0."""
 V2_PROTOBUF: Final = b"\x0a\x032.0\x12\x19\x0a\x0aKubernetes\x12\x0bunversioned"
 """OpenAPI v2 as protobuf: a Document with `swagger` and `info`, but without definitions.
 

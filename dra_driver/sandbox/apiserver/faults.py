@@ -79,9 +79,7 @@ class Alteration:
 
 
 class Faults:
-    """All active faults and alterations. The first fault that matches a request hits it. All alterations apply, in
-    order.
-    """
+    """The active faults, of which the first match hits a request, and the active alterations."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

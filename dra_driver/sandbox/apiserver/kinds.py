@@ -34,9 +34,7 @@ class Context:
     check_cel: Callable[[str], str | None] | None = None
     """Return the problem of a device selector's CEL expression, or None. None: expressions are not checked."""
     authorize: Callable[[str, str, str, str], str | None] | None = None
-    """Return why the user lacks a permission on claims, or None. Takes a prefix of the verb, subresource, namespace,
-    name.
-    """
+    """Return why the user lacks a permission on claims, or None (prefix of the verb, subresource, namespace, name)."""
 
 
 def nothing(obj: Object, context: Context) -> None:
@@ -58,7 +56,7 @@ def no_warnings(new: Object, context: Context) -> Iterable[str]:
 
 
 def subdomain_name(name: str, prefix: bool) -> Iterable[str]:
-    """Return what is wrong with the name of most objects."""
+    """Return the problems of the name of most objects."""
     return names.subdomain_problems(name, prefix=prefix)
 
 
@@ -77,7 +75,7 @@ class Strategy:
     checks_required: bool = True
     """Whether the server checks the fields that the published schema requires. False where `validate` does this."""
     name_problems: Callable[[str, bool], Iterable[str]] = subdomain_name
-    """Return what is wrong with a name. The flag tells that it is a generateName prefix."""
+    """Return the problems of a name. The flag tells that it is a generateName prefix."""
     generation: tuple[str, ...] = ()
     """Top-level fields whose change increments metadata.generation. Empty: the kind has no generation."""
     first_status: Mapping[str, Any] | None = None
@@ -156,9 +154,7 @@ class ServedKind:
     selectors: FieldSelectors = field(default_factory=dict)
     columns: tuple[Column, ...] = ()
     collection: str = ""
-    """The name of the collection that stores the objects. Empty: the qualified plural. Two kinds may share a
-    collection.
-    """
+    """The collection that stores the objects. Two kinds may share one. Empty: the qualified plural."""
     to_stored: Conversion = same_shape
     from_stored: Conversion = same_shape
     singular: str = ""
@@ -175,17 +171,17 @@ class ServedKind:
 
     @property
     def qualified_plural(self) -> str:
-        """`resourceslices.resource.k8s.io`."""
+        """The plural with the group: `resourceslices.resource.k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def singular_name(self) -> str:
-        """`resourceslice`."""
+        """The singular name: `resourceslice`."""
         return self.singular or self.name.lower()
 
     @property
     def list_kind(self) -> str:
-        """`ResourceSliceList`."""
+        """The kind of lists: `ResourceSliceList`."""
         return self.list_name or f"{self.name}List"
 
     @property
@@ -207,5 +203,5 @@ class Served:
 
     @property
     def api_version(self) -> str:
-        """`resource.k8s.io/v1`."""
+        """The group and version: `resource.k8s.io/v1`."""
         return f"{self.kind.group}/{self.version}" if self.kind.group else self.version

@@ -51,25 +51,25 @@ def _length(text: str, limit: int) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def label_problems(text: str, *, prefix: bool = False) -> tuple[str, ...]:
-    """Return what is wrong with a DNS-1123 label: the name of a device, request, counter or namespace."""
+    """Return the problems of a DNS-1123 label: the name of a device, request, counter or namespace."""
     text = _finished(text, prefix)
     return (*_length(text, LABEL_LENGTH), *(() if _label.fullmatch(text) else (_LABEL_TEXT,)))
 
 
 @lru_cache(maxsize=4096)
 def subdomain_problems(text: str, *, prefix: bool = False) -> tuple[str, ...]:
-    """Return what is wrong with a DNS-1123 subdomain: the name of a driver and of most objects."""
+    """Return the problems of a DNS-1123 subdomain: the name of a driver and of most objects."""
     text = _finished(text, prefix)
     return (*_length(text, SUBDOMAIN_LENGTH), *(() if _subdomain.fullmatch(text) else (_SUBDOMAIN_TEXT,)))
 
 
 def label_name(text: str, prefix: bool) -> tuple[str, ...]:
-    """Return what is wrong with an object name that must be a DNS label: of a Namespace or Service."""
+    """Return the problems of an object name that must be a DNS label: of a Namespace or Service."""
     return label_problems(text, prefix=prefix)
 
 
 def path_segment_problems(text: str, prefix: bool) -> list[str]:
-    """Return what is wrong with a name that must only be usable in a URL: of RBAC objects."""
+    """Return the problems of a name that must only be usable in a URL: of RBAC objects."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{letter}'" for letter in "/%" if letter in text]
@@ -82,7 +82,7 @@ def _finished(text: str, prefix: bool) -> str:
 
 @lru_cache(maxsize=4096)
 def label_key_problems(text: str) -> tuple[str, ...]:
-    """Return what is wrong with a label key, an annotation key (in lower case), a taint key, a condition type."""
+    """Return the problems of a label key, an annotation key (in lower case), a taint key, a condition type."""
     prefix, slash, name = text.partition("/")
     if not slash:
         prefix, name = "", text
@@ -107,14 +107,14 @@ def label_key_problems(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def label_value_problems(text: str) -> tuple[str, ...]:
-    """Return what is wrong with a label value or taint value. An empty value is valid."""
+    """Return the problems of a label value or taint value. An empty value is valid."""
     good = not text or _qualified.fullmatch(text)
     return (*_length(text, LABEL_LENGTH), *(() if good else (_VALUE_TEXT,)))
 
 
 @lru_cache(maxsize=4096)
 def identifier_problems(text: str) -> tuple[str, ...]:
-    """Return what is wrong with a C identifier: the last part of attribute and capacity names."""
+    """Return the problems of a C identifier: the last part of attribute and capacity names."""
     return () if _identifier.fullmatch(text) else (_IDENTIFIER_TEXT,)
 
 

@@ -40,7 +40,7 @@ _FOR_AUTHENTICATED: Final[tuple[Object, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """A permission to check: on a resource, or with `path` on a URL that names no resource."""
+    """The permission that a request needs: on a resource, or with `path` on a URL that names no resource."""
 
     verb: str
     group: str = ""
@@ -52,14 +52,12 @@ class Attributes:
 
     @property
     def full_resource(self) -> str:
-        """`pods`, or `pods/status`."""
+        """The resource with its subresource: `pods`, or `pods/status`."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 def allowed(cluster: Cluster, user: User, asked: Attributes) -> bool:
-    """Return whether the user has the permission. Without RBAC, everyone has it. Members of system:masters always have
-    it.
-    """
+    """Return whether the user has the permission. Without RBAC, everyone has it, and system:masters always has it."""
     if not cluster.rbac or SYSTEM_MASTERS in user.groups:
         return True
     return any(_permits(rule, asked) for rule in rules_for(cluster, user, asked.namespace))
@@ -168,9 +166,7 @@ _GROUP: Final = "impersonate-group"
 
 
 def acting_user(cluster: Cluster, user: User, headers: Headers) -> User:
-    """Return the user of a request: `user`, or the user whom the headers name. Raises 403 if `user` may not
-    impersonate.
-    """
+    """Return the user of a request: `user`, or the user in the headers. Raises 403 for missing permissions."""
     sent = [(name.lower(), value) for name, value in headers if name.lower().startswith("impersonate-")]
     if not sent:
         return user

@@ -131,9 +131,7 @@ class ApiServerOptions:
     """0 selects a free port."""
     tls: bool = True
     rbac: bool = False
-    """Whether to enforce RBAC. Members of system:masters, such as the user of the admin token, always have all
-    permissions.
-    """
+    """Whether to enforce RBAC. Members of system:masters, such as the admin, have all permissions."""
     admin_token: str = ""
     """Empty: a random token."""
     check_cel: CelCheck | None = None
@@ -166,7 +164,7 @@ class RunningServer:
 
     @property
     def url(self) -> str:
-        """`https://127.0.0.1:PORT`."""
+        """The URL: `https://127.0.0.1:PORT`."""
         return f"{'https' if self._certificates else 'http'}://{_HOST}:{self.port}"
 
     @property

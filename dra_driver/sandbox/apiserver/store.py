@@ -185,9 +185,7 @@ class Store:
         return record
 
     def delete(self, collection: str, key: str, last: Object | None = None) -> Record:
-        """Remove an object and return its last state at the new revision. `last` is the last state if the delete
-        changes it.
-        """
+        """Remove an object and return its last state (`last`, if the delete changes it) at the new revision."""
         previous = self.collection(collection).records[key]
         self.revision += 1
         record = _stamped(key, last or previous.object, self.revision)

@@ -67,9 +67,7 @@ class Cluster(Protocol):
         """Yield the pods bound to `node`, then their changes, until `stop` is set or the watch ends."""
 
     def patch_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> None:
-        """Merge `status` into the pod's status; conditions merge by type. Fails with 409 if the pod now has another
-        UID.
-        """
+        """Merge `status` into the pod's status, conditions by type. Fails with 409 if the UID has changed."""
 
     def delete_pod(self, pod: Pod) -> None:
         """Delete the pod without a grace period. Does nothing if the pod is gone."""

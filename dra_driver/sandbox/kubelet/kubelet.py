@@ -134,7 +134,7 @@ class Kubelet:
         self._pods.join()
         self.journal.record("KubeletStopped", self.options.node_name)
 
-    # what can be waited for
+    # Waiting
 
     def wait(self, is_so: Callable[[], bool], timeout: float = DEFAULT_TIMEOUT, what: str = "condition") -> None:
         """Wait until `is_so()` is true. It is checked after each entry in the journal, and every 50 ms."""
@@ -183,7 +183,7 @@ class Kubelet:
 
         self.wait(is_so, timeout, f"pod {namespace}/{name} {phase.value}")
 
-    # what can be looked at
+    # State
 
     def plugins(self, driver: str) -> tuple[Registration, ...]:
         """Return the registered plugins of a driver, oldest first."""
@@ -207,7 +207,7 @@ class Kubelet:
         running = self._runtime.containers(worker.pod.uid).get(container) if worker else None
         return running.spec if running else None
 
-    # what can be done
+    # Actions
 
     def prepare(self, driver: str, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
         """Call NodePrepareResources without pods and checkpoint. Return unchecked answers by UID. Raises ClaimError."""
@@ -217,7 +217,7 @@ class Kubelet:
         """Call NodeUnprepareResources in the same way."""
         return self._plugins.get(driver).unprepare(claims)
 
-    # the threads
+    # Threads
 
     def _register(self, socket: str) -> Registration:
         options = self.options

@@ -32,9 +32,7 @@ HEALTH_SERVICES: Final[Mapping[str, str]] = {
 """The optional health services with their protobuf packages, in kubelet's order of preference."""
 
 _Field = tuple[str, int, str]
-"""A field: name, number, and type (a scalar, `Message`, `repeated TYPE`, `optional TYPE`, or `map Message` with string
-keys).
-"""
+"""A field: name, number and type. Types are scalars, `Message`, `repeated TYPE`, `optional TYPE` and `map Message`."""
 
 _REGISTRATION_MESSAGES: Mapping[str, tuple[_Field, ...]] = {
     "InfoRequest": (),

@@ -54,9 +54,7 @@ class Workloads:
         raise NotImplementedError
 
     def metadata(self, owner: JSON, template: JSON, **more: Any) -> JSON:
-        """Return metadata, without a name, for an object that `owner` creates from `template`. `more` adds labels and
-        annotations.
-        """
+        """Return metadata, without a name, for an object that `owner` creates. `more` adds labels and annotations."""
         meta = template.get("metadata") or {}
         reference = {
             "apiVersion": self.kind.api_version,

@@ -45,9 +45,7 @@ class StatefulSets(Workloads):
         )
 
     def _fill(self, one: JSON, numbers: range, by_number: Mapping[int, JSON], revision: str) -> bool:
-        """Create missing pods and replace ended ones. Return whether all pods exist, and are ready if the order
-        matters.
-        """
+        """Create missing pods and replace ended ones. Return whether all pods exist and, if it matters, are ready."""
         ordered = one["spec"]["podManagementPolicy"] == "OrderedReady"
         complete = True
         for number in numbers:

@@ -268,7 +268,7 @@ def set_binding_defaults(obj: Object, context: Context) -> None:
 
 
 def validate_binding(new: Object, old: Object | None, context: Context) -> Problems:
-    """Yield what is wrong with a change of a RoleBinding or ClusterRoleBinding."""
+    """Yield the problems of a change of a RoleBinding or ClusterRoleBinding."""
     if old is not None and new.get("roleRef") != old.get("roleRef"):
         yield errors.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
 

@@ -53,7 +53,7 @@ def _versions(crd: Object) -> list[Object]:
 
 
 def validate(new: Object, old: Object | None, context: Context) -> Iterator[FieldError]:
-    """Yield what is wrong with the names, the scope or the versions of a definition."""
+    """Yield the problems of the names, the scope or the versions of a definition."""
     spec = new.get("spec", {})
     kind_names, group = spec.get("names", {}), spec.get("group", "")
     if new["metadata"].get("name") != f"{kind_names.get('plural', '')}.{group}":

@@ -25,7 +25,7 @@ NameProblems = Callable[[str, bool], Iterable[str]]
 def metadata_problems(
     meta: Object, *, namespaced: bool, name_problems: NameProblems, path: str = "metadata"
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with an object's metadata."""
+    """Yield the problems of an object's metadata."""
     if "generateName" in meta:
         for problem in name_problems(meta["generateName"], True):
             yield errors.invalid(f"{path}.generateName", meta["generateName"], problem)
@@ -55,7 +55,7 @@ def _namespace_problems(meta: Object, namespaced: bool, path: str) -> Iterator[F
 
 
 def label_problems(labels: Any, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with a map of labels."""
+    """Yield the problems of a map of labels."""
     for key, value in (labels or {}).items():
         for problem in names.label_key_problems(key):
             yield errors.invalid(path, key, problem)
@@ -64,7 +64,7 @@ def label_problems(labels: Any, path: str) -> Iterator[FieldError]:
 
 
 def annotation_problems(annotations: Any, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with a map of annotations."""
+    """Yield the problems of a map of annotations."""
     size = 0
     for key, value in (annotations or {}).items():
         size += len(key.encode()) + len(value.encode())
@@ -93,7 +93,7 @@ def _finalizer_problems(finalizer: str, path: str) -> Iterator[FieldError]:
 
 
 def metadata_update_problems(meta: Object, old: Object) -> Iterator[FieldError]:
-    """Yield what is wrong with a change of metadata."""
+    """Yield the problems of a change of metadata."""
     if old.get("deletionTimestamp"):
         added = [name for name in meta.get("finalizers", ()) if name not in old.get("finalizers", ())]
         if added:
@@ -108,7 +108,7 @@ def metadata_update_problems(meta: Object, old: Object) -> Iterator[FieldError]:
 
 
 def condition_problems(conditions: Iterable[Object], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with a list of metav1.Condition."""
+    """Yield the problems of a list of metav1.Condition."""
     seen: set[str] = set()
     for index, condition in enumerate(conditions):
         here = f"{path}[{index}]"

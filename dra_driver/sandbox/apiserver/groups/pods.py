@@ -180,7 +180,7 @@ def _amount(text: str | None) -> int:
 
 
 def validate(new: Object, old: Object | None, context: Context) -> Problems:
-    """Yield what is wrong with a pod, or with its change."""
+    """Yield the problems of a pod, or with its change."""
     spec = new["spec"]
     if old is not None:
         if _fixed(spec) != _fixed(old["spec"]) or not _only_added(spec, old["spec"]):
@@ -190,7 +190,7 @@ def validate(new: Object, old: Object | None, context: Context) -> Problems:
 
 
 def spec_problems(spec: Object, path: str) -> Problems:
-    """Yield what is wrong with a pod's spec or a template's."""
+    """Yield the problems of a pod's spec or a template's."""
     claims = {claim.get("name", "") for claim in spec.get("resourceClaims", ())}
     volumes = [volume.get("name", "") for volume in spec.get("volumes", ())]
     yield from _names_problems(volumes, f"{path}.volumes")

@@ -241,7 +241,7 @@ def prepare_job(new: Object, old: Object | None, context: Context) -> None:
 
 
 def validate_job(new: Object, old: Object | None, context: Context) -> Problems:
-    """Yield what is wrong with a job, or with its change."""
+    """Yield the problems of a job, or with its change."""
     spec = new["spec"]
     template, field = template_spec(spec), "spec.template.spec.restartPolicy"
     yield from spec_problems(template, "spec.template.spec")

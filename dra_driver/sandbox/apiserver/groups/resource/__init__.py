@@ -83,7 +83,7 @@ def prepare_class(new: Object, old: Object | None, context: Context) -> None:
 
 
 def validate_class(new: Object, old: Object | None, context: Context) -> Problems:
-    """Yield what is wrong with a DeviceClass."""
+    """Yield the problems of a DeviceClass."""
     spec = new.get("spec", {})
     unchanged = old is not None and old.get("spec", {}).get("selectors") == spec.get("selectors")
     if not unchanged:

@@ -74,7 +74,7 @@ def prepare_template(new: Object, old: Object | None, context: Context) -> None:
 
 
 def validate_claim(new: Object, old: Object | None, context: Context) -> Problems:
-    """Yield what is wrong with a claim, or with its change."""
+    """Yield the problems of a claim, or with its change."""
     if old is not None:
         if _spec(new) != _spec(old):
             yield errors.invalid("spec", _spec(new), "field is immutable")
@@ -84,7 +84,7 @@ def validate_claim(new: Object, old: Object | None, context: Context) -> Problem
 
 
 def validate_template(new: Object, old: Object | None, context: Context) -> Problems:
-    """Yield what is wrong with a template, or with its change."""
+    """Yield the problems of a template, or with its change."""
     if old is not None:
         if _spec(new) != _spec(old):
             yield errors.invalid("spec", _spec(new), "field is immutable")
@@ -205,7 +205,7 @@ def prepare_claim_status(new: Object, old: Object | None, context: Context) -> N
 
 
 def validate_claim_status(new: Object, old: Object | None, context: Context) -> Problems:
-    """Yield what is wrong with a change of a claim's status."""
+    """Yield the problems of a change of a claim's status."""
     before: Object = old or {}
     yield from _admin_result_problems(new, before, context)
     yield from authorization_problems(new, before, context)
@@ -324,7 +324,7 @@ def _only_node(allocation: Object) -> str | None:
 
 
 def status_problems(new: Object, old: Object, known: RequestNames) -> Problems:
-    """Yield what is wrong with a status, or with its change."""
+    """Yield the problems of a status, or with its change."""
     status, before = _status(new), _status(old)
     reserved = status.get("reservedFor") or []
     yield from rules.set_problems(

@@ -30,7 +30,7 @@ Problems = Iterator[FieldError]
 
 
 def driver_problems(name: str, path: str) -> Problems:
-    """Yield what is wrong with a driver name."""
+    """Yield the problems of a driver name."""
     if not name:
         yield errors.required(path)
         return
@@ -41,7 +41,7 @@ def driver_problems(name: str, path: str) -> Problems:
 
 
 def pool_problems(name: str, path: str) -> Problems:
-    """Yield what is wrong with a pool name."""
+    """Yield the problems of a pool name."""
     if not name:
         yield errors.required(path)
         return
@@ -53,7 +53,7 @@ def pool_problems(name: str, path: str) -> Problems:
 
 
 def label_problems(name: str, path: str) -> Problems:
-    """Yield what is wrong with a device, request or counter name."""
+    """Yield the problems of a device, request or counter name."""
     for problem in names.label_problems(name):
         yield errors.invalid(path, name, problem)
 
@@ -67,7 +67,7 @@ def required_label_problems(name: str, path: str) -> Problems:
 
 
 def uid_problems(uid: str, path: str) -> Problems:
-    """Yield what is wrong with a share ID."""
+    """Yield the problems of a share ID."""
     if not _UID.fullmatch(uid):
         text = (
             "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` "
@@ -85,7 +85,7 @@ def is_qualified_name(name: str) -> bool:
 
 
 def qualified_name_problems(name: str, path: str) -> Problems:
-    """Yield what is wrong with an attribute or capacity name."""
+    """Yield the problems of an attribute or capacity name."""
     domain, slash, identifier = name.rpartition("/")
     if slash:
         if not domain:
@@ -102,7 +102,7 @@ def qualified_name_problems(name: str, path: str) -> Problems:
 
 
 def fully_qualified_name_problems(name: str, path: str) -> Problems:
-    """Yield what is wrong with a matchAttribute or distinctAttribute."""
+    """Yield the problems of a matchAttribute or distinctAttribute."""
     yield from qualified_name_problems(name, path)
     if "/" not in name:
         text = "a fully qualified name must be a domain and a name separated by a slash"
@@ -116,7 +116,7 @@ def set_problems(
     key: Callable[[Any], Any],
     path: str,
 ) -> Problems:
-    """Yield what is wrong with a list without duplicates. The items of a list that is too long are not checked."""
+    """Yield the problems of a list without duplicates. The items of a list that is too long are not checked."""
     items = list(items)
     if 0 <= limit < len(items):
         yield errors.too_many(path, len(items), limit)
@@ -134,7 +134,7 @@ def set_problems(
 def list_problems(
     items: Iterable[Any], limit: int, check: Callable[[Any, str], Iterable[FieldError]], path: str
 ) -> Problems:
-    """Yield what is wrong with a list that may have duplicates. The items of an overlong list are not checked."""
+    """Yield the problems of a list that may have duplicates. The items of an overlong list are not checked."""
     items = list(items)
     if len(items) > limit:
         yield errors.too_many(path, len(items), limit)
@@ -144,7 +144,7 @@ def list_problems(
 
 
 def selector_problems(selectors: Iterable[Object], path: str, context: Context) -> Problems:
-    """Yield what is wrong with a list of device selectors."""
+    """Yield the problems of a list of device selectors."""
 
     def check(selector: Object, here: str) -> Problems:
         cel = selector.get("cel")
@@ -163,7 +163,7 @@ def selector_problems(selectors: Iterable[Object], path: str, context: Context) 
 
 
 def device_configuration_problems(config: Object, path: str) -> Problems:
-    """Yield what is wrong with a configuration's `opaque` part."""
+    """Yield the problems of a configuration's `opaque` part."""
     opaque = config.get("opaque")
     if opaque is None:
         yield errors.required(f"{path}.opaque")
@@ -174,7 +174,7 @@ def device_configuration_problems(config: Object, path: str) -> Problems:
 
 
 def raw_object_problems(value: Any, path: str, limit: int) -> Problems:
-    """Yield what is wrong with raw JSON that must be an object of at most `limit` bytes."""
+    """Yield the problems of raw JSON that must be an object of at most `limit` bytes."""
     if value is None:
         yield errors.required(path)
     elif len(encode(value)) > limit:
@@ -186,7 +186,7 @@ def raw_object_problems(value: Any, path: str, limit: int) -> Problems:
 
 
 def taints_problems(taints: Iterable[Object], path: str, context: Context) -> Problems:
-    """Yield what is wrong with a device's taints."""
+    """Yield the problems of a device's taints."""
     most = limits.TAINTS_PER_DEVICE if context.release.minor >= _MORE_TAINTS_SINCE else _TAINTS_BEFORE
     yield from list_problems(taints, most, lambda taint, here: taint_problems(taint, here, context), path)
 
@@ -196,7 +196,7 @@ def _effects(context: Context) -> tuple[str, ...]:
 
 
 def taint_problems(taint: Object, path: str, context: Context) -> Problems:
-    """Yield what is wrong with a device taint."""
+    """Yield the problems of a device taint."""
     yield from label_name_problems(taint.get("key", ""), f"{path}.key")
     for problem in names.label_value_problems(taint.get("value", "")):
         yield errors.invalid(f"{path}.value", taint["value"], problem)
@@ -208,7 +208,7 @@ def taint_problems(taint: Object, path: str, context: Context) -> Problems:
 
 
 def toleration_problems(toleration: Object, path: str, context: Context) -> Problems:
-    """Yield what is wrong with a device toleration, after defaults were set."""
+    """Yield the problems of a device toleration, after defaults were set."""
     if toleration.get("key"):
         yield from label_name_problems(toleration["key"], f"{path}.key")
     value = toleration.get("value", "")
@@ -229,13 +229,13 @@ def toleration_problems(toleration: Object, path: str, context: Context) -> Prob
 
 
 def label_name_problems(name: str, path: str) -> Problems:
-    """Yield what is wrong with a name in the form of a label key."""
+    """Yield the problems of a name in the form of a label key."""
     for problem in names.label_key_problems(name):
         yield errors.invalid(path, name, problem)
 
 
 def binding_problems(device: Object, path: str) -> Problems:
-    """Yield what is wrong with the binding conditions of a device or of an allocation result."""
+    """Yield the problems of the binding conditions of a device or of an allocation result."""
     conditions = device.get("bindingConditions") or []
     failures = device.get("bindingFailureConditions") or []
     for field, values in (("bindingConditions", conditions), ("bindingFailureConditions", failures)):
@@ -290,7 +290,7 @@ def request_names(spec: Object) -> RequestNames:
 
 
 def reference_problems(name: str, path: str, known: RequestNames) -> Problems:
-    """Yield what is wrong with a reference `request` or `request/subrequest`."""
+    """Yield the problems of a reference `request` or `request/subrequest`."""
     parts = name.split("/")
     if len(parts) > 2:
         yield errors.invalid(path, name, _REFERENCE)
@@ -302,7 +302,7 @@ def reference_problems(name: str, path: str, known: RequestNames) -> Problems:
 
 
 def references_problems(references: Any, path: str, known: RequestNames) -> Problems:
-    """Yield what is wrong with a list of references."""
+    """Yield the problems of a list of references."""
 
     def check(name: str, here: str) -> Problems:
         return reference_problems(name, here, known)

@@ -50,7 +50,7 @@ def warn(new: Object, context: Context) -> Iterable[str]:
 
 
 def validate(new: Object, old: Object | None, context: Context) -> Problems:
-    """Yield what is wrong with a slice, or with its change."""
+    """Yield the problems of a slice, or with its change."""
     spec = new.get("spec", {})
     yield from rules.driver_problems(spec.get("driver", ""), "spec.driver")
     yield from _pool_problems(spec.get("pool", {}))
@@ -219,7 +219,7 @@ def separate(context: Context) -> bool:
 
 
 def shared_problems(spec: Object, context: Context) -> Problems:
-    """Yield what is wrong with the counter sets."""
+    """Yield the problems of the counter sets."""
     apart = separate(context)
 
     def check(counter_set: Object, path: str) -> Problems:
@@ -233,7 +233,7 @@ def shared_problems(spec: Object, context: Context) -> Problems:
 
 
 def consumption_problems(device: Object, spec: Object, path: str, context: Context) -> Problems:
-    """Yield what is wrong with the counters that a device consumes."""
+    """Yield the problems of the counters that a device consumes."""
     consumptions = device.get("consumesCounters", ())
     apart = separate(context)
 
@@ -277,7 +277,7 @@ _VALID_VALUES: Final = 10
 
 
 def policy_problems(capacity: Object, several: bool, path: str) -> Problems:
-    """Yield what is wrong with the policy in `capacity`. `several`: the device allows multiple allocations."""
+    """Yield the problems of the policy in `capacity`. `several`: the device allows multiple allocations."""
     if not several:
         yield errors.forbidden(path, "allowMultipleAllocations must be true")
         return
