@@ -363,3 +363,13 @@ def test_nobody_is_told_to_wait_for_a_claim_that_this_run_placed(
     assert code == 1
     waited = [line.strip() for line in out.splitlines() if "wait for" in line]
     assert waited == ["wait for claim default/held (then on a)"]
+
+
+@pytest.mark.parametrize("command", ["fit", "capacity", "cel", "lint"])
+def test_one_variable_names_the_release_for_every_subcommand(
+    command: str, dryrun: DryRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRA_DRYRUN_KUBERNETES_VERSION", "1.12")
+    code, _, err = dryrun(command, *(["x"] if command != "capacity" else []))
+    assert code == 2
+    assert "'1.12' is not one of" in err
