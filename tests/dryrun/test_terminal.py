@@ -35,7 +35,7 @@ from .conftest import DryRun, Write, gpu, slice_of
 from .reports import claim as claim_for
 from .test_command import claim
 from .test_hostile import CLAIM
-from .test_whole_pod import node, several
+from .test_whole_pod import several
 
 HELD = {
     "apiVersion": "resource.k8s.io/v1",
@@ -204,7 +204,6 @@ def test_classes_of_other_drivers_are_no_misspelling_of_ours(name: str, dryrun: 
     assert "did you mean 'gpu.nvidia.com'?" in dryrun("lint", write("typo.yaml", typo))[1]
 
 
-POD = {"apiVersion": "v1", "kind": "Pod"}
 WIDE = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -342,27 +341,6 @@ def test_cel_of_several_lines_is_indented(dryrun: DryRun, write: Write) -> None:
     assert findings[0].startswith(f"{path}:")
     assert all(line.startswith("    ") for line in findings[1:])
     assert len(findings) == 4
-
-
-@pytest.mark.parametrize("devices_only", [True, False])
-def test_nobody_is_told_to_wait_for_a_claim_that_this_run_placed(
-    devices_only: bool, dryrun: DryRun, write: Write
-) -> None:
-    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
-    template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "t"}}
-    container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
-    pods = [
-        {**POD, "metadata": {"name": name}, "spec": {"resourceClaims": claims, "containers": [container]}}
-        for name in ("first", "second")
-    ]
-    wanted = write("pods.json", several([{**template, "spec": {"spec": spec}}, *pods]))
-    cluster = [slice_of("a", gpu("gpu-0"), gpu("gpu-1")), HELD, node("a")]
-    words = ["--devices-only"] if devices_only else []
-    code, out, _ = dryrun(wanted, "--slices", write("cluster.json", several(cluster)), *words)
-    assert code == 1
-    waited = [line.strip() for line in out.splitlines() if "wait for" in line]
-    assert waited == ["wait for claim default/held (then on a)"]
 
 
 @pytest.mark.parametrize("command", ["fit", "capacity", "cel", "lint"])
