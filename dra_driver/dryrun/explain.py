@@ -171,7 +171,7 @@ class Explainer:
         """The claims that draw on a counter set, except those that are explained."""
         names = list(dict.fromkeys(str(claim.metadata) for claim in self._holders.get((*pool, counter_set), ())))
         if not names:
-            return "by what else the claims ask for"
+            return "by other requests of the claims"
         more = f" and {len(names) - _NAMED_HOLDERS} more" if len(names) > _NAMED_HOLDERS else ""
         return f"by {', '.join(names[:_NAMED_HOLDERS])}{more}"
 

@@ -25,7 +25,7 @@ from ..cel import (
 from ..command import InputError, output_option
 from ..resource import Device, ResourceSlice
 from ..streams import printable
-from .options import Subcommand, general_options, interrupted
+from .options import Subcommand, general_options, interrupted, option
 from .progress import progress
 from .report import PlainTable, counted, listed, plain_console, to_json
 from .selectors import Blame, parts, usual_mistakes, values_read, version_names
@@ -80,7 +80,7 @@ class Answer:
 @click.argument("expression")
 @origin_options
 @what_if_options
-@click.option(
+@option(
     "--kubernetes-version",
     "release",
     type=click.Choice(RELEASES),

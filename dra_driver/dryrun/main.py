@@ -61,7 +61,7 @@ def version() -> None:
     click.echo(f"dra-dryrun {__version__}")
 
 
-@click.command("completion", context_settings=SETTINGS)
+@click.command("completion", context_settings=SETTINGS, short_help="Print a script for a shell that completes words.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print a script for SHELL that completes commands, options and files.

@@ -35,7 +35,7 @@ from .conftest import DryRun, Write, gpu, slice_of
 from .reports import claim as claim_for
 from .test_command import claim
 from .test_hostile import CLAIM
-from .test_whole_pod import node, several
+from .test_whole_pod import several
 
 HELD = {
     "apiVersion": "resource.k8s.io/v1",
@@ -204,7 +204,6 @@ def test_classes_of_other_drivers_are_no_misspelling_of_ours(name: str, dryrun: 
     assert "did you mean 'gpu.nvidia.com'?" in dryrun("lint", write("typo.yaml", typo))[1]
 
 
-POD = {"apiVersion": "v1", "kind": "Pod"}
 WIDE = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -344,22 +343,11 @@ def test_cel_of_several_lines_is_indented(dryrun: DryRun, write: Write) -> None:
     assert len(findings) == 4
 
 
-@pytest.mark.parametrize("devices_only", [True, False])
-def test_nobody_is_told_to_wait_for_a_claim_that_this_run_placed(
-    devices_only: bool, dryrun: DryRun, write: Write
+@pytest.mark.parametrize("command", ["fit", "capacity", "cel", "lint"])
+def test_one_variable_names_the_release_for_every_subcommand(
+    command: str, dryrun: DryRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
-    template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "t"}}
-    container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
-    pods = [
-        {**POD, "metadata": {"name": name}, "spec": {"resourceClaims": claims, "containers": [container]}}
-        for name in ("first", "second")
-    ]
-    wanted = write("pods.json", several([{**template, "spec": {"spec": spec}}, *pods]))
-    cluster = [slice_of("a", gpu("gpu-0"), gpu("gpu-1")), HELD, node("a")]
-    words = ["--devices-only"] if devices_only else []
-    code, out, _ = dryrun(wanted, "--slices", write("cluster.json", several(cluster)), *words)
-    assert code == 1
-    waited = [line.strip() for line in out.splitlines() if "wait for" in line]
-    assert waited == ["wait for claim default/held (then on a)"]
+    monkeypatch.setenv("DRA_DRYRUN_KUBERNETES_VERSION", "1.12")
+    code, _, err = dryrun(command, *(["x"] if command != "capacity" else []))
+    assert code == 2
+    assert "'1.12' is not one of" in err

@@ -23,10 +23,10 @@ from .subject import STAND_IN, ClaimSpec, Context, Subject, is_device_api
 INVALID_NAME = error("invalid-name", "An object, class, request or alternative has a name that Kubernetes refuses.")
 DUPLICATE_NAME = error("duplicate-name", "Two requests, or two alternatives of one, have the same name.")
 INVALID_COUNT = error("invalid-count", "A request's count and allocation mode do not go together.")
-ZERO_COUNT = warning("zero-count", "The API server takes a count of 0 as 1.")
-INVALID_TOLERATION = error("invalid-toleration", "A toleration is not one that the API server takes.")
-TOO_MANY = error("too-many", "A list is longer than the API server takes, or a claim asks for too many devices.")
-TOO_LARGE = error("too-large", "Opaque parameters are larger than the API server takes.")
+ZERO_COUNT = warning("zero-count", "The API server changes a count of 0 to 1.")
+INVALID_TOLERATION = error("invalid-toleration", "The API server refuses a toleration.")
+TOO_MANY = error("too-many", "A list is longer than the API server accepts, or a claim asks for too many devices.")
+TOO_LARGE = error("too-large", "Opaque parameters are larger than the API server accepts.")
 CONSTRAINT_REQUEST = error("constraint-names-no-request", "A constraint names a request that the claim does not have.")
 CONSTRAINT_ATTRIBUTE = error("constraint-attribute", "A constraint has not exactly one well-formed attribute.")
 CONSTRAINT_UNMET = warning("constraint-never-met", "No known device that a request selects has the attribute.")
@@ -157,12 +157,12 @@ def check_limits(subject: Subject, context: Context) -> Iterator[Issue]:
         yield from _total(claim)
     for path, length, most in lists:
         if length > most:
-            yield Issue(TOO_MANY, path, f"has {length} entries, at most {most} are taken")
+            yield Issue(TOO_MANY, path, f"has {length} entries, at most {most} are accepted")
     most = limits.OPAQUE_PARAMETERS_BYTES
     for path, opaque in opaques:
         size = len(json.dumps(opaque.parameters, separators=(",", ":"), default=str).encode())
         if size > most:
-            yield Issue(TOO_LARGE, f"{path}.opaque.parameters", f"has {size} bytes, at most {most} are taken")
+            yield Issue(TOO_LARGE, f"{path}.opaque.parameters", f"has {size} bytes, at most {most} are accepted")
 
 
 def _lists(claim: ClaimSpec) -> Iterator[tuple[str, int, int]]:

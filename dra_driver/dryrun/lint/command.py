@@ -10,7 +10,7 @@ import click
 from ...cel import NEWEST, RELEASES
 from ...command import USAGE, output_option
 from ...streams import printable
-from ..options import Subcommand, complete_files, general_options, interrupted
+from ..options import Subcommand, complete_files, general_options, interrupted, option
 from ..progress import bar, progress
 from ..report import counted
 from ..sources import Origin as DeviceOrigin
@@ -78,7 +78,7 @@ FOUND = 1
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)
 @origin_options
-@click.option(
+@option(
     "--kubernetes-version",
     "release",
     type=click.Choice(RELEASES),

@@ -21,9 +21,9 @@ UNKNOWN_FIELD = error("unknown-field", "The object has a field that does not exi
 SCHEMA = error("schema", "A field is missing, is of the wrong type, or belongs to another version's form.")
 INVALID_SLICE = error("invalid-slice", "The API server would refuse the ResourceSlice.")
 NOT_SERVED = error("api-version-not-served", "The release does not serve this version of resource.k8s.io.")
-DEPRECATED = warning("deprecated-api-version", "Clusters do not serve this version unless asked to, and it will go.")
+DEPRECATED = warning("deprecated-api-version", "Clusters serve this version only on request, and it will be removed.")
 UNKNOWN_KIND = error("unknown-kind", "resource.k8s.io has no such kind.")
-FUTURE_FIELD = error("field-not-in-release", "The release does not know this field, or no longer.")
+FUTURE_FIELD = error("field-not-in-release", "The release does not have this field yet, or no longer has it.")
 GATED_FIELD = warning("feature-gate-off", "The field is dropped unless a feature gate is switched on.")
 RULES = (
     UNKNOWN_FIELD,

@@ -12,7 +12,7 @@ from .finding import Issue, error, warning
 from .source import Source
 from .subject import STAND_IN, ClaimSpec, Context, Subject, decode_all
 
-POD_CLAIM = error("pod-claim", "A pod's claim, or a container's use of one, is not what the API server takes.")
+POD_CLAIM = error("pod-claim", "The API server refuses a claim of a pod, or a container's use of it.")
 CONTAINER_CLAIM = error("container-names-no-claim", "A container uses a claim that is not in resourceClaims.")
 CONTAINER_REQUEST = error("container-names-no-request", "A container uses a request that the claim does not have.")
 NOT_FOUND = warning("claim-not-found", "The ResourceClaim or ResourceClaimTemplate of a pod is not among the files.")

@@ -15,9 +15,7 @@ from .subject import Context, Requirement, Subject
 
 UNKNOWN_CLASS = warning("unknown-class", "The DeviceClass is neither among the files nor one of the known ones.")
 CAPACITY_UNMET = warning("capacity-never-met", "No known device that a request selects has the capacity it asks for.")
-REFUSED = error(
-    "selector-refused", "The API server does not take the expression: it is wrong, too long or too complex."
-)
+REFUSED = error("selector-refused", "The API server refuses the expression: it is wrong, too long or too complex.")
 FAILS = error("selector-fails", "The expression has no answer for some devices; the scheduler then gives up the pod.")
 NEVER_TRUE = warning("selector-never-true", "The selector is true for no known device.")
 UNKNOWN_NAME = warning("unknown-attribute", "The expression asks for an attribute or capacity that no device has.")
@@ -102,7 +100,7 @@ def _expressions(path: str, expressions: Sequence[str], context: Context) -> Ite
         place = _place(path, index)
         size = len(expression.encode())
         if size > MAX_BYTES:
-            yield Issue(REFUSED, place, f"is too long: {size} bytes, at most {MAX_BYTES} are taken")
+            yield Issue(REFUSED, place, f"is too long: {size} bytes, at most {MAX_BYTES} are accepted")
             continue
         try:
             cost = compile_selector(expression, environment).max_cost

@@ -16,7 +16,7 @@ from .finding import Issue, LintFinding, Rule, error
 from .positions import Positions, duplicate_keys, resolve
 
 UNREADABLE = error("unreadable", "The file cannot be read, or is not YAML or JSON.")
-DUPLICATE_KEY = error("duplicate-key", "A key is there twice; the API server refuses that.")
+DUPLICATE_KEY = error("duplicate-key", "A key occurs twice. The API server refuses that.")
 NOT_AN_OBJECT = error(
     "not-an-object",
     "An object is no mapping, a List has no list of items, or an object of resource.k8s.io lacks its apiVersion.",

@@ -195,7 +195,7 @@ CASES = [
         "too-many",
         stream(claim([request(selectors=selectors(*["true"] * 33))])),
         f"{EXACTLY}.selectors",
-        "has 33 entries, at most 32 are taken",
+        "has 33 entries, at most 32 are accepted",
         stream(claim([request(selectors=selectors(*["true"] * 32))])),
     ),
     Case(
