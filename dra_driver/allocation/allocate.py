@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocating pending claims: on one node, and on every node of a cluster.
 
-The same answers as kube-scheduler's structured allocator, each node looked at by itself (within one
-attempt the scheduler shares counters between nodes, which makes a few of its answers depend on
-timing). Nothing changes but what the cluster keeps of its own preparation.
+The answers are those of kube-scheduler's structured allocator with each node decided independently. Within one attempt,
+the scheduler shares counters between nodes, so a few of its answers depend on timing. Deciding changes nothing in the
+cluster, except that the cluster keeps what was prepared.
 """
 
 import uuid
@@ -42,8 +42,8 @@ def allocate(
 ) -> NodeOutcome:
     """Allocates `claims` together, as those of one pod, with devices that `node_name` can reach.
 
-    `claims` need not be among the cluster's. `limit` is the number of search steps after which to give
-    up on the node, as the scheduler does after ten seconds. KeyError when the cluster has no such node.
+    `claims` need not be among the cluster's claims. The search on the node ends without a result after `limit` steps;
+    the scheduler ends it after ten seconds. Raises KeyError if the cluster has no such node.
     """
     attempt = _Attempt(cluster, claims, features or Features(), compile_selector, share_ids, limit)
     node = cluster.node_by_name[node_name]
@@ -59,7 +59,7 @@ def allocate_all(
     share_ids: ShareIds = new_share_id,
     limit: int | None = None,
 ) -> Outcomes:
-    """`allocate` on every node of the cluster, each kind of node decided once."""
+    """`allocate` on every node of the cluster. Nodes that pose the same problem are decided once."""
     attempt = _Attempt(cluster, claims, features or Features(), compile_selector, share_ids, limit)
     return attempt.outcomes()
 
@@ -88,7 +88,7 @@ class _Attempt:
         self._limit = limit
 
     def decide(self, node: Node, observer: Observer | None = None) -> Decision:
-        """The solution, None when there is none, or what stopped the search for it."""
+        """The solution, None if there is no solution, or the error that ended the search."""
         try:
             view = self._survey.view(node)
             if observer is not None:
@@ -103,7 +103,7 @@ class _Attempt:
             return failure
 
     def outcome(self, node: Node, decision: Decision) -> NodeOutcome:
-        """The decision in words of the API."""
+        """The decision as an outcome with AllocationResults."""
         if isinstance(decision, AllocationError):
             return _failed(node, decision)
         view = self._survey.view(node)
@@ -116,7 +116,7 @@ class _Attempt:
         return NodeOutcome(node.name, ALLOCATED, results)
 
     def outcomes(self) -> Outcomes:
-        """What every node answers."""
+        """The outcomes of all nodes."""
         decisions: dict[str, Decision] = {}
         groups: list[Group] = []
         for nodes in self._cluster.likeness(self._features).groups(self._concern()):
@@ -153,7 +153,7 @@ def _failed(node: Node, failure: AllocationError) -> NodeOutcome:
 
 
 def _without_solution(view: NodeView) -> NodeOutcome:
-    """No solution, which counts as an error of the node when it sees an invalid pool, related or not."""
+    """The outcome without a solution: an error if the node sees any invalid pool, even an unrelated one."""
     invalid = [pool for pool in view.pools if pool.state is PoolState.INVALID]
     if not invalid:
         return NodeOutcome(view.node.name, UNAVAILABLE)

@@ -41,7 +41,7 @@ _BLOCKING = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 
 
 def blocking_taint(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> DeviceTaint | None:
-    """The first taint that is not tolerated and does block; effects that are unknown, and None, do not."""
+    """The first taint that is not tolerated and has a blocking effect. Unknown effects and None do not block."""
     tolerations = tuple(tolerations)
     for taint in taints:
         if taint.effect in _BLOCKING and not any(tolerates(toleration, taint) for toleration in tolerations):
@@ -51,7 +51,7 @@ def blocking_taint(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceTo
 
 @dataclass(slots=True)
 class Candidate:
-    """A device for an option: `index` in the NodeView, `local` in its pool; what the selectors say of it."""
+    """A device for an option: its index in the NodeView and in the pool (`local`), and the selectors' verdict."""
 
     option: Option
     index: int
@@ -73,14 +73,17 @@ class Checks:
         self._features = features
 
     def in_use(self, candidate: Candidate) -> Refusal | None:
-        """Another claim has the device as a whole. Does not matter to admin access."""
+        """Refuses a device that another claim holds as a whole. Requests with admin access are never refused."""
         name = candidate.device.name
         if candidate.option.requirements.admin_access or name not in candidate.usage.whole:
             return None
         return Refusal(candidate.option.slot, candidate.index, Check.IN_USE, candidate.usage.holders(name))
 
     def selected(self, candidate: Candidate) -> Refusal | None:
-        """Selectors and place. AllocationError when an expression or a node selector is broken."""
+        """Checks the selectors and the place of the device.
+
+        Raises AllocationError if an expression or node selector is invalid.
+        """
         option, index = candidate.option, candidate.index
         if candidate.device.binding_conditions and not self._features.binding:
             return Refusal(option.slot, index, Check.BINDING_CONDITIONS)
@@ -96,7 +99,7 @@ class Checks:
         return None if here else Refusal(option.slot, index, Check.NODE)
 
     def capacity(self, candidate: Candidate) -> Refusal | None:
-        """What is requested of the device's capacity, with what is in use. Notes the share of a shared device."""
+        """Checks the requested capacity against what is in use, and records the share of a shared device."""
         if not self._features.consumable_capacity:
             return None
         option, device, requested = candidate.option, candidate.device, candidate.option.requirements.capacity_requests
@@ -116,13 +119,13 @@ class Checks:
         return None
 
     def gates(self, candidate: Candidate) -> Refusal | None:
-        """Devices with counters are only had while partitionable devices are on."""
+        """Refuses devices with counters while the feature gate for partitionable devices is off."""
         if self._features.partitionable_devices or not candidate.device.consumes_counters:
             return None
         return Refusal(candidate.option.slot, candidate.index, Check.COUNTERS_GATE)
 
     def taints(self, candidate: Candidate) -> Refusal | None:
-        """A taint that the request does not tolerate."""
+        """Refuses a device with a taint that the request does not tolerate."""
         if not candidate.device.taints or not self._features.device_taints:
             return None
         taint = blocking_taint(candidate.device.taints, candidate.option.requirements.tolerations)
@@ -167,7 +170,7 @@ class Options:
         self._grows = features.consumable_capacity and features.quirks.decimal_requests_grow
 
     def of_claim(self, index: int, claim: ResourceClaim) -> list[list[Option]]:
-        """For each request its options, in order. AllocationError when the claim cannot be searched for."""
+        """The options of each request, in order. Raises AllocationError if the claim cannot be searched for."""
         requests: list[list[Option]] = []
         least = 0
         for request in claim.spec.requests:
@@ -272,7 +275,10 @@ class Options:
                 option.tainted[candidate.index] = tainted
 
     def _candidates(self, option: Option) -> Iterator[Candidate]:
-        """The devices that the node sees. AllocationError, for All, at a pool of which not all devices are known."""
+        """The devices that the node sees.
+
+        Raises AllocationError for a request for All at an incomplete or invalid pool.
+        """
         ruling = self._rulings.of(Selectors(option.device_class.selectors, option.requirements.selectors))
         first = 0
         for pool in self._view.pools:
@@ -341,7 +347,7 @@ def _asked(claim: ResourceClaim, slot: Slot) -> str:
 
 @dataclass(slots=True)
 class Problem:
-    """What `search` needs to know. Devices are known by their index in the NodeView."""
+    """The input of `search`. A device is identified by its index in the NodeView."""
 
     claims: list[list[list[Option]]] = field(default_factory=list)
     """Each claim a list of requests, each request a list of options."""
@@ -360,7 +366,7 @@ class Problem:
 def state_problem(
     view: NodeView, survey: Survey, claims: Sequence[ResourceClaim], options: Options, features: Features
 ) -> Problem:
-    """The problem that `claims` pose together. AllocationError when one of them cannot be searched for."""
+    """The search problem of all `claims` together. Raises AllocationError if one of them cannot be searched for."""
     problem = Problem(name=view.name)
     problem.claims.extend(options.of_claim(index, claim) for index, claim in enumerate(claims))
     counters = Counters(by_name=features.quirks.counters_by_pool_name)

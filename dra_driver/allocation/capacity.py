@@ -35,7 +35,7 @@ class Share:
 def amounts_for(
     capacities: Mapping[str, DeviceCapacity], requested: Mapping[str, Quantity]
 ) -> Amounts | CapacityRefusal:
-    """What a request for `requested` takes of a device with these capacities, by the policies of the device."""
+    """The amounts that a request for `requested` consumes of a device, by the request policies of its capacities."""
     for name in requested:
         if name not in capacities:
             return CapacityRefusal(name, "the device has no such capacity")
@@ -62,7 +62,7 @@ def takes_as_is(capacity: DeviceCapacity, requested: Quantity) -> bool:
 def shortage(
     capacities: Mapping[str, DeviceCapacity], amounts: Amounts, *taken: Mapping[str, int]
 ) -> CapacityRefusal | None:
-    """The first capacity that `amounts` would overdraw when `taken` (billionths) is gone already, None if all fit."""
+    """The first capacity that `amounts` would exceed when `taken` (billionths) is in use. None if all amounts fit."""
     for name, amount in amounts.items():
         gone = sum(sums.get(name, 0) for sums in taken)
         value = capacities[name].value

@@ -29,7 +29,7 @@ class Fact:
 
 
 class Constraint(Protocol):
-    """What a claim demands of its devices together.
+    """A condition that the devices of a claim must meet together.
 
     `request` is the name of the request, without the alternative. `add` counts the device in if that
     leaves the demand met; every device counted in is removed again, in reverse order, when its pick is undone.

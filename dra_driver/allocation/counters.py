@@ -28,7 +28,7 @@ class CountersLeft:
 
 
 class Totals:
-    """What is left of one pool's counters before the search. Ask for it once the ledger's index is complete."""
+    """What is left of one pool's counters before the search. Read it only after the ledger's index is complete."""
 
     def __init__(self, ledger: CountersLeft, left: Mapping[CounterKey, int]) -> None:
         self._ledger = ledger
@@ -41,7 +41,7 @@ class Totals:
 
     @cached_property
     def is_overdrawn(self) -> bool:
-        """Whether a counter is short already, so that no device with counters can be had."""
+        """Whether a counter is negative, so that no device with counters can be picked."""
         return min(self.vector, default=0) < 0
 
 
@@ -54,7 +54,7 @@ class Charge:
     items: tuple[tuple[int, int], ...]
 
     def reserve(self) -> bool:
-        """Takes the counters, or none of them when any counter of the ledger would be overdrawn."""
+        """Reserves the counters, or none of them if any counter of the ledger would become negative."""
         left = self.ledger.left
         if left is None:
             left = self.ledger.left = list(self.totals.vector)
@@ -95,7 +95,10 @@ class Counters:
     _ledgers: dict[object, CountersLeft] = field(default_factory=dict)
 
     def charges(self, pool: PoolView, left: Mapping[CounterKey, int]) -> list[Charge | None]:
-        """What each device of the pool takes; `left` is what allocated claims left. None: no counters."""
+        """What each device of the pool consumes, None for a device without counters.
+
+        `left` is what allocated claims leave.
+        """
         ledger = self._ledgers.setdefault(pool.name if self.by_name else pool.key, CountersLeft())
         for key in left:
             ledger.index.setdefault(key, len(ledger.index))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which nodes pose the same problem, so that it is solved once.
 
-Two nodes are alike for some claims when their pools, device by device, agree in everything that the
-search looks at: values that expressions read are equal, attributes that constraints compare form the
-same pattern, and what counts for every claim (counters, taints, use, ...) is the same. Names and other
-attributes may differ. Keys are made for each pool once and kept.
+Two nodes are alike for some claims if their pools agree, device by device, in everything that the search reads: the
+values that expressions read are equal, the attributes that constraints compare form the same pattern, and what matters
+for every claim (counters, taints, use, ...) is the same. Names and other attributes may differ. The keys of each pool
+are made once and kept.
 """
 
 import copy
@@ -37,7 +37,7 @@ _ALL: Final = Reads(everything=True)
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """What a set of claims looks at, beyond what counts for all."""
+    """What a set of claims reads of devices, in addition to what matters for every claim."""
 
     reads: Reads
     """What the expressions read."""
@@ -73,7 +73,7 @@ class Likeness:
         self._groups: dict[Concern, list[list[Node]]] = {}
 
     def prepare(self) -> None:
-        """Makes what does not depend on claims, so that the first decision need not."""
+        """Prepares everything that does not depend on claims, so that the first decision is faster."""
         names: set[tuple[str, str]] = set()
         for view in self._views:
             for pool in view.pools if view is not None else ():
@@ -103,7 +103,7 @@ class Likeness:
         return after
 
     def groups(self, concern: Concern) -> Sequence[Sequence[Node]]:
-        """All nodes, those that are alike together, in the order of their first ones."""
+        """Groups of nodes that are alike, in the order of their first nodes."""
         if concern not in self._groups:
             groups: dict[Hashable, list[Node]] = {}
             keys = zip(*[self._numbers_in(aspect) for aspect in concern.aspects], strict=True)
@@ -114,7 +114,7 @@ class Likeness:
 
     @cached_property
     def _views(self) -> Sequence[NodeView | None]:
-        """What each node sees; None where that cannot be told. What is wrong is told when the node is decided."""
+        """What each node sees, None where a node selector is invalid. Deciding the node then reports the error."""
         return [self._view(node) for node in self._nodes]
 
     def _view(self, node: Node) -> NodeView | None:
@@ -171,7 +171,7 @@ class Likeness:
         return self._ids.setdefault(value, len(self._ids))
 
     def _basics(self, pool: PoolView) -> int:
-        """A number for what counts for every claim."""
+        """A number for what matters for every claim."""
         if pool not in self._basic:
             self._basic[pool] = self._id(
                 (
@@ -222,7 +222,7 @@ class Likeness:
         return number
 
     def _compared(self, pools: Iterable[PoolView], attribute: str) -> Hashable:
-        """Which devices agree in the attribute. Lists may overlap: then the values themselves."""
+        """Which devices have equal values of the attribute; the values themselves if some are lists."""
         values: list[AttributeValue | None] = []
         odd = False
         for pool in pools:
@@ -232,7 +232,7 @@ class Likeness:
 
 
 def _pattern(values: Iterable[Hashable]) -> Hashable:
-    """Each value as the number of its first occurrence; what is missing stays so."""
+    """Each value as the number of its first occurrence; None stays None."""
     numbers: dict[Hashable, int | None] = {None: None}
     return tuple([numbers.setdefault(value, len(numbers)) for value in values])
 

@@ -36,7 +36,7 @@ Detail = tuple[ResourceClaim, ...] | Unmet | CapacityRefusal | tuple[CounterKey,
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """For what a device is wanted: the index of a pending claim, and `request` or `request/alternative`."""
+    """The request that a device is tried for: index of a pending claim, and `request` or `request/alternative`."""
 
     claim: int
     request: str
@@ -73,12 +73,12 @@ class Observer(Protocol):
         """A device passed all checks and is taken for now."""
 
     def undoes(self, slot: Slot, device: int) -> None:
-        """The last pick led nowhere."""
+        """The last pick is undone because the rest of the search failed."""
 
 
 @dataclass(slots=True)
 class Recorder:
-    """An observer that keeps everything, in order."""
+    """An observer that records all events, in order."""
 
     view: NodeView | None = None
     skipped: list[PoolView] = field(default_factory=list)

@@ -61,7 +61,7 @@ class Growing:
         return Share(amounts, capacities)
 
     def undo(self, share: Share) -> None:
-        """The share that was picked last is given up."""
+        """Undoes the share that was picked last."""
         for holders in self._pointers.values():
             if holders[-1] is share.amounts:
                 holders.pop()
@@ -116,5 +116,5 @@ class Option:
 
     @property
     def leaves_nothing(self) -> bool:
-        """Whether trying devices in vain changes nothing, so that it need not be done."""
+        """Whether refused devices leave no trace in the search, so that they need not be tried."""
         return not (self.errors or self.tainted or self.shares or self.constraints)

@@ -73,14 +73,14 @@ class AllocationError(DriverError):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes with the same outcome but for names; `outcome` is that of the first one."""
+    """Nodes whose outcomes differ only in names. `outcome` is that of the first node."""
 
     outcome: NodeOutcome
     nodes: tuple[str, ...]
 
 
 class Outcomes(Mapping[str, NodeOutcome]):
-    """Each node's outcome by the node's name. It is written out when it is asked for; `groups` are there already."""
+    """Each node's outcome by the node's name, made when it is first read. `groups` are made before."""
 
     def __init__(
         self, nodes: Sequence[str], groups: Sequence[Group], write: Callable[[str, Group], NodeOutcome]
@@ -99,7 +99,7 @@ class Outcomes(Mapping[str, NodeOutcome]):
         return outcome
 
     def kind(self, node: str) -> OutcomeKind:
-        """The kind of the node's outcome, which need not be written out for that."""
+        """The kind of the node's outcome, without making the outcome."""
         return self._group_of[node].outcome.kind
 
     def __iter__(self) -> Iterator[str]:

@@ -27,7 +27,7 @@ PoolKey = tuple[str, str]
 
 @dataclass(slots=True)
 class PoolUsage:
-    """What is held in one pool, by device name. Treated as immutable once built."""
+    """The devices of one pool that allocated claims hold, by device name. Not changed after it was built."""
 
     whole: dict[str, list[ResourceClaim]] = field(default_factory=dict)
     """Devices that nobody else can have, and who holds them."""
@@ -55,7 +55,10 @@ NOTHING = PoolUsage()
 
 
 def usage_of(claims: Iterable[ResourceClaim], *, shares: bool) -> Mapping[PoolKey, PoolUsage]:
-    """What the allocated ones of `claims` hold. Without `shares` (gate off) a share takes the whole device."""
+    """The devices that the allocated claims hold.
+
+    Without `shares` (feature gate off), a share holds the whole device.
+    """
     pools: dict[PoolKey, PoolUsage] = {}
     for claim in claims:
         if claim.allocation is None:
@@ -103,7 +106,7 @@ _HASHED_APART = frozenset({str, Version, type(None)})
 
 
 def read_values(devices: Sequence[Device], driver: str, reads: Reads) -> list[Hashable]:
-    """A key for each device of `driver`: equal keys, equal values of what is read."""
+    """A key for each device of `driver`. Devices with equal keys have equal values of everything that is read."""
     if reads.everything:
         return [repr((device.attributes, device.capacity)) for device in devices]
     columns = [attribute_column(devices, key) for key in published_keys(reads.attributes, driver)]
@@ -222,12 +225,12 @@ class PoolView:
 
     @cached_property
     def has_binding_conditions(self) -> bool:
-        """Whether the pool is searched after those without."""
+        """Whether a device has binding conditions. Such pools are searched last."""
         return any(device.binding_conditions for device in self.devices)
 
     @cached_property
     def places(self) -> Mapping[int, Place]:
-        """Where the devices are, by index, that have places of their own."""
+        """The places of devices that name their own place, by index."""
         places: dict[int, Place] = {}
         first = 0
         for slice_ in self.slices:
@@ -242,7 +245,7 @@ class PoolView:
         return self.slices[bisect_right(ends, device)]
 
     def available(self, usage: PoolUsage) -> dict[CounterKey, int]:
-        """What is left of each counter, in billionths; negative where too much is in use."""
+        """What is left of each counter, in billionths; negative if more is in use than there is."""
         left = {
             (name, counter): amount.nanos
             for name, counters in self.counter_sets.items()
@@ -262,7 +265,7 @@ class PoolView:
 def pool_view(
     key: PoolKey, relevant: Sequence[ResourceSlice], pool: Sequence[ResourceSlice], features: Features
 ) -> PoolView | None:
-    """How a node sees a pool for which the slices `relevant` count; None where the pool is to be ignored.
+    """The view of a pool for nodes to which the slices `relevant` apply. None if the scheduler ignores the pool.
 
     `pool` are all its slices, of every node and generation.
     """

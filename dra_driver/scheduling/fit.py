@@ -31,7 +31,7 @@ class Filter(Protocol):
     """A filter that is prepared for one pod."""
 
     def refuses(self, site: Site) -> Refusal | None:
-        """Why the pod cannot go there, as the pods on the site are; None when this filter lets it pass."""
+        """Why the filter refuses the pod on this site. None if the filter accepts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Attempt:
         }
 
     def refuses(self, site: Site) -> Refusal | None:
-        """Why the pod cannot go there; also when pods that wait for the node with no lower priority get there first."""
+        """Why the node refuses the pod, as it is or after pods nominated for it (with no lower priority) are placed."""
         waiting = self.snapshot.nominated.get(site.node.name)
         if waiting:
             others = [one for one in waiting if one.priority >= self.pod.priority and one.uid != self.pod.uid]
@@ -165,7 +165,7 @@ class Attempt:
 
     @property
     def errors(self) -> frozenset[str]:
-        """The errors that end the attempt, whatever other nodes answer."""
+        """The errors that end the attempt, even if other nodes accept the pod."""
         refusals = (self.refusal, *self.refusals.values())
         return frozenset(one.message for one in refusals if one is not None and one.code is Code.ERROR)
 
@@ -175,7 +175,7 @@ class Attempt:
         return self.devices.gives(self.snapshot.sites[node])
 
     def binding_error(self, node: str) -> str:
-        """Why binding to a node that the pod fits on fails; empty when it does not."""
+        """Why binding fails on a node that the pod fits on. Empty if binding succeeds."""
         assert isinstance(self.devices, Devices)
         return self.devices.binding_error(self.snapshot.sites[node])
 

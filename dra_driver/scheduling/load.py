@@ -49,7 +49,7 @@ READ: Final = (("v1", "Pod"), ("v1", "Namespace"), *_DECODERS)
 
 
 class Reader:
-    """Takes objects in any order. Kinds that do not matter are passed over."""
+    """Collects the objects of a cluster, in any order. Kinds that do not affect scheduling are ignored."""
 
     def __init__(self) -> None:
         self._pods = PodDecoder()
@@ -112,7 +112,7 @@ class Reader:
         )
 
     def policies(self) -> Policies:
-        """What decides about new objects."""
+        """The classes, limits and quotas that admission applies to new objects."""
         return Policies(
             tuple(self._by_kind["PriorityClass"]),
             tuple(self._by_kind["RuntimeClass"]),

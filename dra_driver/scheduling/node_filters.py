@@ -30,7 +30,7 @@ _CORDONED: Final = DeviceTaint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 
 class Unschedulable:
-    """The node is cordoned, and the pod does not tolerate that."""
+    """Refuses cordoned nodes unless the pod tolerates the taint of cordoned nodes."""
 
     def __init__(self, pod: Pod) -> None:
         self._tolerated = any(tolerates(one, _CORDONED) for one in pod.tolerations)
@@ -40,7 +40,7 @@ class Unschedulable:
 
 
 class Named:
-    """The pod names its node."""
+    """Refuses all nodes except the one that the pod names."""
 
     def __init__(self, pod: Pod) -> None:
         self._name = pod.node_name
@@ -59,7 +59,7 @@ def untolerated(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToler
 
 
 class Tainted:
-    """The node has a taint that the pod does not tolerate."""
+    """Refuses nodes with a taint that the pod does not tolerate."""
 
     def __init__(self, pod: Pod) -> None:
         self._tolerations = pod.tolerations
@@ -105,7 +105,7 @@ class Affinity:
 
 
 def prepare_affinity(pod: Pod) -> Affinity | Refusal | None:
-    """The filter, a refusal of the pod, or None when the pod has no say in it."""
+    """The filter, a refusal of the pod, or None if the pod has neither node selector nor node affinity."""
     if pod.node_affinity is None:
         return Affinity(pod, None) if pod.node_selector else None
     names: frozenset[str] | None = frozenset()
@@ -124,7 +124,7 @@ def prepare_affinity(pod: Pod) -> Affinity | Refusal | None:
 
 
 class Ports:
-    """The node's ports that the pod needs are taken."""
+    """Refuses nodes on which a host port that the pod needs is in use."""
 
     def __init__(self, pod: Pod) -> None:
         self._wanted = pod.host_ports
@@ -140,7 +140,7 @@ def _collide(one: HostPort, other: HostPort) -> bool:
 
 
 class Features:
-    """The kubelet lacks a feature that the pod needs."""
+    """Refuses nodes whose kubelet does not declare a feature that the pod needs."""
 
     def __init__(self, pod: Pod) -> None:
         self._needed = pod.features
@@ -171,12 +171,15 @@ class Shortage:
 
     @property
     def final(self) -> bool:
-        """Whether the empty node would not have enough either. The number of pods is never counted so."""
+        """Whether even the empty node would have too little. The scheduler never applies this to the number of pods."""
         return self.resource != "pods" and self.wanted > self.allocatable
 
 
 class Resources:
-    """The node lacks resources. Those that a DeviceClass serves and the node has none of are left to the slices."""
+    """Refuses nodes with too few resources.
+
+    Resources that a DeviceClass serves are not checked on nodes without them.
+    """
 
     def __init__(self, pod: Pod, served: Container[str]) -> None:
         """`served` are the extended resources that DeviceClasses serve."""

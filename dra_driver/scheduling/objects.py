@@ -28,7 +28,7 @@ class LabelSelector:
 
     @property
     def everything(self) -> bool:
-        """Whether it is there and has no requirements."""
+        """Whether the selector is present and has no requirements."""
         return not self.nothing and not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -117,10 +117,10 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A volume of a type that two pods on one node cannot share: `kind` is its field's name in the pod.
+    """A volume of a type that two pods on one node cannot share. `kind` is the name of its field in the pod.
 
-    Disks of one kind are the same when they have an `identity` in common. Two pods may have the same one only when
-    `shareable`, which it is when all mount it read-only.
+    Disks of one kind are the same disk if they have an identity in common. Two pods on one node may use the same disk
+    only if both mount it `read_only`.
     """
 
     kind: str
@@ -150,7 +150,7 @@ class ClaimReference:
 
 @dataclass(frozen=True, slots=True)
 class QuotaFacts:
-    """What ResourceQuota asks of a pod besides its resources."""
+    """The properties of a pod that ResourceQuota uses besides its resources."""
 
     priority_class: str = ""
     terminating: bool = False
@@ -212,7 +212,7 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """Whether all of its containers have ended for good."""
+        """Whether all containers have ended and will not be restarted."""
         return self.phase in ("Succeeded", "Failed")
 
 

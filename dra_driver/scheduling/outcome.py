@@ -51,7 +51,7 @@ _CUT: Final = " ..."
 
 
 def nodes_available(count: int, reasons: Iterable[str]) -> str:
-    """The reasons of `count` nodes counted together: one reason for each time that a node gives it."""
+    """The text for `count` nodes: each reason with the number of nodes that give it."""
     counted = sorted(f"{times} {reason}" for reason, times in Counter(reasons).items())
     return _available(count, ", ".join(counted))
 
@@ -61,7 +61,7 @@ def _available(count: int, text: str) -> str:
 
 
 def refused_before(count: int, message: str) -> str:
-    """What is said of `count` nodes when the pod is refused before any is looked at."""
+    """The text for `count` nodes when the pod is refused before any node is evaluated."""
     return _available(count, message)
 
 

@@ -20,7 +20,7 @@ POD: Final = "Pod"
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
-    """A PriorityClass. `default` is that of pods that name none."""
+    """A PriorityClass. `default`: it applies to pods that name no class."""
 
     name: str
     value: int
@@ -62,7 +62,7 @@ class LimitRange:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which pods a quota is about."""
+    """A condition for the pods that a quota counts."""
 
     name: str
     operator: str = "Exists"
@@ -180,7 +180,7 @@ def fill_in(pod: dict[str, Any], limit_range: LimitRange) -> None:
 def violations(
     limit_range: LimitRange, containers: list[Container], own: tuple[Quantities, Quantities]
 ) -> Iterator[str]:
-    """What a pod's containers violate. `own` are the requests and limits of the pod as a whole."""
+    """The limits that a pod's containers violate. `own` are the requests and limits of the pod as a whole."""
     for item in limit_range.items:
         if item.type == CONTAINER:
             for container in sorted(containers, key=lambda one: one.init):

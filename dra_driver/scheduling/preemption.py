@@ -35,7 +35,7 @@ class Victims:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """What preemption would do. `message` is why it does nothing; `nominated` the best nodes, any of which is taken."""
+    """The result of preemption. `message`: why it does nothing. `nominated`: the best nodes, of which one is chosen."""
 
     message: str = ""
     nominated: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Preemption:
 
 
 def preempt(pod: Pod, snapshot: Snapshot, refusals: Mapping[str, Refusal | None], refuses: Refuses) -> Preemption:
-    """What preemption does for a pod that every node refuses. `refuses` asks the filters about a changed site."""
+    """Preemption for a pod that every node refuses. `refuses` runs the filters on a changed site."""
     problem = _not_eligible(pod, snapshot, refusals)
     if problem:
         return Preemption(problem)
@@ -78,7 +78,7 @@ def _not_eligible(pod: Pod, snapshot: Snapshot, refusals: Mapping[str, Refusal |
 
 
 def _victims(pod: Pod, site: Site, budgets: Sequence[DisruptionBudget], refuses: Refuses) -> Victims | Refusal:
-    """The fewest, least important pods that have to go, or why that does not help."""
+    """The fewest and least important pods to remove, or why removing pods does not help."""
     potential = sorted((other for other in site.pods if other.priority < pod.priority), key=_importance)
     if not potential:
         return _NO_VICTIMS
@@ -124,7 +124,7 @@ def _protected(pods: Sequence[Pod], budgets: Sequence[DisruptionBudget]) -> set[
 
 
 def _best(candidates: Mapping[str, Victims]) -> tuple[str, ...]:
-    """The nodes that are best to preempt on: those whose victims matter least."""
+    """The best nodes for preemption: those with the least important victims."""
 
     def cost(victims: Victims) -> tuple[int, int, int, int]:
         pods = victims.pods

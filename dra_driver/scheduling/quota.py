@@ -57,13 +57,13 @@ class Quotas:
         self._names = {one.metadata.name: one.extended_resource_name for one in classes}
 
     def usage(self, item: Countable) -> Quantities:
-        """What an object counts for, whatever quotas there are."""
+        """The resources that an object would be charged for, independent of the existing quotas."""
         if isinstance(item, Pod):
             return _pod_usage(item)
         return self._claim_usage(item) if isinstance(item, ResourceClaim) else {_TEMPLATES: _ONE}
 
     def used(self, quota: Quota) -> Quantities:
-        """What is used of a quota: what its status says, or else what there is."""
+        """The used part of a quota: as its status records, else summed over the existing objects."""
         if quota.used is not None:
             return quota.used
         items: Iterable[Countable] = (
@@ -145,7 +145,7 @@ class Quotas:
         return usage
 
     def _charged_to_pod(self, claim: ResourceClaim) -> Quantities:
-        """What the pod has been charged for already that the claim was made for, because of extended resources."""
+        """What the claim's pod was already charged for, if the claim was made for the extended resources of the pod."""
         meta = claim.metadata
         if meta.annotations.get(_SPECIAL) != "true":
             return {}
@@ -198,7 +198,10 @@ def _is_of_pods(name: str) -> bool:
 
 
 def _unspecified(item: Countable, names: Iterable[str]) -> str:
-    """What each container must say of its resources because a quota counts it; empty when all do."""
+    """The resources that a quota requires each container to specify, and which are missing.
+
+    Empty if none is missing.
+    """
     if not isinstance(item, Pod) or item.quota.has_own_resources:
         return ""
     problems = []

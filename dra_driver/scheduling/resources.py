@@ -80,7 +80,7 @@ def largest(*lists: Quantities) -> dict[str, Quantity]:
 
 
 class Container:
-    """What a container asks for. `sidecar` is an init container that runs on."""
+    """What a container requests. `sidecar`: an init container that keeps running."""
 
     __slots__ = ("init", "limits", "name", "ports", "requests", "sidecar")
 
@@ -105,7 +105,7 @@ def read_containers(spec: Fields) -> list[Container]:
 
 
 def aggregate(containers: Iterable[Container], of: Callable[[Container], Quantities]) -> dict[str, Quantity]:
-    """What the containers (init containers first) need at their peak of what `of` says that each has."""
+    """The peak of what the containers (init containers first) need at one time. `of` gives what one container needs."""
     running: dict[str, Quantity] = {}
     sidecars: dict[str, Quantity] = {}
     starting: dict[str, Quantity] = {}
@@ -175,7 +175,9 @@ class StatusResources:
                 self._reported[init, one.get("name", "")] = largest(actual, resource_list(fields, "allocatedResources"))
 
     def requests(self, container: Container) -> Quantities:
-        """The larger of what is wanted and what there is; what the kubelet called infeasible is not wanted."""
+        """The larger of the requested and the actual resources; the actual ones if the kubelet reports the resize as
+        infeasible.
+        """
         reported = self._reported.get((container.init, container.name))
         if reported is None or (container.init and not container.sidecar):
             return container.requests

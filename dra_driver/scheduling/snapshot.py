@@ -35,9 +35,9 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node and the pods on it: as they are, or with some removed or added to see what would be.
+    """A node and the pods on it, as they are or with some pods removed or added to evaluate a change.
 
-    `used` is what the pods request. `changes` are the pods that are not as they are, each with -1 (removed) or 1.
+    `used` is what the pods request. `changes` are the pods that were removed (-1) or added (1).
     """
 
     node: ClusterNode
@@ -48,7 +48,7 @@ class Site:
     """Ports of the host that are taken. As in 1.36, one that two pods have is free when one of them goes."""
 
     def without(self, pods: Iterable[Pod]) -> "Site":
-        """The site after these pods are gone."""
+        """The site without these pods."""
         gone = tuple(pods)
         used = dict(self.used)
         for pod in gone:
@@ -73,7 +73,7 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Everything that decides where a pod can go. `cluster` has the same nodes, and what concerns devices."""
+    """Everything that decides on which nodes a pod fits. `cluster` has the devices of the same nodes."""
 
     cluster: Cluster
     nodes: tuple[ClusterNode, ...] = ()
@@ -114,7 +114,7 @@ class Snapshot:
 
     @cached_property
     def with_anti_affinity(self) -> Sequence[tuple[ClusterNode, Pod]]:
-        """The running pods that want to be apart from others, and where they are."""
+        """The running pods with required anti-affinity, and their nodes."""
         return [(site.node, pod) for site in self.sites.values() for pod in site.pods if pod.anti_affinity]
 
     @cached_property

@@ -28,7 +28,7 @@ Counts = Counter[Place]
 
 
 class PodAffinity:
-    """How many pods match in which places; what changes at one site is counted anew for it."""
+    """Counts the pods that match, by place. The changes of a site are counted when the site is evaluated."""
 
     def __init__(self, pod: Pod, snapshot: Snapshot) -> None:
         self._pod = pod
@@ -45,7 +45,7 @@ class PodAffinity:
 
     @property
     def needed(self) -> bool:
-        """Whether it can refuse anything. Without that the scheduler skips it, whatever pods it adds later."""
+        """Whether the filter can refuse a node. If not, the scheduler skips it, even for pods that it adds later."""
         return bool(self._avoiding or self._affinity or self._anti)
 
     def refuses(self, site: Site) -> Refusal | None:

@@ -45,7 +45,7 @@ def claim_missing(name: str) -> str:
 
 
 class Restrictions:
-    """A disk cannot be mounted twice on the node, or only one pod may use a volume claim, and another one does."""
+    """Refuses nodes where another pod uses the same disk, and claims for one pod (ReadWriteOncePod) that are in use."""
 
     def __init__(self, pod: Pod, exclusive: frozenset[str], in_use: int) -> None:
         """`exclusive` are the pod's claims with ReadWriteOncePod, `in_use` how many of them another pod uses."""
@@ -72,7 +72,7 @@ def _conflict(one: Disk, other: Disk) -> bool:
 
 
 def prepare_restrictions(pod: Pod, snapshot: Snapshot) -> Restrictions | Refusal | None:
-    """The filter, a refusal of the pod, or None when its volumes know no restrictions."""
+    """The filter, a refusal of the pod, or None if its volumes have no restrictions."""
     exclusive = set()
     for volume in pod.volumes:
         if volume.ephemeral:
@@ -87,7 +87,7 @@ def prepare_restrictions(pod: Pod, snapshot: Snapshot) -> Restrictions | Refusal
 
 
 class AttachLimits:
-    """More CSI volumes would be attached to the node than its CSINode allows."""
+    """Refuses nodes to which more CSI volumes would be attached than the CSINode allows."""
 
     def __init__(self, pod: Pod, storage: Storage) -> None:
         self._pod = pod
@@ -131,7 +131,7 @@ def prepare_limits(pod: Pod, snapshot: Snapshot) -> AttachLimits | None:
 
 
 class Zones:
-    """A volume is in another zone or region than the node, going by the labels of both."""
+    """Refuses nodes in another zone or region than a volume, by the labels of both."""
 
     def __init__(self, places: list[tuple[str, frozenset[str]]]) -> None:
         """`places` are label keys with the values that a node may have."""
@@ -300,7 +300,7 @@ def _problem(pod: Pod, name: str, claim: VolumeClaim | None, *, ephemeral: bool)
 
 
 def _usable_on(volume: PersistentVolume, node: ClusterNode) -> bool:
-    """Whether the volume's node affinity matches the node. What cannot be evaluated does not."""
+    """Whether the volume's node affinity matches the node. A term that cannot be evaluated does not match."""
     if volume.node_affinity is None:
         return True
     for term in volume.node_affinity.terms:
@@ -317,7 +317,7 @@ def _usable_on(volume: PersistentVolume, node: ClusterNode) -> bool:
 def _smallest(
     claim: VolumeClaim, volumes: Iterable[PersistentVolume], node: ClusterNode, taken: set[str]
 ) -> PersistentVolume | None:
-    """The volume to bind: the claim's own one, or else the smallest that has all it asks for on the node."""
+    """The volume to bind: the volume reserved for the claim, else the smallest suitable one that the node can use."""
     wanted = claim.requested or _NOTHING
     best: PersistentVolume | None = None
     for volume in volumes:
