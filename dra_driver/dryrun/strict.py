@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unknown fields in pods and in workloads, which the API server refuses."""
+"""What the API server refuses in pods and workloads, whatever their content: unknown fields, a name that is taken."""
 
 import difflib
 import json
@@ -9,17 +9,30 @@ from importlib.resources import files
 from typing import Any, Final
 
 from ..resource.codec import DecodeError
-from .documents import Document
+from .documents import JSON
 
 _CLOSE: Final = 0.6
 
 
-def unknown_fields(document: Document) -> Iterator[DecodeError]:
-    """The unknown fields of a Pod, Deployment, Job or similar object."""
+def unknown_fields(value: JSON) -> Iterator[DecodeError]:
+    """The unknown fields of a Pod, Deployment, Job or similar object. Of other objects, none."""
     schema = _schema()
-    root = schema["roots"].get(document.kind)
-    if root is not None and not document.stored:
-        yield from _unknown(document.value, root, "", schema["types"])
+    root = schema["roots"].get(value.get("kind"))
+    if root is not None:
+        yield from _unknown(value, root, "", schema["types"])
+
+
+Identity = tuple[str, str, str, str]
+"""The API group, kind, namespace and name of an object."""
+
+
+def identity_of(value: JSON) -> Identity | None:
+    """The identity of an object. None for an object that gets its name from the API server."""
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or not metadata.get("name"):
+        return None
+    group = str(value["apiVersion"]).rpartition("/")[0]
+    return group, str(value["kind"]), str(metadata.get("namespace") or "default"), str(metadata["name"])
 
 
 @cache

@@ -16,7 +16,7 @@ from ..resource import EXACT_COUNT, DeviceClass, DeviceRequirements, ObjectMeta,
 from ..resource.codec import Decoded, DecodeError, Fields, decode
 from ..scheduling.extended import IMPLICIT_PREFIX, ExtendedRequest, claim_for, served
 from .documents import Document
-from .strict import unknown_fields
+from .strict import Identity, identity_of, unknown_fields
 from .world import is_of_world
 
 _GROUP = "resource.k8s.io/"
@@ -140,13 +140,11 @@ def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else)
 
 def _check_form(documents: Sequence[Document]) -> None:
     """Refuse unknown fields, and two objects of one name, as the API server does."""
-    problems = [(one, problem) for one in documents for problem in unknown_fields(one)]
-    seen: dict[tuple[str, str, str, str], Document] = {}
+    problems = [(one, problem) for one in documents if not one.stored for problem in unknown_fields(one.value)]
+    seen: dict[Identity, Document] = {}
     for one in documents:
-        group = one.value["apiVersion"].rpartition("/")[0]
-        metadata = one.value.get("metadata") or {}
-        name, namespace = metadata.get("name"), metadata.get("namespace") or "default"
-        other = seen.setdefault((group, one.kind, namespace, name), one) if name else one
+        identity = identity_of(one.value)
+        other = seen.setdefault(identity, one) if identity is not None else one
         if other is not one:
             said = f"there is another {one.kind} of this name in {other.source}"
             problems.append((one, DecodeError("metadata.name", said)))

@@ -22,7 +22,12 @@ RULES: Final[tuple[Rule, ...]] = tuple(
 )
 """Every rule, in the order of the documentation."""
 
-_OF_FORM: Final[tuple[Check, ...]] = (form.check_version, form.check_form, form.check_gates)
+_OF_FORM: Final[tuple[Check, ...]] = (
+    form.check_version,
+    form.check_form,
+    form.check_identity,
+    form.check_gates,
+)
 """Checks of the text of the file: versions, kinds and fields."""
 _OF_MEANING: Final[tuple[Check, ...]] = (
     form.check_slice,

@@ -14,11 +14,13 @@ from ...resource import ResourceSlice
 from ...resource.codec import GROUP
 from ...resource.device import COUNTERS_APART_SINCE, SliceFeatures
 from ...resource.validation import slice_problems
+from ..strict import unknown_fields
 from .finding import Issue, error, warning
 from .subject import DECODED_KINDS, Context, Subject, is_device_api, is_unknown_field
 
 UNKNOWN_FIELD = error("unknown-field", "The object has a field that does not exist there.")
 SCHEMA = error("schema", "A field is missing, is of the wrong type, or belongs to another version's form.")
+REPEATED = error("duplicate-object", "Another object of the file has the same kind, namespace and name.")
 INVALID_SLICE = error("invalid-slice", "The API server would refuse the ResourceSlice.")
 NOT_SERVED = error("api-version-not-served", "The release does not serve this version of resource.k8s.io.")
 DEPRECATED = warning("deprecated-api-version", "Clusters serve this version only on request, and it will be removed.")
@@ -28,6 +30,7 @@ GATED_FIELD = warning("feature-gate-off", "The field is dropped unless a feature
 RULES = (
     UNKNOWN_FIELD,
     SCHEMA,
+    REPEATED,
     INVALID_SLICE,
     NOT_SERVED,
     DEPRECATED,
@@ -37,6 +40,10 @@ RULES = (
 )
 
 
+_CLAIM_OF_POD: Final = re.compile(r"\b(resourceClaims|resources\.claims)\[")
+"""Places in pods that `pods` checks."""
+
+
 def check_form(subject: Subject, context: Context) -> Iterator[Issue]:
     """Check the form. `check_gates` judges fields that some release has."""
     for problem in subject.form.errors if subject.form is not None else ():
@@ -44,6 +51,17 @@ def check_form(subject: Subject, context: Context) -> Iterator[Issue]:
             yield Issue(SCHEMA, problem.path, problem.problem)
         elif not is_gated(problem.path):
             yield Issue(UNKNOWN_FIELD, problem.path, problem.problem)
+    for problem in unknown_fields(subject.source.value):
+        if not _CLAIM_OF_POD.search(problem.path):
+            yield Issue(UNKNOWN_FIELD, problem.path, problem.problem)
+
+
+def check_identity(subject: Subject, context: Context) -> Iterator[Issue]:
+    """Check that no earlier object has the same name."""
+    first = context.first_of(subject)
+    if first is not None and first is not subject:
+        said = f"there is another {subject.source.kind} of this name in the file: rename one, or remove it"
+        yield Issue(REPEATED, "metadata.name", said)
 
 
 def check_slice(subject: Subject, context: Context) -> Iterator[Issue]:

@@ -8,11 +8,13 @@ after each one, with the wrong part taken away or replaced by a stand-in.
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
 from ...resource import DeviceClaim, DeviceRequirements, OpaqueConfiguration, ResourceClaim, ResourceClaimTemplate
 from ...resource.codec import BY_API_VERSION, GROUP, V1BETA1, Decoded, DecodeError, Dialect, decode
 from ..documents import JSON
+from ..strict import Identity, identity_of
 from .catalog import Catalog
 from .finding import Issue
 from .positions import is_within, resolve
@@ -218,13 +220,22 @@ class Subject:
         return self.form is None or not self.form.is_mended(issue.path)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Context:
     """The context of the object: the release to check for, devices and classes, and all objects of the files."""
 
     release: str
     catalog: Catalog
     subjects: tuple[Subject, ...] = ()
+
+    def first_of(self, subject: Subject) -> Subject | None:
+        """The first object of its file with the name of this one. None if the API server makes its name."""
+        return self._first.get((subject.source.file, identity_of(subject.source.value)))
+
+    @cached_property
+    def _first(self) -> Mapping[tuple[str, Identity | None], Subject]:
+        identities = ((one, identity_of(one.source.value)) for one in reversed(self.subjects))
+        return {(one.source.file, identity): one for one, identity in identities if identity is not None}
 
     @property
     def minor(self) -> int:

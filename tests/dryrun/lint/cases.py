@@ -405,6 +405,20 @@ CASES = [
         stream(device_class("device.driver == 'net.example.com' && device.attributes['net.example.com'].speed > 1")),
     ),
     Case(
+        "unknown-field",
+        stream({**pod([], {}), "spec": {"resourceClaim": [], "containers": []}}),
+        "spec.resourceClaim",
+        "did you mean 'resourceClaims'?",
+        stream({**pod([], {}), "spec": {"resourceClaims": [], "containers": []}}),
+    ),
+    Case(
+        "duplicate-object",
+        stream(claim([request()]), claim([request()])),
+        "metadata.name",
+        "there is another ResourceClaim of this name",
+        stream(claim([request()]), template(name="claim")),
+    ),
+    Case(
         "pod-claim",
         in_pod({"name": "gpu"}, resourceClaimTemplate="one-gpu"),
         f"{ENTRY}.resourceClaimTemplate",

@@ -98,7 +98,7 @@ def test_objects_of_other_kinds_are_passed_over() -> None:
     ],
 )
 def test_what_makes_pods_is_checked_as_pods_are(kind: str, api_version: str, path: tuple[str, ...]) -> None:
-    inner: object = pod([{"name": "gpu", **OF_TEMPLATE}], {"name": "gpu", "request": "small"})
+    inner: object = {"spec": pod([{"name": "gpu", **OF_TEMPLATE}], {"name": "gpu", "request": "small"})["spec"]}
     for step in reversed(path):
         inner = {step: inner}
     assert isinstance(inner, dict)
