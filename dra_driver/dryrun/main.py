@@ -64,7 +64,7 @@ def version() -> None:
 @click.command("completion", context_settings=SETTINGS, short_help="Print a script for a shell that completes words.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script for SHELL that completes commands, options and files.
+    """Print a shell script that completes commands and files.
 
     Load it, for example, with: source <(dra-dryrun completion bash)
     """
