@@ -36,7 +36,8 @@ def test_a_failure_anywhere(tmp_path: Path, verb: str, number: int, name: str) -
             for code in (ERRORS.values() if name in EVERY_ERROR else (errno.ENOSPC,))
             for lasting in (False, True)
         ]
-        for struck, (index, point, code, lasting) in enumerate(share(faults, number, 5)):
+        usually = 15 if SCENARIOS[name].needs_mps else 5  # with MPS each one runs programs
+        for struck, (index, point, code, lasting) in enumerate(share(faults, number, usually)):
             claim.ready_for(verb)
             error = claim.strike(verb, index, disk_fails(code), lasting=lasting)
             after = OPPOSITE[verb] if struck % 4 in (1, 2) else verb
