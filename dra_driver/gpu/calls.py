@@ -11,6 +11,7 @@ Handing work to a thread costs some ten microseconds, so callers hand over sever
 """
 
 import contextlib
+import gc
 import logging
 import queue
 import sys
@@ -305,7 +306,7 @@ class _Worker:
 
     def _call(self) -> str:
         """The NVML call that the thread is executing, from its stack."""
-        frame = sys._current_frames().get(self._thread.ident or 0)
+        frame = _frame_of(self._thread.ident or 0)
         names = [name for name in _nvml_calls(frame) if name]
         return names[-1] if names else "a call to the driver"
 
@@ -328,6 +329,25 @@ def _pause(worker: _Worker, deadline: float | None) -> float:
 
 def _without_beat(work: Callable[[], T]) -> Callable[[Beat], T]:
     return lambda _beat: work()
+
+
+_LOOKING = threading.Lock()
+
+
+def _frame_of(thread: int) -> FrameType | None:
+    """What a thread executes.
+
+    Before Python 3.12, garbage collection during `_current_frames` can run Python code while the interpreter's list of
+    threads is locked. Another thread that needs this list then blocks the whole process (gh-106883). So it is disabled.
+    """
+    with _LOOKING:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames().get(thread)
+        finally:
+            if collects:
+                gc.enable()
 
 
 def _nvml_calls(frame: FrameType | None) -> Iterable[str]:

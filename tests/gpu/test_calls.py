@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The threads that call NVML, and what becomes of calls that do not return."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -191,3 +193,32 @@ def test_the_call_that_hangs_is_named_and_logged_once(tmp_path: Path, caplog: py
     node.clear_faults()
     wait_for(lambda: not calls.hangs(), "the call to return")
     assert "has returned" in caplog.text
+
+
+COLLECTING = """
+import gc, threading, time
+from dra_driver.gpu.calls import Calls, HungError
+calls, go = Calls(), threading.Event()
+for number in range(50):
+    threading.Thread(target=go.wait, daemon=True).start()
+try:
+    calls.run("GPU-0", lambda _: go.wait(), 0.01)
+except HungError:
+    pass
+gc.set_threshold(1)
+gc.callbacks.append(lambda *_: time.sleep(0))  # Python code: another thread may run
+ends = time.monotonic() + 2
+def look():
+    while time.monotonic() < ends:
+        assert len(calls.hangs()) == 1
+lookers = [threading.Thread(target=look) for _ in range(4)]
+for one in lookers:
+    one.start()
+for one in lookers:
+    one.join()
+"""
+
+
+def test_garbage_collection_while_a_hang_is_described_blocks_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", COLLECTING], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from dra_driver.gpu.simulation.mps import RefusedClientError, connect
+from dra_driver.mps.processes import VARIABLE, end_processes
 from tests.support.nodes import TestNode, make_node
 from tests.support.waiting import wait_for
 
@@ -33,7 +34,7 @@ class Node:
             text=True,
             check=False,
             timeout=60,
-            env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), **environment},
+            env=self._environment(environment),
         )
         return done.returncode, done.stdout.strip()
 
@@ -47,17 +48,21 @@ class Node:
         process = subprocess.Popen(
             [self.program, "-f", *arguments],
             start_new_session=True,
-            env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), **environment},
+            env=self._environment(environment),
         )
         self._daemons.append(process)
         wait_for((self.pipe / "nvidia-cuda-mps-control.pid").exists, "the daemon")
         return process
 
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        return {**os.environ, VARIABLE: str(self.pipe), "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), **more}
+
     def end(self) -> None:
-        """End what runs."""
+        """End what runs: the daemons, and the servers that they started."""
         for process in self._daemons:
             process.kill()
             process.wait()
+        end_processes(self.pipe, 2.0)
 
 
 @pytest.fixture
