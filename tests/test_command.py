@@ -106,6 +106,41 @@ def test_a_bug_is_no_answer() -> None:
     assert "KeyError: 'key'" in done.stderr
 
 
+GRPC = """
+import os, tempfile, threading, time
+from concurrent import futures
+import click, grpc
+from dra_driver.command import run
+
+def stream(request, context):
+    yield b"one"
+    threading.Event().wait(5)
+
+class Handler(grpc.GenericRpcHandler):
+    def service(self, details):
+        return grpc.unary_stream_rpc_method_handler(stream)
+
+def serve():
+    with tempfile.TemporaryDirectory() as folder:
+        server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[Handler()])
+        server.add_insecure_port(f"unix:{folder}/socket")
+        server.start()
+        answers = grpc.insecure_channel(f"unix:{folder}/socket").unary_stream("/a/b")(b"")
+        next(answers)
+        server.stop(None)
+        time.sleep(1)  # in which the client hears of it
+    os._exit(0)
+
+run(click.Command("x", callback=serve), [])
+"""
+
+
+def test_what_grpc_notices_by_itself_is_not_printed() -> None:
+    command = [sys.executable, "-c", GRPC]
+    done = subprocess.run(command, env=clean(), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_version_is_the_packages(command: str) -> None:
     assert run(command, "--version").stdout.split() == [command, __version__]
