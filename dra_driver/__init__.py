@@ -5,7 +5,11 @@ This package has the code that several processes of the driver use. The processe
 `controller` publishes devices, and `kubeletplugin` prepares claims. `docs/architecture.md` describes all packages.
 """
 
+import os
 from typing import Final
+
+# gRPC prints notices to standard error in a format of its own. It reads this when it is imported, which is later.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 __version__ = "0.1.0"
 

@@ -164,7 +164,6 @@ def run(command: click.Command, arguments: Sequence[str] | None = None, extra: E
     """
     name = _program(command)
     adopt_streams()
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its core prints notices to standard error, in its own format
     if extra is not None and (missing := extra.missing()):
         modules = ", ".join(missing)
         _end(f"{name}: modules {modules} are not installed: pip install 'dra-driver-gpu[{extra.name}]'", USAGE)

@@ -109,8 +109,8 @@ def test_a_bug_is_no_answer() -> None:
 GRPC = """
 import os, tempfile, threading, time
 from concurrent import futures
-import click, grpc
-from dra_driver.command import run
+import dra_driver
+import grpc
 
 def stream(request, context):
     yield b"one"
@@ -120,18 +120,15 @@ class Handler(grpc.GenericRpcHandler):
     def service(self, details):
         return grpc.unary_stream_rpc_method_handler(stream)
 
-def serve():
-    with tempfile.TemporaryDirectory() as folder:
-        server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[Handler()])
-        server.add_insecure_port(f"unix:{folder}/socket")
-        server.start()
-        answers = grpc.insecure_channel(f"unix:{folder}/socket").unary_stream("/a/b")(b"")
-        next(answers)
-        server.stop(None)
-        time.sleep(1)  # in which the client hears of it
-    os._exit(0)
-
-run(click.Command("x", callback=serve), [])
+with tempfile.TemporaryDirectory() as folder:
+    server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[Handler()])
+    server.add_insecure_port(f"unix:{folder}/socket")
+    server.start()
+    answers = grpc.insecure_channel(f"unix:{folder}/socket").unary_stream("/a/b")(b"")
+    next(answers)
+    server.stop(None)
+    time.sleep(1)  # in which the client hears of it
+os._exit(0)
 """
 
 
