@@ -191,6 +191,17 @@ def _wrappers() -> Iterator[tuple[str, Message]]:
             yield f"google.protobuf.{name}", Message(wrapper(inner), {"value": inner})
 
 
+LITERAL_TYPES: Final[Mapping[type, Type]] = {
+    bool: BOOL,
+    int: INT,
+    Uint: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+    type(None): NULL,
+}
+"""The types of literals, by the Python class of their values."""
+
 MESSAGES: Final[Mapping[str, Message]] = {
     **dict(_wrappers()),
     "google.protobuf.Duration": Message(DURATION, {"seconds": INT, "nanos": INT}),

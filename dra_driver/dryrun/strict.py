@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server refuses in pods and workloads, whatever their content: unknown fields, a name that is taken."""
+"""Two checks of the API server: unknown fields of pods and workloads, and names of objects, which must be unique."""
 
 import difflib
 import json

@@ -362,7 +362,7 @@ class Lifecycle:
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Report NVML's errors to the thread that searches the driver."""
+        """Report NVML's errors to the thread that looks for the driver."""
         try:
             yield
         except NvmlError as error:

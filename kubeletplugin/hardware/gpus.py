@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to the GPUs, which may become available late or disappear.
 
-kubelet's calls are answered as soon as the process runs. A separate thread searches the NVIDIA driver until one is
+kubelet's calls are answered as soon as the process runs. A separate thread looks for the NVIDIA driver until one is
 available. Then everything that depends on the driver is made ready (`on_ready`), and only after that claims can be
 prepared. The same thread repeats periodic work on the node while the driver is available. `dra_driver.gpu.session`
 keeps NVML initialized; all of this starts again with every new initialization.
@@ -103,7 +103,7 @@ class GpuAccess:
         self._attendants.append(attend)
 
     def start(self) -> None:
-        """Start to search a driver."""
+        """Start to look for a driver."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -34,6 +34,7 @@ PRELOADED = (
     *("controller.main", "controller.cluster.main", "controller.webhook.main", "kubeletplugin.main"),
     *("dra_driver.dryrun.main", "dra_driver.sandbox.main", "dra_driver.sandbox.demo", "tests.faults.child"),
 )
+_ROOT = Path(__file__).parents[2]
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
 
 
@@ -84,9 +85,7 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     return _Process(command, **options)
 
 
-def run(
-    command: Sequence[str], *, timeout: float = 60, check: bool = False, **options: Any
-) -> "subprocess.CompletedProcess[str]":
+def run(command: Sequence[str], *, timeout: float = 60, **options: Any) -> "subprocess.CompletedProcess[str]":
     """subprocess.run for our commands, with both outputs captured as text."""
     with start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) as process:
         try:
@@ -94,10 +93,7 @@ def run(
         except subprocess.TimeoutExpired:
             process.kill()
             raise
-    done = subprocess.CompletedProcess(command, process.returncode, output, errors)
-    if check:
-        done.check_returncode()
-    return done
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 @functools.cache
@@ -108,9 +104,6 @@ def _parent() -> socket.socket:
         descriptor = theirs.fileno()
         subprocess.Popen([sys.executable, "-m", __name__, str(descriptor)], pass_fds=[descriptor], cwd=_ROOT)
     return ours
-
-
-_ROOT = Path(__file__).parents[2]
 
 
 # The parent process

@@ -31,25 +31,21 @@ from ..syntax.tree import (
 )
 from ..types import (
     BOOL,
-    BYTES,
     CONSTANTS,
     DEVICE,
-    DOUBLE,
     DURATION,
     DYN,
     ERROR,
     INT,
     LIST,
+    LITERAL_TYPES,
     MESSAGES,
     NULL,
-    STRING,
     TIMESTAMP,
     TYPE_VALUES,
-    UINT,
     UNUSABLE_TYPES,
     Type,
     TypeKind,
-    Uint,
     list_of,
     map_of,
     optional_of,
@@ -62,15 +58,6 @@ from .declarations import Environment, Function, Overload, Registry
 VARIABLE: Final = "device"
 """The only variable of an expression."""
 
-_LITERALS: Final[Mapping[type, Type]] = {
-    bool: BOOL,
-    int: INT,
-    Uint: UINT,
-    float: DOUBLE,
-    str: STRING,
-    bytes: BYTES,
-    type(None): NULL,
-}
 _ALIASES: Final[Mapping[Type, str]] = {
     DURATION: "google.protobuf.Duration",
     TIMESTAMP: "google.protobuf.Timestamp",
@@ -100,7 +87,7 @@ class _Checker:
         """Find the type of a node, and store it."""
         match node:
             case Literal():
-                node.type = _LITERALS[node.value.__class__]
+                node.type = LITERAL_TYPES[node.value.__class__]
             case Ident():
                 node.type = self._ident(node)
             case Select():

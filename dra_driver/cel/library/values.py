@@ -24,21 +24,18 @@ from ..check.estimate import TRAVERSAL, CallEstimate, Operand
 from ..errors import Abort, ErrorValue
 from ..types import (
     BOOL,
-    BYTES,
-    DOUBLE,
     DURATION,
     ERROR,
     INT,
     INT_MAX,
     INT_MIN,
     LIST,
+    LITERAL_TYPES,
     MAP,
-    NULL,
     OPTIONAL,
     STRING,
     TIMESTAMP,
     TYPE,
-    UINT,
     UINT_MAX,
     Type,
     Uint,
@@ -267,13 +264,7 @@ class MutableList(list[object]):
 
 
 _TYPES: Final[dict[type, Type]] = {
-    bool: BOOL,
-    int: INT,
-    Uint: UINT,
-    float: DOUBLE,
-    str: STRING,
-    bytes: BYTES,
-    type(None): NULL,
+    **LITERAL_TYPES,
     list: LIST,
     ConcatList: LIST,
     MutableList: LIST,
