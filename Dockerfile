@@ -8,6 +8,14 @@
 # driver's libnvidia-ml.so.1, built for glibc, is loaded into this process. 3.13 is the newest that the image was tried
 # with. A release pins the digest: --build-arg PYTHON_IMAGE=python:3.13-slim-bookworm@sha256:...
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm
+ARG GCC_IMAGE=docker.io/library/gcc:14-bookworm
+
+# The hook program for limits of GPU memory. It runs on hosts, and so it is static.
+# hadolint ignore=DL3006
+FROM ${GCC_IMAGE} AS hook
+WORKDIR /src
+COPY kubeletplugin/limits/hook.c ./
+RUN gcc -std=gnu11 -static -Os -s -Wl,--build-id=none -o dra-memory-limits hook.c
 
 # hadolint ignore=DL3006
 FROM ${PYTHON_IMAGE} AS build
@@ -30,6 +38,7 @@ COPY kubeletplugin kubeletplugin
 RUN python3 -m pip wheel --no-build-isolation --no-deps --no-index --wheel-dir /wheels . \
  && python3 -m pip --python /opt/dra/bin/python3 install --no-deps --no-index /wheels/*.whl \
  && /opt/dra/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/dra/lib
+COPY --from=hook /src/dra-memory-limits /opt/dra/libexec/dra-memory-limits
 
 # hadolint ignore=DL3006
 FROM ${PYTHON_IMAGE}

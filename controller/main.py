@@ -25,6 +25,7 @@ from dra_driver.endpoints import Endpoint, endpoint_options, serving
 from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 from dra_driver.gpu.ownership import MigMarks
+from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.pci import read_driver
 from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
@@ -71,12 +72,15 @@ def controller(
     """Publish the GPUs of this node as ResourceSlices of driver gpu.nvidia.com, and keep them up to date."""
     connection = Connection(load_credentials(kubeconfig), f"dra-controller/{__version__}")
     end_when_a_thread_fails()
-    wanted = policy.on_node(node_name)
-    session = hardware.session()
+    wanted = policy.on_node(node_name, memory_limits=hardware.memory_limits_problem is None)
+    folder = kubelet_plugins_directory_path / DRIVER_NAME
+    taken = VfioMarks(folder / "vfio")
+    session = hardware.session(taken)
     health = HealthMonitor(session, driver_load=lambda: read_driver(hardware.sys_root).module, booted_at=boot_time())
     view = NodeView(
         session,
-        marks=MigMarks(kubelet_plugins_directory_path / DRIVER_NAME / "mig"),
+        marks=MigMarks(folder / "mig"),
+        taken=taken,
         policy=wanted,
         health=health,
         looks=Looks(poll=poll_interval, everything=rediscover_interval),

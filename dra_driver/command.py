@@ -9,6 +9,7 @@ import inspect
 import logging
 import os
 import queue
+import re
 import signal
 import sys
 import threading
@@ -34,6 +35,10 @@ _SOFTWARE = 70
 """The exit code after a defect of the program (sysexits.h). For some commands, 1 is a valid answer."""
 
 _DEBUG_VERBOSITY = 4
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_PART = re.compile(rf"({_NUMBER.pattern})(h|ms|m|s)")
+_DURATION = re.compile(f"(?:{_PART.pattern})+")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,6 +51,30 @@ class InputError(UserError):
     """Invalid input: a file, an object, or the value of a flag."""
 
     exit_code = USAGE
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, in the format of Go's durations (15s, 1m30s, 500ms), and with `plain_numbers` also a number of seconds.
+
+    `example` is what the error suggests.
+    """
+
+    name = "duration"
+
+    def __init__(self, example: str, *, plain_numbers: bool = False) -> None:
+        self._example = example
+        self._plain_numbers = plain_numbers
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number of seconds. Fails on any other text."""
+        if isinstance(value, float):
+            return value
+        text = str(value)
+        if self._plain_numbers and _NUMBER.fullmatch(text):
+            return float(text)
+        if not _DURATION.fullmatch(text):
+            self.fail(f"{text!r} is not a duration such as {self._example}", param, ctx)
+        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
 def flag(name: str, *, show_default: bool | str | None = None, **settings: Any) -> Callable[[F], F]:

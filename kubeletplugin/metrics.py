@@ -9,7 +9,7 @@ are our own.
 import re
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -28,10 +28,12 @@ from .claims.actions import StoppedError
 from .hardware.gpus import NoDriverError
 from .hardware.targets import PrepareError
 from .records.store import RecordError
+from .reports.mpswatch import ServedDevices
 from .steps import Step
 
 PREPARE: Final = "prepare"
 UNPREPARE: Final = "unprepare"
+MPS_STATES: Final = ("running", "down")
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2)
 
@@ -50,6 +52,9 @@ _ERROR_TYPES: Final[tuple[tuple[type[Exception], str], ...]] = (
 def error_type(error: Exception) -> str:
     """The label of an error, which tells its cause."""
     return next((label for kind, label in _ERROR_TYPES if isinstance(error, kind)), "internal")
+
+
+SHARE_LABELS: Final = ("driver", "device", "share_id", "namespace", "claim", "enforced_by")
 
 
 class PluginMetrics:
@@ -89,12 +94,16 @@ class PluginMetrics:
         self._registrations = counter("registrations", "Registrations with kubelet, by result.", results)
         self._registered = gauge("registered", "1 while the plugin is registered with kubelet.", ("driver",))
         self._status_writes = counter("claim_status_writes", "Writes of device statuses to claims, by result.", results)
+        self._mps_restarts = counter(
+            "mps_daemon_restarts", "MPS daemons of claims that were started again.", ("driver",)
+        )
         self.unexpected_error = unexpected_errors(registry)
         for name in (PREPARE, UNPREPARE):  # alerts need a series that exists from the start
             self._requests.labels(DRIVER_NAME, name)
             self._durations.labels(DRIVER_NAME, name)
             self._inflight.labels(DRIVER_NAME, name)
         self._registered.labels(DRIVER_NAME).set(0)
+        self._mps_restarts.labels(DRIVER_NAME)
 
     @contextmanager
     def request(self, operation: str) -> Iterator[None]:
@@ -144,9 +153,49 @@ class PluginMetrics:
             value
         )
 
+    def mps_restarts(self, count: int) -> None:
+        """Count restarts of MPS daemons that claims use."""
+        self._mps_restarts.labels(DRIVER_NAME).inc(count)
+
+    def mps_daemons(self, served: Callable[[], Sequence[ServedDevices]]) -> None:
+        """Publish the number of MPS daemons that claims use, by state, and the time of their start."""
+
+        def states() -> Tally[tuple[str, ...]]:
+            counts: Tally[tuple[str, ...]] = Tally({(DRIVER_NAME, state): 0 for state in MPS_STATES})
+            counts.update((DRIVER_NAME, MPS_STATES[bool(one.status.problem)]) for one in served())
+            return counts
+
+        def starts() -> dict[tuple[str, ...], float]:
+            running = (one for one in served() if not one.status.problem)
+            return {(DRIVER_NAME, ",".join(one.devices)): one.status.since for one in running}
+
+        text = "Groups of devices that claims use through MPS, by the state of their daemon."
+        self._registry.register(_Gauges("mps_daemons", text, ("driver", "state"), states))
+        text = "Time at which the running MPS daemon of these devices was started, in seconds of the epoch."
+        self._registry.register(_Gauges("mps_daemon_start_time_seconds", text, ("driver", "devices"), starts))
+
     def prepared_devices(self, types: Callable[[], Iterable[str]]) -> None:
         """Publish the number of devices of prepared claims. `types` returns the type of each: `gpu`, `mig`, `vfio`."""
-        self._registry.register(_PreparedDevices(self._node, types))
+
+        def counts() -> Tally[tuple[str, ...]]:
+            found = Tally({"gpu": 0, "mig": 0})
+            found.update(types())
+            return Tally({(self._node, DRIVER_NAME, kind): count for kind, count in found.items()})
+
+        labels = ("node", "driver", "device_type")
+        self._registry.register(_Gauges("prepared_devices", "Devices of prepared claims.", labels, counts))
+
+    def shares(self, prepared: Callable[[], Iterable[Mapping[str, str]]]) -> None:
+        """Publish the prepared shares. `prepared` returns the values of SHARE_LABELS for each, and its `limit` in bytes
+        (empty if nothing limits its memory).
+        """
+
+        def values() -> dict[tuple[str, ...], float]:
+            found = list(prepared())
+            return {tuple(one[name] for name in SHARE_LABELS): float(one["limit"] or "inf") for one in found}
+
+        text = "Memory limit of each prepared share of a device; +Inf if nothing limits it."
+        self._registry.register(_Gauges("share_memory_limit_bytes", text, SHARE_LABELS, values))
 
 
 def _kind(step: Step) -> str:
@@ -154,22 +203,29 @@ def _kind(step: Step) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(step).__name__.removesuffix("Step")).lower()
 
 
-class _PreparedDevices(Collector):
-    def __init__(self, node: str, types: Callable[[], Iterable[str]]) -> None:
-        self._node = node
-        self._types = types
+class _Gauges(Collector):
+    """A gauge whose series are known when it is read. `values` returns them by the values of `labels`."""
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        values: Callable[[], Mapping[tuple[str, ...], float]],
+    ) -> None:
+        self._name = name
+        self._text = text
+        self._labelnames = labels
+        self._values = values
 
     def describe(self) -> Iterable[Metric]:
         return [self._family()]
 
     def collect(self) -> Iterable[Metric]:
         family = self._family()
-        counts = Tally({"gpu": 0, "mig": 0})
-        counts.update(self._types())
-        for device_type, count in counts.items():
-            family.add_metric([self._node, DRIVER_NAME, device_type], count)
+        for labels, value in self._values().items():
+            family.add_metric(labels, value)
         yield family
 
     def _family(self) -> GaugeMetricFamily:
-        labels = ("node", "driver", "device_type")
-        return GaugeMetricFamily(f"{PREFIX}_prepared_devices", "Devices of prepared claims.", labels=labels)
+        return GaugeMetricFamily(f"{PREFIX}_{self._name}", self._text, labels=self._labelnames)

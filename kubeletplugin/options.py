@@ -10,8 +10,12 @@ from dra_driver import DRIVER_NAME, cdi
 from dra_driver.command import flag, flags, kubeconfig_option
 from dra_driver.endpoints import Endpoint, endpoint_options
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
+from dra_driver.mps.options import shared_memory_option
 
+from .containers.limits import LimitFiles
+from .containers.mps import MpsFolders
 from .hardware.settings import TimeSlices
+from .hardware.vfio import HostPrograms, PersistenceModes, SysfsWrites, VfioBinder, VfioModules
 from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -19,11 +23,14 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The folders of this driver on the node, as absolute paths. `folder` is its own, `registry` is kubelet's."""
+    """The folders of this driver on the node, as absolute paths. `folder` is its own, `registry` is kubelet's, and
+    `shared_memory` is the node's /dev/shm.
+    """
 
     registry: Path
     folder: Path
     cdi_root: Path
+    shared_memory: Path
     hardware: Hardware
 
     @property
@@ -37,26 +44,42 @@ class Node:
         return self.folder / "metadata"
 
     @property
-    def mps(self) -> Path:
-        """The folder in which this driver and dra-mps meet."""
-        return self.folder / "mps"
+    def mps(self) -> MpsFolders:
+        """The folders that this driver and dra-mps share."""
+        return MpsFolders(self.folder / "mps", self.shared_memory)
+
+    @property
+    def limits(self) -> LimitFiles:
+        """The files for limits of memory."""
+        return LimitFiles(self.folder / "memory-limits")
 
     @property
     def driver_root(self) -> cdi.DriverRoot:
         """The places where CDI specs find the driver's files."""
         hardware = self.hardware
+        machine_is_own = hardware.machine_root == hardware.driver_root
         dev_is_own = hardware.dev_root == hardware.driver_root
         return cdi.DriverRoot(
             files=cdi.Root(hardware.driver_root, str(hardware.host_driver_root)),
             dev=cdi.Root(hardware.dev_root, str(hardware.host_driver_root) if dev_is_own else "/"),
             proc=hardware.proc_root,
             sys=hardware.sys_root,
+            machine=cdi.Root(hardware.machine_root, str(hardware.host_driver_root) if machine_is_own else "/"),
         )
 
     @property
     def time_slices(self) -> TimeSlices:
         """Sets time-slice intervals."""
         return TimeSlices(self.driver_root.files, self.hardware.nvml_library)
+
+    @property
+    def vfio(self) -> VfioBinder:
+        """Binds GPUs to vfio drivers."""
+        hardware = self.hardware
+        modules = VfioModules(hardware.sys_root, HostPrograms(hardware.machine_root, hardware.enter_root))
+        modes = PersistenceModes(HostPrograms(hardware.driver_root, hardware.enter_root))
+        writes = SysfsWrites(self.folder / "vfio")
+        return VfioBinder(hardware.sys_root, hardware.machine_root, hardware.dev_root, modules, modes, writes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +109,15 @@ class Options:
 
 
 def _node(
-    kubelet_registrar_directory_path: Path, kubelet_plugins_directory_path: Path, cdi_root: Path, hardware: Hardware
+    kubelet_registrar_directory_path: Path,
+    kubelet_plugins_directory_path: Path,
+    cdi_root: Path,
+    shared_memory_directory_path: Path,
+    hardware: Hardware,
 ) -> Node:
     folder = kubelet_plugins_directory_path.absolute() / DRIVER_NAME
-    return Node(kubelet_registrar_directory_path.absolute(), folder, cdi_root.absolute(), hardware)
+    registry, memory = kubelet_registrar_directory_path.absolute(), shared_memory_directory_path.absolute()
+    return Node(registry, folder, cdi_root.absolute(), memory, hardware)
 
 
 node_options = flags(
@@ -113,6 +141,7 @@ node_options = flags(
         default="/var/run/cdi",
         help="The folder in which the container runtime looks for CDI specs.",
     ),
+    shared_memory_option,
     hardware_options,
 )
 """Adds the flags for folders on the node, and passes a Node as `node`."""

@@ -11,8 +11,9 @@ from dra_driver.boot import boot_id
 from dra_driver.command import UserError, end_when_a_thread_fails, on_termination
 from dra_driver.containment import contained
 from dra_driver.endpoints import new_registry, serving
+from dra_driver.gpu.memory_limits import cgroup_root
 from dra_driver.gpu.nvml import NvmlError
-from dra_driver.gpu.policy import MigPolicy, NodePolicy
+from dra_driver.gpu.policy import NodePolicy
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.kubeapi.events import EventRecorder, ObjectReference
 from dra_driver.mps.shares import ShareFiles
@@ -24,6 +25,7 @@ from .claims.lifecycle import Lifecycle
 from .containers.metadata import MetadataFiles, SpecMetadata
 from .containers.specs import ClaimSpecs, CommonSpec
 from .hardware.gpus import GpuAccess, Gpus, NoDriverError
+from .hardware.marks import Marks
 from .hardware.mps import MpsServices
 from .hardware.targets import ClaimRef, PrepareError
 from .healthchecks import ApiContact, ContactKeeper, ObservedConnection, live_checks, ready_checks
@@ -32,12 +34,14 @@ from .kubelet.health import HealthWatch
 from .kubelet.instance import another_serves, running, sweep_sockets
 from .kubelet.service import VERSIONS, DraService, RegistrationService
 from .kubelet.sockets import SocketKeeper, SocketServer
+from .limits.service import LimitService
 from .metrics import PluginMetrics
 from .options import Options
 from .plans.planning import ClaimReader
+from .plans.resources import ClassReader
 from .records.store import NewerVersionError, Record, Records, State, read_records
 from .reports.binding import BindingWatch
-from .reports.devicestatus import JSON, DeviceKey, device_data
+from .reports.devicestatus import JSON, DeviceKey, device_data, shares_of
 from .reports.mpswatch import MpsWatch
 from .reports.reporter import ClaimReports
 
@@ -57,7 +61,8 @@ def serve(options: Options) -> None:
     credentials = load_credentials(options.kubeconfig)
     connection = ObservedConnection(credentials, f"dra-kubeletplugin/{__version__}", contact, metrics.api_request)
     end_when_a_thread_fails()
-    policy = options.policy.on_node(options.node_name)
+    limits_memory = options.node.hardware.memory_limits_problem is None
+    policy = options.policy.on_node(options.node_name, memory_limits=limits_memory)
     try:
         with running(options.node.folder, options.instance_uid):
             plugin = _Plugin(options, connection, metrics, policy)
@@ -88,20 +93,30 @@ class _Plugin:
             files, lambda name: self.health.attributes(name), reader, enabled=options.device_metadata
         )
         self.common = CommonSpec(node.cdi_root, root, options.hook, [root.files])
-        session = node.hardware.session()
+        session = node.hardware.session(Marks(node.folder).vfio)
         session.calls.unexpected = metrics.unexpected_error
         self.access = GpuAccess(session, self._ready)
         self.access.attend(lambda _: self._keep_common())
+        self._limits = LimitService(
+            node.limits,
+            node.hardware.limits_program,
+            cgroup_root(node.hardware.sys_root),
+            self._records,
+            self.access,
+            metrics.unexpected_error,
+        )
         boundary = ClaimBoundary(self._claim_event, metrics.unexpected_error)
         self._lifecycle = Lifecycle(
             pool=options.node_name,
             boot_id=boot_id(),
             fetch=lambda ref: metadata.remember(reader(ref)),
             records=self._records,
-            specs=ClaimSpecs(self.common, node.mps, metadata),
+            specs=ClaimSpecs(self.common, node.mps, node.limits, metadata),
             access=self.access,
             time_slices=node.time_slices,
-            may_switch=lambda gpu: policy().for_gpu(gpu).mig is MigPolicy.DYNAMIC,
+            policy=policy,
+            vfio=node.vfio,
+            resource_of=ClassReader(connection),
             mps_shared_memory=options.mps_shared_memory,
             boundary=boundary,
             on_step=metrics.step,
@@ -120,10 +135,11 @@ class _Plugin:
         self._dra = DraService(self._lifecycle, metrics, self._reports, files)
         self._mps = MpsWatch(
             self._prepared,
-            MpsServices(ShareFiles(node.mps)).statuses,
+            MpsServices(ShareFiles(node.mps.files)).statuses,
             boundary,
             self._reports.prepared,
             lambda: self.health.service.changed(),
+            metrics.mps_restarts,
         )
         self.health = HealthWatch(options, client, session, policy, metrics.unexpected_error, self._mps.sick)
         self._binding = BindingWatch(
@@ -138,6 +154,8 @@ class _Plugin:
         self.registry = SocketServer(sockets.registration, [self.registration])
         self._keeper = SocketKeeper([self.service, self.registry])
         metrics.prepared_devices(self._prepared_types)
+        metrics.mps_daemons(self._mps.served)
+        metrics.shares(lambda: [share for record in self._prepared() for share in shares_of(record.plan)])
         metrics.hanging_calls(lambda: len(session.calls.hangs()))
         metrics.gauge("health_streams", "Health streams that kubelet has open.", self.health.service.streams)
         metrics.gauge(
@@ -160,6 +178,7 @@ class _Plugin:
         while not (stopped.is_set() or self._is_better_than_others()):
             stopped.wait(_LOOK_SECONDS)
         if not stopped.is_set():
+            self._limits.start()
             self.registry.start()  # from now on, kubelet calls this process
             self._keeper.start()
             extra = {"version": __version__, "node": options.node_name, "socket": str(self.service.path)}
@@ -186,6 +205,7 @@ class _Plugin:
         self.health.stop()
         self._binding.stop()
         self._mps.stop()
+        self._limits.stop()
         answered = self._dra.drain(_STOP_SECONDS)
         self._reports.stop(_REPORT_SECONDS)
         self._events.close(_REPORT_SECONDS)
@@ -215,6 +235,7 @@ class _Plugin:
         ):
             self.common.write(gpus.inventory.driver_version)
             self._lifecycle.recover(gpus)
+            self._limits.restore(gpus)
             for record in self._prepared():
                 self._reports.prepared(record.plan.claim, known=True)
             self.health.look_soon()

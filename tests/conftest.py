@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of several packages share: an API server, and a client of it."""
 
+import gc
 import logging
 import os
 import signal
 import sys
 import tempfile
+import threading
+import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from dra_driver.gpu.calls import Calls
 from dra_driver.kubeapi import ApiClient
 
 from .support.apiserver import api_server, connect
@@ -46,6 +50,31 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+FEW_THREADS = 50
+LIVING: weakref.WeakSet[Calls] = weakref.WeakSet()
+_made = Calls.__init__
+
+
+def _remembered(calls: Calls) -> None:
+    """Make the threads' owner, and remember it for `_threads_end`."""
+    _made(calls)
+    LIVING.add(calls)
+
+
+Calls.__init__ = _remembered  # type: ignore[method-assign, assignment]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and thousands of tests stay until the end: garbage collection need not look at them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Two workers for a processor: many tests wait for processes and time limits."""
     return 2 * (os.cpu_count() or 1)
@@ -66,6 +95,18 @@ def _logging_as_before() -> Iterator[None]:
     yield
     root.handlers[:] = [one for one in root.handlers if one in handlers]
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _threads_end() -> Iterator[None]:
+    """A thread for each GPU of each test's node would wait for work until all tests are done: thousands of them.
+
+    A thread that was ended begins anew when there is work for it.
+    """
+    yield
+    if sum(one.name.startswith("nvml-") for one in threading.enumerate()) > FEW_THREADS:
+        for calls in list(LIVING):
+            calls.end()
 
 
 @pytest.fixture(scope="session")

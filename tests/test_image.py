@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from packaging.version import Version
 
 from dra_driver.command import Extra
 from dra_driver.dryrun import main as dryrun
+from dra_driver.gpu.memory_limits import HOOK_PROGRAM
 from dra_driver.sandbox import main as sandbox
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +32,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 OURS = ("dra_driver", "controller", "kubeletplugin")
 LOCKED = ("--no-compile", "--only-binary=:all:", "--require-hashes", "--requirement")
 NEED_AN_EXTRA = {"dra-dryrun": "dryrun", "kubectl-dra_dryrun": "dryrun", "dra-sandbox": "sandbox"}
+_PT_INTERP = 3  # elf(5): the path of the loader, which a static program does not have
 NO_PRIVILEGES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
@@ -39,6 +42,12 @@ def instructions() -> list[tuple[str, str]]:
     joined = re.sub(r"\\\n\s*", " ", text)
     found = [line.split(maxsplit=1) for line in joined.splitlines() if line.strip()]
     return [(name, arguments) for name, arguments in found]
+
+
+def segment_types(program: bytes) -> set[int]:
+    """The types of the segments of a 64-bit ELF file."""
+    start, size, count = struct.unpack_from("<Q14xHH", program, 32)
+    return {struct.unpack_from("<I", program, start + number * size)[0] for number in range(count)}
 
 
 def stages() -> list[list[tuple[str, str]]]:
@@ -67,8 +76,8 @@ def copied() -> list[str]:
     """What the Dockerfile copies from the checkout."""
     return [
         path
-        for name, arguments in stages()[0]
-        if name == "COPY"
+        for name, arguments in stages()[1]
+        if name == "COPY" and not arguments.startswith("--from=")
         for path in arguments.split()[:-1]
         if not path.startswith("--")
     ]
@@ -77,12 +86,30 @@ def copied() -> list[str]:
 # What the Dockerfile says
 
 
-def test_the_image_is_made_in_two_stages_of_one_base() -> None:
-    first, last = stages()
-    assert first[0] == ("FROM", "${PYTHON_IMAGE} AS build")
+def test_the_image_is_built_on_the_base_that_it_runs_on() -> None:
+    hook, build, last = stages()
+    assert hook[0] == ("FROM", "${GCC_IMAGE} AS hook")
+    assert build[0] == ("FROM", "${PYTHON_IMAGE} AS build")
     assert last[0] == ("FROM", "${PYTHON_IMAGE}")
-    base = next(arguments for name, arguments in instructions() if name == "ARG")
+    base, compiler, *_ = (arguments for name, arguments in instructions() if name == "ARG")
     assert re.fullmatch(r"PYTHON_IMAGE=docker\.io/library/python:3\.\d+-slim-\w+", base)
+    assert re.fullmatch(r"GCC_IMAGE=docker\.io/library/gcc:\d+-\w+", compiler)
+
+
+def test_the_hook_program_is_compiled_and_is_where_the_driver_looks_for_it(tmp_path: Path) -> None:
+    (source,) = (arguments.split()[0] for name, arguments in stages()[0] if name == "COPY")
+    (command,) = (arguments for name, arguments in stages()[0] if name == "RUN")
+    (copied_to,) = (arguments.split()[-1] for _, arguments in stages()[1] if arguments.startswith("--from=hook "))
+    assert Path(copied_to).relative_to("/opt/dra") == HOOK_PROGRAM.relative_to(sys.prefix)
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc on PATH to compile the hook program")
+    shutil.copy(ROOT / source, tmp_path)
+    done = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    program = tmp_path / Path(copied_to).name
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "usage: dra-memory-limits SOCKET" in done.stderr) == (1, True)
+    assert _PT_INTERP not in segment_types(program.read_bytes())
 
 
 def test_the_base_has_a_python_that_the_project_supports() -> None:
@@ -99,14 +126,15 @@ def test_the_last_stage_is_not_root_and_leaves_the_command_to_the_pod() -> None:
     assert [arguments for name, arguments in last if name == "COPY"] == ["--from=build /opt/dra /opt/dra"]
 
 
-def test_nothing_is_installed_without_a_hash_or_compiled() -> None:
-    environment = " ".join(arguments for name, arguments in stages()[0] if name == "ENV")
+def test_no_package_is_installed_without_a_hash_or_compiled() -> None:
+    environment = " ".join(arguments for name, arguments in stages()[1] if name == "ENV")
     assert "PIP_ONLY_BINARY=:all:" in environment
     commands = [part.strip() for name, arguments in instructions() if name == "RUN" for part in arguments.split("&&")]
     installs = [command for command in commands if re.search(r"\bpip\b.* (install|wheel) ", command)]
     assert len(installs) == 4
     assert all("--require-hashes" in one or "--no-index" in one for one in installs)
-    assert not re.search(r"\b(apt-get|apk|gcc|curl|wget|git)\b|^ADD ", DOCKERFILE, re.MULTILINE)
+    installing = "\n".join(f"{name} {arguments}" for stage in stages()[1:] for name, arguments in stage)
+    assert not re.search(r"\b(apt-get|apk|gcc|curl|wget|git)\b|^ADD ", installing, re.MULTILINE)
 
 
 def test_everything_that_is_copied_is_there_and_reaches_the_engine() -> None:

@@ -28,7 +28,19 @@ MAY_IMPORT = {
     "mps": {"cdi", *SHARED},
     "kubeapi": {"resource", "containment", "errors", "parsing"},
     "dryrun": {"resource", "cel", "allocation", "scheduling", "gpu", "config", "kubeapi", *SHARED},
-    "sandbox": {"resource", "cel", "allocation", "scheduling", "gpu", "config", "cdi", "kubeapi", "dryrun", *SHARED},
+    "sandbox": {
+        "resource",
+        "cel",
+        "allocation",
+        "scheduling",
+        "gpu",
+        "config",
+        "cdi",
+        "mps",
+        "kubeapi",
+        "dryrun",
+        *SHARED,
+    },
 }
 
 FOLDERS = (
@@ -41,6 +53,7 @@ FOLDERS = (
     "claims",
     "reports",
     "kubelet",
+    "limits",
     "commands",
 )
 """The packages of kubeletplugin, the lowest layer first. Modules outside of these packages may import all of them."""
@@ -62,7 +75,7 @@ SANDBOX = (
 API_SERVER = (
     *("objects", "names", "field_errors", "status", "release", "faults", "users", "schema", "kinds"),
     *("patches", "apply", "groups", "store", "listing", "catalog", "rbac", "verbs", "controllers"),
-    *("discovery", "http", "certificates", "server"),
+    *("discovery", "http", "server"),
 )
 """The packages and modules of dra_driver/sandbox/apiserver, the lowest layer first."""
 CEL_PACKAGES = ("errors", "types", "syntax", "check", "library", "evaluate")

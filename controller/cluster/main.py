@@ -5,7 +5,6 @@ The flags of leader election have the names that the official driver uses.
 """
 
 import logging
-import re
 import socket
 import threading
 import uuid
@@ -17,6 +16,7 @@ import click
 
 from dra_driver import DRIVER_NAME, __version__
 from dra_driver.command import (
+    Duration,
     InputError,
     end_when_a_thread_fails,
     flag,
@@ -35,25 +35,6 @@ from dra_driver.kubeapi.leases import Election, LeaseTiming
 from .caretaker import Caretaker, CaretakerTiming, Metrics
 
 LEASE_NAME: Final = "nvidia-dra-cluster-controller"
-
-_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.4 on
-    """Seconds, in the format of Go's durations: 15s, 1m30s, 500ms."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number of seconds. Fails on any other text."""
-        if isinstance(value, float):
-            return value
-        text = str(value)
-        if not _DURATION.fullmatch(text):
-            self.fail(f"{text!r} is not a duration such as 15s, 1m30s or 500ms", param, ctx)
-        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +89,19 @@ leader_election_options = flags(
     flag("--leader-election-lease-lock-name", default=LEASE_NAME, help="The name of the Lease."),
     flag(
         "--leader-election-lease-duration",
-        type=Duration(),
+        type=Duration("15s, 1m30s or 500ms"),
         default="15s",
         help="How long other replicas wait for a holder that does not renew the Lease.",
     ),
     flag(
         "--leader-election-renew-deadline",
-        type=Duration(),
+        type=Duration("15s, 1m30s or 500ms"),
         default="10s",
         help="How long a holder continues if it cannot renew the Lease.",
     ),
     flag(
         "--leader-election-retry-period",
-        type=Duration(),
+        type=Duration("15s, 1m30s or 500ms"),
         default="2s",
         help="The pause between attempts to get or renew the Lease.",
     ),
@@ -136,7 +117,7 @@ log = logging.getLogger(__name__)
 @leader_election_options
 @flag(
     "--cleanup-grace-period",
-    type=Duration(),
+    type=Duration("15s, 1m30s or 500ms"),
     default="60s",
     help="How long to wait, after a node was deleted, for Kubernetes' own controllers to delete its slices.",
 )

@@ -27,6 +27,7 @@ from .fingerprint import Fingerprint, fingerprint
 from .libraries import LIBRARY_FOLDERS, HookTool, find_hook_tool
 from .root import DriverFilesError, DriverRoot, Root
 from .spec import ContainerEdits, Mount, SpecError
+from .vfio import egm_edits, vfio_edits
 
 __all__ = [
     "BASE_DEVICE",
@@ -47,9 +48,11 @@ __all__ = [
     "claim_device",
     "claim_spec",
     "common_edits",
+    "egm_edits",
     "find_hook_tool",
     "find_node",
     "fingerprint",
     "gpu_edits",
     "mig_edits",
+    "vfio_edits",
 ]

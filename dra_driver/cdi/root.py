@@ -80,12 +80,15 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class DriverRoot:
-    """The places of a node's NVIDIA driver: its files, device nodes below `/dev`, and the kernel's /proc and /sys."""
+    """The places of a node's NVIDIA driver: its files, device nodes below `/dev`, and the kernel's /proc and /sys.
+    `machine` is the node itself, whose `/dev` has the nodes of VFIO also if the driver is installed elsewhere.
+    """
 
     files: Root
     dev: Root
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
+    machine: Root = Root(Path("/"))
 
     @classmethod
     def at(cls, path: Path, host_path: str = "/") -> "DriverRoot":
@@ -100,7 +103,7 @@ class DriverRoot:
     def of_node(cls, path: Path, host_path: str = "/") -> "DriverRoot":
         """The whole root file system of a node, including `/proc` and `/sys`, visible here at `path`."""
         root = Root(path, host_path)
-        return cls(root, root, root.here("/proc"), root.here("/sys"))
+        return cls(root, root, root.here("/proc"), root.here("/sys"), root)
 
 
 def _parts(path: str) -> list[str]:

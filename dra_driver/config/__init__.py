@@ -6,8 +6,19 @@ configuration of an allocated device. Kinds, fields and precedence are those of 
 """
 
 from .decode import API_VERSION, ConfigError, decode_config, ineffective
-from .select import Chosen, config_for, misfit, use_other
-from .types import DEVICE_TYPES, DeviceConfig, GpuConfig, MigDeviceConfig, MpsConfig, Sharing, Strategy, TimeSlice
+from .select import Chosen, config_for, misfit, require_one_backend, use_other
+from .types import (
+    DEVICE_TYPES,
+    DeviceConfig,
+    GpuConfig,
+    IommuBackend,
+    MigDeviceConfig,
+    MpsConfig,
+    Sharing,
+    Strategy,
+    TimeSlice,
+    VfioDeviceConfig,
+)
 
 __all__ = [
     "API_VERSION",
@@ -16,14 +27,17 @@ __all__ = [
     "ConfigError",
     "DeviceConfig",
     "GpuConfig",
+    "IommuBackend",
     "MigDeviceConfig",
     "MpsConfig",
     "Sharing",
     "Strategy",
     "TimeSlice",
+    "VfioDeviceConfig",
     "config_for",
     "decode_config",
     "ineffective",
     "misfit",
+    "require_one_backend",
     "use_other",
 ]

@@ -9,11 +9,22 @@ import re
 
 from ..resource import Quantity
 from ..resource.codec import DecodeError, Fields
-from .types import DeviceConfig, GpuConfig, MigDeviceConfig, MpsConfig, Sharing, Strategy, TimeSlice
+from .types import (
+    DEVICE_TYPES,
+    DeviceConfig,
+    GpuConfig,
+    IommuBackend,
+    MigDeviceConfig,
+    MpsConfig,
+    Sharing,
+    Strategy,
+    TimeSlice,
+    VfioDeviceConfig,
+)
 
 API_VERSION = "resource.nvidia.com/v1beta1"
 
-_KINDS = ("GpuConfig", "MigDeviceConfig")
+_KINDS = tuple(kind.__name__ for kind in DEVICE_TYPES)
 _MEBIBYTE = 1 << 20
 _INT64_MAX = (1 << 63) - 1
 _INDEX = re.compile(r"[0-9]+", re.ASCII)
@@ -52,13 +63,27 @@ def _config(fields: Fields) -> DeviceConfig:
     if version != API_VERSION:
         raise fields.error("apiVersion", f"must be {API_VERSION}, not {version!r}")
     if kind not in _KINDS:
-        raise fields.error("kind", f"{kind!r} is not supported (there are {' and '.join(_KINDS)})")
-    inner = fields.object("sharing")
+        raise fields.error("kind", f"{kind!r} is not supported (there are {', '.join(_KINDS[:-1])} and {_KINDS[-1]})")
     config: DeviceConfig
-    if kind == "GpuConfig":
-        config = GpuConfig(None if inner is None else _sharing(inner, mig=False))
+    if kind == VfioDeviceConfig.__name__:
+        iommu = fields.object("iommu")
+        config = VfioDeviceConfig() if iommu is None else _vfio(iommu)
+    elif kind == GpuConfig.__name__:
+        sharing = fields.object("sharing")
+        config = GpuConfig(None if sharing is None else _sharing(sharing, mig=False))
     else:
-        config = MigDeviceConfig(None if inner is None else _sharing(inner, mig=True))
+        sharing = fields.object("sharing")
+        config = MigDeviceConfig(None if sharing is None else _sharing(sharing, mig=True))
+    fields.finish()
+    return config
+
+
+def _vfio(fields: Fields) -> VfioDeviceConfig:
+    """The field `iommu`. An empty policy is the default, as in NVIDIA's driver."""
+    name = fields.text("backendPolicy") or IommuBackend.LEGACY_ONLY
+    if name not in tuple(IommuBackend):
+        raise fields.error("backendPolicy", f"must be {' or '.join(IommuBackend)}, not {name!r}")
+    config = VfioDeviceConfig(IommuBackend(name), fields.flag("enableAPIDevice"))
     fields.finish()
     return config
 

@@ -6,12 +6,14 @@ earlier ones. Entries are never merged. An entry that names requests applies onl
 their devices. An entry without requests applies to all devices of its kind.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from ..resource import AllocatedConfiguration, AllocatedDevice, ResourceClaim
+from ..resource.claim import EXTENDED_CLAIM_ANNOTATION
 from .decode import ConfigError, decode_config
-from .types import DeviceConfig, GpuConfig, MigDeviceConfig
+from .types import DeviceConfig, IommuBackend, VfioDeviceConfig
 
 _SOURCES: Final = ("FromClass", "FromClaim")
 """The sources of configurations. Later sources have precedence."""
@@ -42,19 +44,46 @@ def config_for(device: AllocatedDevice, kind: type[DeviceConfig], claim: Resourc
         if isinstance(decoded, kind):
             return Chosen(decoded, parameters)
         if named:
-            raise ConfigError(f"{parameters}.kind", misfit(device.base_request, decoded))
-    return Chosen(kind())
+            raise ConfigError(f"{parameters}.kind", misfit(device.base_request, decoded, (kind,)))
+    return Chosen(_default(kind, claim))
 
 
-def misfit(request: str, config: DeviceConfig) -> str:
-    """The error for a configuration that names a request for devices of the other kind."""
-    return f"request {request!r} is not given devices that take a {type(config).__name__}: {use_other(config)}"
+def _default(kind: type[DeviceConfig], claim: ResourceClaim) -> DeviceConfig:
+    """The configuration of a device without a matching entry.
+
+    Nobody can configure the scheduler's claim for extended resources. KubeVirt expects for such resources what
+    NVIDIA/kubevirt-gpu-device-plugin gives: the devices of both interfaces of the kernel.
+    """
+    if kind is VfioDeviceConfig and claim.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true":
+        return VfioDeviceConfig(IommuBackend.PREFER_IOMMUFD, api_device=True)
+    return kind()
 
 
-def use_other(config: DeviceConfig) -> str:
-    """The advice for a configuration of the wrong kind."""
-    other = GpuConfig if isinstance(config, MigDeviceConfig) else MigDeviceConfig
-    return f"use a {other.__name__}, or another class"
+def misfit(request: str, config: DeviceConfig, kinds: Iterable[type[DeviceConfig]]) -> str:
+    """The error for a configuration that names a request for devices of other `kinds`."""
+    return f"request {request!r} is not given devices that take a {type(config).__name__}: {use_other(kinds)}"
+
+
+def use_other(kinds: Iterable[type[DeviceConfig]]) -> str:
+    """The advice for a configuration of the wrong kind. `kinds` are those that the devices take."""
+    names = " or ".join(kind.__name__ for kind in kinds)
+    return f"use a {names}, or another class" if names else "use another class"
+
+
+def require_one_backend(chosen: Iterable[Chosen]) -> None:
+    """Raises ConfigError if the vfio devices of a claim are configured differently.
+
+    One virtual machine gets all of them, with one interface of the kernel for all.
+    """
+    found = [one for one in chosen if isinstance(one.config, VfioDeviceConfig)]
+    for other in found[1:]:
+        if other.config != found[0].config:
+            first, second = (one.place or "the default" for one in (found[0], other))
+            raise ConfigError(
+                other.place or found[0].place,
+                f"the claim's devices for virtual machines are configured differently, by {first} and {second}: all"
+                " of them must have the same VfioDeviceConfig",
+            )
 
 
 def _ranked(claim: ResourceClaim) -> list[tuple[str, AllocatedConfiguration]]:

@@ -61,7 +61,24 @@ class MigDeviceConfig:
     sharing: Sharing | None = None
 
 
-DeviceConfig = GpuConfig | MigDeviceConfig
+class IommuBackend(enum.StrEnum):
+    """The kernel's interface for devices of virtual machines: VFIO groups only, or iommufd where the kernel has it."""
 
-DEVICE_TYPES: Mapping[type[DeviceConfig], str] = {GpuConfig: "gpu", MigDeviceConfig: "mig"}
+    LEGACY_ONLY = "LegacyOnly"
+    PREFER_IOMMUFD = "PreferIommuFD"
+
+
+@dataclass(frozen=True, slots=True)
+class VfioDeviceConfig:
+    """Configuration of a GPU for a virtual machine. With `api_device`, the container also gets the device of the
+    interface itself: `/dev/vfio/vfio` or `/dev/iommu`.
+    """
+
+    backend: IommuBackend = IommuBackend.LEGACY_ONLY
+    api_device: bool = False
+
+
+DeviceConfig = GpuConfig | MigDeviceConfig | VfioDeviceConfig
+
+DEVICE_TYPES: Mapping[type[DeviceConfig], str] = {GpuConfig: "gpu", MigDeviceConfig: "mig", VfioDeviceConfig: "vfio"}
 """The attribute `type` of the devices to which a configuration applies."""

@@ -9,7 +9,7 @@ from typing import Final
 from .. import DRIVER_NAME
 from ..allocation import Cluster, ErrorKind, Features, Group, allocate_all
 from ..allocation.nodes import NodeSelectorError, is_at
-from ..config import DEVICE_TYPES, ConfigError, DeviceConfig, config_for
+from ..config import DEVICE_TYPES, Chosen, ConfigError, DeviceConfig, config_for, require_one_backend
 from ..resource import Node, ResourceClaim
 from ..resource.codec import Decoded
 from .changes import defect, differing, helpful_changes
@@ -156,11 +156,17 @@ def _problems(claim: ResourceClaim, cluster: Cluster) -> Iterator[str]:
     allocation = claim.allocation
     if allocation is None or all(one.opaque.driver != DRIVER_NAME for one in allocation.config):
         return
+    chosen: list[Chosen] = []
+    refused = f"claim {claim.metadata}: the driver refuses it on the node"
     for result, placed in zip(allocation.results, placed_devices([claim], cluster), strict=True):
         kind = _KINDS.get(placed.device.attributes.get("type")) if placed.device is not None else None
         if result.driver != DRIVER_NAME or result.admin_access or kind is None:
             continue
         try:
-            config_for(result, kind, claim)
+            chosen.append(config_for(result, kind, claim))
         except ConfigError as error:
-            yield f"claim {claim.metadata}: the driver refuses it on the node: {error}"
+            yield f"{refused}: {error}"
+    try:
+        require_one_backend(chosen)
+    except ConfigError as error:
+        yield f"{refused}: {error}"

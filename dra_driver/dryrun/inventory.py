@@ -15,12 +15,13 @@ from ..command import InputError
 from ..gpu.devices import describe
 from ..gpu.inventory import read_inventory
 from ..gpu.layout import node_slices
+from ..gpu.policy import GpuRule, NodePolicy
 from ..gpu.simulation import DescriptionError, SimulatedNode, load_description, shipped_nodes
 from ..kubeapi import NODES, ApiClient, Kind, NotFoundError, Transport, newest_dialect
 from ..resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..resource.codec import Decoded, DecodeError, decode
 from ..scheduling import READ, Reader
-from .documents import Document, read_documents
+from .documents import Document
 from .workload import decode_document
 from .world import Found, World, is_of_world, reduced, world_of, world_of_cluster
 
@@ -43,11 +44,6 @@ _PLURALS: Final = {
 }
 _SLICES_WITH: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "Node")
 """Kinds that concern devices, which files for --slices may have."""
-
-
-def from_files(paths: Sequence[str], around: Sequence[Document] = (), *, devices_only: bool = False) -> Found:
-    """What `from_documents` finds in files and folders. Raises InputError."""
-    return from_documents(read_documents(paths), ", ".join(paths), around, devices_only=devices_only)
 
 
 def from_documents(
@@ -122,9 +118,17 @@ def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[
 
 
 @functools.cache
-def built_in_nodes() -> tuple[Decoded, ...]:
-    """Every node that ships with the driver, once with MIG mode off and once with it on, and nothing in use."""
-    return tuple(one for name in shipped_nodes() for node in (name, f"{name}-mig") for one in _simulated(node, node))
+def built_in_nodes(*, machines: bool = False) -> tuple[Decoded, ...]:
+    """Every node that ships with the driver, once with MIG mode off and once with it on, and nothing in use. With
+    `machines`, whole GPUs can also be given to virtual machines.
+    """
+    policy = NodePolicy((GpuRule(passthrough=True),) if machines else ())
+    return tuple(
+        one
+        for name in shipped_nodes()
+        for node, its in ((name, policy), (f"{name}-mig", NodePolicy()))
+        for one in _simulated(node, node, its)
+    )
 
 
 def simulated_nodes(kind: str, count: int) -> list[Decoded]:
@@ -186,11 +190,12 @@ def _renewed(attributes: Mapping[str, AttributeValue], name: str) -> dict[str, A
     return {**attributes, **found}
 
 
-def _simulated(kind: str, name: str) -> Iterator[ResourceSlice]:
+def _simulated(kind: str, name: str, policy: NodePolicy | None = None) -> Iterator[ResourceSlice]:
     with tempfile.TemporaryDirectory(prefix="dra-dryrun-") as folder:
         node = SimulatedNode.create(Path(folder), load_description(kind), name)
         nvml = node.nvml()
         nvml.initialize()
-        gpus = describe(read_inventory(nvml, node.driver_root / "sys")).gpus
+        inventory = read_inventory(nvml, node.driver_root / "sys")
+        gpus = describe(inventory, policy or NodePolicy()).gpus
     for one in node_slices(name, "", gpus):
         yield replace(one, pool=replace(one.pool, generation=1))

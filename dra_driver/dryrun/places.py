@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from ..command import InputError
 from ..resource.codec import DecodeError
 from .documents import JSON, Document
-from .lint.positions import resolve
-from .lint.source import Source, parse
+from .lint.source import Source, parse, resolve
 from .workload import DocumentError
 
 

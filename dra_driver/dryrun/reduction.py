@@ -20,7 +20,6 @@ def _only(names: str, **more: Kept) -> Kept:
 
 
 _NAME: Final = _only("name namespace")
-_LABELED: Final = _only("name namespace labels")
 _ANNOTATIONS: Final = dict.fromkeys(
     (
         "volume.beta.kubernetes.io/storage-class",

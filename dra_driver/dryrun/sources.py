@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the devices come from: the options that all subcommands share, and the place that they name."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from ..command import InputError
+from ..command import Duration, InputError
 from ..kubeapi import ApiClient, ApiError, ConfigError, Kind, NotFoundError, StatusError, newest_dialect
 from ..resource import DeviceClass, Node
 from ..resource.codec import Decoded, DecodeError
@@ -72,26 +71,6 @@ class Origin:
         return not self.slices and self.cluster is None
 
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-class Seconds(click.ParamType[float]):
-    """A duration as kubectl has it: `10s`, `2m`, `1m30s`, or a number of seconds; 0 is no limit."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        text = str(value)
-        if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
-            return float(text)
-        if not re.fullmatch(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+", text):
-            self.fail(f"{text!r} is not a duration such as 10s or 2m", param, ctx)
-        parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
-        return sum(float(number) * _SECONDS[unit] for number, unit in parts)
-
-
 _CLUSTER = ("kubeconfig", "context", "in_cluster", "impersonated")
 _FLAGS = {
     "slices": "--slices",
@@ -134,7 +113,7 @@ _OPTIONS = (
     option(
         "--request-timeout",
         "seconds",
-        type=Seconds(),
+        type=Duration("10s or 2m", plain_numbers=True),
         default="10s",
         show_default=True,
         metavar="DURATION",
@@ -261,11 +240,19 @@ class Place:
         ]
         return [Document(one, self.where, stored=True) for one in sorted(pending, key=_queue_order)]
 
-    def read(self, around: Sequence[Document] = (), *, devices_only: bool = False, exactly: bool = False) -> Source:
+    def read(
+        self,
+        around: Sequence[Document] = (),
+        *,
+        devices_only: bool = False,
+        exactly: bool = False,
+        machines: bool = False,
+    ) -> Source:
         """The objects there, and unless `devices_only` the world, to which those `around` are added.
 
         Files without any DeviceClass get those of the driver's chart, and nodes that slices name, unless `exactly`
-        what is there is wanted. Raises InputError, ApiError and DecodeError.
+        what is there is wanted. With `machines`, built-in nodes also have devices for virtual machines. Raises
+        InputError, ApiError and DecodeError.
         """
         release: Release | None = None
         warnings: tuple[str, ...] = ()
@@ -280,7 +267,7 @@ class Place:
             if not exactly:
                 found = Found(tuple(with_nodes_of_slices(found.objects)), found.world, found.notes)
         else:
-            objects = with_defaults(built_in_nodes())
+            objects = with_defaults(built_in_nodes(machines=machines))
             found = Found(tuple(objects), notes=(f"{DEVICES_ONLY}: built-in nodes have no pods, cpu or memory",))
         notes = (f"{DEVICES_ONLY}, as asked",) if devices_only else found.notes
         world = None if devices_only else found.world

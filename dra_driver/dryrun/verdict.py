@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verdict of a dry run on one demand."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from ..allocation import Cluster
-from ..resource import Device, ResourceClaim
+from ..resource import Device, Quantity, ResourceClaim
+from ..resource.meta import empty
 from .changes import Change
 from .explain import Explanation
 from .workload import Demand
@@ -13,13 +14,14 @@ from .workload import Demand
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A device that a demand gets, with its claim and request."""
+    """A device that a demand gets, with its claim and request. `consumed` is what a share of the device consumes."""
 
     claim: str
     request: str
     pool: str
     name: str
     device: Device | None  # None when the claim was allocated before and no slice has the device
+    consumed: Mapping[str, Quantity] = field(default_factory=empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +90,4 @@ def placed_devices(claims: Iterable[ResourceClaim], cluster: Cluster) -> Iterato
     }
     for claim, one in results:
         device = devices.get((one.driver, one.pool, one.device))
-        yield Placed(str(claim.metadata), one.request, one.pool, one.device, device)
+        yield Placed(str(claim.metadata), one.request, one.pool, one.device, device, one.consumed_capacity)

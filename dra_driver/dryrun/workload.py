@@ -13,8 +13,9 @@ from typing import Any, Final
 from ..allocation import Features
 from ..command import InputError
 from ..resource import EXACT_COUNT, DeviceClass, DeviceRequirements, ObjectMeta, ResourceClaim, ResourceClaimTemplate
+from ..resource.claim import CLASS_RESOURCE_PREFIX
 from ..resource.codec import Decoded, DecodeError, Fields, decode
-from ..scheduling.extended import IMPLICIT_PREFIX, ExtendedRequest, claim_for, served
+from ..scheduling.objects import ExtendedRequest, claim_for, served
 from .documents import Document
 from .strict import Identity, identity_of, unknown_fields
 from .world import is_of_world
@@ -183,7 +184,7 @@ def extended_claims(demand: Demand, classes: Iterable[DeviceClass], features: Fe
         name = f"{demand.pod.name}-extended-resources"
         return [claim_for(wanted, ObjectMeta(name=name, namespace=demand.pod.namespace), serving)]
     if demand.extended and not demand.claims:
-        known = ", ".join(sorted(name for name in serving if not name.startswith(IMPLICIT_PREFIX))) or "none"
+        known = ", ".join(sorted(name for name in serving if not name.startswith(CLASS_RESOURCE_PREFIX))) or "none"
         if not features.extended_resources:
             off = "the feature gate DRAExtendedResource is off"
             raise InputError(f"{demand.name}: {demand.extended[0].resource} is served by no DeviceClass, as {off}")

@@ -35,7 +35,8 @@ class Gpu:
     `nvlink_group` is the same for all GPUs of the node that reach each other over NVLink, and None for a GPU that
     reaches no other. `mig_switchable` tells that MIG mode can be switched without a reset (Hopper and later). The MIG
     profiles of such a GPU are known in both modes; those of other GPUs only while MIG mode is enabled. `is_vgpu` marks
-    a vGPU that a host gave to this virtual machine: only the host can split it. `problems` are queries that failed.
+    a vGPU that a host gave to this virtual machine: only the host can split it. `memory_limits` tells that the NVIDIA
+    driver can limit the memory of containers on the GPU. `problems` are queries that failed.
     """
 
     index: int
@@ -58,6 +59,7 @@ class Gpu:
     mig_switchable: bool = False
     mig_profiles: tuple[MigProfile, ...] = ()
     mig_instances: tuple[MigInstance, ...] = ()
+    memory_limits: bool = False
     problems: tuple[str, ...] = ()
 
     @property
@@ -72,7 +74,8 @@ class PciGpu:
 
     `position` counts the node's GPUs in the order of their addresses. `driver` is `nvidia`, `vfio-pci` or another
     kernel driver, and None if no driver is bound. `addressable_memory` is the sum of its 64-bit BARs in bytes, rounded
-    up to a power of two.
+    up to a power of two. `group_obstacles` are other functions in its IOMMU group because of which the GPU cannot be
+    given to a virtual machine. `virtual_functions` is the number of its SR-IOV virtual functions that are enabled.
     """
 
     position: int
@@ -85,6 +88,8 @@ class PciGpu:
     addressable_memory: int | None
     pcie_root: str | None
     numa_node: int | None
+    group_obstacles: tuple[str, ...] = ()
+    virtual_functions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

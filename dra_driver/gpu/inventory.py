@@ -14,6 +14,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from .calls import HungError
 from .facts import Failure, Gpu, Inventory, MigInstance, MigProfile, PciGpu
+from .memory_limits import cgroup_root
 from .nvml import (
     Architecture,
     DeviceHandle,
@@ -138,6 +139,7 @@ class _Reader:
             module_id=self._fact(nvml.module_id) or None,
             fabric=self._fabric(),
             is_vgpu=is_vgpu,
+            memory_limits=self._limits_memory(str(cgroup_root(sys_root))),
             mig_mode=mode,
             mig_switchable=switchable,
             mig_profiles=self._profiles(infos, memory or 0),
@@ -158,6 +160,19 @@ class _Reader:
                 if subject:
                     subjects.append(subject)
             return None
+
+    def _limits_memory(self, cgroup: str) -> bool:
+        """Whether NVML supports limits of memory on this GPU. An error about the cgroup itself means that it does."""
+
+        def has_limits() -> bool:
+            try:
+                self._nvml.memory_limits(self._handle, cgroup)
+            except NvmlError as error:
+                if error.code not in (Return.INVALID_ARGUMENT, Return.NOT_FOUND):
+                    raise
+            return True
+
+        return bool(self._ask("limits of memory", has_limits))
 
     def _fabric(self) -> Fabric | None:
         fabric = self._fact(self._nvml.fabric)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NewType
 
 from ..errors import DriverError
+from .memory_limits import MemoryLimits
 
 DeviceHandle = NewType("DeviceHandle", object)
 """nvmlDevice_t: a GPU or a MIG device."""
@@ -227,8 +228,8 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class RemappedRows:
-    """nvmlDeviceGetRemappedRows: the number of memory rows replaced by spares, by kind of error. `pending` tells
-    whether rows wait for a reset to be replaced, and `failed` whether a replacement ever failed.
+    """nvmlDeviceGetRemappedRows: the number of rows replaced by spares, by kind of error; whether rows wait for a reset
+    to be replaced; and whether a replacement ever failed.
     """
 
     correctable: int
@@ -287,15 +288,13 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def initialize(self) -> None:
-        """nvmlInitWithFlags, which accepts a node without GPUs. Raises DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, …, and
-        ALREADY_INITIALIZED if this object is already initialized.
+        """nvmlInitWithFlags, which accepts a node without GPUs. Raises DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND,
+        ALREADY_INITIALIZED for this object, …
         """
 
     @abc.abstractmethod
     def shutdown(self) -> None:
-        """nvmlShutdown. Waits for running calls. From then on, all other calls raise UNINITIALIZED, also if this call
-        raises an error.
-        """
+        """nvmlShutdown. Waits for running calls. From then on, other calls raise UNINITIALIZED, also if it fails."""
 
     def identity(self, device: DeviceHandle) -> object:
         """A value that is equal for all handles of one GPU. Does not call NVML."""
@@ -393,6 +392,14 @@ class Nvml(abc.ABC):
     def set_compute_mode(self, device: DeviceHandle, mode: int) -> None:
         """nvmlDeviceSetComputeMode. NOT_SUPPORTED in MIG mode. NO_PERMISSION without root."""
 
+    @abc.abstractmethod
+    def memory_limits(self, device: DeviceHandle, cgroup: str) -> MemoryLimits:
+        """nvmlDeviceGetMemoryLimits_v1 of a cgroup, by the path of its folder. FUNCTION_NOT_FOUND before driver 615."""
+
+    @abc.abstractmethod
+    def set_memory_limits(self, device: DeviceHandle, cgroup: str, limits: MemoryLimits) -> None:
+        """nvmlDeviceSetMemoryLimits_v1. NOT_FOUND if the cgroup lacks the controller dmem. Not for MIG devices."""
+
     # Health
 
     @abc.abstractmethod
@@ -401,9 +408,7 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def retired_pages_pending(self, device: DeviceHandle) -> bool:
-        """nvmlDeviceGetRetiredPagesPendingStatus: whether pages wait for a reset to be retired. NOT_SUPPORTED since
-        Ampere.
-        """
+        """nvmlDeviceGetRetiredPagesPendingStatus: whether pages wait for a reset. NOT_SUPPORTED since Ampere."""
 
     @abc.abstractmethod
     def recovery_action(self, device: DeviceHandle) -> RecoveryAction:

@@ -13,6 +13,7 @@ pynvml never unloads a library: it keeps it in `nvmlLib`, and the functions that
 import _ctypes
 import contextlib
 import ctypes
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from typing import Any, TypeVar, cast
 
 import pynvml
 
+from .memory_limits import MemoryLimits
 from .nvml import (
     ComputeInstance,
     ComputeInstanceHandle,
@@ -281,6 +283,15 @@ class NvmlLibrary(Nvml):
 
     def set_compute_mode(self, device: DeviceHandle, mode: int) -> None:
         self._call(pynvml.nvmlDeviceSetComputeMode, device, mode)
+
+    def memory_limits(self, device: DeviceHandle, cgroup: str) -> MemoryLimits:
+        found = pynvml.c_nvmlGetMemoryLimits_v1_t(os.fsencode(cgroup))
+        self._call(pynvml.nvmlDeviceGetMemoryLimits_v1, device, found)
+        return MemoryLimits(found.hardLimit, found.softLimit, found.currentUsed)
+
+    def set_memory_limits(self, device: DeviceHandle, cgroup: str, limits: MemoryLimits) -> None:
+        wanted = pynvml.c_nvmlSetMemoryLimits_v1_t(os.fsencode(cgroup), limits.soft, limits.hard)
+        self._call(pynvml.nvmlDeviceSetMemoryLimits_v1, device, wanted)
 
     def remapped_rows(self, device: DeviceHandle) -> RemappedRows:
         correctable, uncorrectable, pending, failed = self._call(pynvml.nvmlDeviceGetRemappedRows, device)

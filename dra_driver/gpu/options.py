@@ -5,6 +5,7 @@ The processes of a node must have the same flags for the policy, because a devic
 for the other.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,10 @@ from pathlib import Path
 import click
 
 from ..command import InputError, flag, flags
+from .facts import Inventory
+from .memory_limits import HOOK_PROGRAM, problem_of_node
 from .nvml import Nvml
+from .passthrough import VfioMarks
 from .policy import NodePolicy, PolicyError, PolicyFile
 from .session import Session
 
@@ -23,7 +27,10 @@ class Hardware:
 
     `nvml` creates an NVML interface. `driver_root` contains the driver's files, and `host_driver_root` is its path on
     the host. `dev_root`, `proc_root` and `sys_root` contain /dev, /proc and /sys of the GPUs. `nvml_library` returns
-    the NVML library for programs of the driver, or None if they find it themselves.
+    the NVML library for programs of the driver, or None if they find it themselves. `machine_root` is the root folder
+    of the node itself, which is not that of the driver if the driver is installed in a container. `enter_root` tells
+    that programs below these roots need them as their root folder. `limits_program` is the hook program for limits of
+    memory, if this installation has it.
     """
 
     nvml: Callable[[], Nvml]
@@ -32,11 +39,36 @@ class Hardware:
     dev_root: Path
     proc_root: Path
     sys_root: Path
+    machine_root: Path
     nvml_library: Callable[[], Path | None] = lambda: None
+    enter_root: bool = False
+    limits_program: Path = HOOK_PROGRAM
 
-    def session(self) -> Session:
-        """Create a session with NVML. A process should have only one at a time."""
-        return Session(self.nvml, self.sys_root, dev_root=self.dev_root, driver_root=self.driver_root)
+    @property
+    def memory_limits_problem(self) -> str | None:
+        """Why the memory of containers cannot be limited on this node, or None if it can."""
+        return problem_of_node(self.sys_root, self.limits_program)
+
+    def inventory(self) -> Inventory:
+        """Read the GPUs once, with a session that ends afterwards. Raises NvmlError."""
+        with contextlib.closing(self.session()) as session:
+            return session.inventory()
+
+    def session(self, taken: VfioMarks | None = None) -> Session:
+        """Create a session with NVML. A process should have only one at a time. It lets go of the GPUs when one of them
+        is `taken`. A process that uses NVML only for a moment need not.
+        """
+        return Session(
+            self.nvml,
+            self.sys_root,
+            dev_root=self.dev_root,
+            driver_root=self.driver_root,
+            must_let_go=None if taken is None else taken.must_let_go,
+        )
+
+
+_INIT_ROOT = Path("/proc/1/root")
+"""The root folder of the node's first process, for a process that shares the node's process IDs."""
 
 
 def _installed(host_root: Path, container_root: Path) -> Hardware:
@@ -45,6 +77,7 @@ def _installed(host_root: Path, container_root: Path) -> Hardware:
     root = container_root if container_root.is_dir() else host_root
     library_root = None if root == Path("/") else root
     dev_root = root if (root / "dev/nvidiactl").exists() else Path("/")
+    machine_root = root if host_root == Path("/") else _INIT_ROOT
     return Hardware(
         lambda: NvmlLibrary(library_root),
         root,
@@ -52,7 +85,9 @@ def _installed(host_root: Path, container_root: Path) -> Hardware:
         dev_root,
         Path("/proc"),
         Path("/sys"),
+        machine_root,
         lambda: find_library(library_root) if library_root is not None else None,
+        enter_root=True,
     )
 
 
@@ -66,16 +101,24 @@ def _simulated(name: str | None, root: Path | None, node_name: str) -> Hardware:
     except DescriptionError as error:
         raise InputError(str(error)) from None
     driver_root = node.driver_root.absolute()
-    return Hardware(node.nvml, driver_root, driver_root, driver_root, driver_root / "proc", driver_root / "sys")
+    return Hardware(
+        node.nvml, driver_root, driver_root, driver_root, driver_root / "proc", driver_root / "sys", driver_root
+    )
 
 
 def _hardware(
-    nvidia_driver_root: str, container_driver_root: str, simulated_node: str | None, simulated_root: Path | None
+    nvidia_driver_root: str,
+    container_driver_root: str,
+    simulated_node: str | None,
+    simulated_root: Path | None,
+    memory_limits_program: Path,
 ) -> Hardware:
     if simulated_node or simulated_root:
         node_name = str(click.get_current_context().params.get("node_name", ""))
-        return _simulated(simulated_node, simulated_root, node_name)
-    return _installed(Path(nvidia_driver_root), Path(container_driver_root))
+        hardware = _simulated(simulated_node, simulated_root, node_name)
+    else:
+        hardware = _installed(Path(nvidia_driver_root), Path(container_driver_root))
+    return replace(hardware, limits_program=memory_limits_program.absolute())
 
 
 hardware_options = flags(
@@ -98,25 +141,35 @@ hardware_options = flags(
         type=click.Path(file_okay=False, path_type=Path),
         help="The folder with the state of the simulated hardware; created if it does not exist.",
     ),
+    flag(
+        "--memory-limits-program",
+        type=click.Path(dir_okay=False, path_type=Path),
+        default=str(HOOK_PROGRAM),
+        help="The hook program for limits of GPU memory, which the image contains. The driver copies it to the host.",
+    ),
 )
 """Adds these flags, and passes a Hardware as `hardware`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """The policy file, if any, and additional XIDs that are errors of applications."""
+    """The policy file, if any, additional XIDs that are errors of applications, and whether dra-mps is enabled."""
 
     file: Path | None = None
     application_xids: frozenset[int] = frozenset()
+    mps: bool = False
 
-    def on_node(self, name: str) -> Callable[[], NodePolicy]:
-        """A function that returns the node's current policy. Raises InputError if the file is invalid."""
+    def on_node(self, name: str, *, memory_limits: bool = False) -> Callable[[], NodePolicy]:
+        """A function that returns the node's current policy. `memory_limits` tells whether the node can set limits of
+        memory. Raises InputError if the file is invalid.
+        """
         source: Callable[[], NodePolicy] = NodePolicy if self.file is None else PolicyFile(self.file, name).current
 
         def current() -> NodePolicy:
             policy = source()
             xids = policy.health.application_xids | self.application_xids
-            return replace(policy, health=replace(policy.health, application_xids=xids))
+            health = replace(policy.health, application_xids=xids)
+            return replace(policy, health=health, mps=self.mps, memory_limits=memory_limits)
 
         try:
             current()
@@ -134,7 +187,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str) -> fr
 
 policy_options = flags(
     "policy",
-    lambda policy_file, additional_xids_to_ignore: PolicyOptions(policy_file, additional_xids_to_ignore),
+    lambda policy_file, additional_xids_to_ignore, mps: PolicyOptions(policy_file, additional_xids_to_ignore, mps),
     flag(
         "--policy-file",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -148,5 +201,10 @@ policy_options = flags(
         metavar="N,N…",
         help="Additional XIDs that are errors of applications and not of the GPU.",
     ),
+    flag(
+        "--mps/--no-mps",
+        default=False,
+        help="dra-mps runs on this node, so that the policy can enforce shares of GPUs with MPS.",
+    ),
 )
-"""Adds --policy-file and --additional-xids-to-ignore, and passes PolicyOptions as `policy`."""
+"""Adds --policy-file, --additional-xids-to-ignore and --mps, and passes PolicyOptions as `policy`."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .facts import PciGpu
+from .functions import GPU_CLASSES, NVIDIA_VENDOR, group_obstacles, virtual_functions
 
 
 def pci_location(sys_root: Path, address: str) -> tuple[str | None, int | None]:
@@ -44,8 +45,6 @@ NVIDIA_DRIVER = "nvidia"
 """The kernel driver whose GPUs NVML reports."""
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_NVIDIA = 0x10DE
-_GPU_CLASSES = (0x0300, 0x0302)  # VGA and 3D controllers; the lowest byte of a class is its interface
 _BARS = 6  # the lines after these describe the expansion ROM and the windows of bridges and virtual functions
 _ADDRESS_BITS, _BITS_64 = 0x06, 0x04  # of a BAR's flags
 _PAGE = 1 << 12  # no text in sysfs is longer
@@ -118,7 +117,7 @@ def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[Pci
             PciGpu(
                 position=position,
                 address=folder.name,
-                vendor_id=_NVIDIA,
+                vendor_id=NVIDIA_VENDOR,
                 device_id=device_id,
                 product_name=names.get(device_id),
                 driver=_link_name(folder / "driver"),
@@ -126,6 +125,8 @@ def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[Pci
                 addressable_memory=_addressable_memory(folder / "resource"),
                 pcie_root=pcie_root,
                 numa_node=numa_node,
+                group_obstacles=group_obstacles(sys_root, folder.name),
+                virtual_functions=virtual_functions(sys_root, folder.name),
             )
         )
     return tuple(gpus)
@@ -142,8 +143,8 @@ def _is_gpu(folder: Path) -> bool | None:
     """Whether the device is a GPU. None if that cannot be read."""
     try:
         return (
-            _number(folder / "vendor") == _NVIDIA
-            and _number(folder / "class") >> 8 in _GPU_CLASSES
+            _number(folder / "vendor") == NVIDIA_VENDOR
+            and _number(folder / "class") >> 8 in GPU_CLASSES
             and not (folder / "physfn").is_symlink()
         )
     except (OSError, ValueError):
@@ -221,7 +222,7 @@ def _product_names(root: Path) -> dict[int, str]:
             if line[:1] not in "\t#\n":
                 if ours:
                     break
-                ours = line.startswith(f"{_NVIDIA:04x} ")
+                ours = line.startswith(f"{NVIDIA_VENDOR:04x} ")
             elif ours and line.startswith("\t") and not line.startswith("\t\t"):
                 number, _, name = line.strip().partition("  ")
                 names[int(number, 16)] = name

@@ -9,6 +9,8 @@ and event sets become invalid together with their interface.
 
 A process should have one session, because the library of an upgraded driver is loaded only when the process has no
 interface left (see `nvml_library`). Calls run on the threads of `calls`, so a call that hangs does not block callers.
+
+A pulse is a cheap look at the hardware, which only tells whether the whole inventory must be read again.
 """
 
 import contextlib
@@ -22,12 +24,101 @@ from typing import TypeVar
 
 from .calls import LIBRARY, Calls, Job, Limits
 from .facts import Failure, Gpu, Inventory
-from .inventory import read_inventory
-from .nvml import NO_DRIVER, DeviceHandle, Nvml, NvmlError, Return
-from .pci import KernelDriver, read_driver
-from .pulse import Pulse, PulseTaker
+from .inventory import Threads, mig_mode, read_inventory
+from .nvml import NO_DRIVER, DeviceHandle, MigMode, Nvml, NvmlError, Placement, Return
+from .pci import KernelDriver, PciBus, read_driver
+from .profiles import supported_profiles
 
-__all__ = ["GpuQuestion", "Pulse", "Session"]
+
+@dataclass(frozen=True, slots=True)
+class GpuPulse:
+    """One GPU. `instances` has (id, profile id, placement) of its GPU instances, and `computes` has (GPU instance id,
+    compute instance id) of its compute instances. `problem` is the reason if these values are incomplete.
+    """
+
+    index: int
+    uuid: str | None = None
+    mig_mode: MigMode | None = None
+    instances: tuple[tuple[int, int, Placement], ...] = ()
+    computes: tuple[tuple[int, int], ...] = ()
+    problem: Return | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The node. If two pulses are equal, no value of the inventory has changed in between, as far as NVML and sysfs
+    show this cheaply. `pci_gpus` has each GPU's address and the kernel driver that it is bound to.
+    """
+
+    generation: int
+    gpus: tuple[GpuPulse, ...]
+    pci_gpus: tuple[tuple[str, str | None], ...]
+
+
+class PulseTaker:
+    """Takes pulses with an initialized NVML interface. Values that are constant for an initialization are cached."""
+
+    def __init__(self, nvml: Nvml, threads: Threads) -> None:
+        self._nvml = nvml
+        self._threads = threads
+        self._bus = PciBus()
+        self._before: dict[int, GpuPulse] = {}
+        self._handles: dict[int, DeviceHandle] = {}
+        self._profiles: dict[int, tuple[int, ...]] = {}
+
+    def take(self, generation: int, sys_root: Path) -> Pulse:
+        """Take a pulse. Raises NvmlError if the NVIDIA driver as a whole fails."""
+        count = self._threads.library(self._count)
+        answers = self._threads.gpus({index: partial(self._gpu, index) for index in range(count)})
+        self._before = {index: self._found(index, answer) for index, answer in answers.items()}
+        return Pulse(generation, tuple(self._before.values()), self._bus.bound_gpus(sys_root))
+
+    def handle(self, index: int) -> DeviceHandle:
+        """The handle of a GPU, which is cached. Raises NvmlError."""
+        if index not in self._handles:
+            self._handles[index] = self._nvml.device_by_index(index)
+        return self._handles[index]
+
+    def index(self, device: DeviceHandle) -> int | None:
+        """The index of the GPU with this handle, or None if `handle` never returned this handle."""
+        wanted = self._nvml.identity(device)
+        return next((index for index, one in self._handles.items() if self._nvml.identity(one) == wanted), None)
+
+    def _count(self) -> int:
+        self._nvml.driver_version()
+        return self._nvml.device_count()
+
+    def _found(self, index: int, answer: GpuPulse | NvmlError | None) -> GpuPulse:
+        if isinstance(answer, NvmlError):
+            return GpuPulse(index, problem=answer.code)
+        return answer or self._before.get(index) or GpuPulse(index, problem=Return.NOT_READY)
+
+    def _gpu(self, index: int) -> GpuPulse:
+        nvml, pulse = self._nvml, GpuPulse(index)
+        try:
+            handle = self.handle(index)
+            pulse = replace(pulse, uuid=nvml.uuid(handle))
+            mode = mig_mode(nvml, handle)
+            pulse = replace(pulse, mig_mode=mode)
+            if mode is None or not mode.current:
+                return pulse
+            pulse = replace(pulse, instances=self._instances(index, handle))
+            return replace(pulse, computes=tuple(nvml.mig_instance_ids(mig) for mig in nvml.mig_devices(handle)))
+        except NvmlError as error:
+            return replace(pulse, problem=error.code)
+
+    def _instances(self, index: int, handle: DeviceHandle) -> tuple[tuple[int, int, Placement], ...]:
+        if index not in self._profiles:
+            self._profiles[index] = tuple(profile.id for profile in supported_profiles(self._nvml, handle))
+        infos = (
+            self._nvml.gpu_instance_info(instance)
+            for profile in self._profiles[index]
+            for instance in self._nvml.gpu_instances(handle, profile)
+        )
+        return tuple(sorted((info.id, info.profile_id, info.placement) for info in infos))
+
+
+__all__ = ["GpuQuestion", "LettingGoError", "Pulse", "Session"]
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +128,17 @@ GpuQuestion = Callable[[Nvml, DeviceHandle], T]
 """A query about one GPU, which runs on the GPU's thread."""
 
 _PATIENCE = 5.0
+_WATCH_SECONDS = 0.5
 _OUT_OF_DATE = NO_DRIVER | {Return.LIB_RM_VERSION_MISMATCH, Return.UNKNOWN}
 """Codes that a call which concerns no GPU fails with after the driver was unloaded or reloaded."""
+
+
+class LettingGoError(NvmlError):
+    """NVML is not used at the moment, because a GPU is being taken from NVIDIA's driver for a virtual machine."""
+
+    def __init__(self) -> None:
+        text = "a GPU is being given to a virtual machine, and NVML is used again in a moment"
+        super().__init__(Return.IN_USE, "nvmlInitWithFlags", text)
 
 
 @dataclass(slots=True)
@@ -115,6 +215,9 @@ class Session:
     initialization begins.
 
     A call that hangs raises HungError, an NvmlError. A hanging call for one GPU affects only this GPU.
+
+    The session ends NVML soon after `must_let_go` returns True, and then raises LettingGoError until it returns False.
+    See `passthrough`.
     """
 
     def __init__(
@@ -126,7 +229,10 @@ class Session:
         driver_root: Path | None = None,
         patience: float = _PATIENCE,
         limits: Limits | None = None,
+        must_let_go: Callable[[], bool] | None = None,
     ) -> None:
+        self._must_let_go = must_let_go or (lambda: False)
+        self._closed = threading.Event()
         self._make_nvml = make_nvml
         self._sys_root = sys_root
         self._dev_root = dev_root
@@ -138,6 +244,8 @@ class Session:
         self._current: _Initialization | None = None
         self._generation = 0
         self._uuids: dict[str, str] = {}
+        if must_let_go is not None:
+            threading.Thread(target=self._let_go, name="nvml-let-go", daemon=True).start()
 
     @property
     def generation(self) -> int:
@@ -148,6 +256,10 @@ class Session:
         """Whether this initialization is up to date, as far as errors and sysfs tell. Never waits for the driver."""
         current = self._current
         return current is not None and current.generation == generation and self._is_up_to_date(current)
+
+    def is_driver_loaded(self) -> bool:
+        """Whether the kernel has NVIDIA's driver. Costs a few system calls."""
+        return read_driver(self._sys_root).module is not None
 
     def distrust(self, generation: int) -> None:
         """Mark this initialization as out of date, after a call failed for that reason. Never waits for the driver."""
@@ -171,6 +283,7 @@ class Session:
 
     def close(self) -> None:
         """End the initialization and the threads, except threads with a call that hangs."""
+        self._closed.set()
         current = self._current
         if current is not None:
             self._end(current)
@@ -317,7 +430,7 @@ class Session:
             self.calls.run(LIBRARY, lambda _beat: self._renew(), self._limits.initialize)
 
     def _is_up_to_date(self, current: _Initialization) -> bool:
-        return not current.stale and current.driver == read_driver(self._sys_root)
+        return not (current.stale or self._must_let_go()) and current.driver == read_driver(self._sys_root)
 
     # Ending and beginning initializations, on the thread LIBRARY
 
@@ -337,7 +450,16 @@ class Session:
         thread.start()
         thread.join(self._patience)
 
+    def _let_go(self) -> None:
+        """End NVML when that is necessary, although nobody may ask anything at the moment."""
+        while not self._closed.wait(_WATCH_SECONDS):
+            if self._current is not None and self._must_let_go():
+                with contextlib.suppress(NvmlError):
+                    self._reach()
+
     def _begin(self) -> None:
+        if self._must_let_go():
+            raise LettingGoError
         driver = read_driver(self._sys_root)
         nvml = self._make_nvml()
         nvml.initialize()

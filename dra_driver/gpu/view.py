@@ -20,9 +20,9 @@ from .health import Finding, HealthMonitor, LostGpus, taint
 from .inventory import Failure, Inventory
 from .nvml import NvmlError, Return
 from .ownership import MigMarks, MigPlace
+from .passthrough import VfioMark, VfioMarks
 from .policy import NodePolicy
-from .pulse import GpuPulse, Pulse
-from .session import Session
+from .session import GpuPulse, LettingGoError, Pulse, Session
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +47,11 @@ _NOTHING = Inventory(driver_version="", cuda_driver_version=None, gpus=())
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """An inventory, and the places of the MIG instances that were created for claims."""
+    """An inventory, the places of the MIG instances that were created for claims, and the GPUs of virtual machines."""
 
     inventory: Inventory
     owned: Set[MigPlace]
+    away: tuple[VfioMark, ...] = ()
 
 
 _Basis = tuple[_Seen, NodePolicy, SliceFeatures]
@@ -69,6 +70,7 @@ class NodeView:
         session: Session,
         *,
         marks: MigMarks,
+        taken: VfioMarks,
         policy: Callable[[], NodePolicy],
         health: HealthMonitor,
         on_change: Callable[[], None] = lambda: None,
@@ -77,6 +79,7 @@ class NodeView:
     ) -> None:
         self._session = session
         self._marks = marks
+        self._taken = taken
         self._policy = policy
         self._health = health
         self.on_change = on_change
@@ -167,10 +170,15 @@ class NodeView:
             if self._described is None or self._described[0] != basis:
                 made = describe(seen.inventory, policy, seen.owned, features, self._session.calls.unexpected)
                 self._described = basis, made
-            description, findings = self._described[1], self._health.findings()
+            description, away = self._described[1], {mark.gpu_uuid: mark for mark in seen.away}
+            findings = tuple(one for one in self._health.findings() if one.gpu_uuid not in away)
             withdraw_after = policy.health.withdraw_after
-            lost, missed = self._lost.update(description.gpus, seen.inventory, findings, self._clock(), withdraw_after)
-            return replace(description, gpus=(*description.gpus, *lost)), (*findings, *missed)
+            lost, missed = self._lost.update(
+                description.gpus, seen.inventory, findings, self._clock(), withdraw_after, away
+            )
+            kept = {away[gpu.key].address for gpu in lost if gpu.key in away}
+            gpus = (*(gpu for gpu in description.gpus if gpu.key not in kept), *lost)
+            return replace(description, gpus=gpus), (*findings, *missed)
 
     # Looking
 
@@ -208,6 +216,8 @@ class NodeView:
         failed_before = self._failing
         try:
             changed = self._read()
+        except LettingGoError:
+            return  # NVML is used again in a moment, and the state is as before until then
         except NvmlError as error:
             changed = self._failed(error)
         policy = self._policy()
@@ -227,12 +237,15 @@ class NodeView:
         marks = self._marks.all()
         pulse = _without(self._session.pulse(), marks | self._marks.all())
         self._answered_at = now
-        if pulse == self._pulse and now - self._read_at < self._looks.everything:
+        known = self._seen is not None and self._seen.away == self._taken.all()
+        if known and pulse == self._pulse and now - self._read_at < self._looks.everything:
             self._failing = False
             return False
         inventory = self._session.inventory()
         # Claims come and go meanwhile. Instances that were marked before or are marked now belong to the driver.
-        seen = _Seen(inventory, marks | self._marks.all())
+        on_bus = {gpu.address for gpu in inventory.pci_gpus}
+        away = tuple(mark for mark in self._taken.all() if mark.address in on_bus)
+        seen = _Seen(inventory, marks | self._marks.all(), away)
         self._report(inventory)
         changed = seen != self._seen
         if changed:
@@ -255,7 +268,7 @@ class NodeView:
             return False
         failures = tuple(Failure(gpu.index, str(error), gpu.uuid, gpu.pci_address, hung=True) for gpu in known.gpus)
         gone = replace(known, gpus=(), failures=failures if hung else (), pci_gpus=())
-        self._seen = _Seen(gone, frozenset() if self._seen is None else self._seen.owned)
+        self._seen = _Seen(gone, frozenset()) if self._seen is None else replace(self._seen, inventory=gone)
         log.error("the NVIDIA driver does not answer: its GPUs are treated as lost")
         return True
 

@@ -9,9 +9,8 @@ by the processes that need them.
 
 from .client import NODES, ApiClient, Kind, Page, Transport, claims_of, newest_dialect, slices_of
 from .connection import Connection
-from .credentials import Credentials
 from .errors import ApiError, ConfigError, ConflictError, GoneError, NotFoundError, StatusError, UnreachableError
-from .kubeconfig import load_credentials
+from .kubeconfig import Credentials, load_credentials
 from .watch import Watcher
 
 __all__ = [

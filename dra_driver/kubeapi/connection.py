@@ -16,8 +16,8 @@ import urllib3
 from urllib3 import BaseHTTPResponse
 from urllib3.util import Retry, Timeout, Url, parse_url
 
-from .credentials import Credentials
 from .errors import ConfigError, UnreachableError
+from .kubeconfig import Credentials
 from .proxy import Proxy, environment_proxy
 
 _LONGEST_WAIT: Final = 5.0

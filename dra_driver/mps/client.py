@@ -3,6 +3,7 @@
 
 import json
 import socket
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ class SupervisorClient:
         """The status of every group of devices. Raises SupervisorAwayError or MpsError."""
         answer = self._ask({"status": True}, _STATUS_SECONDS)
         try:
-            return {name: Status(**one) for name, one in answer["servers"].items()}
+            return {name: _status(one) for name, one in answer["servers"].items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise MpsError(f"dra-mps at {self._path} answers something else: {error!r}") from None
 
@@ -57,3 +58,8 @@ class SupervisorClient:
         except ValueError:
             raise MpsError(f"dra-mps at {self._path} answers something else: {line[:100]!r}") from None
         return answer if isinstance(answer, dict) else {}
+
+
+def _status(value: dict[str, Any]) -> Status:
+    """A status without fields of later versions: the plugin may be older or newer than dra-mps."""
+    return Status(**{one.name: value[one.name] for one in fields(Status) if one.name in value})

@@ -13,17 +13,18 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..files import make_folder, names_in
 from ..programs import Ended, ProgramError, run_program
 from .errors import MpsError
 from .processes import VARIABLE, end_processes
 from .program import NAME, Program
+from .selinux import let_containers_use
 
 log = logging.getLogger(__name__)
 
-_PAUSE: Final = 0.005
+_PAUSE: Final = 0.002
 _MOST_OUTPUT: Final = 500
 _PIPE_MODE: Final = 0o755  # containers of any user must reach the sockets, whose modes CUDA sets
 _SHARED_MODE: Final = 0o1777
@@ -38,6 +39,16 @@ class Limits:
     COMMAND: Final = 3.0
     QUIT: Final = 1.0
     END: Final = 2.0
+
+
+class Command(NamedTuple):
+    """A command for a daemon: arguments of the program, and its standard input."""
+
+    arguments: tuple[str, ...]
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{NAME} {' '.join(self.arguments) or ', '.join(self.text.splitlines())}"
 
 
 class Daemon:
@@ -69,11 +80,16 @@ class Daemon:
         """Whether the process runs. It may hang."""
         return self._process is not None and self._process.poll() is None
 
-    def start(self, probe: Sequence[str], text: str = "") -> None:
-        """Start the daemon and wait until it answers the command `probe` (see `ask`). Raises MpsError or OSError, after
-        which no process of it runs.
+    def start(self, first: Command, probe: Command) -> str:
+        """Start the daemon, wait until it is ready, and let it execute `first`. Returns the output of `first`. Raises
+        MpsError, ProgramError or OSError, after which no process of it runs.
+
+        Each run of the program takes time. So `first` is sent as soon as the control socket exists. If it fails, the
+        daemon may not be ready yet: `first` is repeated once when the daemon has answered `probe`, which changes
+        nothing.
         """
-        end_processes(self.folder, Limits.END)
+        if self._process is not None:
+            self.kill()  # its servers may run; those of an earlier dra-mps were ended at the start (Supervisor.begin)
         self._prepare_folders()
         output = self.folder / "log/output"
         command, environment = self._program.command(
@@ -92,27 +108,33 @@ class Daemon:
         except OSError as error:
             raise MpsError(f"{command[0]} cannot be run: {error.strerror}") from error
         try:
-            self._wait_ready(output, probe, text)
+            deadline = time.monotonic() + Limits.START
+            self._wait_for_socket(output, deadline)
+            done = self._try(first, Limits.COMMAND)
+            if done.code == 0:
+                return done.output
+            self._wait_ready(output, probe, deadline)
+            return self.ask(first)
         except BaseException:
             self.kill()
             raise
 
-    def ask(self, arguments: Sequence[str], text: str = "", seconds: float = Limits.COMMAND) -> str:
-        """Run the program with these arguments and with `text` on its standard input. Returns its output. Raises
-        MpsError if it fails, and ProgramError if it does not end in time.
+    def ask(self, command: Command) -> str:
+        """Execute a command and return its output. Raises MpsError if it fails, and ProgramError if it does not end in
+        time.
         """
-        done = self._run(arguments, text, seconds)
+        done = self._run(command, Limits.COMMAND)
         if done.code:
-            raise MpsError(f"{NAME} {' '.join(arguments) or ', '.join(text.splitlines())} {done}")
+            raise MpsError(f"{command} {done}")
         return done.output
 
-    def stop(self, goodbye: Sequence[str], text: str = "") -> None:
+    def stop(self, goodbye: Command) -> None:
         """End the daemon and its servers with the command `goodbye`, and kill those that remain. Raises OSError, or
         MpsError if a process cannot be killed.
         """
         if self.is_running():
             try:
-                done = self._run(goodbye, text, Limits.QUIT)
+                done = self._run(goodbye, Limits.QUIT)
                 if done.code:
                     log.warning("an MPS daemon refuses to quit: %s", done, extra={"folder": str(self.folder)})
             except ProgramError as error:
@@ -132,32 +154,39 @@ class Daemon:
         for name in ("pipe", "log"):
             make_folder(self.folder / name, _PIPE_MODE)
             (self.folder / name).chmod(_PIPE_MODE)
+        let_containers_use(self.pipe_directory)
         _remove_files(self.pipe_directory)
         if self._shared_memory is not None:
             make_folder(self._shared_memory, _SHARED_MODE)
             self._shared_memory.chmod(_SHARED_MODE)
+            let_containers_use(self._shared_memory)
 
-    def _wait_ready(self, output: Path, probe: Sequence[str], text: str) -> None:
-        deadline = time.monotonic() + Limits.START
-        problem = "it made no control socket"
-        while True:
-            if not self.is_running():
-                raise MpsError(f"{NAME} ended while it started: {_said(output)}")
-            if (self.pipe_directory / "control").exists():
-                try:
-                    done = self._run(probe, text, max(0.1, deadline - time.monotonic()))
-                except ProgramError as error:
-                    done = Ended(1, str(error))
-                if done.code == 0:
-                    return
-                problem = str(done)
-            if time.monotonic() > deadline:
-                raise MpsError(f"{NAME} did not answer within {Limits.START:g} s: {problem}")
-            time.sleep(_PAUSE)
+    def _wait_for_socket(self, output: Path, deadline: float) -> None:
+        while not (self.pipe_directory / "control").exists():
+            self._wait_on(output, deadline, "it made no control socket")
 
-    def _run(self, arguments: Sequence[str], text: str, seconds: float) -> Ended:
-        command, environment = self._program.command(self.folder, self._shared_memory, arguments, {})
-        return run_program(command, seconds, environment, text=text, inherit=False)
+    def _wait_ready(self, output: Path, probe: Command, deadline: float) -> None:
+        while (done := self._try(probe, max(0.1, deadline - time.monotonic()))).code:
+            self._wait_on(output, deadline, str(done))
+
+    def _wait_on(self, output: Path, deadline: float, problem: str) -> None:
+        """Pause, unless the daemon has ended or the time is over. Raises MpsError."""
+        if not self.is_running():
+            raise MpsError(f"{NAME} ended while it started: {_said(output)}")
+        if time.monotonic() > deadline:
+            raise MpsError(f"{NAME} did not answer within {Limits.START:g} s: {problem}")
+        time.sleep(_PAUSE)
+
+    def _try(self, command: Command, seconds: float) -> Ended:
+        """Execute a command. A command that does not end in time has failed."""
+        try:
+            return self._run(command, seconds)
+        except ProgramError as error:
+            return Ended(1, str(error))
+
+    def _run(self, asked: Command, seconds: float) -> Ended:
+        command, environment = self._program.command(self.folder, self._shared_memory, asked.arguments, {})
+        return run_program(command, seconds, environment, text=asked.text, inherit=False)
 
 
 def _remove_files(folder: Path) -> None:

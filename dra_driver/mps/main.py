@@ -25,6 +25,7 @@ from ..command import (
 )
 from ..files import make_folder, open_lock
 from .errors import MpsError
+from .options import shared_memory_option
 from .program import Program
 from .protocol2 import Protocol2
 from .protocol3 import Protocol3
@@ -35,6 +36,7 @@ from .supervisor import Supervisor
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.2
+_DRIVER_ROOT: Final = Path("/driver-root")
 _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 
 
@@ -48,16 +50,11 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 @flag(
     "--container-driver-root",
     type=_FOLDER,
-    default="/driver-root",
     envvar="DRIVER_ROOT_CTR_PATH",
-    help="The folder in which the NVIDIA driver is installed, as this process sees it; / if it does not exist.",
+    help="The folder in which the NVIDIA driver is installed, as this process sees it. By default /driver-root, or / if"
+    " that does not exist.",
 )
-@flag(
-    "--shared-memory-directory-path",
-    type=_FOLDER,
-    default="/dev/shm",  # noqa: S108 - the node's own
-    help="The node's /dev/shm, in which each daemon has a folder that it shares with its clients.",
-)
+@shared_memory_option
 @flag(
     "--private-mounts/--no-private-mounts",
     default=True,
@@ -68,7 +65,7 @@ _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 @version_option
 def mps(
     kubelet_plugins_directory_path: Path,
-    container_driver_root: Path,
+    container_driver_root: Path | None,
     shared_memory_directory_path: Path,
     private_mounts: bool,
 ) -> None:
@@ -77,7 +74,7 @@ def mps(
     The daemons end with this process, and their clients with them. So it is a process of its own, beside the plugin.
     """
     folder = kubelet_plugins_directory_path.absolute() / DRIVER_NAME / "mps"
-    root = container_driver_root if container_driver_root.is_dir() else Path("/")
+    root = container_driver_root or (_DRIVER_ROOT if _DRIVER_ROOT.is_dir() else Path("/"))
     program = Program(Root(root.absolute()), private_mounts)
     files = ShareFiles(folder)
     supervisor = Supervisor(

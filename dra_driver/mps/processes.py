@@ -20,20 +20,32 @@ VARIABLE: Final = "DRA_MPS_DAEMON"
 """Set for each control daemon to the path of its folder."""
 
 _PAUSE: Final = 0.005
+_ATTEMPTS: Final = 10
+_KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD of linux/sched.h
 _DEAD: Final = {b"Z", b"X"}
 
 
 def processes_of(folder: Path, proc: Path = Path("/proc")) -> list[int]:
-    """The daemons of a folder and of all folders below it, and all processes that they started."""
+    """The daemons of a folder and of all folders below it, and all processes that they started.
+
+    A process has no environment for a moment while it begins to execute a program. It is looked at again.
+    """
     exact = f"{VARIABLE}={folder}".encode()
-    own = os.getpid()
-    return [
-        pid
-        for pid in _all(proc)
-        if pid != own
-        and any(one == exact or one.startswith(exact + b"/") for one in _environment(proc, pid))
-        and _lives(proc, pid)
-    ]
+    own, found, pids = os.getpid(), list[int](), list(_all(proc))
+    for attempt in range(_ATTEMPTS):
+        if not pids:
+            break
+        if attempt:
+            time.sleep(_PAUSE)
+        starting = []
+        for pid in pids:
+            environment = _environment(proc, pid)
+            if not environment:
+                starting.append(pid)
+            elif pid != own and any(one == exact or one.startswith(exact + b"/") for one in environment.split(b"\0")):
+                found.append(pid)
+        pids = [pid for pid in starting if _is_program(proc, pid)]
+    return [pid for pid in found if _is_program(proc, pid)]
 
 
 def end_processes(folder: Path, patience: float, proc: Path = Path("/proc")) -> None:
@@ -59,15 +71,17 @@ def _all(proc: Path) -> Iterator[int]:
         yield from (int(one.name) for one in entries if one.name.isdigit())
 
 
-def _environment(proc: Path, pid: int) -> list[bytes]:
+def _environment(proc: Path, pid: int) -> bytes:
     try:
-        return (proc / str(pid) / "environ").read_bytes().split(b"\0")
+        return (proc / str(pid) / "environ").read_bytes()
     except OSError:  # the process has ended, or belongs to another user
-        return []
+        return b"\0"
 
 
-def _lives(proc: Path, pid: int) -> bool:
+def _is_program(proc: Path, pid: int) -> bool:
+    """Whether a process runs, and is not a thread of the kernel."""
     try:
-        return (proc / str(pid) / "stat").read_bytes().rpartition(b") ")[2][:1] not in _DEAD
+        state, _, _, _, _, _, flags = (proc / str(pid) / "stat").read_bytes().rpartition(b") ")[2].split()[:7]
     except OSError:
         return False
+    return state not in _DEAD and not int(flags) & _KERNEL_THREAD

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from .daemon import Daemon
+from .daemon import Command, Daemon
 from .errors import MpsError
 from .program import Program
 from .shares import Share
 
-_PROBE: Final = "get_default_active_thread_percentage\n"
+_PROBE: Final = Command((), "get_default_active_thread_percentage\n")
+_QUIT: Final = Command((), "quit\n")
 _MIG: Final = "MIG-"
 
 
@@ -43,7 +44,7 @@ class Protocol2:
 
     def answers(self, server: str) -> None:
         """Check that the daemon answers a command. Raises MpsError or ProgramError if it does not."""
-        self._daemons[server][1].ask((), _PROBE)
+        self._daemons[server][1].ask(_PROBE)
 
     def serve(self, server: str, shares: Mapping[str, Share]) -> None:
         """Serve the shares. Raises MpsError, ProgramError or OSError, after which none of them is served."""
@@ -52,15 +53,14 @@ class Protocol2:
         share, *others = shares.values()
         if any(one != share for one in others):
             raise MpsError("shares of one device have one MPS daemon, and must have the same limits")
-        self.end(server)
-        daemon = self._daemon(server, share)
-        daemon.start((), _PROBE)
-        self._daemons[server] = share, daemon
-        try:
-            _set_limits(daemon, share)
-        except BaseException:
+        if server in self._daemons:
             self.end(server)
-            raise
+        daemon = self._daemon(server, share)
+        self._daemons[server] = share, daemon  # even if it does not start: what remains of it is ended before the next
+        said = daemon.start(_limits(share), _PROBE).strip().rpartition("\n")[2]
+        if share.percentage is not None and _number(said) != share.percentage:
+            self.end(server)
+            raise MpsError(f"the active thread percentage is {said!r} after it was set to {share.percentage}")
 
     def end(self, server: str) -> None:
         """End the daemon of a group, even one that an earlier process has started. Keeps its folder. Raises MpsError or
@@ -69,7 +69,7 @@ class Protocol2:
         _, daemon = self._daemons.get(server, (None, None))
         if daemon is None:
             daemon = Daemon(self._program, self._folder / server, (), {})
-        daemon.stop((), "quit\n")
+        daemon.stop(_QUIT)
         self._daemons.pop(server, None)
 
     def discard(self, server: str) -> None:
@@ -88,8 +88,10 @@ def shared_memory_folder(root: Path, server: str) -> Path:
     return root / f"dra-mps-{server}"
 
 
-def _set_limits(daemon: Daemon, share: Share) -> None:
-    """Set the limits. This must be done before a server starts."""
+def _limits(share: Share) -> Command:
+    """The commands that set the limits, which must be done before a server starts. The last line of their output is the
+    percentage.
+    """
     commands = [
         f"set_default_device_pinned_mem_limit {device} {limit}M\n"
         for uuid, limit in share.memory.items()
@@ -97,11 +99,7 @@ def _set_limits(daemon: Daemon, share: Share) -> None:
     ]
     if share.percentage is not None:
         commands.append(f"set_default_active_thread_percentage {share.percentage}\n")
-    if not commands:
-        return
-    said = daemon.ask((), "".join([*commands, _PROBE])).strip().rpartition("\n")[2]
-    if share.percentage is not None and _number(said) != share.percentage:
-        raise MpsError(f"the active thread percentage is {said!r} after it was set to {share.percentage}")
+    return Command((), "".join([*commands, _PROBE.text]))
 
 
 def _number(text: str) -> float | None:

@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from ..programs import ProgramError
-from .daemon import Daemon
+from .daemon import Command, Daemon
 from .errors import MpsError
 from .program import Program
 from .shares import NODE_DAEMON, Share
 
 log = logging.getLogger(__name__)
 
-_PROBE: Final = ("server", "list", "--format=csv,noheader")
+_PROBE: Final = Command(("server", "list", "--format=csv,noheader"))
+_QUIT: Final = Command(("-q",))
 
 
 class Protocol3:
@@ -49,20 +50,20 @@ class Protocol3:
     def serve(self, server: str, shares: Mapping[str, Share]) -> None:
         """Serve exactly these shares of the group. Raises MpsError, ProgramError or OSError."""
         with self._lock:
+            devices = next(iter(shares.values())).devices
+            create = Command(("server", "create", server, f"--allowed-devices={','.join(devices)}"))
             if not self._daemon.is_running():
                 self._served.clear()  # a new daemon has no servers
-                self._daemon.start(_PROBE)
-            served = self._served.get(server)
-            if served is None:
-                devices = next(iter(shares.values())).devices
-                self._daemon.ask(("server", "create", server, f"--allowed-devices={','.join(devices)}"))
-                served = self._served[server] = {}
+                self._daemon.start(create, _PROBE)
+            elif server not in self._served:
+                self._daemon.ask(create)
+            served = self._served.setdefault(server, {})
             for key in [key for key, share in served.items() if shares.get(key) != share]:
-                self._daemon.ask(("namespace", "delete", key, f"--server={server}"))
+                self._daemon.ask(Command(("namespace", "delete", key, f"--server={server}")))
                 del served[key]
             for key, share in shares.items():
                 if key not in served:
-                    self._daemon.ask(("namespace", "create", key, f"--server={server}", *_limits(share)))
+                    self._daemon.ask(Command(("namespace", "create", key, f"--server={server}", *_limits(share))))
                     served[key] = share
             self._require_listed(server)
 
@@ -71,14 +72,14 @@ class Protocol3:
         with self._lock:
             if server in self._served and self._daemon.is_running():
                 try:
-                    self._daemon.ask(("server", "delete", server, "--force"))
+                    self._daemon.ask(Command(("server", "delete", server, "--force")))
                 except (MpsError, ProgramError) as error:
                     log.warning("the MPS daemon is ended with all its servers: %s", error, extra={"server": server})
                     self._served.clear()  # the supervisor creates the others again
                     self._daemon.kill()
             self._served.pop(server, None)
             if not self._served:
-                self._daemon.stop(("-q",))
+                self._daemon.stop(_QUIT)
 
     def discard(self, server: str) -> None:
         """Remove the pipe directories of a group whose server has ended. Raises OSError."""

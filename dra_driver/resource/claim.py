@@ -11,6 +11,12 @@ from .device import DeviceTaint, DeviceToleration
 from .meta import NodeSelector, ObjectMeta, empty
 from .quantity import Quantity
 
+EXTENDED_CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation, with the value `true`, of a claim that the scheduler made for the extended resources of a pod."""
+
+CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""With the name of a DeviceClass, the extended resource that the class serves in addition to the one it names."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpaqueConfiguration:

@@ -32,9 +32,8 @@ from ..errors import DriverError
 from ..kubeapi import ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials
 from ..resource.codec import V1
 from .apiserver import ApiServer, ApiServerOptions, Release
-from .apiserver.certificates import make_certificates
 from .apiserver.server import kubeconfig as kubeconfig_document
-from .apiserver.server import write_kubeconfig
+from .apiserver.server import make_certificates, write_kubeconfig
 from .claimcontroller import ClaimController
 from .loop import JSON, Controller, ControlLoop
 from .scheduler import Scheduler

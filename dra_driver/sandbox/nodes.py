@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One node of the sandbox: simulated hardware, a kubelet in this process, and the driver's real processes.
 
-A node's folder has `hardware` (the state of the simulated GPUs), `kubelet`, `cdi` and `logs`. A new process finds the
-files of a killed one.
+A node's folder has `hardware` (the state of the simulated GPUs), `kubelet`, `cdi`, `logs`, and `shm` in place of the
+node's /dev/shm. A new process finds the files of a killed one.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from .. import DRIVER_NAME
 from ..errors import DriverError
 from ..gpu.inventory import Inventory, read_inventory
 from ..gpu.simulation import NodeDescription, SimulatedNode
+from ..mps.processes import end_processes
 from .kubelet import Kubelet, KubernetesCluster, Options, Periods, stat_device, stat_stand_in
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class SandboxNode:
         self.cdi_root = folder / "cdi"
         self.kubelet_root = folder / "kubelet"
         self.logs = folder / "logs"
+        self.shared_memory = folder / "shm"
         self._policy = policy
         self._lock = lock
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -95,6 +97,7 @@ class SandboxNode:
             *("--cdi-root", str(self.cdi_root)),
             *("--kubelet-registrar-directory-path", str(self.kubelet_root / "plugins_registry")),
             *("--kubelet-plugins-directory-path", str(self.kubelet_root / "plugins")),
+            *("--shared-memory-directory-path", str(self.shared_memory)),
         )
 
     def start_mps(self) -> None:
@@ -104,6 +107,7 @@ class SandboxNode:
             "dra_driver.mps.main",
             *("--kubelet-plugins-directory-path", str(self.kubelet_root / "plugins")),
             *("--container-driver-root", str(self.hardware.driver_root)),
+            *("--shared-memory-directory-path", str(self.shared_memory)),
             "--no-private-mounts",
         )
 
@@ -127,6 +131,7 @@ class SandboxNode:
             except subprocess.TimeoutExpired:
                 log.warning("%s of %s did not end within %g s and is killed", name, self.name, _STOP_SECONDS)
                 self.kill(name)
+        end_processes(self.kubelet_root / "plugins" / DRIVER_NAME, _STOP_SECONDS)  # MPS daemons of a killed dra-mps
 
     # The processes: `controller`, `mps` and `kubeletplugin`
 

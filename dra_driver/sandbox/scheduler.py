@@ -15,10 +15,11 @@ from ..allocation import Features
 from ..kubeapi import NODES, ApiClient, Kind, NotFoundError
 from ..kubeapi.events import EventRecorder
 from ..resource import AllocationResult, ObjectMeta, OwnerReference, ResourceClaim
+from ..resource.claim import EXTENDED_CLAIM_ANNOTATION
 from ..resource.codec import V1, encode_allocation, encode_claim_spec, encode_meta
 from ..scheduling import Attempt, ClusterNode, Given, Pod, PodDecoder, Snapshot
-from ..scheduling.extended import ExtendedRequest
 from ..scheduling.load import Reader
+from ..scheduling.objects import ExtendedRequest
 from .kubelet.podstatus import timestamp
 from .loop import (
     CLAIMS,
@@ -127,7 +128,7 @@ class Scheduler:
         metadata = ObjectMeta(
             namespace=meta["namespace"],
             generate_name=f"{meta['name']}-extended-resources-",
-            annotations={ANNOTATION: "true"},
+            annotations={EXTENDED_CLAIM_ANNOTATION: "true"},
             owner_references=(OwnerReference("v1", "Pod", meta["name"], meta["uid"], controller=True),),
         )
         value = {
@@ -182,14 +183,10 @@ class Scheduler:
         self._client.update(PODS, {**pod, "status": status}, subresource="status")
 
 
-ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of the scheduler's claim. It tells this claim from other claims that the pod controls."""
-
-
 def is_special_claim(claim: JSON, pod: JSON) -> bool:
     """Return whether the scheduler made the claim for the pod."""
     annotations = claim["metadata"].get("annotations") or {}
-    return annotations.get(ANNOTATION) == "true" and controlled_by(claim) == pod["metadata"]["uid"]
+    return annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true" and controlled_by(claim) == pod["metadata"]["uid"]
 
 
 def claimed_on(pod: Pod, node: ClusterNode, served: Container[str]) -> list[ExtendedRequest]:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from ..resource import DeviceTaint, DeviceToleration, ObjectMeta
+from ..resource import DeviceTaint, ObjectMeta
 from ..resource.codec import Fields, decode_node
-from ..resource.codec.fields import node_selector, timestamp
-from .extended import ExtendedRequest
+from ..resource.codec.fields import node_selector, timestamp, toleration
 from .objects import (
     AffinityTerm,
     Amounts,
@@ -19,6 +18,7 @@ from .objects import (
     ClusterNode,
     Disk,
     DisruptionBudget,
+    ExtendedRequest,
     HostPort,
     Pod,
     QuotaFacts,
@@ -102,7 +102,7 @@ class PodDecoder:
             requests=requests,
             limits=self._resources(pod_limits(containers, own_limits, overhead))[0],
             amounts=counted,
-            tolerations=self._keep(spec.objects("tolerations", decode_toleration)),
+            tolerations=self._keep(spec.objects("tolerations", toleration)),
             node_selector=self._texts(spec.text_map("nodeSelector")),
             node_affinity=self._keep(node_selector(node_affinity.object(_REQUIRED)) if node_affinity else None),
             affinity=self._keep(tuple(_affinity_term(term, namespace) for term in required)),
@@ -185,17 +185,6 @@ def _is_best_effort(
     if not any(is_of_pods(name) for one in lists for name in one):
         lists = [one for container in containers for one in (container.requests, container.limits)]
     return not any(one[name].nanos for one in lists for name in ("cpu", "memory") if name in one)
-
-
-def decode_toleration(fields: Fields) -> DeviceToleration:
-    """A toleration of a pod."""
-    return DeviceToleration(
-        fields.text("key"),
-        fields.text("operator") or "Equal",
-        fields.text("value"),
-        fields.text("effect"),
-        fields.integer("tolerationSeconds"),
-    )
 
 
 def _taint(fields: Fields) -> DeviceTaint:

@@ -13,8 +13,7 @@ from ..allocation import Features, Outcomes, allocate_all
 from ..allocation.nodes import NodeSelectorError, selector_matches
 from ..allocation.outcome import ALLOCATED, ERROR
 from ..resource import AllocationResult, DeviceClass, DeviceRequest, ObjectMeta, ResourceClaim
-from .extended import ExtendedRequest, claim_for
-from .objects import ClaimReference, Pod
+from .objects import ClaimReference, ExtendedRequest, Pod, claim_for
 from .outcome import Code, Refusal
 from .snapshot import Site, Snapshot
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..resource import ALL, DeviceRequirements, Quantity, ResourceClaim, ResourceClaimTemplate
+from ..resource.claim import CLASS_RESOURCE_PREFIX
 from ..resource.limits import RESULTS_PER_CLAIM
-from .extended import IMPLICIT_PREFIX
 from .objects import Pod
 from .policies import Quota, Scope
 from .resources import Quantities, add, is_extended, is_native
@@ -138,7 +138,7 @@ class Quotas:
         charged = self._charged_to_pod(claim)
         for name, count in by_class.items():
             own_name = self._names.get(name, "")
-            for resource in (f"{IMPLICIT_PREFIX}{name}", *([own_name] if own_name else ())):
+            for resource in (f"{CLASS_RESOURCE_PREFIX}{name}", *([own_name] if own_name else ())):
                 left = Quantity.of(count) - charged.get(f"{_REQUESTS}{resource}", _ZERO)
                 if left.nanos > 0:
                     usage[f"{_REQUESTS}{resource}"] = left
@@ -194,7 +194,8 @@ def _pod_usage(pod: Pod) -> Quantities:
 def _is_of_pods(name: str) -> bool:
     if name in _OF_PODS or name.startswith(("hugepages-", f"{_REQUESTS}hugepages-")):
         return True
-    return name.startswith(_REQUESTS) and (not is_native(name) or name.startswith(f"{_REQUESTS}{IMPLICIT_PREFIX}"))
+    of_class = name.startswith(f"{_REQUESTS}{CLASS_RESOURCE_PREFIX}")
+    return of_class or (name.startswith(_REQUESTS) and not is_native(name))
 
 
 def _unspecified(item: Countable, names: Iterable[str]) -> str:

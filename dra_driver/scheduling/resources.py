@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ..resource import Quantity
+from ..resource.claim import CLASS_RESOURCE_PREFIX
 from ..resource.codec import Fields
-from .extended import IMPLICIT_PREFIX
 from .objects import Amounts
 
 _HUGE_PAGES: Final = "hugepages-"
@@ -28,7 +28,7 @@ def is_native(name: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_extended(name: str) -> bool:
     """Whether device plugins or DeviceClasses serve the resource."""
-    return (not is_native(name) and not name.startswith("requests.")) or name.startswith(IMPLICIT_PREFIX)
+    return (not is_native(name) and not name.startswith("requests.")) or name.startswith(CLASS_RESOURCE_PREFIX)
 
 
 def is_of_pods(name: str) -> bool:

@@ -12,8 +12,7 @@ from functools import cached_property
 from ..allocation import Cluster
 from ..resource import DeviceClass, ResourceClaim
 from ..resource.meta import empty
-from .extended import served
-from .objects import Amounts, ClusterNode, DisruptionBudget, HostPort, Pod
+from .objects import Amounts, ClusterNode, DisruptionBudget, HostPort, Pod, served
 from .storage import PersistentVolume, StorageCapacity, StorageClass, VolumeClaim
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"

@@ -6,6 +6,7 @@ decides nothing. A pure function turns the facts into findings.
 
 - `driver`: the NVIDIA driver and the GPUs
 - `folders`: the folders of kubelet and the container runtime, and CDI specs of NVIDIA's driver in them
+- `passthrough`: what GPUs for virtual machines need, where the policy gives GPUs to them
 - `process` and `kubelet`: how kubelet was started and configured
 - `runtime` and `containerd`: CDI in the configuration of the container runtime
 - `cluster`: the API server, and the releases of all these programs

@@ -7,7 +7,7 @@ import platform
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,8 @@ from dra_driver import __version__
 from dra_driver.cdi import DriverRoot, Root
 from dra_driver.command import UserError, flag, kubeconfig_option, logging_options, output_option, version_option
 from dra_driver.containment import contained
+from dra_driver.gpu.options import PolicyOptions, policy_options
+from dra_driver.gpu.policy import NodePolicy
 
 from ..kubelet.instance import SocketPaths, socket_paths
 from ..options import Node, hook_option, node_options
@@ -26,8 +28,9 @@ from .finding import CheckResult, any_failed, document, line, passed, text, warn
 from .folders import folder_findings, foreign_findings, read_folders, read_foreign
 from .host import DropIn, FixError, Host, write
 from .kubelet import kubelet_findings, read_kubelet
+from .passthrough import passthrough_findings, read_passthrough
 from .runtime import drop_in, read_runtime, runtime_findings
-from .sharing import read_sharing, sharing_findings
+from .sharing import read_shares, read_sharing, share_findings, sharing_findings
 
 T = TypeVar("T")
 
@@ -48,6 +51,7 @@ class Place:
     runtime_config: str | None = None
     host_is_visible: bool = True
     in_pod: bool = False
+    policy: NodePolicy = field(default_factory=NodePolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ def look_at_hardware(place: Place) -> tuple[CheckResult, ...]:
     checks.add("NVIDIA driver", lambda: driver_findings(read_driver(hardware, _named_hook(place))))
     checks.add("GPUs", lambda: gpu_findings(read_gpus(hardware, _device_root(place))))
     checks.add("sharing", lambda: sharing_findings(read_sharing(place.node)))
+    checks.add("shares", lambda: share_findings(read_shares(place.node, place.policy), place.node.hardware))
     return tuple(checks.findings)
 
 
@@ -96,6 +101,7 @@ def look(place: Place) -> Look:
     node, host, name = place.node, place.host, place.node_name
     checks = _Checks()
     checks.findings += look_at_hardware(place)
+    checks.add("virtual machines", lambda: passthrough_findings(read_passthrough(node, place.policy)))
     cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
     reported = (cluster.node if cluster is not None else None) or NodeFacts()
     runtime = checks.read(
@@ -158,7 +164,6 @@ def _device_root(place: Place) -> DriverRoot:
     return DriverRoot(Root(hardware.driver_root), Root(dev), hardware.proc_root, hardware.sys_root)
 
 
-_FOLDER = click.Path(file_okay=False, path_type=Path)
 _HOST_ROOT = "/host-root"
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
@@ -167,6 +172,7 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 @flag("--node-name", default="", help="The name of the Node to check.")
 @kubeconfig_option
 @node_options
+@policy_options
 @hook_option
 @flag(
     "--host-root",
@@ -213,6 +219,7 @@ def check(
     node_name: str,
     kubeconfig: str | None,
     node: Node,
+    policy: PolicyOptions,
     nvidia_cdi_hook_path: str | None,
     host_root: Path | None,
     instance_uid: str,
@@ -238,6 +245,7 @@ def check(
         runtime_config=runtime_config,
         host_is_visible=host_root is not None or not host.is_own or not in_container(os.environ),
         in_pod="KUBERNETES_SERVICE_HOST" in os.environ,
+        policy=policy.on_node(node_name, memory_limits=node.hardware.memory_limits_problem is None)(),
     )
     if wait:
         # Process 1 of a container ignores this signal by default, and the deletion of its pod would wait for SIGKILL.

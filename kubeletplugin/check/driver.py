@@ -5,7 +5,6 @@
 …`) and that of the open one (`NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build …`).
 """
 
-import contextlib
 import posixpath
 import re
 from collections import Counter
@@ -184,8 +183,7 @@ class GpuFacts:
 def read_gpus(hardware: Hardware, root: DriverRoot) -> GpuFacts:
     """Read the GPUs through NVML, and find their device nodes below `root`. A call that hangs counts as a failure."""
     try:
-        with contextlib.closing(hardware.session()) as session:
-            inventory = session.inventory()
+        inventory = hardware.inventory()
     except NvmlError as error:
         return GpuFacts(None, error)
     majors = character_majors(root.proc)

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what shared GPUs need: nvidia-smi for time-slice intervals, and for MPS its programs and dra-mps."""
+"""Checks of what shared GPUs need: nvidia-smi for time-slice intervals, for MPS its programs and dra-mps, and what
+enforces shares if the policy wants that.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dra_driver.cdi.files import find_program
+from dra_driver.gpu.devices import LeftOut, Reason, describe
+from dra_driver.gpu.options import Hardware
+from dra_driver.gpu.policy import Enforcement, NodePolicy
 from dra_driver.mps.client import SupervisorClient
 from dra_driver.mps.errors import MpsError
 from dra_driver.mps.program import NAME
@@ -14,7 +19,7 @@ from ..records.store import read_records
 from ..steps import MpsStep, TimeSliceStep
 from .finding import CheckResult, failed, passed, warned
 
-TIME_SLICING, MPS = "time-slicing", "mps"
+TIME_SLICING, MPS, SHARES = "time-slicing", "mps", "shares"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,10 @@ def read_sharing(node: Node) -> SharingFacts:
     records, _ = read_records(node.records)
     kinds = [{type(step) for step in record.plan.steps} for record in records]
     problem = None
-    enabled = node.mps.is_dir()
+    enabled = node.mps.files.is_dir()
     if enabled:
         try:
-            SupervisorClient(node.mps).statuses()
+            SupervisorClient(node.mps.files).statuses()
         except MpsError as error:
             problem = str(error)
     smi, control = find_program(root, "nvidia-smi"), find_program(root, NAME)
@@ -84,6 +89,25 @@ def sharing_findings(facts: SharingFacts) -> Iterator[CheckResult]:
         )
     else:
         yield passed(MPS, facts.mps_control)
+
+
+def read_shares(node: Node, policy: NodePolicy) -> tuple[LeftOut, ...] | None:
+    """Shares that cannot be enforced as the policy says. None if the policy enforces none. Raises NvmlError."""
+    if all(rule.enforce in (None, Enforcement.NONE) for rule in policy.rules):
+        return None
+    description = describe(node.hardware.inventory(), policy)
+    return tuple(one for one in description.left_out if one.reason is Reason.NOT_ENFORCEABLE)
+
+
+def share_findings(unenforceable: Sequence[LeftOut] | None, hardware: Hardware) -> Iterator[CheckResult]:
+    """Whether shares can be enforced as the policy says."""
+    advice = "provide what is missing, or set another value for shares.enforce in the policy"
+    if hardware.memory_limits_problem is not None:
+        advice += f" (memory-limits: {hardware.memory_limits_problem})"
+    for one in unenforceable or ():
+        yield warned(SHARES, f"{one.subject}: {one.text}; so each device belongs to one claim", advice)
+    if unenforceable == ():
+        yield passed(SHARES, "shares of GPUs can be enforced as the policy says")
 
 
 def _needed(claims: int) -> str:

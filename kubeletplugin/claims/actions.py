@@ -9,6 +9,7 @@ and never check at the same time whether they may have it. The steps run on the 
 A claim may fail with EXPECTED_ERRORS, which kubelet is told. Any other error is a defect of this driver.
 """
 
+import contextlib
 import itertools
 import logging
 import time
@@ -29,12 +30,13 @@ from ..hardware.marks import Marks
 from ..hardware.mps import MpsServices
 from ..hardware.settings import TimeSlices
 from ..hardware.targets import MigInstanceIds, PrepareError
+from ..hardware.vfio import VfioBinder
 from ..plans.plan import Plan
 from ..records.format import MARKED_SINCE
 from ..records.ledger import Ledger
 from ..records.locks import Held, KeyedLocks, wait_on
 from ..records.store import Record, RecordError, State
-from ..steps import BUSY_SECONDS, InstanceStep, MigModeStep, Step, Tools
+from ..steps import BUSY_SECONDS, InstanceStep, MigModeStep, Step, Tools, VfioStep
 
 
 class StoppedError(DriverError):
@@ -86,6 +88,8 @@ class Actions:
     calls: Calls
     time_slices: TimeSlices
     mps: MpsServices
+    vfio: VfioBinder
+    current: Callable[[], Gpus]
     step_seconds: float = STEP_SECONDS
     busy_seconds: float = BUSY_SECONDS
     on_step: StepHook = unheard
@@ -126,17 +130,22 @@ class Actions:
         errors of steps, and of `check` between two steps.
         """
         instances: dict[str, MigInstanceIds] = {}
-        for gpu_uuid, steps in _by_gpu(record.plan.steps):
-            instances |= self._on_gpu(gpu_uuid, gpus, partial(self._do, record, steps), held, check)
+        for steps in _by_gpu(self._open(record.plan)):
+            instances |= self._on_gpu(steps, gpus, partial(self._do, record, steps), held, check)
         prepared = replace(record, state=State.PREPARED, instances=instances)
         self.specs.write(prepared)
         return record if prepared == record else self.ledger.update(prepared)
 
     def all_done(self, plan: Plan, gpus: Gpus, held: Held) -> bool:
         """Whether all steps of the plan are done."""
-        return all(
-            self._on_gpu(gpu_uuid, gpus, partial(_are_done, steps), held) for gpu_uuid, steps in _by_gpu(plan.steps)
-        )
+        return all(self._on_gpu(steps, gpus, partial(_are_done, steps), held) for steps in _by_gpu(self._open(plan)))
+
+    def _open(self, plan: Plan) -> list[Step]:
+        """The steps without those that were done before the GPU was taken for a virtual machine, because NVML does not
+        see it since.
+        """
+        taken = {step.gpu_uuid for step in plan.steps if isinstance(step, VfioStep) and step.left_something(self.marks)}
+        return [step for step in plan.steps if isinstance(step, VfioStep) or step.gpu_uuid not in taken]
 
     def adopt(self, record: Record, gpus: Gpus, held: Held) -> None:
         """Mark those instances of the claim that were created before there were marks, or whose mark was lost."""
@@ -144,7 +153,7 @@ class Actions:
             if isinstance(step, InstanceStep) and not step.left_something(self.marks):
                 noted = record.instances.get(step.device)
                 if (noted is None and record.version < MARKED_SINCE) or (noted is not None and noted.made):
-                    self._on_gpu(step.gpu_uuid, gpus, partial(_adopt, step, noted), held)
+                    self._on_gpu([step], gpus, partial(_adopt, step, noted), held)
 
     def undo(self, record: Record, current: Callable[[], Gpus], check: Check = wait_on) -> None:
         """Undo everything of a claim, and then remove its record. `current` is called only if something needs
@@ -162,14 +171,14 @@ class Actions:
         self.specs.remove(record.plan.claim.uid)
         needed = self.ledger.needed_by_others(record.plan.claim.uid)
         ours = [step for step in record.plan.steps if step not in needed and step.left_something(self.marks)]
-        for gpu_uuid, steps in _by_gpu(ours[::-1]):
-            self._on_gpu(gpu_uuid, gpus, partial(self._undo, record, steps), held, check)
+        for steps in _by_gpu(ours[::-1]):
+            self._on_gpu(steps, gpus, partial(self._undo, record, steps), held, check)
         self._close(record)
 
     def undo_stray(self, step: Step, gpus: Gpus, held: Held) -> None:
         """Undo a step that no claim has."""
         log.warning("undoing a step that belongs to no claim on this node: %s", step, extra={"gpu": step.gpu_uuid})
-        self._on_gpu(step.gpu_uuid, gpus, step.undo, held)
+        self._on_gpu([step], gpus, step.undo, held)
 
     def leaves_something(self, record: Record) -> bool:
         """Whether undoing the claim needs a driver."""
@@ -177,17 +186,43 @@ class Actions:
 
     # On a GPU's thread
 
-    def _on_gpu(self, gpu_uuid: str, gpus: Gpus, work: Callable[[Tools], T], held: Held, check: Check = wait_on) -> T:
+    def _on_gpu(
+        self, steps: Sequence[Step], gpus: Gpus, work: Callable[[Tools], T], held: Held, check: Check = wait_on
+    ) -> T:
+        """The result of `work` for `steps`, which are of one GPU."""
+        gpu_uuid, uses_nvml = steps[0].gpu_uuid, _uses_nvml(steps[0])
+        if uses_nvml and not gpus.is_current:
+            gpus = self._renewed(gpus)
+
         def run(beat: Beat) -> T:
             def going_on() -> None:
                 beat()
                 check()
 
-            with gpus.in_use():
-                modes, slices = gpus.compute_modes, self.time_slices
-                return work(Tools(gpus.mig, modes, slices, self.mps, self.marks, self.busy_seconds, going_on))
+            with gpus.in_use() if uses_nvml else contextlib.nullcontext():
+                return work(
+                    Tools(
+                        gpus.mig,
+                        gpus.compute_modes,
+                        self.time_slices,
+                        self.mps,
+                        self.vfio,
+                        self.marks,
+                        self.busy_seconds,
+                        going_on,
+                    )
+                )
 
         return self.calls.run(gpu_uuid, run, self.step_seconds, lambda: held.hand_over(gpu_uuid))
+
+    def _renewed(self, gpus: Gpus) -> Gpus:
+        """The GPUs of the next initialization of NVML, after a GPU was taken for a virtual machine or came back. If
+        there is none, calls fail with the error of NVML.
+        """
+        try:
+            return self.current()
+        except NoDriverError:
+            return gpus
 
     def _do(self, record: Record, steps: Sequence[Step], tools: Tools) -> dict[str, MigInstanceIds]:
         instances: dict[str, MigInstanceIds] = {}
@@ -235,9 +270,14 @@ def _adopt(step: InstanceStep, noted: MigInstanceIds | None, tools: Tools) -> No
         tools.marks.instances.set(step.slot.place)
 
 
-def _by_gpu(steps: Iterable[Step]) -> list[tuple[str, list[Step]]]:
-    """Groups of consecutive steps of the same GPU."""
-    return [(gpu_uuid, list(group)) for gpu_uuid, group in itertools.groupby(steps, key=lambda step: step.gpu_uuid)]
+def _by_gpu(steps: Iterable[Step]) -> list[list[Step]]:
+    """Groups of consecutive steps of the same GPU that all use NVML, or all do not."""
+    groups = itertools.groupby(steps, key=lambda step: (step.gpu_uuid, _uses_nvml(step)))
+    return [list(group) for _, group in groups]
+
+
+def _uses_nvml(step: Step) -> bool:
+    return not isinstance(step, VfioStep)
 
 
 def fields_of(record: Record) -> dict[str, object]:

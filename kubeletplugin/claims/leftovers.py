@@ -15,11 +15,11 @@ from dra_driver.containment import contained
 from dra_driver.gpu.ownership import MigPlace
 
 from ..hardware.gpus import Gpus
-from ..hardware.targets import ClaimRef, MigSlot
+from ..hardware.targets import ClaimRef, MigSlot, VfioGpu
 from ..plans.planning import Planner
 from ..records.locks import KeyedLocks
 from ..records.store import Record
-from ..steps import ComputeModeStep, InstanceStep, MigModeStep, MpsStep, Step, StrayMpsStep, TimeSliceStep
+from ..steps import ComputeModeStep, InstanceStep, MigModeStep, MpsStep, Step, StrayMpsStep, TimeSliceStep, VfioStep
 from .actions import EXPECTED_ERRORS, Actions
 from .boundary import ClaimBoundary
 from .recovery import not_long
@@ -134,6 +134,10 @@ class Leftovers:
                     *(StrayMpsStep(name) for name in marks.mps.all() if name.gpu == gpu_uuid and name not in served),
                     *stray[::-1],
                 ]
+                # First of all, because the other changes need the GPU on NVIDIA's driver.
+                vfio = {step.target.address for step in wanted if isinstance(step, VfioStep)}
+                taken = (one for one in marks.vfio.all() if one.gpu_uuid == gpu_uuid and one.address not in vfio)
+                stray = [*(VfioStep(VfioGpu(gpu_uuid, one.address, -1)) for one in taken), *stray]
                 for step in stray:
                     if step not in wanted:
                         self._actions.undo_stray(step, gpus, held)

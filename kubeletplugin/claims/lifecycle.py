@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from dra_driver.containment import contained
 from dra_driver.gpu.calls import STEP_SECONDS, HungError
-from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import NvmlError, Return
+from dra_driver.gpu.policy import NodePolicy
 
 from ..containers.specs import ClaimSpecs
 from ..hardware.gpus import GpuAccess, Gpus, NoDriverError
@@ -26,12 +26,14 @@ from ..hardware.marks import Marks
 from ..hardware.mps import MpsServices
 from ..hardware.settings import TimeSlices
 from ..hardware.targets import ClaimRef
+from ..hardware.vfio import VfioBinder
 from ..plans.plan import Plan
-from ..plans.planning import FetchClaim, Planner, never
+from ..plans.planning import FetchClaim, Planner
+from ..plans.resources import ResourceOfClass, no_resource
 from ..records.ledger import Ledger
 from ..records.locks import FileRanges, Held, KeyedLocks
 from ..records.store import Record, RecordError, Records, State
-from ..steps import BUSY_SECONDS
+from ..steps import BUSY_SECONDS, VfioStep
 from .actions import (
     EXPECTED_ERRORS,
     KUBELET_SECONDS,
@@ -75,10 +77,10 @@ def always() -> bool:
 class Lifecycle:
     """Prepares and unprepares claims. `pool` is this node's pool, and `boot_id` changes with every boot of the node.
 
-    `time_slices` sets time-slice intervals. `may_switch` tells for which GPUs the MIG mode may be switched for claims.
-    With `mps_shared_memory`, clients of MPS get the /dev/shm of their daemon. `boundary` contains unexpected errors
-    with one claim and reports events for users. `on_step` is called for every step. Locks and marks are beside the
-    folder of `records`.
+    `time_slices` sets time-slice intervals, and `vfio` binds GPUs for virtual machines. `policy` returns the node's
+    current policy. With `mps_shared_memory`, clients of MPS get the /dev/shm of their daemon. `resource_of` reads the
+    extended resources of DeviceClasses. `boundary` contains unexpected errors with one claim and reports events for
+    users. `on_step` is called for every step. Locks and marks are beside the folder of `records`.
     """
 
     def __init__(
@@ -91,8 +93,10 @@ class Lifecycle:
         specs: ClaimSpecs,
         access: GpuAccess,
         time_slices: TimeSlices,
-        may_switch: Callable[[Gpu], bool] = never,
+        vfio: VfioBinder,
+        policy: Callable[[], NodePolicy] = NodePolicy,
         mps_shared_memory: bool = True,
+        resource_of: ResourceOfClass = no_resource,
         boundary: ClaimBoundary = UNHEARD,
         on_step: StepHook = unheard,
         settings: Settings = Settings(),
@@ -117,11 +121,13 @@ class Lifecycle:
             access.calls,
             time_slices,
             MpsServices(marks.mps),
+            vfio,
+            access.current,
             settings.step,
             settings.busy,
             on_step,
         )
-        self._planner = Planner(pool, fetch, may_switch, mps_shared_memory)
+        self._planner = Planner(pool, fetch, policy, mps_shared_memory, taken=marks.vfio, resource_of=resource_of)
         self._recovery = Recovery(self._actions, self._claims, self._planner, boot_id, boundary, settings.retry)
         self._leftovers = Leftovers(
             self._actions, self._claims, self._planner, self.unprepare, settings.grace, boundary
@@ -246,6 +252,7 @@ class Lifecycle:
         with self._actions.hold({*plan.gpus(), *(earlier.plan.gpus() if earlier else ())}, check) as held:
             if earlier is not None and (earlier.state is State.UNPREPARING or earlier.plan != plan):
                 self._actions.undo_held(earlier, gpus, held, check)
+                _require_same_gpus(earlier)
                 earlier = None
             record = earlier or self._actions.begin(plan, self._boot_id, gpus, held)
             try:
@@ -368,6 +375,14 @@ class Lifecycle:
         except NvmlError as error:
             self._access.report(error)
             raise
+
+
+def _require_same_gpus(undone: Record) -> None:
+    """Raises StoppedError if NVML must be initialized anew, after an earlier attempt of a claim was undone."""
+    if any(isinstance(step, VfioStep) for step in undone.plan.steps):
+        raise StoppedError(
+            f"an earlier attempt of claim {undone.plan.claim} was undone; kubelet's next call prepares it"
+        )
 
 
 def _require_wanted(ref: ClaimRef, wanted: Callable[[], bool]) -> None:

@@ -147,10 +147,10 @@ class Recovery:
         ledger.settle_damaged(claim.uid)
 
     def _rebuild(self, record: Record, gpus: Gpus) -> None:
-        claim, devices = record.plan.claim, {one.name for one in record.plan.devices}
+        claim = record.plan.claim
         with self._actions.hold(record.plan.gpus(), not_long()) as held:
             self._actions.ledger.open(record)
-            if self._actions.specs.devices(claim.uid) >= devices:
+            if self._actions.specs.devices(claim.uid) >= {one.cdi_name for one in record.plan.devices}:
                 self._actions.carry_out(record, gpus, held)
                 self._boundary.on_event(claim, "RecordRebuilt", "the damaged record of this claim was made anew")
             else:

@@ -21,6 +21,11 @@ from dra_driver.boot import boot_id
 from dra_driver.command import UserError, flag, logging_options, version_option
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kubeapi import UnreachableError
+from dra_driver.mps.daemon import Limits
+from dra_driver.mps.errors import MpsError
+from dra_driver.mps.processes import end_processes, processes_of
+from dra_driver.mps.protocol2 import shared_memory_folder
+from dra_driver.mps.shares import ShareFiles
 from dra_driver.resource import ResourceClaim
 
 from ..claims.actions import EXPECTED_ERRORS
@@ -76,13 +81,15 @@ def cleanup(node: Node, dry_run: bool, force: bool) -> None:
 @dataclass(frozen=True, slots=True)
 class Found:
     """The objects of the driver on the node: `claims` with a record, the names of those that pods may use, record files
-    that cannot be read, changes of GPUs as texts, and files. `foreign` files belong to another driver and stay.
+    that cannot be read, changes of GPUs as texts, processes of MPS, and files. `foreign` files belong to another driver
+    and stay.
     """
 
     claims: tuple[ClaimRef, ...]
     prepared: tuple[str, ...]
     unreadable: tuple[str, ...]
     made: tuple[str, ...]
+    processes: tuple[int, ...]
     files: tuple[Path, ...]
     foreign: tuple[Path, ...]
 
@@ -91,6 +98,7 @@ class Found:
         yield from (f"claim {claim} (UID {claim.uid}) from this node" for claim in self.claims)
         yield from (f"record {name}, which cannot be read" for name in self.unreadable)
         yield from self.made
+        yield from (f"process {pid} of an MPS daemon" for pid in self.processes)
         yield from map(str, self.files)
 
 
@@ -100,6 +108,7 @@ def find(node: Node) -> Found:
     marks = Marks(node.folder)
     base, claims = cdi.SpecDirectory(node.cdi_root, cdi.BASE_KIND), cdi.SpecDirectory(node.cdi_root, cdi.CLAIM_KIND)
     specs = [*map(claims.file, claims.identifiers()), base.file()]
+    shared = (shared_memory_folder(node.shared_memory, server) for server in ShareFiles(node.mps.files).servers())
     return Found(
         claims=tuple(record.plan.claim for record in records),
         prepared=tuple(str(one.plan.claim) for one in records if one.state is State.PREPARED),
@@ -109,10 +118,14 @@ def find(node: Node) -> Found:
             *sorted(f"the MIG mode that GPU {uuid} was switched to" for uuid in marks.modes.all()),
             *sorted(f"the compute mode that GPU {uuid} was switched to" for uuid in marks.compute_modes.all()),
             *sorted(f"the time-slice interval of GPU {uuid}" for uuid in marks.time_slices.all()),
+            *(f"the vfio driver of GPU {mark.address}" for mark in marks.vfio.all()),
             *sorted(f"the MPS daemon for GPU {uuid}" for uuid in {share.gpu for share in marks.mps.all()}),
         ),
+        processes=tuple(processes_of(node.mps.files)),
         files=tuple(
-            path for path in (*specs, *sockets_of_all(node.folder, node.registry), node.folder) if path.exists()
+            path
+            for path in (*specs, *sockets_of_all(node.folder, node.registry), *shared, node.folder)
+            if path.exists()
         ),
         foreign=tuple(claims.foreign_files()),
     )
@@ -126,7 +139,7 @@ def remove(node: Node, found: Found, force: bool) -> None:
     if force:
         for name in found.unreadable:
             (node.records / name).unlink(missing_ok=True)
-    problems = _undo(node, found)
+    problems = [*_undo(node, found), *_end_mps(node)]
     left = find(node)
     problems += [f"{what} stays" for what in (*left.made, *(f"record {name}" for name in left.unreadable))]
     if problems and not force:
@@ -136,7 +149,7 @@ def remove(node: Node, found: Found, force: bool) -> None:
     for problem in problems:
         click.echo(f"left unchanged: {problem}")
     for path in left.files:
-        if path == node.folder:
+        if path.is_dir():
             click.echo(_remove_folder(path))
         else:
             path.unlink(missing_ok=True)
@@ -161,15 +174,16 @@ def _undo(node: Node, found: Found) -> list[str]:
     if not (found.claims or found.made):
         return []
     there = threading.Event()
-    access = GpuAccess(node.hardware.session(), lambda _: there.set())
+    access = GpuAccess(node.hardware.session(Marks(node.folder).vfio), lambda _: there.set())
     lifecycle = Lifecycle(
         pool="",
         boot_id=boot_id(),
         fetch=_unasked,
         records=Records(node.records),
-        specs=ClaimSpecs(CommonSpec(node.cdi_root, node.driver_root), node.mps),
+        specs=ClaimSpecs(CommonSpec(node.cdi_root, node.driver_root), node.mps, node.limits),
         access=access,
         time_slices=node.time_slices,
+        vfio=node.vfio,
     )
     access.start()
     there.wait(_DRIVER_SECONDS)  # if no driver is found or it hangs, the GPUs stay as they are
@@ -185,6 +199,15 @@ def _undo(node: Node, found: Found) -> list[str]:
         problems += [str(error)] if found.made else []
     access.stop()
     return problems
+
+
+def _end_mps(node: Node) -> list[str]:
+    """End the daemons that a killed dra-mps left. Returns the problems as texts."""
+    try:
+        end_processes(node.mps.files, Limits.END)
+    except MpsError as error:
+        return [str(error)]
+    return []
 
 
 def _unasked(ref: ClaimRef) -> ResourceClaim:

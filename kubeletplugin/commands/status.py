@@ -127,7 +127,7 @@ def _ask_nvml(node: Node, records: Iterable[Record]) -> _Hardware:
     except (NvmlError, OSError) as error:
         return _Hardware(str(error), hangs=tuple(map(str, session.calls.hangs())))
     marks = Marks(node.folder)
-    tools = Tools(gpus.mig, gpus.compute_modes, node.time_slices, MpsServices(marks.mps), marks)
+    tools = Tools(gpus.mig, gpus.compute_modes, node.time_slices, MpsServices(marks.mps), node.vfio, marks)
     done: dict[tuple[str, int], bool] = {}
     for record in records:
         for index, step in enumerate(record.plan.steps):

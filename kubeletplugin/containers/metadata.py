@@ -21,7 +21,7 @@ from dra_driver.resource import AttributeValue, Device, ObjectMeta, ResourceClai
 from dra_driver.resource.codec import V1, encode_slice
 from dra_driver.resource.names import is_label
 
-from ..hardware.targets import ClaimGoneError
+from ..hardware.targets import ClaimGoneError, VfioGpu
 from ..plans.planning import FetchClaim
 from ..records.store import Record
 
@@ -169,7 +169,7 @@ class SpecMetadata:
             claim = self._fetch(ref)
             if claim.metadata.uid != ref.uid:
                 raise ClaimGoneError(f"ResourceClaim {ref} has another UID now: it was deleted and created again")
-        self._files.write(claim, lambda device: self._with_uuid(device, record))
+        self._files.write(claim, lambda device: self._with_identity(device, record))
         return self._files.edits(ref.uid)
 
     def remove(self, uid: str) -> None:
@@ -185,13 +185,18 @@ class SpecMetadata:
         with self._lock:
             return self._claims.pop(uid, None)
 
-    def _with_uuid(self, device: str, record: Record) -> Mapping[str, AttributeValue]:
+    def _with_identity(self, device: str, record: Record) -> Mapping[str, AttributeValue]:
         """The published attributes, with the UUID of a MIG device that was created for the claim and is published
-        without one.
+        without one, or with the address of a GPU for a virtual machine. KubeVirt finds such a GPU only by its address,
+        also if the GPU is not published any more.
         """
-        ids = record.instances.get(device)
         published = self._attributes(device)
-        return published if ids is None else {"uuid": ids.uuid, **published}
+        if (ids := record.instances.get(device)) is not None:
+            return {"uuid": ids.uuid, **published}
+        machine = next((one for one in record.plan.devices if one.name == device), None)
+        if machine is not None and isinstance(machine.target, VfioGpu):
+            return {"resource.kubernetes.io/pciBusID": machine.target.address, **published}
+        return published
 
 
 def container_path(document: Mapping[str, Any], request: str) -> PurePosixPath:

@@ -6,6 +6,7 @@ process uses only one of them, because CUDA reads the variable once). Only this 
 because these have the directories of other claims.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver import cdi
@@ -13,27 +14,35 @@ from dra_driver.mps.protocol2 import shared_memory_folder
 from dra_driver.mps.protocol3 import namespace_folder
 from dra_driver.mps.shares import INSIDE, NODE_DAEMON
 
-from ..hardware.targets import MigSlot, Target
+from ..hardware.targets import ContainerTarget, MigSlot, VfioGpu
+from ..plans.plan import PlannedDevice
 from ..records.store import Record
 from ..steps import MpsStep
 
-_NODE_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the node's own
 _OPTIONS = ("rw", "nosuid", "nodev", "bind")
 
 
-def mps_edits(folder: Path, record: Record, device: str) -> cdi.ContainerEdits:
-    """The edits for a device of a claim, whose MPS files are in `folder`. Empty if MPS does not serve the device.
-    Raises PrepareError.
+@dataclass(frozen=True, slots=True)
+class MpsFolders:
+    """The folders that dra-mps uses on the node: `files` has the pipe directories, and `shared_memory` has a folder for
+    each daemon, which is the /dev/shm of its clients.
     """
+
+    files: Path
+    shared_memory: Path
+
+
+def mps_edits(folders: MpsFolders, record: Record, device: PlannedDevice) -> cdi.ContainerEdits:
+    """The edits for a device of a claim. Empty if MPS does not serve the device. Raises PrepareError."""
     edits = cdi.ContainerEdits()
     for step in record.plan.mps():
-        if device in step.devices:
-            edits += _edits(folder, record, step)
+        if step.serves(device.name, device.share_id):
+            edits += _edits(folders, record, step)
     return edits
 
 
-def _edits(folder: Path, record: Record, step: MpsStep) -> cdi.ContainerEdits:
-    name = step.name
+def _edits(folders: MpsFolders, record: Record, step: MpsStep) -> cdi.ContainerEdits:
+    name, folder = step.name, folders.files
     if step.protocol == 3:
         host, inside = namespace_folder(folder, name.server, name.key), f"{INSIDE}/{NODE_DAEMON}/pipe"
         inside = f"{inside}/{name.server}/{name.key}"
@@ -41,7 +50,7 @@ def _edits(folder: Path, record: Record, step: MpsStep) -> cdi.ContainerEdits:
         host, inside = folder / name.server / "pipe", f"{INSIDE}/{name.server}/pipe"
     mounts = [cdi.Mount(str(host), inside, _OPTIONS)]
     if step.shared_memory and step.protocol == 2:
-        memory = shared_memory_folder(_NODE_SHARED_MEMORY, name.server)
+        memory = shared_memory_folder(folders.shared_memory, name.server)
         mounts.append(cdi.Mount(str(memory), "/dev/shm", _OPTIONS))  # noqa: S108
     return cdi.ContainerEdits(
         env=(f"CUDA_MPS_PIPE_DIRECTORY={inside}", *_limit_variables(record, step)), mounts=tuple(mounts)
@@ -49,17 +58,21 @@ def _edits(folder: Path, record: Record, step: MpsStep) -> cdi.ContainerEdits:
 
 
 def _limit_variables(record: Record, step: MpsStep) -> list[str]:
-    """The limit of a MIG device, which drivers read only from a client's variable. The container sees it as
-    device 0.
+    """The limits of a share that differ from those of other shares, and the limit of a MIG device, which drivers read
+    only from a client's variable. The daemon shows the container this device only, as device 0.
     """
-    if not any(isinstance(one, MigSlot) for one in step.targets):
-        return []
-    limits = step.memory_of(_uuids(record)).values()
-    return [f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={limit}M" for limit in limits]
+    variables = []
+    if step.limits_clients or any(isinstance(one, MigSlot) for one in step.targets):
+        limits = step.memory_of(_uuids(record)).values()
+        variables += [f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={limit}M" for limit in limits]
+    if step.limits_clients and step.limits.percentage is not None:
+        variables.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={step.limits.percentage}")
+    return variables
 
 
-def _uuids(record: Record) -> dict[Target, str]:
+def _uuids(record: Record) -> dict[ContainerTarget, str]:
     return {
         one.target: record.instances[one.name].uuid if isinstance(one.target, MigSlot) else one.target.uuid
         for one in record.plan.devices
+        if not isinstance(one.target, VfioGpu)
     }

@@ -14,10 +14,13 @@ from pathlib import Path
 
 from dra_driver import cdi
 
-from ..hardware.targets import MigSlot, PrepareError
+from ..hardware.targets import MigSlot, PrepareError, VfioGpu
+from ..plans.plan import PlannedDevice
 from ..records.store import Record
+from .limits import LimitFiles
 from .metadata import SpecMetadata
-from .mps import mps_edits
+from .mps import MpsFolders, mps_edits
+from .vfio import vfio_edits
 
 log = logging.getLogger(__name__)
 
@@ -115,11 +118,14 @@ class CommonSpec:
 
 
 class ClaimSpecs:
-    """The CDI specs of claims, for the same driver as the `common` spec. `mps` is the folder of MPS on the host."""
+    """The CDI specs of claims, for the same driver as the `common` spec."""
 
-    def __init__(self, common: CommonSpec, mps: Path, metadata: SpecMetadata | None = None) -> None:
+    def __init__(
+        self, common: CommonSpec, mps: MpsFolders, limits: LimitFiles, metadata: SpecMetadata | None = None
+    ) -> None:
         self._common = common
         self._mps = mps
+        self._limits = limits
         self._metadata = metadata
         # The spec of a claim needs no fsync, because neither the spec nor its devices are used after a reboot.
         self._claims = cdi.SpecDirectory(common.directory, cdi.CLAIM_KIND, sync=False)
@@ -143,7 +149,7 @@ class ClaimSpecs:
         edits: dict[str, cdi.ContainerEdits] = {}
         for device in record.plan.devices:
             try:
-                edits[device.name] = self._edits(device.name, record)
+                edits[device.cdi_name] = self._edits(device, record)
             except cdi.DriverFilesError as error:
                 raise PrepareError(f"device {device.name}: {error}") from None
         if edits and self._metadata is not None:
@@ -156,7 +162,7 @@ class ClaimSpecs:
         return self._claims.file(uid).is_file()
 
     def devices(self, uid: str) -> set[str]:
-        """The names of the devices in the claim's spec. Empty if it does not exist or is invalid."""
+        """The CDI names of the devices in the claim's spec, without the UID. Empty if there is no valid spec."""
         try:
             names = self._claims.devices(uid)
         except cdi.SpecError as error:
@@ -176,19 +182,25 @@ class ClaimSpecs:
         files = self._metadata.claims() if self._metadata is not None else []
         return sorted({*self._claims.identifiers(), *files})
 
-    def _edits(self, name: str, record: Record) -> cdi.ContainerEdits:
-        root, hook = self._common.root, self._common.hook
-        target = next(one.target for one in record.plan.devices if one.name == name)
+    def _edits(self, device: PlannedDevice, record: Record) -> cdi.ContainerEdits:
+        root, hook, target = self._common.root, self._common.hook, device.target
+        if isinstance(target, VfioGpu):
+            return vfio_edits(root, record.plan, device.name)
         if isinstance(target, MigSlot):
-            ids = record.instances[name]
+            ids = record.instances[device.name]
             found = cdi.mig_edits(root, target.minor, ids.gpu_instance, ids.compute_instance, target.pci_address, hook)
         else:
             found = cdi.gpu_edits(root, target.minor, target.pci_address, hook)
-        return found.edits + mps_edits(self._mps, record, name)
+        edits = found.edits + mps_edits(self._mps, record, device)
+        if device.memory_limit is not None:
+            edits += self._limits.edits(record.plan.claim.uid, device.cdi_name)
+        return edits
 
 
-def cdi_names(uid: str, device: str) -> list[str]:
-    """The CDI names that a container needs to get `device` of the claim. The device's own name comes first, because
-    kubelet reports the health of a device under its first CDI name, and treats devices with the same first name as one.
+def cdi_names(uid: str, device: PlannedDevice) -> list[str]:
+    """The CDI names that a container needs to get `device` of the claim. A GPU for a virtual machine does not need the
+    common files of NVIDIA's driver. The device's own name comes first, because kubelet reports the health of a device
+    under its first CDI name, and treats devices with the same first name as one.
     """
-    return [cdi.claim_device(uid, device), cdi.BASE_DEVICE]
+    own = cdi.claim_device(uid, device.cdi_name)
+    return [own] if isinstance(device.target, VfioGpu) else [own, cdi.BASE_DEVICE]

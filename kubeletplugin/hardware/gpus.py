@@ -18,8 +18,9 @@ from dra_driver.errors import DriverError
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import NO_DRIVER, Nvml, NvmlError
-from dra_driver.gpu.session import Session
+from dra_driver.gpu.session import LettingGoError, Session
 
+from .memory import GpuMemory
 from .mig import MigInstances
 from .settings import ComputeModes
 from .targets import Found, PrepareError
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
 _LOOK_SECONDS = 5.0
+_RETURN_SECONDS = 10.0
 
 
 class NoDriverError(DriverError):
@@ -36,8 +38,8 @@ class NoDriverError(DriverError):
 
 
 class Gpus:
-    """The GPUs of one initialization of NVML: the hardware of device names, and changes of MIG instances and compute
-    modes.
+    """The GPUs of one initialization of NVML: the hardware of device names, and changes of MIG instances, compute modes
+    and limits of memory.
     """
 
     def __init__(self, session: Session) -> None:
@@ -46,6 +48,7 @@ class Gpus:
             self._generation = session.generation
             self.mig = MigInstances(nvml, lambda uuid: session.device(nvml, uuid))
             self.compute_modes = ComputeModes(nvml, lambda uuid: session.device(nvml, uuid))
+            self.memory = GpuMemory(nvml, lambda uuid: session.device(nvml, uuid))
         self.refresh()
 
     @property
@@ -92,6 +95,8 @@ class GpuAccess:
         self._guard = threading.Lock()
         self._gpus: Gpus | None = None
         self._problem = "the NVIDIA driver is not ready: it is being looked for"
+        self._returned = threading.Event()
+        self._returned.set()
         self._woken = threading.Event()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="gpu-access", daemon=True)
@@ -116,8 +121,13 @@ class GpuAccess:
         self._woken.set()
 
     def current(self) -> Gpus:
-        """The GPUs. Raises NoDriverError at once if there is no driver, or the node cannot be made ready."""
+        """The GPUs. Raises NoDriverError at once if there is no driver, or the node cannot be made ready.
+
+        If a GPU was taken for a virtual machine, or has come back, NVML is initialized anew. Callers wait for that.
+        """
         self._look()
+        if self._gpus is None and threading.current_thread() is not self._thread:
+            self._returned.wait(_RETURN_SECONDS)
         gpus = self._gpus
         if gpus is None:
             raise NoDriverError(self._problem)
@@ -142,6 +152,8 @@ class GpuAccess:
             if self._gpus is not gpus:  # another caller noticed it first, and there may be new ones by now
                 return
             self._problem = f"the NVIDIA driver is not ready: {why}"
+            if self._session.is_driver_loaded():
+                self._returned.clear()
             self._gpus = None
         log.warning("the NVIDIA driver is no longer available: %s", why)
         gpus.distrust()
@@ -154,16 +166,21 @@ class GpuAccess:
             with contained("look after", "the node", self.calls.unexpected, self._explain):
                 try:
                     gpus = self._connected()
+                except LettingGoError:
+                    self._woken.wait(_FIRST_PAUSE)
+                    continue
                 except (NvmlError, PrepareError, OSError) as error:
                     self._explain(error)
                 else:
                     pause = _FIRST_PAUSE
                     self._gpus = gpus
+                    self._returned.set()
                     extra = {"gpus": len(gpus.inventory.gpus), "driver": gpus.inventory.driver_version}
                     log.info("GPUs are ready", extra=extra)
                     self._stay(gpus)
                     continue
             self._gpus = None
+            self._returned.set()  # nobody waits for more than one attempt
             self._woken.wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 

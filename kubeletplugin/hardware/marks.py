@@ -3,7 +3,8 @@
 
 The hardware does not store this, so small files do. `mig/` has the marks of dra_driver.gpu.ownership, which the
 controller also reads. `mig-modes/` has one file for each GPU whose mode was switched, with the original mode.
-`compute-modes/` and `time-slices/` are the same for these settings. `mps/` has the shares of MPS, which dra-mps serves
+`compute-modes/` and `time-slices/` are the same for these settings. `vfio/` has the GPUs that virtual machines
+have (dra_driver.gpu.passthrough), which the controller reads too. `mps/` has the shares of MPS, which dra-mps serves
 (dra_driver.mps.shares). A mark is set before the change, and removed after the change was undone. Marks of an earlier
 boot are deleted, because the changes do not survive a reboot.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from dra_driver.files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
 from dra_driver.gpu.ownership import MigMarks, MigPlace, set_mark
+from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.mps.shares import ShareFiles
 
 log = logging.getLogger(__name__)
@@ -113,13 +115,15 @@ class Marks:
         self.compute_modes = SettingMarks(folder / "compute-modes")
         self.time_slices = SettingMarks(folder / "time-slices")
         self.mps = ShareFiles(folder / "mps")
+        self.vfio = VfioMarks(folder / "vfio")
         self._boot = folder / "boot-id"
 
     def gpus(self) -> frozenset[str]:
         """The GPUs with any mark."""
         placed = frozenset(place.gpu_uuid for place in self.instances.all())
         served = frozenset(share.gpu for share in self.mps.all())
-        return placed | served | self.modes.all() | self.compute_modes.all() | self.time_slices.all()
+        taken = frozenset(mark.gpu_uuid for mark in self.vfio.all())
+        return placed | served | taken | self.modes.all() | self.compute_modes.all() | self.time_slices.all()
 
     def made(self, place: MigPlace) -> bool:
         """Whether an instance at this place was created for a claim."""
@@ -144,6 +148,8 @@ class Marks:
         for marks in (self.modes, self.compute_modes, self.time_slices):
             for gpu_uuid in marks.all():
                 marks.clear(gpu_uuid)
+        for mark in self.vfio.all():
+            self.vfio.clear(mark.address)
         for share in self.mps.all():
             self.mps.remove(share)  # dra-mps removes what else there is
         try:

@@ -78,7 +78,28 @@ class MigInstanceIds:
     made: bool = True
 
 
-Target = WholeGpu | MigSlot
+@dataclass(frozen=True, slots=True)
+class VfioGpu:
+    """A GPU for a virtual machine: the function at `address` on the PCI bus, in the IOMMU group `group`.
+
+    `gpu_uuid` is the GPU's UUID. While a GPU is bound to a vfio driver, NVML does not see it. So a GPU that was bound
+    before this driver saw it (by an administrator) has its PCI address instead. `minor` is its minor number, or
+    -1 if it is unknown. It is not part of the GPU's identity.
+    """
+
+    gpu_uuid: str
+    address: str
+    group: int
+    minor: int = field(default=-1, compare=False)
+
+    def __str__(self) -> str:
+        return f"GPU {self.address} (IOMMU group {self.group})"
+
+
+ContainerTarget = WholeGpu | MigSlot
+"""The hardware of a device that containers use through NVIDIA's driver."""
+
+Target = ContainerTarget | VfioGpu
 """The hardware of an allocated device."""
 
 Found = Gpu | MigPlacement | PciGpu

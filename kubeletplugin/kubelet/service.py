@@ -155,7 +155,7 @@ class DraService:
                 "pool_name": plan.pool,
                 "device_name": one.name,
                 # The file of a request comes with its first device.
-                "cdi_device_ids": [*cdi_names(uid, one.name), *metadata.pop(one.request, ())],
+                "cdi_device_ids": [*cdi_names(uid, one), *metadata.pop(one.request, ())],
             }
             if one.share_id is not None and "share_id" in messages.Device.DESCRIPTOR.fields_by_name:
                 fields["share_id"] = one.share_id

@@ -5,8 +5,8 @@ A plan is recorded before any step is done. Everything that is done, answered or
 alone.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from dra_driver import DRIVER_NAME
 from dra_driver.config import (
@@ -15,21 +15,32 @@ from dra_driver.config import (
     DeviceConfig,
     GpuConfig,
     MigDeviceConfig,
+    VfioDeviceConfig,
     config_for,
+    require_one_backend,
 )
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.gpu.policy import Enforcement, MigPolicy, NodePolicy
 from dra_driver.resource import AllocatedDevice, ResourceClaim
+from dra_driver.resource.meta import empty
 
-from ..hardware.targets import ClaimRef, Found, MigSlot, PrepareError, Target, WholeGpu
-from ..steps import InstanceStep, LookStep, MigModeStep, MpsStep, Step
-from .sharing import NO_MPS_3, Configured, MpsSupport, mps_steps, setting_steps
+from ..hardware.targets import ClaimRef, ContainerTarget, Found, MigSlot, PrepareError, Target, VfioGpu, WholeGpu
+from ..steps import InstanceStep, LookStep, MigModeStep, MpsStep, Step, VfioStep
+from .passthrough import NOTHING_EXTRA, Passthrough, SeenGpu, passthrough_of, unseen, vfio_target
+from .sharing import NO_MPS_3, Configured, MpsSupport, enforced, mps_steps, setting_steps
+
+NO_POLICY = NodePolicy()
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedDevice:
     """An allocated device, once for each result of the allocation. Devices with `admin` access are injected
-    unchanged.
+    unchanged. `passthrough` has a meaning only for GPUs of virtual machines.
+
+    `memory_limit` is the most GPU memory, in MiB, that containers with this share may allocate, if NVML limits it.
+    `has_plain_name` marks a share of a record before version 5: running containers know its CDI device without the
+    share's ID.
     """
 
     name: str
@@ -37,6 +48,14 @@ class PlannedDevice:
     target: Target
     admin: bool = False
     share_id: str | None = None
+    passthrough: Passthrough = NOTHING_EXTRA
+    memory_limit: int | None = None
+    has_plain_name: bool = False
+
+    @property
+    def cdi_name(self) -> str:
+        """The name of the CDI device in the claim's spec. A claim may have several shares of one device."""
+        return self.name if self.share_id is None or self.has_plain_name else f"{self.name}-{self.share_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +88,17 @@ def make_plan(
     claim: ResourceClaim,
     pool: str,
     find: Callable[[str], Found | None],
-    may_switch: Callable[[Gpu], bool] = lambda _: False,
+    policy: NodePolicy = NO_POLICY,
     mps: MpsSupport = NO_MPS_3,
+    seen: Callable[[PciGpu], SeenGpu] = unseen,
+    variables: Mapping[str, tuple[str, ...]] = empty(),
 ) -> Plan:
     """The plan for the devices of `claim` that belong to this driver.
 
-    `pool` is this node's pool. `find` returns the hardware of a device name in it. `may_switch` tells whether the MIG
-    mode of a GPU may be switched for a claim. `mps` tells how MPS can be served. Raises PrepareError.
+    `pool` is this node's pool. `find` returns the hardware of a device name in it. `policy` tells for which GPUs the
+    MIG mode may be switched, and what enforces shares. `mps` tells how MPS can be served. `seen` tells what NVML
+    reports, or has reported, about a GPU for virtual machines. `variables` are KubeVirt's variables for the devices of
+    each request. Raises PrepareError.
     """
     if claim.metadata.uid != ref.uid:
         raise PrepareError(
@@ -85,17 +108,39 @@ def make_plan(
         raise PrepareError(f"ResourceClaim {ref} is not allocated")
     ours = [result for result in claim.allocation.results if result.driver == DRIVER_NAME]
     found = [_found(result, pool, find) for result in ours]
-    planned = [_planned(result, one, claim) for result, one in zip(ours, found, strict=True)]
-    devices = tuple(device for device, _ in planned)
-    switchable = {gpu.uuid for gpu in map(gpu_of, found) if may_switch(gpu)}
-    splittable = {gpu.uuid for gpu in map(gpu_of, found) if gpu.mig_mode is not None}
-    configured = [
-        Configured(device.name, device.target, gpu_of(one), chosen)
-        for (device, chosen), one in zip(planned, found, strict=True)
-        if chosen is not None
-    ]
-    steps = steps_for(devices, splittable, switchable, setting_steps(configured))
-    return Plan(ref, pool, devices, (*steps, *mps_steps(configured, ref.uid, mps)))
+    devices: list[PlannedDevice] = []
+    configured: list[Configured] = []
+    machines: list[Chosen] = []
+    gpus: list[Gpu] = []
+    for result, one in zip(ours, found, strict=True):
+        if isinstance(one, PciGpu):
+            known = seen(one)
+            machine = vfio_target(result, one, known)
+            machines.append(_chosen(result, VfioDeviceConfig, claim))
+            access = passthrough_of(machines[-1].config, variables.get(result.request, ()))
+            devices.append(replace(_device(result, machine), passthrough=access))
+            gpus += [known.gpu] if known.gpu is not None else []
+            continue
+        gpu, (target, kind) = gpu_of(one), _target(one)
+        device = _device(result, target)
+        gpus.append(gpu)
+        if not result.admin_access:  # an administrator's devices are used unchanged
+            by, limits = enforced(result, gpu, isinstance(target, MigSlot), policy)
+            share = limits if by is Enforcement.MPS else None
+            configured.append(Configured(result.device, target, gpu, _chosen(result, kind, claim), share))
+            if limits is not None and by is Enforcement.MEMORY_LIMITS:
+                device = replace(device, memory_limit=limits.memory)
+        devices.append(device)
+    _require_one_backend(machines)
+    switchable = {gpu.uuid for gpu in gpus if may_switch(gpu, policy)}
+    splittable = {gpu.uuid for gpu in gpus if gpu.mig_mode is not None}
+    steps = steps_for(tuple(devices), splittable, switchable, setting_steps(configured))
+    return Plan(ref, pool, tuple(devices), (*steps, *mps_steps(configured, ref.uid, mps), *_vfio_steps(devices)))
+
+
+def may_switch(gpu: Gpu, policy: NodePolicy) -> bool:
+    """Whether the MIG mode of a GPU can be switched for claims, and the policy wants that."""
+    return gpu.mig_switchable and policy.for_gpu(gpu).mig is MigPolicy.DYNAMIC
 
 
 def steps_for(
@@ -115,10 +160,17 @@ def steps_for(
             else:
                 steps.append(MigModeStep(target.gpu_uuid, True, target.gpu_uuid in switchable))
                 steps.append(InstanceStep(device.name, target))
-        elif not device.admin and target.uuid in splittable:
-            steps.append(MigModeStep(target.uuid, False, target.uuid in switchable))
+        elif not device.admin and target.gpu_uuid in splittable:
+            steps.append(MigModeStep(target.gpu_uuid, False, target.gpu_uuid in switchable))
     steps += settings
     return tuple(dict.fromkeys(sorted(steps, key=lambda step: _order(step, devices))))
+
+
+def _vfio_steps(devices: Iterable[PlannedDevice]) -> tuple[VfioStep, ...]:
+    """The steps that take GPUs from NVIDIA's driver. They come last, because NVML must be initialized anew after each
+    of them.
+    """
+    return tuple(dict.fromkeys(VfioStep(one.target) for one in devices if isinstance(one.target, VfioGpu)))
 
 
 def _order(step: Step, devices: tuple[PlannedDevice, ...]) -> int:
@@ -126,15 +178,10 @@ def _order(step: Step, devices: tuple[PlannedDevice, ...]) -> int:
     return next(index for index, one in enumerate(devices) if one.target.gpu_uuid == step.gpu_uuid)
 
 
-def _found(result: AllocatedDevice, pool: str, find: Callable[[str], Found | None]) -> Gpu | MigPlacement:
+def _found(result: AllocatedDevice, pool: str, find: Callable[[str], Found | None]) -> Found:
     if result.pool != pool:
         raise PrepareError(f"device {result.device} is in pool {result.pool}, which is not on this node ({pool})")
     found = find(result.device)
-    if isinstance(found, PciGpu):
-        raise PrepareError(
-            f"device {result.device} is a GPU for a virtual machine: this version of the driver cannot bind GPUs to"
-            " vfio-pci; ask for a device of type gpu or mig"
-        )
     if found is None:
         raise PrepareError(
             f"there is no device {result.device} on node {pool}: the GPU was removed or its MIG mode was changed"
@@ -148,21 +195,25 @@ def gpu_of(found: Gpu | MigPlacement) -> Gpu:
     return found if isinstance(found, Gpu) else found.gpu
 
 
-def _planned(
-    result: AllocatedDevice, found: Gpu | MigPlacement, claim: ResourceClaim
-) -> tuple[PlannedDevice, Chosen | None]:
-    """The device and its configuration. Devices of administrators have none, because they are used unchanged."""
-    target, kind = _target(found)
-    device = PlannedDevice(result.device, result.base_request, target, result.admin_access, result.share_id)
-    if result.admin_access:
-        return device, None
+def _device(result: AllocatedDevice, target: Target) -> PlannedDevice:
+    return PlannedDevice(result.device, result.base_request, target, result.admin_access, result.share_id)
+
+
+def _chosen(result: AllocatedDevice, kind: type[DeviceConfig], claim: ResourceClaim) -> Chosen:
     try:
-        return device, config_for(result, kind, claim)
+        return config_for(result, kind, claim)
     except ConfigError as error:
         raise PrepareError(str(error)) from None
 
 
-def _target(found: Gpu | MigPlacement) -> tuple[Target, type[DeviceConfig]]:
+def _require_one_backend(machines: Iterable[Chosen]) -> None:
+    try:
+        require_one_backend(machines)
+    except ConfigError as error:
+        raise PrepareError(str(error)) from None
+
+
+def _target(found: Gpu | MigPlacement) -> tuple[ContainerTarget, type[DeviceConfig]]:
     if isinstance(found, Gpu):
         return WholeGpu(found.uuid, found.minor, found.pci_address or ""), GpuConfig
     gpu, info = found.gpu, found.profile.info

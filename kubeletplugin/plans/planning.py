@@ -9,10 +9,13 @@ device, a GPU and its MIG devices, MIG devices that share memory slices.
 
 import itertools
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.gpu.passthrough import VfioMarks
+from dra_driver.gpu.policy import NodePolicy
 from dra_driver.kubeapi import ApiClient, ApiError, Connection, NotFoundError, claims_of, newest_dialect
 from dra_driver.kubeapi.client import JSON
 from dra_driver.resource import ResourceClaim
@@ -22,51 +25,72 @@ from ..hardware.gpus import Gpus
 from ..hardware.mps import knows_protocol_3
 from ..hardware.targets import ClaimGoneError, ClaimRef, Found, MigSlot, PrepareError, Target
 from ..steps import MpsStep, TimeSliceStep
-from .plan import Plan, PlannedDevice, make_plan
+from .passthrough import SeenGpu
+from .plan import Plan, PlannedDevice, make_plan, may_switch
+from .resources import ResourceOfClass, no_resource, resource_variables
 from .sharing import MpsSupport
 
 FetchClaim = Callable[[ClaimRef], ResourceClaim]
 """Reads a claim from the API server. May raise ApiError, PrepareError, or ClaimGoneError if there is no such claim."""
 
 
-def never(_: Gpu) -> bool:
-    """Switch the MIG mode of no GPU for claims."""
-    return False
-
-
 class Planner:
-    """Plans claims for the node's `pool`. `may_switch` tells for which GPUs the MIG mode may be switched for claims.
-    With `mps_shared_memory`, clients of MPS get the /dev/shm of their daemon.
+    """Plans claims for the node's `pool`. `policy` returns the node's current policy. With `mps_shared_memory`, clients
+    of MPS get the /dev/shm of their daemon. `taken` are the GPUs of virtual machines. `resource_of` reads the extended
+    resources of classes, for claims of virtual machines.
     """
 
     def __init__(
         self,
         pool: str,
         fetch: FetchClaim,
-        may_switch: Callable[[Gpu], bool] = never,
+        policy: Callable[[], NodePolicy] = NodePolicy,
         mps_shared_memory: bool = True,
+        *,
+        taken: VfioMarks,
+        resource_of: ResourceOfClass = no_resource,
     ) -> None:
+        self._taken = taken
+        self._resource_of = resource_of
         self._pool = pool
         self._mps_shared_memory = mps_shared_memory
         self._fetch = fetch
-        self._wanted_switchable = may_switch
+        self._policy = policy
 
     def plan(self, ref: ClaimRef, gpus: Gpus) -> Plan:
         """The plan of the claim. Raises ApiError, PrepareError or NvmlError."""
         claim = self._fetch(ref)
         results = claim.allocation.results if claim.allocation is not None else ()
         names = [one.device for one in results if one.driver == DRIVER_NAME and one.pool == self._pool]
-        if any(self._usable(gpus, name) is None for name in names):
+        policy = self._policy()
+        if any(_usable(gpus, name, policy) is None for name in names):
             gpus.refresh()  # the hardware may have changed
-            missing = [name for name in names if self._usable(gpus, name) is None]
+            missing = [name for name in names if _usable(gpus, name, policy) is None]
             if missing and gpus.inventory.failures:
                 reasons = "; ".join(f"GPU {one.index}: {one.reason}" for one in gpus.inventory.failures)
                 raise PrepareError(
                     f"there is no device {missing[0]} on node {self._pool} at the moment; these GPUs cannot be read:"
                     f" {reasons}"
                 )
+            if missing and (taken := self._taken.all()):
+                addresses = ", ".join(mark.address for mark in taken)
+                raise PrepareError(
+                    f"there is no device {missing[0]} on node {self._pool} at the moment; these GPUs are bound to a"
+                    f" vfio driver for virtual machines: {addresses}; kubelet tries again"
+                )
+        machines = any(isinstance(_usable(gpus, name, policy), PciGpu) for name in names)
+        variables = resource_variables(claim, self._resource_of) if machines else {}
         mps = MpsSupport(knows_protocol_3(gpus.inventory.driver_version), self._mps_shared_memory)
-        return make_plan(ref, claim, self._pool, lambda name: self._usable(gpus, name), self._may_switch, mps)
+        return make_plan(
+            ref,
+            claim,
+            self._pool,
+            lambda name: _usable(gpus, name, policy),
+            policy,
+            mps,
+            partial(self._seen, gpus),
+            variables,
+        )
 
     def is_gone(self, ref: ClaimRef) -> bool | None:
         """Whether the API server has no such claim. None if it does not answer."""
@@ -79,19 +103,23 @@ class Planner:
         except PrepareError:  # the claim exists, but is invalid
             return False
 
-    def _may_switch(self, gpu: Gpu) -> bool:
-        return gpu.mig_switchable and self._wanted_switchable(gpu)
+    def _seen(self, gpus: Gpus, pci: PciGpu) -> SeenGpu:
+        """What NVML reports about a GPU on the PCI bus, or reported before it was taken for a virtual machine."""
+        gpu = next((one for one in gpus.inventory.gpus if one.pci_address == pci.address), None)
+        mark = self._taken.get(pci.address) if gpu is None else None
+        return SeenGpu(gpu, "" if mark is None else mark.gpu_uuid)
 
-    def _usable(self, gpus: Gpus, device: str) -> Found | None:
-        """The hardware of a device name. None if its GPU is in the wrong MIG mode and must stay in it."""
-        found = gpus.find(device)
-        match found:
-            case Gpu():
-                return found if not found.in_mig_mode or self._may_switch(found) else None
-            case MigPlacement(gpu):
-                return found if gpu.in_mig_mode or self._may_switch(gpu) else None
-            case PciGpu() | None:
-                return found
+
+def _usable(gpus: Gpus, device: str, policy: NodePolicy) -> Found | None:
+    """The hardware of a device name. None if its GPU is in the wrong MIG mode and must stay in it."""
+    found = gpus.find(device)
+    match found:
+        case Gpu():
+            return found if not found.in_mig_mode or may_switch(found, policy) else None
+        case MigPlacement(gpu):
+            return found if gpu.in_mig_mode or may_switch(gpu, policy) else None
+        case PciGpu() | None:
+            return found
 
 
 class ClaimReader:
@@ -214,6 +242,6 @@ def _overlap(first: Target, second: Target) -> bool:
     if first.gpu_uuid != second.gpu_uuid:
         return False
     if not (isinstance(first, MigSlot) and isinstance(second, MigSlot)):
-        return True  # one of them is the whole GPU
+        return True  # one of them is the whole GPU, for containers or a virtual machine
     one, other = first.placement, second.placement
     return one.start < other.start + other.size and other.start < one.start + one.size

@@ -4,18 +4,23 @@
 Devices with the same entry of the configuration are a group. Time-slicing is a setting of each GPU. MPS has one daemon
 for the whole GPUs of a group, and one for each MIG device. Protocol 3 of MPS, which newer drivers support, is used
 where it is sufficient: for whole GPUs with the same limits.
+
+A share that MPS enforces has a step of its own, whose limits are what the scheduler counted for the share. A
+configuration can only lower them. All shares of a device have one daemon.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dra_driver.config import Chosen, MpsConfig, Sharing, Strategy
+from dra_driver.config import Chosen, MpsConfig, Sharing, Strategy, VfioDeviceConfig
+from dra_driver.gpu.devices.enforcement import UnenforceableError, enforcement, memory_share, percentage_share
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import ComputeMode
-from dra_driver.resource import Quantity
+from dra_driver.gpu.policy import Enforcement, NodePolicy
+from dra_driver.resource import AllocatedDevice, Quantity
 
 from ..hardware.settings import LEVELS
-from ..hardware.targets import PrepareError, Target, WholeGpu
+from ..hardware.targets import ContainerTarget, PrepareError, WholeGpu
 from ..steps import ComputeModeStep, MpsLimits, MpsStep, Step, TimeSliceStep, share_key
 
 _MULTI_USER_SINCE = 7, 0
@@ -34,23 +39,66 @@ NO_MPS_3 = MpsSupport()
 
 
 @dataclass(frozen=True, slots=True)
+class ShareLimits:
+    """The limits of a share that MPS enforces: MiB of memory, and the percentage of the multiprocessors, if any."""
+
+    share_id: str
+    memory: int
+    percentage: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Configured:
     """A device with its configuration. `gpu` is the GPU that the device is, or is a part of."""
 
     name: str
-    target: Target
+    target: ContainerTarget
     gpu: Gpu
     chosen: Chosen
+    share: ShareLimits | None = None
 
     @property
     def sharing(self) -> Sharing | None:
-        """The sharing in the configuration."""
-        return self.chosen.config.sharing
+        """The sharing in the configuration, or MPS for a share that MPS enforces. Devices for virtual machines have
+        none.
+        """
+        config = self.chosen.config
+        sharing = None if isinstance(config, VfioDeviceConfig) else config.sharing
+        if self.share is None:
+            return sharing
+        if sharing is not None and sharing.strategy is not Strategy.MPS:
+            raise PrepareError(
+                f"{self.chosen.place}.sharing.strategy: {sharing.strategy} is not possible for device {self.name},"
+                " because the node's policy enforces its shares with MPS; remove sharing, or use MPS"
+            )
+        return sharing or Sharing(Strategy.MPS, mps=MpsConfig())
+
+
+def enforced(
+    result: AllocatedDevice, gpu: Gpu, is_mig: bool, policy: NodePolicy
+) -> tuple[Enforcement, ShareLimits | None]:
+    """What enforces the share of an allocated device, and its limits, if any. Raises PrepareError."""
+    if result.share_id is None:
+        return Enforcement.NONE, None
+    try:
+        by = enforcement(gpu, is_mig, policy)
+    except UnenforceableError as error:
+        raise PrepareError(f"the share of device {result.device} cannot be enforced: {error}") from None
+    if by is Enforcement.NONE:
+        return by, None
+    memory, shares = memory_share(result), policy.for_gpu(gpu).shares
+    if not memory:
+        raise PrepareError(
+            f"the share of device {result.device} has no memory that could be enforced: the policy was changed after"
+            " the claim was allocated; delete the pod to have it scheduled again"
+        )
+    percentage = percentage_share(result, shares) if isinstance(shares, int) else None
+    return by, ShareLimits(result.share_id, memory, percentage)
 
 
 def setting_steps(configured: Iterable[Configured]) -> tuple[Step, ...]:
     """The settings of whole GPUs: the time-slice interval, and the compute mode, which admits several processes, or
-    only the servers of MPS.
+    only the servers of MPS. Raises PrepareError.
     """
     steps: list[Step] = []
     for one in configured:
@@ -69,7 +117,9 @@ def mps_steps(configured: Sequence[Configured], claim_uid: str, support: MpsSupp
     steps: list[MpsStep] = []
     groups: dict[str, list[Configured]] = {}
     for one in configured:
-        if one.sharing is not None and one.sharing.strategy is Strategy.MPS:
+        if one.share is not None:
+            steps.append(_share_step(one, one.share, share_key(claim_uid, len(steps)), support))
+        elif one.sharing is not None and one.sharing.strategy is Strategy.MPS:
             groups.setdefault(one.chosen.place, []).append(one)
     for place, group in groups.items():
         config = _config(group[0])
@@ -99,6 +149,31 @@ def _step(
         ),
         multi_user=config.multi_user,
         shared_memory=support.shared_memory,
+    )
+
+
+def _share_step(one: Configured, share: ShareLimits, key: str, support: MpsSupport) -> MpsStep:
+    """The step for a share that MPS enforces. Claims of several users have shares, so the daemon serves all users."""
+    config = _config(one)
+    _check(one.chosen.place, [one], config)
+    percentages = [given for given in (config.active_thread_percentage, share.percentage) if given is not None]
+    configured = share.memory if config.pinned_memory_limit is None else _mebibytes(config.pinned_memory_limit)
+    per_device = {key: _mebibytes(limit) for key, limit in config.per_device_memory_limits.items()}
+    is_simple = isinstance(one.target, WholeGpu) and not per_device
+    return MpsStep(
+        devices=(one.name,),
+        targets=(one.target,),
+        group=(one.target,),
+        share=key,
+        protocol=3 if support.protocol_3 and is_simple else 2,
+        limits=MpsLimits(
+            min(percentages, default=None),
+            min(share.memory, configured),
+            {key: min(share.memory, limit) for key, limit in per_device.items()},
+        ),
+        multi_user=True,
+        shared_memory=support.shared_memory,
+        share_id=share.share_id,
     )
 
 

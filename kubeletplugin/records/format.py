@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The format of a record. Version 2 has a list of steps. Version 1, which had only MIG devices to create, can still be
-read. Version 3 has steps for settings of GPUs, version 4 has steps for MPS. They are written only for claims with such
-steps, so that an older plugin can read the other records.
+read. Version 3 has steps for settings of GPUs, version 4 has steps for MPS. Version 5 has GPUs for virtual machines,
+and the CDI devices of shares are named by the share. A version is written only for claims that need it, so that an
+older plugin can read the other records.
 
 Records are JSON, so that people can read them after an error. They are decoded strictly. The claim comes first, because
 it is the most important part of a file that was truncated.
@@ -11,7 +12,7 @@ import enum
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dra_driver.errors import DriverError
@@ -21,18 +22,30 @@ from dra_driver.resource.meta import empty
 from dra_driver.resource.names import is_subdomain
 
 from ..hardware.settings import LEVELS
-from ..hardware.targets import ClaimRef, MigInstanceIds, MigSlot, Target, WholeGpu
+from ..hardware.targets import ClaimRef, MigInstanceIds, MigSlot, Target, VfioGpu, WholeGpu
+from ..plans.passthrough import NOTHING_EXTRA, Passthrough
 from ..plans.plan import Plan, PlannedDevice, steps_for
-from ..steps import ComputeModeStep, InstanceStep, LookStep, MigModeStep, MpsLimits, MpsStep, Step, TimeSliceStep
+from ..steps import (
+    ComputeModeStep,
+    InstanceStep,
+    LookStep,
+    MigModeStep,
+    MpsLimits,
+    MpsStep,
+    Step,
+    TimeSliceStep,
+    VfioStep,
+)
 
-VERSION = 4
+VERSION = 5
+_SHARES_NAMED_SINCE = 5
 MARKED_SINCE = 2
 """The first version whose MIG instances have marks. Instances of unfinished older claims are recognized only
 by place.
 """
 
 
-_SINCE: Mapping[type, int] = {MpsStep: 4, ComputeModeStep: 3, TimeSliceStep: 3}
+_SINCE: Mapping[type, int] = {VfioStep: 5, MpsStep: 4, ComputeModeStep: 3, TimeSliceStep: 3}
 """The version since which there are such steps, where that is not the oldest that is written."""
 
 
@@ -65,7 +78,7 @@ def encode(record: Record) -> bytes:
     """The record in the oldest version that can represent it, at least 2."""
     claim = record.plan.claim
     value: dict[str, Any] = {
-        "version": max((_SINCE.get(type(step), 2) for step in record.plan.steps), default=2),
+        "version": _version(record.plan),
         "claim": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
         "state": record.state.value,
         "bootID": record.boot_id,
@@ -91,6 +104,8 @@ def decode(data: bytes) -> Record:
     instances = fields.raw_object("instances") or {}
     state, boot_id = State(fields.required_text("state")), fields.text("bootID")
     pool, devices = fields.required_text("pool"), fields.objects("devices", _decode_device)
+    if version < _SHARES_NAMED_SINCE:
+        devices = tuple(replace(one, has_plain_name=one.share_id is not None) for one in devices)
     targets = {one.name: one.target for one in devices}
     if version < 2:
         steps = steps_for(devices, set(), set())
@@ -106,6 +121,13 @@ def decode(data: bytes) -> Record:
     claim.finish()
     fields.finish()
     return record
+
+
+def _version(plan: Plan) -> int:
+    """The oldest version that can represent the plan, at least 2."""
+    needed = [_SINCE.get(type(step), 2) for step in plan.steps]
+    needed += [_SHARES_NAMED_SINCE for one in plan.devices if one.cdi_name != one.name]
+    return max(needed, default=2)
 
 
 def guess_claim(data: bytes, uid: str) -> ClaimRef:
@@ -141,19 +163,31 @@ def _encode_device(device: PlannedDevice) -> dict[str, Any]:
             }
             if slot.pci_address:
                 value["mig"]["pciAddress"] = slot.pci_address
+        case VfioGpu(gpu_uuid, address, group, minor):
+            access = device.passthrough
+            value["vfio"] = {
+                "gpuUUID": gpu_uuid,
+                "pciAddress": address,
+                "group": group,
+                "minor": minor,
+                "preferIommuFD": access.prefer_iommufd,
+                "apiDevice": access.api_device,
+                "variables": list(access.variables),
+            }
     if device.admin:
         value["admin"] = True
     if device.share_id is not None:
         value["shareID"] = device.share_id
+    if device.memory_limit is not None:
+        value["memoryLimit"] = device.memory_limit
     return value
 
 
 def _decode_device(fields: Fields) -> PlannedDevice:
-    gpu, mig = fields.object("gpu"), fields.object("mig")
+    gpu, mig, vfio = fields.object("gpu"), fields.object("mig"), fields.object("vfio")
+    passthrough = NOTHING_EXTRA
     if gpu is not None:
-        target: WholeGpu | MigSlot = WholeGpu(
-            gpu.required_text("uuid"), gpu.required_integer("minor"), gpu.text("pciAddress")
-        )
+        target: Target = WholeGpu(gpu.required_text("uuid"), gpu.required_integer("minor"), gpu.text("pciAddress"))
         gpu.finish()
     elif mig is not None:
         target = MigSlot(
@@ -166,14 +200,25 @@ def _decode_device(fields: Fields) -> PlannedDevice:
             pci_address=mig.text("pciAddress"),
         )
         mig.finish()
+    elif vfio is not None:
+        target = VfioGpu(
+            vfio.required_text("gpuUUID"),
+            vfio.required_text("pciAddress"),
+            vfio.required_integer("group"),
+            vfio.required_integer("minor"),
+        )
+        passthrough = Passthrough(vfio.flag("preferIommuFD"), vfio.flag("apiDevice"), vfio.texts("variables"))
+        vfio.finish()
     else:
-        raise fields.error("", "neither gpu nor mig")
+        raise fields.error("", "neither gpu nor mig nor vfio")
     device = PlannedDevice(
         name=fields.required_text("name"),
         request=fields.required_text("request"),
         target=target,
         admin=fields.flag("admin"),
         share_id=fields.optional_text("shareID"),
+        passthrough=passthrough,
+        memory_limit=fields.integer("memoryLimit"),
     )
     fields.finish()
     return device
@@ -202,6 +247,8 @@ def _encode_step(step: Step, plan: Plan) -> dict[str, Any]:
             return {"kind": "instance", "device": device}
         case LookStep(device):
             return {"kind": "look", "device": device}
+        case VfioStep(target):
+            return {"kind": "vfio", "device": next(one.name for one in plan.devices if one.target == target)}
         case MpsStep(devices, share=share, protocol=protocol, limits=limits):
             names = {one.target: one.name for one in plan.devices}
             return {
@@ -215,6 +262,7 @@ def _encode_step(step: Step, plan: Plan) -> dict[str, Any]:
                 "perDevice": dict(limits.per_device),
                 "multiUser": step.multi_user,
                 "sharedMemory": step.shared_memory,
+                **({"shareID": step.share_id} if step.share_id else {}),
             }
     raise TypeError(f"{step!r} cannot be recorded")
 
@@ -263,9 +311,18 @@ def _device_slot(fields: Fields, targets: Mapping[str, Target]) -> tuple[str, Mi
     return device, target
 
 
+def _vfio(fields: Fields, targets: Mapping[str, Target]) -> Step:
+    device = fields.required_text("device")
+    target = targets.get(device)
+    if not isinstance(target, VfioGpu):
+        raise DecodeError(fields.path("device"), f"{device!r} is not a GPU for a virtual machine of this record")
+    return VfioStep(target)
+
+
 def _mps(fields: Fields, targets: Mapping[str, Target]) -> Step:
     devices, group = fields.texts("devices"), fields.texts("group")
-    unknown = [one for one in (*devices, *group) if one not in targets]
+    usable = {name: one for name, one in targets.items() if not isinstance(one, VfioGpu)}
+    unknown = [one for one in (*devices, *group) if one not in usable]
     if unknown or not devices or not set(devices) <= set(group):
         raise DecodeError(fields.path("devices"), f"{', '.join(unknown) or 'they'} are no devices of this record")
     per_device = fields.raw_object("perDevice") or {}
@@ -273,13 +330,14 @@ def _mps(fields: Fields, targets: Mapping[str, Target]) -> Step:
         raise DecodeError(fields.path("perDevice"), "limits must be integers")
     return MpsStep(
         devices=devices,
-        targets=tuple(targets[one] for one in devices),
-        group=tuple(targets[one] for one in group),
+        targets=tuple(usable[one] for one in devices),
+        group=tuple(usable[one] for one in group),
         share=fields.required_text("share"),
         protocol=_value(fields, "protocol", (2, 3)),
         limits=MpsLimits(fields.integer("percentage"), fields.integer("memory"), dict(per_device)),
         multi_user=fields.flag("multiUser"),
         shared_memory=fields.flag("sharedMemory"),
+        share_id=fields.text("shareID"),
     )
 
 
@@ -290,4 +348,5 @@ _STEPS: Mapping[str, Callable[[Fields, Mapping[str, Target]], Step]] = {
     "instance": _instance,
     "look": _look,
     "mps": _mps,
+    "vfio": _vfio,
 }

@@ -18,13 +18,14 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from dra_driver import DRIVER_NAME
+from dra_driver.gpu.policy import Enforcement
 from dra_driver.kubeapi import ApiClient, ApiError, Connection, NotFoundError, claims_of, newest_dialect
 from dra_driver.kubeapi.errors import status_error
 from dra_driver.resource.codec import Dialect
 
 from ..containers.specs import cdi_names
-from ..hardware.targets import ClaimRef, MigSlot
-from ..plans.plan import PlannedDevice
+from ..hardware.targets import ClaimRef, MigSlot, VfioGpu
+from ..plans.plan import Plan, PlannedDevice
 from ..records.store import Record
 
 JSON = dict[str, Any]
@@ -133,7 +134,7 @@ def device_data(record: Record) -> dict[DeviceKey, JSON]:
 
 
 def _data(device: PlannedDevice, record: Record) -> JSON:
-    cdi_ids = cdi_names(record.plan.claim.uid, device.name)
+    cdi_ids = cdi_names(record.plan.claim.uid, device)
     if isinstance(device.target, MigSlot):
         ids = record.instances.get(device.name)
         return {
@@ -142,8 +143,51 @@ def _data(device: PlannedDevice, record: Record) -> JSON:
             "profile": device.target.profile,
             "parentUUID": device.target.gpu_uuid,
             "cdiDeviceIDs": cdi_ids,
+            **_limits(device, record.plan),
         }
-    return {"type": "gpu", "uuid": device.target.uuid, "cdiDeviceIDs": cdi_ids}
+    if isinstance(device.target, VfioGpu):
+        return {
+            "type": "vfio",
+            "pciBusID": device.target.address,
+            "iommuGroup": device.target.group,
+            "cdiDeviceIDs": cdi_ids,
+        }
+    return {"type": "gpu", "uuid": device.target.uuid, "cdiDeviceIDs": cdi_ids, **_limits(device, record.plan)}
+
+
+def shares_of(plan: Plan) -> Iterator[Mapping[str, str]]:
+    """Each share of a claim, for metrics: who has it, and the limit of its memory in bytes."""
+    for one in plan.devices:
+        if one.share_id is not None:
+            by, memory, _ = _enforced(one, plan)
+            yield {
+                "driver": DRIVER_NAME,
+                "device": one.name,
+                "share_id": one.share_id,
+                "namespace": plan.claim.namespace,
+                "claim": plan.claim.name,
+                "enforced_by": str(by),
+                "limit": "" if memory is None else str(memory << 20),
+            }
+
+
+def _limits(device: PlannedDevice, plan: Plan) -> JSON:
+    """What enforces the device's share, and the limits."""
+    by, memory, percentage = _enforced(device, plan)
+    if by is Enforcement.NONE:
+        return {}
+    limits: JSON = {"enforcedBy": str(by), "memoryLimit": f"{memory}Mi"}
+    return limits if percentage is None else {**limits, "activeThreadPercentage": percentage}
+
+
+def _enforced(device: PlannedDevice, plan: Plan) -> tuple[Enforcement, int | None, int | None]:
+    """What enforces the device's share, its memory in MiB, and its percentage of the multiprocessors."""
+    if device.memory_limit is not None:
+        return Enforcement.MEMORY_LIMITS, device.memory_limit, None
+    for step in plan.mps():
+        if step.share_id and step.serves(device.name, device.share_id):
+            return Enforcement.MPS, step.limits.memory, step.limits.percentage
+    return Enforcement.NONE, None, None
 
 
 class StatusIgnoredError(ApiError):

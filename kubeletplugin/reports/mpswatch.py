@@ -42,9 +42,18 @@ class _Seen:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class ServedDevices:
+    """Devices that one daemon serves to claims, and its status."""
+
+    devices: tuple[str, ...]
+    status: Status
+
+
 class MpsWatch:
     """Checks `statuses` (which may raise MpsError) for the prepared claims of `records`. `on_claim` is called for a
-    claim whose report has changed, and `on_health` if the health of devices has changed.
+    claim whose report has changed, `on_health` if the health of devices has changed, and `on_restarts` with the number
+    of new restarts of daemons.
     """
 
     def __init__(
@@ -54,6 +63,7 @@ class MpsWatch:
         boundary: ClaimBoundary,
         on_claim: Callable[[ClaimRef], None],
         on_health: Callable[[], None],
+        on_restarts: Callable[[int], None],
         pause: float = _LOOK_SECONDS,
     ) -> None:
         self._records = records
@@ -61,9 +71,12 @@ class MpsWatch:
         self._boundary = boundary
         self._on_claim = on_claim
         self._on_health = on_health
+        self._on_restarts = on_restarts
         self._pause = pause
         self._seen: dict[str, _Seen] = {}
         self._restarted: dict[str, float] = {}
+        self._served: dict[str, ServedDevices] = {}
+        self._started: dict[str, Status] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mps-watch", daemon=True)
 
@@ -91,20 +104,28 @@ class MpsWatch:
         seen = list(self._seen.values())
         return {device: (one.since, one.problem) for one in seen if one.problem for device in one.devices}
 
+    def served(self) -> list[ServedDevices]:
+        """The devices that prepared claims use through MPS, when they were last checked."""
+        return list(self._served.values())
+
     def look(self) -> None:
         """Check all claims once."""
         wanted = {one.plan.claim.uid: one for one in self._records() if one.plan.mps()}
         for uid in self._seen.keys() - wanted.keys():
             self._seen.pop(uid)
             self._restarted.pop(uid, None)
-        if not wanted:
-            return
         statuses: Mapping[str, Status] = {}
         problem = "dra-mps has not started the MPS daemon yet"
         try:
-            statuses = self._statuses()
+            statuses = self._statuses() if wanted else {}
         except MpsError as error:
             problem = f"the MPS daemon has ended: {error}"
+        self._served = {
+            step.name.server: ServedDevices(step.devices, statuses.get(step.name.server, Status(problem)))
+            for record in wanted.values()
+            for step in record.plan.mps()
+        }
+        self._count_restarts()
         for uid, record in wanted.items():
             with self._boundary.around("watch MPS of claim", record.plan.claim):
                 self._compare(uid, record, statuses, problem)
@@ -132,6 +153,20 @@ class MpsWatch:
             log.warning("MPS of a claim: %s", self.trouble(uid), extra={"claim": str(claim), "claim_uid": uid})
             self._on_claim(claim)
             self._on_health()
+
+    def _count_restarts(self) -> None:
+        before = self._started
+        self._started = {
+            server: before.get(server, one.status) if one.status.problem else one.status
+            for server, one in self._served.items()
+        }
+        restarts = 0
+        for server, now in self._started.items():
+            earlier = before.get(server, now)
+            if not earlier.problem and earlier.since != now.since:
+                restarts += max(1, now.restarts - earlier.restarts)  # a new dra-mps counts from 0
+        if restarts:
+            self._on_restarts(restarts)
 
     def _run(self) -> None:
         while not self._stopped.wait(self._pause):

@@ -6,6 +6,7 @@ from .instance import InstanceStep, LookStep
 from .mode import MigModeStep
 from .mps import MpsLimits, MpsStep, StrayMpsStep, share_key
 from .setting import ComputeModeStep, TimeSliceStep
+from .vfio import VfioStep
 
 __all__ = [
     "BUSY_SECONDS",
@@ -19,5 +20,6 @@ __all__ = [
     "StrayMpsStep",
     "TimeSliceStep",
     "Tools",
+    "VfioStep",
     "share_key",
 ]

@@ -16,6 +16,7 @@ from ..hardware.mig import MigInstances
 from ..hardware.mps import MpsServices
 from ..hardware.settings import ComputeModes, TimeSlices
 from ..hardware.targets import MigInstanceIds
+from ..hardware.vfio import VfioBinder
 
 BUSY_SECONDS = 2.0
 """How long a step waits for a process that still uses an instance, in seconds. kubelet asks again about every 10
@@ -31,6 +32,7 @@ class Tools:
     compute_modes: ComputeModes
     time_slices: TimeSlices
     mps: MpsServices
+    vfio: VfioBinder
     marks: Marks
     busy_seconds: float = BUSY_SECONDS
     going_on: Callable[[], None] = lambda: None

@@ -16,7 +16,7 @@ from dra_driver.mps.shares import Share, ShareName
 from dra_driver.resource.meta import empty
 
 from ..hardware.marks import Marks
-from ..hardware.targets import MigSlot, PrepareError, Target
+from ..hardware.targets import ContainerTarget, MigSlot, PrepareError
 from .base import Tools
 
 _DIGITS = 10
@@ -54,16 +54,20 @@ class MpsLimits:
 class MpsStep:
     """MPS serves the clients of `share` (a key of the claim) on `devices`, by device name. `group` are the targets of
     all devices with the same configuration.
+
+    If `share_id` is set, MPS enforces this share of one device, and other shares of the device have other limits. With
+    protocol 2, a daemon has one set of limits, so the containers get the limits of their share in variables.
     """
 
     devices: tuple[str, ...]
-    targets: tuple[Target, ...]
-    group: tuple[Target, ...]
+    targets: tuple[ContainerTarget, ...]
+    group: tuple[ContainerTarget, ...]
     share: str
     protocol: int
     limits: MpsLimits
     multi_user: bool
     shared_memory: bool
+    share_id: str = ""
 
     def __str__(self) -> str:
         return f"MPS of {', '.join(self.devices)}"
@@ -105,23 +109,38 @@ class MpsStep:
         if self.left_something(tools.marks):
             tools.mps.release(self.name)
 
+    def serves(self, device: str, share_id: str | None) -> bool:
+        """Whether the step is for this device of its claim, or for this share of it."""
+        return device in self.devices and self.share_id in ("", share_id)
+
+    @property
+    def limits_clients(self) -> bool:
+        """Whether the limits are in variables of the containers, and not in the daemon."""
+        return bool(self.share_id) and self.protocol == 2
+
     def is_served_with(self, other: "MpsStep") -> bool:
         """Whether one daemon can serve both. With protocol 3 their limits may differ."""
         if (self.name.server, self.protocol) != (other.name.server, other.protocol):
             return False
-        return self.protocol == 3 or replace(self, share="") == replace(other, share="")
+        return self.protocol == 3 or self._for_daemon() == other._for_daemon()
 
-    def memory_of(self, uuids: Mapping[Target, str]) -> dict[str, int]:
+    def _for_daemon(self) -> "MpsStep":
+        """What a daemon of protocol 2 is started with."""
+        if not self.limits_clients:
+            return replace(self, share="")
+        return replace(self, share="", share_id="enforced", limits=MpsLimits())
+
+    def memory_of(self, uuids: Mapping[ContainerTarget, str]) -> dict[str, int]:
         """The limits in MiB by UUID, from the UUIDs of all devices of the group. Raises PrepareError."""
         return self.limits.of(tuple(uuids[one] for one in self.targets), tuple(uuids[one] for one in self.group))
 
     def _wanted(self, tools: Tools) -> Share:
         uuids = {one: _uuid(one, tools) for one in self.group}
         devices = tuple(uuids[one] for one in self.targets)
-        limits = self.limits
-        return Share(
-            self.protocol, devices, limits.percentage, self.memory_of(uuids), self.multi_user, self.shared_memory
-        )
+        percentage, memory = self.limits.percentage, self.memory_of(uuids)
+        if self.limits_clients:
+            percentage, memory = None, {}
+        return Share(self.protocol, devices, percentage, memory, self.multi_user, self.shared_memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +187,13 @@ def _short(*parts: str) -> str:
     return hashlib.sha256(",".join(parts).encode()).hexdigest()[:_DIGITS]
 
 
-def _identity(target: Target) -> str:
+def _identity(target: ContainerTarget) -> str:
     if isinstance(target, MigSlot):
         return f"{target.gpu_uuid}/{target.profile_id}/{target.placement}"
     return target.uuid
 
 
-def _uuid(target: Target, tools: Tools) -> str:
+def _uuid(target: ContainerTarget, tools: Tools) -> str:
     if not isinstance(target, MigSlot):
         return target.uuid
     ids = tools.mig.find(target)

@@ -21,9 +21,9 @@ import yaml
 
 from dra_driver.allocation import Cluster, Features, allocate_all
 from dra_driver.cel import compile_selector
-from dra_driver.dryrun.documents import Document
+from dra_driver.dryrun.documents import Document, read_documents
 from dra_driver.dryrun.evaluate import evaluate
-from dra_driver.dryrun.inventory import CLASSES, from_files, with_defaults
+from dra_driver.dryrun.inventory import CLASSES, from_documents, with_defaults
 from dra_driver.dryrun.workload import Demand, sort_documents
 from dra_driver.dryrun.world import World
 from dra_driver.resource import DeviceClass, Node, ResourceClaim, ResourceSlice
@@ -58,7 +58,7 @@ def _run(name: str, state: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cluster.json"
         path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}), encoding="utf-8")
-        loaded, load = _timed(lambda: with_defaults(from_files([str(path)]).objects))
+        loaded, load = _timed(lambda: with_defaults(from_documents(read_documents([str(path)]), path.name).objects))
     del documents
     gc.collect()
     cluster = Cluster.of(loaded)

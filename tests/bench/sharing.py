@@ -76,7 +76,7 @@ def main() -> None:
         starts = [own_start(node, Path(name) / "pipe", start, ask, text) for _ in range(_DAEMON_STARTS)]
         state = Path(name) / "plugins" / DRIVER_NAME
         state.mkdir(parents=True)
-        supervisor = MpsProcess(state, node, Path(name) / "mps.log").start()
+        supervisor = MpsProcess(state, node, Path(name) / "mps.log", fresh=True).start()
         bench.figures["dra-mps before the first claim: resident, MiB"] = resident(supervisor.pid)
         bench.figures["dra-mps before the first claim: anonymous, MiB"] = resident(supervisor.pid, "RssAnon")
         with bench.plugin():

@@ -43,25 +43,18 @@ exec podman --root /run/p/root --runroot /run/p/run --tmpdir /run/p/tmp --cgroup
 """
 
 
-def run(specs: Path, devices: Sequence[str], command: str) -> subprocess.CompletedProcess[str]:
-    """`command` of a shell, in a container that has this machine's root file system and asks for `devices`."""
-    options = [f"--device={device}" for device in devices]
+def podman(specs: Path) -> list[str]:
+    """The command that runs a container with the CDI specs in a folder, up to its options."""
+    return ["unshare", "--mount", "sh", "-euc", SCRIPT, "sh", str(specs)]
+
+
+def run(specs: Path, devices: Sequence[str], command: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """`command` of a shell, in a container that has this machine's root file system and asks for `devices`; `more` are
+    options of podman.
+    """
+    options = [*(f"--device={device}" for device in devices), *more]
     return subprocess.run(
-        [
-            "unshare",
-            "--mount",
-            "sh",
-            "-euc",
-            SCRIPT,
-            "sh",
-            str(specs),
-            *options,
-            "--rootfs",
-            "/:O",
-            "sh",
-            "-c",
-            command,
-        ],
+        [*podman(specs), *options, "--rootfs", "/:O", "sh", "-c", command],
         capture_output=True,
         text=True,
         check=False,

@@ -116,7 +116,12 @@ def test_only_containers_that_open_gpus_are_privileged(name: str) -> None:
     objects = render(VALUES[name])
     for pod in [*pods(objects), *(one["spec"] for one in objects if one["kind"] == "Pod")]:
         serves_programs = any(one["command"] == ["dra-mps"] for one in pod["containers"])
-        assert {"hostNetwork", "hostPID", "hostIPC"} & set(pod) == ({"hostPID"} if serves_programs else set())
+        rules = (VALUES[name].get("policy") or {}).get("gpus", ())
+        takes_gpus = any(rule.get("passthrough") for rule in rules) and any(
+            one["command"] == ["dra-kubeletplugin"] for one in pod["containers"]
+        )
+        shared = {"hostPID"} if serves_programs or takes_gpus else set()
+        assert {"hostNetwork", "hostPID", "hostIPC"} & set(pod) == shared
         for container in [*pod.get("initContainers", ()), *pod["containers"]]:
             context = container["securityContext"]
             opens_gpus = not simulated and container["command"][0] in (
@@ -129,11 +134,15 @@ def test_only_containers_that_open_gpus_are_privileged(name: str) -> None:
                 assert context["capabilities"]["drop"] == ["ALL"]
 
 
+ALSO_WRITABLE = {"mps": ["shared-memory"], "kubeletplugin": ["cgroup"]}
+"""By container: MPS daemons have shared memory on the host, and the plugin limits the GPU memory of cgroups."""
+
+
 def test_the_hosts_files_are_read_only_but_for_a_few_folders() -> None:
     for pod in pods(render(merged(VALUES["everything"], {"cleanup": {"enabled": False}}))):
         for container in [*pod.get("initContainers", ()), *pod["containers"]]:
             writable = {one["name"] for one in container.get("volumeMounts", ()) if not one.get("readOnly")}
-            assert writable <= {"plugins-registry", "data", "cdi", *(["shared-memory"] * (container["name"] == "mps"))}
+            assert writable <= {"plugins-registry", "data", "cdi", *ALSO_WRITABLE.get(container["name"], ())}
             assert container["name"] != "controller" or not writable
 
 

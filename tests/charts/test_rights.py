@@ -4,7 +4,7 @@
 import copy
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.kubeapi import ApiClient, ConflictError, Kind
+from dra_driver.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS, SLICES
 from tests.support.waiting import wait_for
@@ -26,7 +27,7 @@ EVENTS = Kind("v1", "events", namespaced=True)
 LEASES = Kind("coordination.k8s.io/v1", "leases", namespaced=True)
 VALUES: JSON = {
     "simulatedNode": "h100x8-mixed",
-    "policy": {"gpus": [{"bindingConditions": True}]},
+    "policy": {"gpus": [{"bindingConditions": True, "passthrough": True}]},
     "kubeletPlugin": {
         "metrics": {"enabled": False},
         "deviceMetadata": True,
@@ -45,6 +46,7 @@ WRONG: JSON = {
         "parameters": {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfg"},
     }
 }
+MACHINE = {EXTENDED_CLAIM_ANNOTATION: "true"}
 OPENSHIFT = ("security.openshift.io/v1/SecurityContextConstraints",)
 SOME_AWAY = "gpus:\n- match: {indexes: [4, 5, 6, 7]}\n  publish: false\n"
 
@@ -138,13 +140,13 @@ class Work:
         """A claim that has a device."""
         return self.allocate(self.claim(name, **config), device, node)
 
-    def claim(self, name: str, **config: Any) -> JSON:
+    def claim(self, name: str, annotations: Mapping[str, str] | None = None, **config: Any) -> JSON:
         """A claim for a device."""
         requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
         value = {
             "apiVersion": CLAIMS.api_version,
             "kind": "ResourceClaim",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "annotations": dict(annotations or {})},
             "spec": {"devices": {"requests": requests, **config}},
         }
         return self.admin.create(CLAIMS, value, "default")
@@ -184,6 +186,7 @@ class NodeWork(Work):
             "withdraws slices": self.withdraws_slices,
             "prepares a claim": self.prepares_a_claim,
             "writes the status": self.writes_the_status,
+            "reads the class of a machine": self.reads_the_class_of_a_machine,
             "tells of a mistake": self.tells_of_a_mistake,
             "counts repeated mistakes": self.counts_repeated_mistakes,
         }
@@ -229,6 +232,10 @@ class NodeWork(Work):
 
     def prepares_a_claim(self) -> bool:
         return not self._prepare("good", "gpu-0").error
+
+    def reads_the_class_of_a_machine(self) -> bool:
+        """The configuration is refused afterwards, because this node cannot give its GPUs to virtual machines."""
+        return "GpuConfg" in self._prepare("machine", "gpu-vfio-3", annotations=MACHINE, config=[WRONG]).error
 
     def writes_the_status(self) -> bool:
         devices = self.admin.get(CLAIMS, "good", "default")["status"].get("devices") or [{}]
@@ -349,11 +356,11 @@ UNASKED: JSON = {"policy": {"gpus": []}}
     [
         ("kubeletplugin", {}, ()),
         ("-controller", {}, ()),
-        ("kubeletplugin", UNASKED, ("lets a pod be bound",)),
+        ("kubeletplugin", UNASKED, ("lets a pod be bound", "reads the class of a machine")),
         (
             "kubeletplugin",
             {**UNASKED, "kubeletPlugin": {"claimStatus": False}},
-            ("lets a pod be bound", "writes the status"),
+            ("lets a pod be bound", "reads the class of a machine", "writes the status"),
         ),
         ("-controller", {"controller": {"leaderElection": {"enabled": False}}}, ("is elected", "stays elected")),
     ],

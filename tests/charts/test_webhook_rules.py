@@ -10,7 +10,7 @@ import pytest
 
 from controller.webhook.server import REVIEW_PATH, TlsFiles, serving
 from dra_driver.kubeapi import ApiClient, Kind, StatusError
-from dra_driver.sandbox.apiserver.certificates import make_certificates
+from dra_driver.sandbox.apiserver.server import make_certificates
 from tests.support.apiserver import ASSETS, CLAIMS
 from tests.support.waiting import wait_for
 

@@ -112,7 +112,7 @@ def may_mount() -> bool:
 
 def _mounting(folder: Path, spec: JSON) -> str:
     """A script that mounts a container's volumes, makes the rest of `folder` read-only, and runs its arguments."""
-    volumes = [one["mountPath"] for one in spec["volumeMounts"] if not one.get("readOnly")]
+    volumes = sorted(one["mountPath"] for one in spec["volumeMounts"] if not one.get("readOnly"))  # outer ones first
     mounts = [*(f"mount --bind {path} {path}" for path in volumes), f"mount --rbind {folder} {folder}"]
     return "\n".join([*mounts, f"mount -o remount,bind,ro {folder}", 'exec "$@"'])
 

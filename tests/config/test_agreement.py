@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from controller.webhook.review import problems, warnings
 from dra_driver.allocation import Cluster
-from dra_driver.config import API_VERSION, GpuConfig, MigDeviceConfig, config_for, ineffective
+from dra_driver.config import API_VERSION, DEVICE_TYPES, config_for, ineffective
 from dra_driver.dryrun.evaluate import refused_configs
 from dra_driver.dryrun.lint.catalog import Catalog, Origin
 from dra_driver.dryrun.lint.configs import CONFIG_INEFFECTIVE, CONFIG_INVALID, check_configs
-from dra_driver.dryrun.lint.positions import Positions
-from dra_driver.dryrun.lint.source import Source
+from dra_driver.dryrun.lint.source import Positions, Source
 from dra_driver.dryrun.lint.subject import Context, Subject, subject_of
 from dra_driver.gpu.devices import device_targets
 from dra_driver.gpu.simulation.board import boards
@@ -35,6 +34,8 @@ BATCH: Final = 50
 PLACE: Final = "spec.devices.config[0].opaque.parameters"
 REF: Final = ClaimRef("team", "claim", "uid")
 FOR_NO_DEVICE: Final = "it is for no device that this configuration applies to"
+TYPES: Final = {kind.__name__: form for kind, form in DEVICE_TYPES.items()}
+KINDS: Final = {form: kind for kind, form in DEVICE_TYPES.items()}
 NOWHERE: Final = Positions(yaml.MappingNode("", []), ())
 CONTEXT: Final = Context("1.36", Catalog((), "1.36", Origin("here", models=True)))
 
@@ -55,11 +56,14 @@ VALID: Final[tuple[JSON, ...]] = (
         },
     },
     {"kind": "MigDeviceConfig", "sharing": {"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1Gi"}}},
+    {"kind": "VfioDeviceConfig"},
+    {"kind": "VfioDeviceConfig", "iommu": {"backendPolicy": "PreferIommuFD", "enableAPIDevice": True}},
 )
 KEYS: Final = (
     *("apiVersion", "kind", "sharing", "strategy", "timeSlicingConfig", "interval", "mpsConfig", "multiUser", "shared"),
     *("defaultActiveThreadPercentage", "defaultPinnedDeviceMemoryLimit", "defaultPerDevicePinnedMemoryLimit", "", "."),
     *("0", "-1", "GPU-1", "MIG-1", "a.b", "a[0]", "x]", "é", "TimeSlicingConfig", "iommu"),
+    *("backendPolicy", "enableAPIDevice"),
 )
 VALUES: Final[tuple[Any, ...]] = (
     *(None, True, False, 0, 1, 100, 101, -1, 1 << 70, 0.5, float("inf"), "", "x", "MPS", "TimeSlicing", "Default"),
@@ -69,6 +73,7 @@ VALUES: Final[tuple[Any, ...]] = (
         "VfioDeviceConfig",
         API_VERSION,
         "50",
+        "LegacyOnly",
         {},
         {"0": "1Gi"},
         {"interval": ""},
@@ -81,7 +86,7 @@ VALUES: Final[tuple[Any, ...]] = (
 def found(kind: str) -> Found:
     """What a device of this type stands for."""
     devices = device_targets(board_inventory(boards()["H100-SXM5-80GB"], 1, mig=kind == "mig"))
-    return devices["gpu-0-mig-1g10gb-19-0" if kind == "mig" else "gpu-0"]
+    return devices[{"mig": "gpu-0-mig-1g10gb-19-0", "vfio": "gpu-vfio-0"}.get(kind, "gpu-0")]
 
 
 @settings(max_examples=CONFIGURATIONS // BATCH)
@@ -113,7 +118,7 @@ def mutate(value: JSON, source: random.Random) -> None:
 
 def agree(parameters: JSON) -> None:
     """All four say the same of a claim with this configuration, except that the node alone knows the devices' UUIDs."""
-    kind = "mig" if parameters.get("kind") == "MigDeviceConfig" else "gpu"
+    kind = TYPES.get(str(parameters.get("kind")), "gpu")
     value = claim_value(parameters)
     claim = decode_claim(value, V1)
     refused = problems("ResourceClaim", "CREATE", value, {})
@@ -125,13 +130,25 @@ def agree(parameters: JSON) -> None:
         assert said_by_prepare(claim, found(kind)) == refused[0]
         assert said_by_dry_run(claim, kind) == refused
         return
-    config = config_for(claim.allocation.results[0], GpuConfig if kind == "gpu" else MigDeviceConfig, claim).config  # type: ignore[union-attr]
+    config = config_for(claim.allocation.results[0], KINDS[kind], claim).config  # type: ignore[union-attr]
     told = [str(one)] if (one := ineffective(config, PLACE)) is not None else []
     assert warnings("ResourceClaim", "CREATE", value, {}) == told
     assert [f"{one.path}: {one.message}" for one in linted if one.rule is CONFIG_INEFFECTIVE] == told
     assert said_by_dry_run(claim, kind) == []
     said = said_by_prepare(claim, found(kind))
     assert not said or (said.startswith(PLACE) and FOR_NO_DEVICE in said)
+
+
+def test_devices_of_a_machine_that_are_configured_differently() -> None:
+    value = claim_value({"apiVersion": API_VERSION, "kind": "VfioDeviceConfig", "iommu": {"enableAPIDevice": True}})
+    allocated = value["status"]["allocation"]["devices"]
+    allocated["results"].append({**allocated["results"][0], "request": "other"})
+    for config in (value["spec"]["devices"]["config"][0], allocated["config"][0]):
+        config["requests"] = ["gpu"]
+    claim = decode_claim(value, V1)
+    refused = said_by_prepare(claim, found("vfio"))
+    assert refused.startswith(f"{PLACE}: the claim's devices for virtual machines are configured differently")
+    assert said_by_dry_run(claim, "vfio") == [refused]
 
 
 def claim_value(parameters: JSON) -> JSON:

@@ -10,11 +10,13 @@ from dra_driver.config import (
     ConfigError,
     DeviceConfig,
     GpuConfig,
+    IommuBackend,
     MigDeviceConfig,
     MpsConfig,
     Sharing,
     Strategy,
     TimeSlice,
+    VfioDeviceConfig,
     decode_config,
     ineffective,
 )
@@ -24,6 +26,7 @@ JSON = dict[str, Any]
 
 GPU = {"apiVersion": API_VERSION, "kind": "GpuConfig"}
 MIG = {"apiVersion": API_VERSION, "kind": "MigDeviceConfig"}
+VFIO = {"apiVersion": API_VERSION, "kind": "VfioDeviceConfig"}
 
 
 def read(parameters: JSON) -> DeviceConfig:
@@ -84,6 +87,15 @@ MEANINGS: list[tuple[JSON, DeviceConfig]] = [
         {**GPU, "sharing": mps(defaultActiveThreadPercentage=100)},
         GpuConfig(Sharing(Strategy.MPS, mps=MpsConfig(active_thread_percentage=100))),
     ),
+    (VFIO, VfioDeviceConfig(IommuBackend.LEGACY_ONLY, api_device=False)),
+    ({**VFIO, "iommu": None}, VfioDeviceConfig()),
+    ({**VFIO, "iommu": {}}, VfioDeviceConfig()),
+    ({**VFIO, "iommu": {"backendPolicy": "", "enableAPIDevice": None}}, VfioDeviceConfig()),
+    (
+        {**VFIO, "iommu": {"backendPolicy": "LegacyOnly", "enableAPIDevice": True}},
+        VfioDeviceConfig(IommuBackend.LEGACY_ONLY, api_device=True),
+    ),
+    ({**VFIO, "iommu": {"backendPolicy": "PreferIommuFD"}}, VfioDeviceConfig(IommuBackend.PREFER_IOMMUFD)),
 ]
 
 MISTAKES: list[tuple[JSON, str]] = [
@@ -95,7 +107,8 @@ MISTAKES: list[tuple[JSON, str]] = [
     ),
     (
         {**GPU, "kind": "ComputeDomainChannelConfig"},
-        "kind: 'ComputeDomainChannelConfig' is not supported (there are GpuConfig and MigDeviceConfig)",
+        "kind: 'ComputeDomainChannelConfig' is not supported (there are GpuConfig, MigDeviceConfig and"
+        " VfioDeviceConfig)",
     ),
     ({**GPU, "kind": 5}, "kind: must be a string, not a number"),
     ({**GPU, "shared": {}}, "shared: unknown field; did you mean 'sharing'?"),
@@ -162,6 +175,21 @@ MISTAKES: list[tuple[JSON, str]] = [
         'sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[0]: must be a quantity such as "40Gi", not a list',
     ),
     ({**GPU, "sharing": mps(multiUser="yes")}, "sharing.mpsConfig.multiUser: must be true or false, not a string"),
+    ({**VFIO, "sharing": {"strategy": "MPS"}}, "sharing: unknown field (known here: apiVersion, iommu, kind)"),
+    ({**GPU, "iommu": {}}, "iommu: unknown field (known here: apiVersion, kind, sharing)"),
+    ({**VFIO, "iommu": "LegacyOnly"}, "iommu: must be an object, not a string"),
+    (
+        {**VFIO, "iommu": {"backendPolicy": "preferIommuFD"}},
+        "iommu.backendPolicy: must be LegacyOnly or PreferIommuFD, not 'preferIommuFD'",
+    ),
+    (
+        {**VFIO, "iommu": {"enableApiDevice": True}},
+        "iommu.enableApiDevice: unknown field; did you mean 'enableAPIDevice'?",
+    ),
+    (
+        {**VFIO, "iommu": {"enableAPIDevice": "true"}},
+        "iommu.enableAPIDevice: must be true or false, not a string",
+    ),
 ]
 
 
@@ -211,7 +239,9 @@ def test_a_memory_limit_in_every_unit(field: str, text: object, mebibytes: int |
         ):
             read(parameters)
         return
-    sharing = read(parameters).sharing
+    config = read(parameters)
+    assert isinstance(config, GpuConfig)
+    sharing = config.sharing
     assert sharing is not None
     assert sharing.mps is not None
     limit = sharing.mps.pinned_memory_limit or sharing.mps.per_device_memory_limits["0"]

@@ -5,7 +5,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from dra_driver.config import API_VERSION, Chosen, ConfigError, GpuConfig, MigDeviceConfig, TimeSlice, config_for
+from dra_driver.config import (
+    API_VERSION,
+    Chosen,
+    ConfigError,
+    GpuConfig,
+    IommuBackend,
+    MigDeviceConfig,
+    TimeSlice,
+    VfioDeviceConfig,
+    config_for,
+    require_one_backend,
+)
 from dra_driver.resource import (
     AllocatedConfiguration,
     AllocatedDevice,
@@ -97,6 +108,29 @@ def test_a_mig_device_takes_its_own_kind() -> None:
         MigDeviceConfig(), "spec.devices.config[1].opaque.parameters"
     )
     assert config_for(device(), GpuConfig, configs) == Chosen(GpuConfig(), "spec.devices.config[2].opaque.parameters")
+
+
+def test_a_vfio_device_takes_its_own_kind_and_others_pass_it_over() -> None:
+    configs = claim([plain("VfioDeviceConfig"), plain("GpuConfig")])
+    place = "spec.devices.config[{}].opaque.parameters".format
+    assert config_for(device(), VfioDeviceConfig, configs) == Chosen(VfioDeviceConfig(), place(1))
+    assert config_for(device(), GpuConfig, configs) == Chosen(GpuConfig(), place(2))
+    assert config_for(device(), MigDeviceConfig, configs) == Chosen(MigDeviceConfig())
+
+
+def test_a_gpu_configuration_that_names_the_request_of_a_vfio_device_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"devices that take a GpuConfig: use a VfioDeviceConfig, or another class$"):
+        config_for(device(), VfioDeviceConfig, claim([plain("GpuConfig", "gpu")]))
+
+
+def test_the_vfio_devices_of_a_claim_have_one_backend() -> None:
+    legacy, iommufd = VfioDeviceConfig(), VfioDeviceConfig(IommuBackend.PREFER_IOMMUFD)
+    require_one_backend([])
+    require_one_backend([Chosen(legacy, "a"), Chosen(GpuConfig(), "b"), Chosen(legacy)])
+    with pytest.raises(ConfigError, match=r"^b: .* configured differently, by a and b: all of them must have the same"):
+        require_one_backend([Chosen(legacy, "a"), Chosen(GpuConfig(), "c"), Chosen(iommufd, "b")])
+    with pytest.raises(ConfigError, match=r"^a: .* by a and the default: "):
+        require_one_backend([Chosen(iommufd, "a"), Chosen(legacy)])
 
 
 def test_the_place_is_in_the_spec_for_the_claims_own_and_in_the_allocation_for_a_classs() -> None:

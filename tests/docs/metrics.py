@@ -14,8 +14,9 @@ from controller.metrics import PublisherMetrics
 from controller.writer import Why
 from dra_driver.endpoints import PREFIX
 from dra_driver.gpu.devices.forms import Reason
+from dra_driver.gpu.policy import Enforcement
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
-from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type
+from kubeletplugin.metrics import MPS_STATES, PREPARE, UNPREPARE, PluginMetrics, error_type
 
 from .commands import ROOT
 from .events import event_reasons
@@ -38,12 +39,15 @@ MORE: Mapping[str, str] = {
     "left_out_devices": _values("reason", sorted(Reason)),
     "leftover_slices_removed_total": _values("reason", REASONS),
     "missing_feature_gates": "What is published without it: [Kubernetes versions](devices.md#kubernetes-versions)",
+    "mps_daemon_start_time_seconds": "`devices`: names of devices, such as `gpu-0,gpu-1`",
+    "mps_daemons": f"{_values('state', MPS_STATES)}",
     "node_prepare_errors_total": _ERROR_TYPES,
     "node_unprepare_errors_total": _ERROR_TYPES,
     "registrations_total": _values("result", ("success", "failure")),
     "request_duration_seconds": _OPERATIONS,
     "requests_inflight": _OPERATIONS,
     "requests_total": f"Without failures. {_OPERATIONS}",
+    "share_memory_limit_bytes": f"{_values('enforced_by', sorted({*Enforcement} - {Enforcement.AUTO}))}",
     "step_duration_seconds": f"{_values('verb', ('do', 'undo'))}; {_values('step', _STEPS)}",
     "unexpected_errors_total": "Each one is a defect of the driver; the log has its traceback",
     "unpublished_slices": _values("reason", sorted(Why)),
@@ -69,6 +73,8 @@ def of_kubeletplugin() -> Iterator[Sequence[str]]:
     registry = _Collected()
     metrics = PluginMetrics(registry, "")
     metrics.prepared_devices(tuple)
+    metrics.mps_daemons(tuple)
+    metrics.shares(tuple)
     metrics.hanging_calls(float)
     for name, text in _gauges(ROOT / "kubeletplugin/serve.py"):
         metrics.gauge(name, text, float)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.health import documented
-from dra_driver.gpu.policy import GpuRule, HealthPolicy, MigPolicy, NodePolicy
+from dra_driver.gpu.policy import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.resource import Device
 from dra_driver.resource.device import attribute_kind
@@ -41,6 +41,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "gpuModuleID": "the position of the GPU on its board",
     "nvlinkGroup": "equal for all GPUs of a node that are connected by NVLink",
     "fabricClique": "cluster UUID and clique of the NVLink fabric, equal on all nodes of the clique",
+    "sharesEnforcedBy": "what limits [shares](sharing.md#shares-with-limits): `mps` or `memory-limits`; only with such"
+    " a policy",
     "vendorID": "the PCI vendor ID",
     "deviceID": "the PCI device ID",
     "iommuFDEnabled": "whether the node has `/dev/iommu`",
@@ -66,11 +68,14 @@ def published() -> list[tuple[str, Device]]:
     """(kind, device) of a node that has every form of device."""
     model = boards()[MODEL]
     inventory = board_inventory(model, 2, mig=True)
-    rules = (GpuRule(mig=MigPolicy.DYNAMIC, passthrough=True), GpuRule(indexes=(1,), shares=4, passthrough=False))
+    rules = (
+        GpuRule(mig=MigPolicy.DYNAMIC, passthrough=True, shares=4, enforce=Enforcement.MPS),
+        GpuRule(indexes=(1,), passthrough=False),
+    )
     profile = next(one for one in model.profiles if one.info.name == "3g.40gb")
     first, second = inventory.gpus
     taken = replace(second, mig_instances=mig_instances(second, [(profile, profile.placements[1])]))
-    description = describe(replace(inventory, gpus=(first, taken)), NodePolicy(rules))
+    description = describe(replace(inventory, gpus=(first, taken)), NodePolicy(rules, mps=True))
     kinds = {"gpu": "gpu", "vfio": "vfio"}
     return [
         (kinds.get(kind, "mig" if "uuid" in device.attributes else "mig placement"), device)

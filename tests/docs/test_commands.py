@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from dra_driver.gpu.simulation import SimulatedNode, load_description
 from dra_driver.resource import ResourceSlice
 from dra_driver.resource.codec import V1, encode_slice
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from tests.support.onpath import on_path
+from tests.support.preloaded import start
 
 from .checks import OURS, checks_of, setting, values_of
 from .commands import COMMANDS, PAGES, ROOT, Command, blocks, commands, inline, says
@@ -74,7 +76,7 @@ def started_sandbox() -> Iterator[Path]:
     """The kubeconfig of the sandbox that the README starts, as a user's shell would get it."""
     with tempfile.TemporaryDirectory(prefix="dra-") as folder:
         words = shlex.split(here(UP.text), comments=True)
-        with subprocess.Popen(words, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        with start(words, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
                 said = process.stdout.readline()
@@ -90,6 +92,30 @@ def sandbox() -> Iterator[Path]:
     """The sandbox of all commands that install nothing."""
     with started_sandbox() as kubeconfig:
         yield kubeconfig
+
+
+Shell = Callable[[str, Path, Path | None], "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[Shell]:
+    """Runs a command in a folder with a cluster or none, by bash. Our commands are those of `on_path`."""
+    with on_path("dra-dryrun", "kubectl-dra_dryrun", "dra-sandbox") as (programs, variables, descriptor):
+
+        def run(text: str, folder: Path, kubeconfig: Path | None) -> "subprocess.CompletedProcess[str]":
+            of_user = environment(kubeconfig)
+            return subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", text],
+                cwd=folder,
+                env={**of_user, **variables, "PATH": f"{programs}:{of_user['PATH']}"},
+                pass_fds=[descriptor],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+
+        yield run
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +212,7 @@ def test_all_that_a_command_names_exists(command: Command) -> None:
 
 @pytest.mark.parametrize("command", RUNNING, ids=str)
 def test_a_command_does_what_its_page_says(
-    command: Command, readers_files: Path, request: pytest.FixtureRequest
+    command: Command, readers_files: Path, shell: Shell, request: pytest.FixtureRequest
 ) -> None:
     programs = {words[0] for words in command.parts}
     installed = programs == {"helm"} or "delete namespace" in command.text
@@ -207,15 +233,8 @@ def test_a_command_does_what_its_page_says(
             kubeconfig = request.getfixturevalue("sandbox")
         if command == UP:
             return  # it runs: the others are asked of it
-        result = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command.text],
-            cwd=ROOT if "examples/" in command.text or programs <= {"helm", "kubectl"} else readers_files,
-            env=environment(kubeconfig),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        in_checkout = "examples/" in command.text or programs <= {"helm", "kubectl"}
+        result = shell(command.text, ROOT if in_checkout else readers_files, kubeconfig)
     if command.output:
         assert result.returncode in (0, 1), result.stderr
         assert says(command.output, result.stdout + result.stderr), result.stdout + result.stderr

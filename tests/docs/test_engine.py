@@ -25,6 +25,7 @@ from .registry import Registry, registry
 from .running import copy_checkout
 
 BASE = os.environ.get("PYTHON_IMAGE", "")
+COMPILER = os.environ.get("GCC_IMAGE", "")
 PAGE = (ROOT / "docs/install.md").read_text(encoding="utf-8")
 STEPS = run_by(__name__)
 BUILDS = [step for step in STEPS if step.text.startswith("docker build")]
@@ -36,7 +37,7 @@ LIMITS = " --ulimit nofile=4096:4096 --ulimit nproc=1024:1024"
 """Low, because Podman may not raise those of a container above its own."""
 
 pytestmark = [
-    pytest.mark.skipif(not BASE, reason="PYTHON_IMAGE names no base image"),
+    pytest.mark.skipif(not (BASE and COMPILER), reason="PYTHON_IMAGE and GCC_IMAGE do not name the base images"),
     pytest.mark.timeout(600),
 ]
 
@@ -57,9 +58,10 @@ class Engine:
         """A documented command with our engine, base, image and registry."""
         podman = self.program == "podman"
         limits = LIMITS if podman else ""
+        bases = f"--build-arg PYTHON_IMAGE={BASE} --build-arg GCC_IMAGE={COMPILER}"
         for documented, here in {
             "docker ": f"{self.program} ",
-            " build ": f" build --build-arg PYTHON_IMAGE={BASE}{f'{limits} --layers=false' if podman else ''} ",
+            " build ": f" build {bases}{f'{limits} --layers=false' if podman else ''} ",
             " push ": f" push{' --tls-verify=false' if podman else ''} ",
             " run ": f" run{limits} ",
             " IMAGE ": f" {self.image} ",

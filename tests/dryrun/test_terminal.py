@@ -30,6 +30,7 @@ from dra_driver.dryrun.sources import Source
 from dra_driver.dryrun.workload import Demand
 from dra_driver.resource import ObjectMeta
 from dra_driver.resource.codec import decode
+from tests.support.preloaded import run, start
 
 from .conftest import DryRun, Write, gpu, slice_of
 from .reports import claim as claim_for
@@ -102,7 +103,7 @@ def test_bash_completes_commands_options_and_files(typed: str, offered: set[str]
     asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
     environment = {**os.environ, "HOME": str(tmp_path), **asked, "_DRA_DRYRUN_COMPLETE": "bash_complete"}
     program = [sys.executable, "-c", "from dra_driver.dryrun.main import main; main()"]
-    found = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    found = run(program, env=environment)
     assert offered <= set(found.stdout.splitlines())
     assert found.stderr == ""
 
@@ -159,10 +160,10 @@ def test_ctrl_c_before_there_is_an_answer_says_so(command: str, tmp_path: Path) 
     os.mkfifo(fifo)
     words = [sys.executable, "-c", "from dra_driver.dryrun.start import main; main()", *command.split(), str(fifo)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as run, fifo.open("w"):  # when it reads the file
-        run.send_signal(signal.SIGINT)
-        out, err = run.communicate(timeout=60)
-    assert (run.returncode, out, err) == (130, "", "interrupted: there is no answer yet\n")
+    with start(words, stdout=pipe, stderr=pipe, text=True) as asked, fifo.open("w"):  # when it reads the file
+        asked.send_signal(signal.SIGINT)
+        out, err = asked.communicate(timeout=60)
+    assert (asked.returncode, out, err) == (130, "", "interrupted: there is no answer yet\n")
 
 
 def test_ctrl_c_while_modules_load_is_quiet() -> None:
@@ -250,17 +251,17 @@ def test_everything_fits_a_narrow_terminal_and_nothing_is_lost(
 def test_the_width_is_that_of_the_terminal_and_a_pipe_has_none(write: Write, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "dra_driver.dryrun.main", "devices", "--built-in"]
     environment = {**os.environ, "HOME": str(tmp_path)}
-    piped = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+    piped = run(words, env=environment).stdout
     assert max(map(len, piped.splitlines())) > 60
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    with subprocess.Popen([*words, "--color", "never"], stdout=slave, env=environment) as run:
+    with start([*words, "--color", "never"], stdout=slave, env=environment) as shown:
         os.close(slave)
         written = b""
         with contextlib.suppress(OSError):  # Linux's way to say that nobody can write any more
             while chunk := os.read(master, 65536):
                 written += chunk
-        assert run.wait(60) == 0
+        assert shown.wait(60) == 0
     os.close(master)
     lines = written.decode().splitlines()
     assert len(lines) > len(piped.splitlines())

@@ -10,12 +10,13 @@ from pathlib import Path
 from controller.main import main
 from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.options import Hardware
+from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.session import Session
 
 from .census import answer_to
 
 
-def impatient_session(hardware: Hardware) -> Session:
+def impatient_session(hardware: Hardware, taken: VfioMarks | None = None) -> Session:
     """The hardware's session, with short time limits."""
     return Session(
         hardware.nvml,
@@ -23,6 +24,7 @@ def impatient_session(hardware: Hardware) -> Session:
         dev_root=hardware.dev_root,
         driver_root=hardware.driver_root,
         limits=Limits(initialize=3.0, look=3.0),
+        must_let_go=None if taken is None else taken.must_let_go,
     )
 
 

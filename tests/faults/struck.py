@@ -8,7 +8,7 @@ from pathlib import Path
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.hardware.targets import ClaimRef
-from tests.kubeletplugin.inside import ApiServer, Plugin
+from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin
 from tests.support.mps import MpsProcess
 from tests.support.waiting import wait_for
 
@@ -106,7 +106,7 @@ class StruckClaim:
             self._root,
             self._api,
             hardware=str(NODE),
-            dynamic=True,
+            policy=DYNAMIC,
             settings=self._settings,
             gateway=self.points.gateway,
         )

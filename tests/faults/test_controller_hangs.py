@@ -21,6 +21,7 @@ from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import EventType, NvmlError
 from dra_driver.gpu.ownership import MigMarks
+from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.access import Access
@@ -129,7 +130,8 @@ def watching(root: Path, *faults: Fault, published: Sequence[ResourceSlice] = ()
         node.node.inject(fault)
     session = Session(node.node.nvml, node.sys_root, patience=0.2, limits=SHORT)
     health = HealthMonitor(session, timing=TIMING)
-    view = NodeView(session, marks=MigMarks(root / "marks"), policy=NodePolicy, health=health, looks=LOOKS)
+    taken = VfioMarks(root / "vfio")
+    view = NodeView(session, marks=MigMarks(root / "marks"), taken=taken, policy=NodePolicy, health=health, looks=LOOKS)
     view.adopt(published)
     view.start()
     health.start()

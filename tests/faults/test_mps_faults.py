@@ -17,7 +17,7 @@ import pytest
 
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.hardware.targets import ClaimRef
-from tests.kubeletplugin.inside import ApiServer, Plugin
+from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin
 from tests.support.claims import mps
 from tests.support.mps import MpsProcess
 from tests.support.waiting import wait_for
@@ -45,7 +45,7 @@ class Node:
     def __init__(self, root: Path, protocol: str) -> None:
         self.root = root
         self.api = ApiServer()
-        self.plugin = Plugin(root, self.api, hardware=str(NODE), dynamic=True, settings=QUICK)
+        self.plugin = Plugin(root, self.api, hardware=str(NODE), policy=DYNAMIC, settings=QUICK)
         if protocol == "3":
             self.plugin.node.load_driver("615.71.09")
             wait_for(lambda: self.plugin.has_driver() and self._driver() == "615.71.09", "the driver")

@@ -343,6 +343,32 @@ int nvmlDeviceSetComputeMode(gpu_t *gpu, u32 mode) {
     return SUCCESS;
 }
 
+#ifndef OLD_DRIVER
+typedef struct { const char *cgroup; u64 soft, hard; } set_limits_t;
+typedef struct { const char *cgroup; u64 soft, hard, used; } limits_t;
+
+static char limited[256];
+static u64 soft_limit, hard_limit = ~0ULL;
+
+int nvmlDeviceSetMemoryLimits_v1(gpu_t *gpu, const set_limits_t *limits) {
+    REQUIRE_GPU(gpu);
+    if (limits->soft > limits->hard) return INVALID_ARGUMENT;
+    strncpy(limited, limits->cgroup, sizeof limited - 1);
+    soft_limit = limits->soft;
+    hard_limit = limits->hard;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMemoryLimits_v1(gpu_t *gpu, limits_t *limits) {
+    REQUIRE_GPU(gpu);
+    int is_limited = !strcmp(limited, limits->cgroup);
+    limits->soft = is_limited ? soft_limit : 0;
+    limits->hard = is_limited ? hard_limit : ~0ULL;
+    limits->used = 7;
+    return SUCCESS;
+}
+#endif
+
 // MIG
 
 int nvmlDeviceGetMigMode(gpu_t *gpu, u32 *current, u32 *pending) {

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver.gpu.memory_limits import NO_LIMIT, MemoryLimits
 from dra_driver.gpu.nvml import (
     NO_INSTANCE,
     ComputeInstanceProfile,
@@ -276,6 +277,38 @@ def test_compute_mode(tmp_path: Path) -> None:
             (Return.INVALID_ARGUMENT, "nvmlDeviceSetComputeMode: INVALID_ARGUMENT"),
             (Return.NOT_SUPPORTED, "nvmlDeviceSetComputeMode: NOT_SUPPORTED"),
         ]
+
+
+def memory_limits(nvml: NvmlLibrary) -> list[object]:
+    """The limits of two cgroups after one was limited, and limits that there cannot be."""
+    gpu = nvml.device_by_index(0)
+    one, two = "/sys/fs/cgroup/\xfc", "/sys/fs/cgroup/two"
+    nvml.set_memory_limits(gpu, one, MemoryLimits(hard=3 << 40, soft=1 << 40))
+    invalid = failure(nvml.set_memory_limits, gpu, two, MemoryLimits(hard=1, soft=2))
+    return [nvml.memory_limits(gpu, one), nvml.memory_limits(gpu, two), invalid]
+
+
+@needs_compiler
+def test_memory_limits(driver: Session) -> None:
+    assert driver(memory_limits) == [
+        MemoryLimits(hard=3 << 40, soft=1 << 40, used=7),
+        MemoryLimits(hard=NO_LIMIT, soft=0, used=7),
+        (Return.INVALID_ARGUMENT, "nvmlDeviceSetMemoryLimits_v1: INVALID_ARGUMENT"),
+    ]
+
+
+@needs_compiler
+def test_an_old_driver_has_no_memory_limits(old_driver: Session) -> None:
+    assert old_driver(limits_of_old_driver) == [
+        (Return.FUNCTION_NOT_FOUND, "nvmlDeviceGetMemoryLimits_v1: FUNCTION_NOT_FOUND"),
+        (Return.FUNCTION_NOT_FOUND, "nvmlDeviceSetMemoryLimits_v1: FUNCTION_NOT_FOUND"),
+    ]
+
+
+def limits_of_old_driver(nvml: NvmlLibrary) -> list[object]:
+    """The errors of both calls."""
+    gpu = nvml.device_by_index(0)
+    return [failure(nvml.memory_limits, gpu, "/x"), failure(nvml.set_memory_limits, gpu, "/x", MemoryLimits())]
 
 
 def placements(nvml: NvmlLibrary) -> list[tuple[Placement, ...]]:

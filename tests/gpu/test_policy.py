@@ -9,6 +9,7 @@ import pytest
 
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import (
+    Enforcement,
     GpuPolicy,
     HealthPolicy,
     MigPolicy,
@@ -39,7 +40,7 @@ gpus:
   mig: dynamic
   passthrough: true
   health: false
-  shares: 4
+  shares: {mode: 4, enforce: auto}
   bindingConditions: true
 health:
   applicationXIDs: [137, 143]
@@ -65,7 +66,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_file_may_say_everything(path: Path) -> None:
     policy = read(path, EVERYTHING)
-    assert policy.for_gpu(GPU, PCI) == GpuPolicy(True, MigPolicy.DYNAMIC, True, False, 4, True)
+    assert policy.for_gpu(GPU, PCI) == GpuPolicy(True, MigPolicy.DYNAMIC, True, False, 4, Enforcement.AUTO, True)
     assert policy.health == HealthPolicy(frozenset({137, 143}), TaintEffect.NO_EXECUTE, 60.0, 3600.0, 30.5)
     assert policy.list_type_attributes
 
@@ -186,6 +187,17 @@ def test_rules_for_certain_nodes_wait_for_the_node(path: Path) -> None:
         ("gpus: [{mig: always}]", "gpus[0].mig: must be auto or static or dynamic, not 'always'"),
         ("gpus: [{publish: 'no'}]", "gpus[0].publish: must be true or false, not a string"),
         ("gpus: [{shares: 0}]", "gpus[0].shares: must be disabled, unlimited, memory or a number of claims"),
+        ("gpus: [{shares: {enforce: mps}}]", "gpus[0].shares.mode: must be disabled, unlimited, memory or a number"),
+        (
+            "gpus: [{shares: {mode: 4, enforce: hard}}]",
+            "gpus[0].shares.enforce: must be none or mps or memory-limits or auto, not 'hard'",
+        ),
+        (
+            "gpus: [{shares: {mode: unlimited, enforce: mps}}]",
+            "gpus[0].shares.enforce: mps needs mode memory or a number: with mode unlimited, a claim need not request"
+            " memory, so it would have no limit",
+        ),
+        ("gpus: [{shares: {mode: 4, limit: 1}}]", "gpus[0].shares.limit: unknown field"),
         ("gpus: [{shares: many}]", "gpus[0].shares: must be disabled, unlimited, memory or a number of claims"),
         ("health: {effect: Evict}", "health.effect: must be None or NoSchedule or NoExecute, not 'Evict'"),
         ("health: {applicationXIDs: [x]}", "health.applicationXIDs[0]: must be a whole number from 1 on, not 'x'"),

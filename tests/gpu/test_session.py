@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.nvml import EventType, MigMode, Nvml, NvmlError, Placement, Return
-from dra_driver.gpu.pulse import GpuPulse
-from dra_driver.gpu.session import Session
+from dra_driver.gpu.session import GpuPulse, Session
 from dra_driver.gpu.simulation.faults import Fault
 from tests.gpu.calls import destroy_instance, make_instance, refusal
 from tests.support.nodes import TestNode, make_node

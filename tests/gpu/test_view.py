@@ -14,6 +14,7 @@ from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import EventType, NvmlError, Placement, Return
 from dra_driver.gpu.ownership import MigMarks, MigPlace
+from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import PolicyFile
 from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
@@ -103,6 +104,7 @@ def looked_at(folder: Path, name: str, policy: str = "", patience: float = 0.1) 
     discovery = NodeView(
         session,
         marks=marks,
+        taken=VfioMarks(folder / "vfio"),
         policy=PolicyFile(file, "node-a").current,
         health=health,
         looks=Looks(first=0.02, poll=0.02, everything=3600, patience=patience),
@@ -148,6 +150,7 @@ def test_nothing_is_known_before_the_first_look(tmp_path: Path) -> None:
     discovery = NodeView(
         session,
         marks=MigMarks(tmp_path / "marks"),
+        taken=VfioMarks(tmp_path / "vfio"),
         policy=PolicyFile(_empty(tmp_path / "policy"), "node-a").current,
         health=HealthMonitor(session),
     )

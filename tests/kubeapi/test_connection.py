@@ -12,7 +12,7 @@ from urllib3 import HTTPResponse
 
 from dra_driver.kubeapi import ConfigError, Connection, Credentials, UnreachableError
 from dra_driver.kubeapi.connection import ONCE, REPEATABLE
-from dra_driver.sandbox.apiserver.certificates import Certificates, make_certificates
+from dra_driver.sandbox.apiserver.server import Certificates, make_certificates
 from tests.support.scripted import End, Reply, ScriptedServer, scripted
 
 OK = Reply({"kind": "Status"})

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dra_driver.kubeapi import ConfigError, Connection, Credentials, UnreachableError, load_credentials
-from dra_driver.kubeapi.credentials import ExecPlugin
+from dra_driver.kubeapi.kubeconfig import ExecPlugin
 from tests.support.scripted import Reply, scripted
 
 V1 = "client.authentication.k8s.io/v1"

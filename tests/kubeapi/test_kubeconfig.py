@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dra_driver.kubeapi import ConfigError, Credentials, load_credentials
-from dra_driver.sandbox.apiserver.certificates import Certificates, make_certificates
+from dra_driver.sandbox.apiserver.server import Certificates, make_certificates
 from tests.support.hostile import HOSTILE
 
 SERVER = "https://10.0.0.1:6443"

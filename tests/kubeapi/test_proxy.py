@@ -28,7 +28,7 @@ from dra_driver.kubeapi import (
 from dra_driver.kubeapi import kubeconfig as service_account
 from dra_driver.kubeapi.proxy import Proxy, environment_proxy, parse_proxy
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
-from dra_driver.sandbox.apiserver.certificates import make_certificates
+from dra_driver.sandbox.apiserver.server import make_certificates
 from tests.support.forwarding import forward_proxy
 from tests.support.scripted import Reply, scripted
 from tests.support.waiting import wait_for

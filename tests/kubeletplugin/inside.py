@@ -12,6 +12,8 @@ from dra_driver.cdi import DriverRoot, Root
 from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.inventory import Gpu, read_inventory
 from dra_driver.gpu.nvml import Nvml
+from dra_driver.gpu.passthrough import VfioMarks
+from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy
 from dra_driver.gpu.profiles import whole_compute_profile
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation import SimulatedNode
@@ -19,10 +21,14 @@ from dra_driver.kubeapi import UnreachableError
 from dra_driver.resource import ResourceClaim
 from kubeletplugin.claims.boundary import ClaimBoundary
 from kubeletplugin.claims.lifecycle import Lifecycle, Settings
+from kubeletplugin.containers.limits import LimitFiles
+from kubeletplugin.containers.mps import MpsFolders
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
 from kubeletplugin.hardware.gpus import GpuAccess, Gpus, NoDriverError
 from kubeletplugin.hardware.settings import PROGRAM_SECONDS, TimeSlices
 from kubeletplugin.hardware.targets import ClaimGoneError, ClaimRef
+from kubeletplugin.hardware.vfio import HostPrograms, PersistenceModes, SysfsWrites, VfioBinder, VfioModules
+from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
 from kubeletplugin.records.store import Record, Records
 from tests.support.claims import allocated_claim
 from tests.support.nodes import make_node
@@ -33,8 +39,14 @@ FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2
 FOUR_MADE = ["0:1", "1:1", "2:2", "4:4"]
 NOTHING: dict[str, list[str]] = {"instances": [], "specs": [], "records": [], "marks": [], "shares": []}
 QUICK = Settings(busy=0.05)
+NO_POLICY = NodePolicy()
+DYNAMIC = NodePolicy((GpuRule(mig=MigPolicy.DYNAMIC),))
 MARKS = ("mig", "mig-modes", "compute-modes", "time-slices")
 """The folders of marks."""
+
+
+RUNNING: "set[Plugin]" = set()
+"""Those that were started and not stopped."""
 
 
 class ApiServer:
@@ -89,7 +101,7 @@ class Plugin:
         *,
         hardware: str = "h100x8-mixed",
         boot_id: str = "boot-1",
-        dynamic: bool = False,
+        policy: NodePolicy = NO_POLICY,
         settings: Settings = QUICK,
         start: bool = True,
         gateway: Callable[[Nvml], Nvml] = lambda nvml: nvml,
@@ -97,6 +109,7 @@ class Plugin:
         specs: type[ClaimSpecs] = ClaimSpecs,
         program_seconds: float = PROGRAM_SECONDS,
         mps_shared_memory: bool = True,
+        write_seconds: float = WRITE_SECONDS,
     ) -> None:
         self.root = root
         self.api = api
@@ -108,18 +121,39 @@ class Plugin:
         self.unexpected: list[str] = []
         self.steps: list[str] = []
         limits = Limits(look=min(10.0, max(1.0, settings.step)))
-        session = Session(lambda: gateway(self.node.nvml()), self.sys_root, limits=limits)
-        self.access = GpuAccess(session, self._on_ready)
+        taken = VfioMarks(root / "vfio")
+        self._session = Session(
+            lambda: gateway(self.node.nvml()),
+            self.sys_root,
+            limits=limits,
+            must_let_go=taken.must_let_go if self.sys_root.is_mount() else None,  # else no GPU can be taken
+        )
+        self.access = GpuAccess(self._session, self._on_ready)
         self.time_slices = TimeSlices(Root(self.node.driver_root), seconds=program_seconds)
+        folders = MpsFolders(root / "mps", root / "shm")
+        host = HostPrograms(self.node.driver_root, enter=False)
+        self.vfio = VfioBinder(
+            self.sys_root,
+            self.node.driver_root,
+            self.node.driver_root,
+            VfioModules(self.sys_root, host),
+            PersistenceModes(host),
+            SysfsWrites(root / "vfio", write_seconds),
+        )
         self.lifecycle = Lifecycle(
             pool="node-a",
             boot_id=boot_id,
             fetch=api.fetch,
             records=self.records,
-            specs=specs(CommonSpec(self.cdi, DriverRoot.of_node(self.node.driver_root, "/")), root / "mps"),
+            specs=specs(
+                CommonSpec(self.cdi, DriverRoot.of_node(self.node.driver_root, "/")),
+                folders,
+                LimitFiles(root / "memory-limits"),
+            ),
             access=self.access,
             time_slices=self.time_slices,
-            may_switch=lambda _: dynamic,
+            policy=lambda: policy,
+            vfio=self.vfio,
             mps_shared_memory=mps_shared_memory,
             boundary=ClaimBoundary(
                 lambda ref, reason, message: self.events.append((ref.uid, reason, message)), self.unexpected.append
@@ -136,14 +170,17 @@ class Plugin:
 
     def start(self) -> "Plugin":
         """Find the driver, recover."""
+        RUNNING.add(self)
         self.access.start()
         wait_for(self.ready.is_set, "the recovery")
         wait_for(self.has_driver, "the driver")
         return self
 
     def stop(self) -> None:
-        """Look after the node no more."""
+        """Look after the node no more. The threads for its GPUs begin anew if this plugin is asked again."""
         self.access.stop()
+        self._session.calls.end()
+        RUNNING.discard(self)
 
     def has_driver(self) -> bool:
         """Whether claims can be prepared."""

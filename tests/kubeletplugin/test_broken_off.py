@@ -19,7 +19,7 @@ from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.containers.specs import ClaimSpecs
 from kubeletplugin.hardware.targets import ClaimRef
 from kubeletplugin.records.store import Record, Records
-from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
+from tests.kubeletplugin.inside import DYNAMIC, NOTHING, ApiServer, Plugin
 
 DEVICES = ["gpu-0-mig-1g10gb-19-0", "gpu-0-mig-2g20gb-14-2", "gpu-1", "gpu-4-mig-3g40gb-9-4"]
 LEFT_ALONE = ["gpu-4-mig-1g10gb-19-0", "gpu-0-mig-1g10gb-19-6"]
@@ -97,7 +97,7 @@ class Doomed:
 
     def process(self) -> Plugin:
         """The next process."""
-        return Plugin(self.root, self.api, dynamic=True, gateway=self.gateway, records=self.records, specs=self.specs)
+        return Plugin(self.root, self.api, policy=DYNAMIC, gateway=self.gateway, records=self.records, specs=self.specs)
 
     def run(self, plugin: Plugin, call: Callable[[], object]) -> str:
         """Make a call that may end badly; gives how."""

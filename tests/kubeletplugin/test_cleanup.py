@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from dra_driver.gpu.profiles import whole_compute_profile
+from dra_driver.gpu.simulation.mps import connect
 from dra_driver.kubeapi import ApiClient
+from dra_driver.mps.processes import processes_of
+from tests.support.claims import mps
+from tests.support.mps import mps_of
 from tests.support.plugin import NOTHING, Plugin, plugin_on, stored_claim
 
 FOUR = ["gpu-4-mig-1g10gb-19-0", "gpu-4-mig-1g10gb-19-1", "gpu-4-mig-2g20gb-14-2", "gpu-4-mig-3g40gb-9-4"]
@@ -52,6 +56,30 @@ def test_after_a_plugin_nothing_is_left(plugin: Plugin, client: ApiClient) -> No
     assert (done.returncode, done.stderr) == (0, "")
     assert everything(plugin) == CLEAN
     assert not plugin.state.exists()
+
+
+@pytest.mark.parametrize("runs", ["dra-mps runs", "dra-mps was killed"])
+def test_mps_daemons_and_their_shared_memory_go_also_without_dra_mps(
+    plugin: Plugin, client: ApiClient, runs: str
+) -> None:
+    foreign = plugin.folder / "shm/somebody-elses"
+    foreign.mkdir(parents=True)
+    with mps_of(plugin.state, plugin.node, plugin.folder / "mps.log", foreign.parent) as supervisor:
+        claim = stored_claim(client, "gpu-0", sharing=mps())
+        assert plugin.prepare(claim)[claim.uid].error == ""
+        connect(next(plugin.state.glob("mps/s*/pipe")))
+        processes = supervisor.processes()
+        assert len(processes) == 2
+        assert len(list(foreign.parent.iterdir())) == 2
+        plugin.terminate()
+        if runs == "dra-mps was killed":
+            supervisor.kill()
+        planned = plugin.command("cleanup", "--force", "--dry-run").stdout
+        assert all(f"would remove process {pid} of an MPS daemon" in planned for pid in processes)
+        done = plugin.command("cleanup", "--force")
+        assert done.returncode == 0, done.stderr
+        assert (processes_of(plugin.state), list(foreign.parent.iterdir())) == ([], [foreign])
+        assert not plugin.state.exists()
 
 
 def test_it_can_be_repeated(plugin: Plugin) -> None:

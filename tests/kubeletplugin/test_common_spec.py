@@ -11,6 +11,8 @@ import pytest
 
 from dra_driver.cdi import BASE_KIND, DriverRoot, HookTool, SpecDirectory
 from dra_driver.gpu.nvml import Placement
+from kubeletplugin.containers.limits import LimitFiles
+from kubeletplugin.containers.mps import MpsFolders
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
 from kubeletplugin.hardware.targets import ClaimRef, MigInstanceIds, MigSlot, PrepareError
 from kubeletplugin.plans.plan import Plan, PlannedDevice
@@ -166,7 +168,7 @@ class TestClaims:
     def specs(self, spec: CommonSpec, tree: Path) -> ClaimSpecs:
         capabilities = {"gpu0/mig/gi1/access": 10, "gpu0/mig/gi1/ci0/access": 11}
         kernel(tree, MAJORS, capabilities)
-        return ClaimSpecs(spec, tree / "mps")
+        return ClaimSpecs(spec, MpsFolders(tree / "mps", tree / "shm"), LimitFiles(tree / "memory-limits"))
 
     @pytest.mark.parametrize("call", [ClaimSpecs.write, ClaimSpecs.ensure])
     @pytest.mark.parametrize("written", [True, False])

@@ -5,15 +5,17 @@ import errno
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dra_driver.cdi import CLAIM_KIND, SpecDirectory
 from dra_driver.gpu.calls import HungError
 from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.claims.actions import StoppedError
 from kubeletplugin.claims.lifecycle import Settings
-from kubeletplugin.containers.specs import ClaimSpecs
+from kubeletplugin.containers.specs import ClaimSpecs, cdi_names
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
 from kubeletplugin.records.store import State
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Call, Plugin
@@ -195,7 +197,7 @@ def test_the_instance_of_a_shared_device_goes_with_the_last_claim(plugin: Plugin
     for ref in (first, second):
         (device,) = plugin.lifecycle.prepare(ref).devices
         assert device.share_id
-    assert plugin.nodes_of(first) == plugin.nodes_of(second)
+    assert list(plugin.nodes_of(first).values()) == list(plugin.nodes_of(second).values())
     with pytest.raises(PrepareError, match="in use"):
         plugin.lifecycle.prepare(plugin.api.add([SMALL]))
     plugin.lifecycle.unprepare(first)
@@ -205,6 +207,21 @@ def test_the_instance_of_a_shared_device_goes_with_the_last_claim(plugin: Plugin
     plugin.lifecycle.unprepare(second)
     assert plugin.instances() == ["0:1"]
     plugin.lifecycle.unprepare(third)
+    assert plugin.left() == NOTHING
+
+
+def test_two_shares_of_a_device_in_one_claim_are_two_cdi_devices(plugin: Plugin) -> None:
+    ref = plugin.api.add(["gpu-0", "gpu-0"])
+    claim = plugin.api.claims[ref.uid]
+    assert claim.allocation is not None
+    shares = ["0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e11", "0f3c1a52-6f0e-4d6a-9c7e-6b7d2a9f1e12"]
+    results = [replace(one, share_id=share) for one, share in zip(claim.allocation.results, shares, strict=True)]
+    plugin.api.claims[ref.uid] = replace(claim, allocation=replace(claim.allocation, results=tuple(results)))
+    plan = plugin.lifecycle.prepare(ref)
+    names = SpecDirectory(plugin.cdi, CLAIM_KIND).devices(ref.uid)
+    assert sorted(names) == [f"{ref.uid}-gpu-0-{share}" for share in shares]
+    assert [cdi_names(ref.uid, one)[0] for one in plan.devices] == [f"{CLAIM_KIND}={name}" for name in sorted(names)]
+    plugin.lifecycle.unprepare(ref)
     assert plugin.left() == NOTHING
 
 

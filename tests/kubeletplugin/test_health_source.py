@@ -67,10 +67,12 @@ def looked_at(folder: Path, policy: str = "", looks: Looks | None = None) -> Ite
     file.write_text(policy, encoding="utf-8")
     session = Session(plugin.node.nvml, plugin.sys_root)
     monitor = HealthMonitor(session, timing=MonitorTiming(wait=0.05, look=0.1))
-    marks = Marks(folder).instances
+    marks = Marks(folder)
     looks = looks or Looks(poll=0.02, everything=3600, patience=0.1)
     policy_file = PolicyFile(file, "node-a")
-    devices = NodeView(session, marks=marks, policy=policy_file.current, health=monitor, looks=looks)
+    devices = NodeView(
+        session, marks=marks.instances, taken=marks.vfio, policy=policy_file.current, health=monitor, looks=looks
+    )
     node = Node(plugin, file, devices, NodeHealth("node-a", devices.published, lambda: devices.problem))
     devices.on_change = lambda: node.changes.append(None)
     devices.start()
@@ -164,8 +166,14 @@ def looked_at_again(node: Node) -> Iterator[Node]:
     """As the next process would, beginning with the first look."""
     session = Session(node.plugin.node.nvml, node.plugin.sys_root)
     monitor = HealthMonitor(session)
-    marks = Marks(node.plugin.root).instances
-    devices = NodeView(session, marks=marks, policy=PolicyFile(node.policy, "node-a").current, health=monitor)
+    marks = Marks(node.plugin.root)
+    devices = NodeView(
+        session,
+        marks=marks.instances,
+        taken=marks.vfio,
+        policy=PolicyFile(node.policy, "node-a").current,
+        health=monitor,
+    )
     again = Node(node.plugin, node.policy, devices, NodeHealth("node-a", devices.published, lambda: None))
     devices.start()
     try:
@@ -180,8 +188,8 @@ def test_an_instance_made_for_a_claim_makes_no_difference(node: Node) -> None:
     before = node.devices.published()
     gpu = node.plugin.gpu(5)
     profile = next(one for one in gpu.mig_profiles if one.name == "3g.40gb")
-    marks = Marks(node.plugin.root).instances
-    marks.set(MigPlace(gpu.uuid, profile.info.id, Placement(4, 4)))
+    marks = Marks(node.plugin.root)
+    marks.instances.set(MigPlace(gpu.uuid, profile.info.id, Placement(4, 4)))
     node.plugin.make_by_hand(name)
     assert node.devices.look_now(30)
 

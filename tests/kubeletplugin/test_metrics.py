@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the plugin counts, and what its probes say, over HTTP from a running process."""
 
+import os
 import re
+import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +24,8 @@ from kubeletplugin.healthchecks import ApiContact
 from kubeletplugin.metrics import PREPARE, UNPREPARE, PluginMetrics, error_type
 from kubeletplugin.records.store import RecordError
 from tests.support.apiserver import connect
+from tests.support.claims import mps
+from tests.support.mps import mps_of
 from tests.support.plugin import POOL, Plugin, plugin_on, stored_claim
 from tests.support.waiting import wait_for
 
@@ -86,6 +90,28 @@ def test_claims_are_counted_and_timed_as_the_official_driver_does(plugin: Plugin
     assert grown("nvidia_dra_step_duration_seconds_count", "instance", "do") == 1
     assert grown("nvidia_dra_step_duration_seconds_count", "instance", "undo") == 1
     assert grown("nvidia_dra_api_requests_total", "200", "GET") >= 3
+
+
+def test_mps_daemons_have_a_state_a_start_and_restarts(plugin: Plugin, client: ApiClient) -> None:
+    prefix = "nvidia_dra_mps_daemon"
+    claim = stored_claim(client, "gpu-1", sharing=mps())
+
+    def has(running: int, down: int) -> bool:
+        return metrics_of(plugin)[f"{prefix}s"] == {("running",): running, ("down",): down}
+
+    with mps_of(plugin.state, plugin.node, plugin.folder / "mps.log") as supervisor:
+        plugin.prepare(claim)
+        wait_for(lambda: has(1, 0), "the daemon")
+        started = metrics_of(plugin)[f"{prefix}_start_time_seconds"]["gpu-1",]
+        (daemon,) = plugin.state.glob("mps/s*/pipe/nvidia-cuda-mps-control.pid")
+        os.kill(int(daemon.read_text()), signal.SIGKILL)
+        wait_for(lambda: metrics_of(plugin)[f"{prefix}_restarts_total"] == {(): 1}, "the restart")
+        assert metrics_of(plugin)[f"{prefix}_start_time_seconds"]["gpu-1",] > started
+        supervisor.stop()
+        wait_for(lambda: has(0, 1), "the end")
+        plugin.unprepare(claim)
+        wait_for(lambda: has(0, 0), "the end of the claim")
+        assert f"{prefix}_start_time_seconds" not in metrics_of(plugin)
 
 
 def test_every_series_names_the_driver(plugin: Plugin) -> None:

@@ -10,7 +10,7 @@ import pytest
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.hardware.targets import PrepareError
-from tests.kubeletplugin.inside import NOTHING, ApiServer, Plugin
+from tests.kubeletplugin.inside import DYNAMIC, NO_POLICY, NOTHING, ApiServer, Plugin
 
 SLICE, NEXT = "gpu-0-mig-1g10gb-19-0", "gpu-0-mig-1g10gb-19-1"
 SET_MODE = "nvmlDeviceSetMigMode"
@@ -20,7 +20,7 @@ ON, OFF = (True, True), (False, False)
 @pytest.fixture
 def plugin(tmp_path: Path) -> Plugin:
     """A plugin on a node whose GPUs may all be switched; 0 to 3 are whole, 4 to 7 in MIG mode."""
-    return Plugin(tmp_path, ApiServer(), dynamic=True)
+    return Plugin(tmp_path, ApiServer(), policy=DYNAMIC)
 
 
 def test_a_slice_switches_the_mode_on_and_the_last_one_takes_it_back(plugin: Plugin) -> None:
@@ -137,7 +137,7 @@ def test_whose_the_mode_is_outlives_the_process(
     how(plugin)
     ref = plugin.api.add([NEXT])
     plugin.lifecycle.prepare(ref)
-    Plugin(plugin.root, plugin.api, dynamic=True).lifecycle.unprepare(ref)
+    Plugin(plugin.root, plugin.api, policy=DYNAMIC).lifecycle.unprepare(ref)
     assert plugin.mode(0) == after
 
 
@@ -150,7 +150,7 @@ class TestWhereTheModeStays:
         self, tmp_path: Path, device: str, hardware: str, dynamic: bool
     ) -> None:
         device = device.replace("1g10gb", "1g5gb") if hardware.startswith("a100") else device
-        plugin = Plugin(tmp_path, ApiServer(), hardware=hardware, dynamic=dynamic)
+        plugin = Plugin(tmp_path, ApiServer(), hardware=hardware, policy=DYNAMIC if dynamic else NO_POLICY)
         with pytest.raises(PrepareError, match=f"there is no device {device} on node node-a: .* its MIG mode was"):
             plugin.lifecycle.prepare(plugin.api.add([device]))
         assert (plugin.mode(0), plugin.mode(4)) == (OFF, ON)

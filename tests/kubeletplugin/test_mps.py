@@ -63,7 +63,7 @@ def new_driver(plugin: Plugin) -> None:
 def edits(plugin: Plugin, claim: ClaimRef, device: str) -> JSON:
     """What a container gets with a device of the claim."""
     spec = json.loads((plugin.cdi / f"k8s.gpu.nvidia.com-claim_{claim.uid}.json").read_text())
-    (found,) = [one["containerEdits"] for one in spec["devices"] if one["name"] == f"{claim.uid}-{device}"]
+    (found,) = [one["containerEdits"] for one in spec["devices"] if one["name"].startswith(f"{claim.uid}-{device}")]
     return dict(found)
 
 
@@ -292,7 +292,8 @@ def test_claims_outlive_the_plugin_and_are_served_again_after_the_supervisor(
     supervisor.kill()
     assert len(supervisor.processes()) == 2
     supervisor.start()
-    wait_for(lambda: SupervisorClient(later.root / "mps").statuses(), "the daemon")
+    statuses = SupervisorClient(later.root / "mps").statuses
+    wait_for(lambda: [one.problem for one in statuses().values()] == [""], "the daemon")
     assert daemons(later) != [pid]
     assert client(later, claim, MIG)["percentage"] == 50.0
     later.lifecycle.unprepare(claim)
@@ -372,13 +373,14 @@ def test_claims_are_told_of_a_daemon_that_ended_and_of_its_restart(
     events: list[tuple[ClaimRef, str]] = []
     told: list[ClaimRef] = []
     boundary = ClaimBoundary(lambda ref, reason, _: events.append((ref, reason)))
-    services, changes = MpsServices(ShareFiles(plugin.root / "mps")), []
+    services, changes, restarts = MpsServices(ShareFiles(plugin.root / "mps")), list[bool](), list[int]()
     watch = MpsWatch(
         lambda: [plugin.record(one) for one in (claim, other)],
         services.statuses,
         boundary,
         told.append,
         lambda: changes.append(True),
+        restarts.append,
     )
     watch.look()
     assert (events, watch.sick(), watch.trouble(claim.uid)) == ([], {}, None)
@@ -388,7 +390,11 @@ def test_claims_are_told_of_a_daemon_that_ended_and_of_its_restart(
     wait_for(lambda: services.statuses()[server].problem, "the failure")
     for _ in range(2):
         watch.look()
-    assert (events, told, len(changes)) == ([(claim, "MpsDaemonDown")], [claim], 1)
+    assert (events, told, len(changes), restarts) == ([(claim, "MpsDaemonDown")], [claim], 1, [])
+    assert sorted((one.devices, bool(one.status.problem)) for one in watch.served()) == [
+        (("gpu-0",), True),
+        (("gpu-1",), False),
+    ]
     ((device, (_, problem)),) = watch.sick().items()
     assert (device, "out of luck" in problem) == ("gpu-0", True)
     trouble = watch.trouble(claim.uid)
@@ -398,7 +404,7 @@ def test_claims_are_told_of_a_daemon_that_ended_and_of_its_restart(
     wait_for(lambda: not services.statuses()[server].problem, "the restart")
     for _ in range(2):
         watch.look()
-    assert events[1:] == [(claim, "MpsDaemonRestarted")]
+    assert (events[1:], restarts) == ([(claim, "MpsDaemonRestarted")], [1])
     trouble = watch.trouble(claim.uid)
     assert trouble is not None
     assert (watch.sick(), trouble.ready, trouble.reason) == ({}, True, "MpsDaemonRestarted")
@@ -406,3 +412,7 @@ def test_claims_are_told_of_a_daemon_that_ended_and_of_its_restart(
     watch.look()
     assert sorted(watch.sick()) == ["gpu-0", "gpu-1"]
     assert watch.trouble(other.uid) is not None
+    supervisor.start()
+    wait_for(lambda: [one.problem for one in services.statuses().values()] == ["", ""], "the next dra-mps")
+    watch.look()
+    assert restarts == [1, 2]

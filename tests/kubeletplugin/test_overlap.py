@@ -9,7 +9,7 @@ from dra_driver.gpu.nvml import Placement
 from kubeletplugin.hardware.targets import ClaimRef, MigSlot, PrepareError, WholeGpu
 from kubeletplugin.plans.plan import Plan, PlannedDevice
 from kubeletplugin.plans.planning import conflicts, exclusive, require_no_overlap
-from tests.kubeletplugin.inside import ApiServer, Plugin
+from tests.kubeletplugin.inside import DYNAMIC, ApiServer, Plugin
 
 
 def whole(gpu: int = 0, share: str | None = None, admin: bool = False) -> PlannedDevice:
@@ -79,7 +79,7 @@ def test_every_conflict_is_named() -> None:
     ],
 )
 def test_the_second_of_two_claims_is_refused_and_nothing_is_touched(tmp_path: Path, first: str, second: str) -> None:
-    plugin = Plugin(tmp_path, ApiServer(), dynamic=True)
+    plugin = Plugin(tmp_path, ApiServer(), policy=DYNAMIC)
     holder = plugin.api.add([first])
     plugin.lifecycle.prepare(holder)
     before = plugin.left(), plugin.mode(0)

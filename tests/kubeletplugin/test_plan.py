@@ -15,7 +15,7 @@ from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.session import Session
 from dra_driver.resource.codec import V1, decode_claim
 from kubeletplugin.hardware.gpus import Gpus
-from kubeletplugin.hardware.targets import ClaimRef, Found, MigSlot, PrepareError, WholeGpu
+from kubeletplugin.hardware.targets import ClaimRef, Found, MigSlot, PrepareError, VfioGpu, WholeGpu
 from kubeletplugin.plans.plan import Plan, make_plan
 from tests.support.nodes import make_node
 
@@ -73,6 +73,7 @@ def test_a_mig_device_that_does_graphics_knows_where_its_gpu_is(gpus: Gpus, suff
     assert found.gpu.pci_address
     variant = replace(found, profile=replace(found.profile, name=found.profile.name + suffix))
     (device,) = plan(gpus, [MIG], find=lambda _: variant).devices
+    assert not isinstance(device.target, VfioGpu)
     assert device.target.pci_address == (found.gpu.pci_address if known else "")
 
 
@@ -100,7 +101,7 @@ def test_a_default_configuration_changes_nothing(gpus: Gpus) -> None:
         ([GPU], [], "uid-2", "deleted and created again"),
         ([{**GPU, "pool": "node-b"}], [], "uid-1", "in pool node-b, which is not on this node"),
         ([{**GPU, "device": "gpu-9"}], [], "uid-1", "there is no device gpu-9 on node node-a"),
-        ([{**GPU, "device": "gpu-vfio-0"}], [], "uid-1", "cannot bind GPUs to vfio-pci"),
+        ([{**GPU, "device": "gpu-vfio-0", "adminAccess": True}], [], "uid-1", "leave adminAccess out"),
         ([{**GPU, "device": "../gpu-0"}], [], "uid-1", "there is no device ../gpu-0"),
         ([MIG], [opaque("GpuConfig")], "uid-1", "use a MigDeviceConfig"),
         ([MIG], [opaque("MigDeviceConfig", shareing={})], "uid-1", "did you mean 'sharing'"),

@@ -75,7 +75,10 @@ def test_where_a_graphics_device_is_comes_back_and_is_written_only_if_it_is_know
     Records(tmp_path).save(Record(State.PREPARING, "boot", plan))
     assert ("pciAddress" in (tmp_path / "u1.json").read_text()) is bool(address)
     read = Records(tmp_path).read("u1").plan
-    targets = [read.devices[0].target, *(step.slot for step in read.steps if isinstance(step, InstanceStep))]
+    targets = [
+        *(one.target for one in read.devices if isinstance(one.target, MigSlot)),
+        *(step.slot for step in read.steps if isinstance(step, InstanceStep)),
+    ]
     assert [one.pci_address for one in targets] == [address] * 2
     assert read == replace(plan, devices=(PlannedDevice(MIG, "mig", replace(slot, pci_address="")),)), "the same slot"
 
@@ -94,6 +97,24 @@ def test_records_of_version_1_are_read_with_the_steps_that_they_meant(tmp_path: 
     assert read.plan.steps == (MigModeStep("GPU-4", True), InstanceStep(MIG, SLOT))
     assert read.instances == {MIG: MigInstanceIds(7, 0, "MIG-7")}
     assert [one.target for one in read.plan.devices] == [SLOT, WHOLE]
+
+
+def test_a_share_has_a_cdi_device_of_its_own_unless_its_record_is_older(tmp_path: Path) -> None:
+    share = PlannedDevice("gpu-0", "gpu", WHOLE, share_id="0f3c1a52")
+    limited = replace(share, memory_limit=1024)
+    records, file = Records(tmp_path), tmp_path / "u1.json"
+    for device in (limited, share):
+        written = Record(State.PREPARED, "boot", Plan(ClaimRef("team", "claim", "u1"), "node-a", (device,)))
+        records.save(written)
+        assert records.read("u1") == written
+    assert json.loads(file.read_text())["version"] == 5
+    assert share.cdi_name == "gpu-0-0f3c1a52"
+    file.write_text(file.read_text().replace('"version": 5', '"version": 4'))
+    old = records.read("u1")
+    assert old.plan.devices[0].cdi_name == "gpu-0"
+    records.save(old)
+    assert json.loads(file.read_text())["version"] == 2
+    assert records.read("u1") == old
 
 
 def test_removing_twice_is_fine(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_devices_come_with_their_request_pool_and_cdi_names(served: Served, vers
         ("node-a", "gpu-0", ["a"]),
         ("node-a", "gpu-1", ["b"]),
     ]
-    assert [list(one.cdi_device_ids) for one in answer.devices] == [cdi_names("u1", "gpu-0"), cdi_names("u1", "gpu-1")]
+    assert [list(one.cdi_device_ids) for one in answer.devices] == [cdi_names("u1", gpu(0)), cdi_names("u1", gpu(1))]
 
 
 def test_a_share_is_named_where_the_version_knows_shares(served: Served) -> None:

@@ -36,7 +36,9 @@ def tools(plugin: Plugin) -> Tools:
     nvml = plugin.nvml
     modes = ComputeModes(nvml, nvml.device_by_uuid)
     marks = Marks(plugin.root)
-    return Tools(MigInstances(nvml), modes, plugin.time_slices, MpsServices(marks.mps), marks, busy_seconds=0.05)
+    return Tools(
+        MigInstances(nvml), modes, plugin.time_slices, MpsServices(marks.mps), plugin.vfio, marks, busy_seconds=0.05
+    )
 
 
 @pytest.fixture

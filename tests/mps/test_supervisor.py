@@ -76,11 +76,32 @@ def served() -> Iterator[Served]:
 def test_what_is_wanted_is_started_and_ended_without_being_asked(served: Served, protocol: int) -> None:
     name = served.want(protocol=protocol)
     served.process.start()
-    wait_for(served.client.statuses, "the daemon")
+    wait_for(lambda: [one.problem for one in served.client.statuses().values()] == [""], "the daemon")
     assert connect(served.pipe(protocol))["percentage"] == 50.0
     served.files.remove(name)
     wait_for(lambda: not served.files.servers(), "its end")
     assert served.processes() == []
+
+
+NOT_READY = """#!/bin/sh
+[ "$1" = -f ] || [ -e {asked} ] || {{ touch {asked}; echo "Cannot find MPS control daemon process"; exit 1; }}
+exec {program} "$@"
+"""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_daemon_that_is_not_ready_yet_is_told_its_limits_again(served: Served, protocol: int) -> None:
+    program = served.node.node.driver_root / "usr/bin/nvidia-cuda-mps-control"
+    real = program.rename(program.with_name("real-mps-control"))
+    asked = served.state / "asked"
+    program.write_text(NOT_READY.format(asked=asked, program=real))
+    program.chmod(0o755)
+    served.want(protocol=protocol)
+    served.process.start()
+    served.client.settle(SERVER)
+    assert asked.exists()
+    assert connect(served.pipe(protocol))["percentage"] == 50.0
+    assert served.client.statuses()[SERVER].restarts == 0
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -216,6 +237,18 @@ def test_what_stands_in_the_way_of_a_daemon_is_told(served: Served) -> None:
     with pytest.raises(MpsError, match="Is a directory"):
         served.client.settle(SERVER)
     assert served.client.statuses()[SERVER].problem
+
+
+def test_a_driver_that_is_installed_after_the_start_is_found(served: Served) -> None:
+    root = served.node.node.driver_root
+    away = root.rename(root.with_name("not-yet"))
+    served.process.start()
+    served.want()
+    with pytest.raises(MpsError, match=f"there is no nvidia-cuda-mps-control below {root}: "):
+        served.client.settle(SERVER)
+    away.rename(root)
+    served.client.settle(SERVER)
+    connect(served.pipe(2))
 
 
 def test_a_second_supervisor_ends_at_once(served: Served) -> None:

@@ -21,6 +21,7 @@ from tests.support.waiting import wait_for
 
 JSON = dict[str, Any]
 EXAMPLES = examples_folder()
+_READY = "GPUs are ready"
 CONTROL_NODES = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
 
 
@@ -161,6 +162,21 @@ def test_containers_are_served_by_the_mps_daemon_of_their_claim(sandbox: Sandbox
     folder = node.kubelet_root / "plugins/gpu.nvidia.com/mps"
     wait_for(lambda: not any(one.is_dir() for one in folder.glob("s*")), "the daemon to end")
     assert processes_of(folder) == []
+    assert list(node.shared_memory.iterdir()) == []
+
+
+def test_an_mps_daemon_outlives_a_killed_plugin(sandbox: Sandbox) -> None:
+    run_example(sandbox, "mps")
+    node = sandbox.nodes[0]
+    spec = container(sandbox, "mps", "first")
+    inside = spec.variable("CUDA_MPS_PIPE_DIRECTORY")
+    (pipe,) = (Path(mount.host_path) for mount in spec.mounts if mount.container_path == inside)
+    before, recoveries = connect(pipe), node.log("kubeletplugin").count(_READY)
+    node.kill("kubeletplugin")
+    assert connect(pipe) == before
+    restart_plugin(sandbox)
+    wait_for(lambda: node.log("kubeletplugin").count(_READY) > recoveries, "the recovery")
+    assert connect(pipe) == before
 
 
 def test_four_mig_slices_of_one_gpu_go_to_four_containers(sandbox: Sandbox) -> None:

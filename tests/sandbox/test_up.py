@@ -14,10 +14,13 @@ import pytest
 import yaml
 
 from dra_driver.command import run
+from dra_driver.gpu.simulation.mps import connect as connect_to_mps
 from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.mps.processes import processes_of
 from dra_driver.sandbox.controlplane import PROGRAMS, RELEASE, device_classes
+from dra_driver.sandbox.demo import examples_folder
 from dra_driver.sandbox.environment import Sandbox
-from dra_driver.sandbox.loop import CLASSES, DAEMON_SETS, PODS, SLICES
+from dra_driver.sandbox.loop import CLASSES, DAEMON_SETS, PODS, SLICES, TEMPLATES
 from dra_driver.sandbox.main import sandbox
 from tests.support import preloaded
 from tests.support.apiserver import connect
@@ -78,6 +81,20 @@ def test_nodes_have_hardware_of_their_own_and_follow_a_policy(short_path: Path) 
         tainted = client.list(SLICES).items[0]
         tainted["spec"]["devices"][0]["taints"] = [{"key": "a.io/b", "effect": "NoSchedule"}]
         assert client.update(SLICES, tainted)["spec"]["devices"][0]["taints"]
+
+
+def test_pods_with_mps_run_and_no_daemon_is_left_when_it_ends(short_path: Path) -> None:
+    with up(short_path / "sandbox") as (client, _):
+        for name in ("mps", "mps-mig"):
+            for value in yaml.safe_load_all((examples_folder() / f"{name}.yaml").read_text(encoding="utf-8")):
+                client.create({"Pod": PODS, "ResourceClaimTemplate": TEMPLATES}[value["kind"]], value, "default")
+        wait_for(lambda: sum(map(_is_running, client.list(PODS).items)) == 2, "the pods")
+        for pid in short_path.glob("sandbox/node-1/kubelet/plugins/*/mps/s*/pipe/*.pid"):
+            connect_to_mps(pid.parent)
+        daemons = processes_of(short_path)
+        assert len(daemons) == 4  # each has a server
+        os.kill(daemons[0], signal.SIGSTOP)
+    assert processes_of(short_path) == []
 
 
 @pytest.mark.parametrize(

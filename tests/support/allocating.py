@@ -31,32 +31,34 @@ class NodeClaims:
         (name,) = {one.node_name for one in self._slices}
         assert name is not None
         self._node = Node(ObjectMeta(name=name))
+        self._cluster = Cluster(self._slices, (_CLASS,), (self._node,))
         self._held: dict[tuple[str, str | None], ResourceClaim] = {}
 
     def allocate(self, *selectors: str) -> AllocatedDevice | None:
         """A claim for one device that meets these CEL expressions gets the first that is free, or None."""
         request = DeviceRequest("one", exactly=DeviceRequirements(_CLASS.metadata.name, selectors))
         claim = ResourceClaim(ObjectMeta(name="claim", namespace="default"), DeviceClaim((request,)))
-        cluster = Cluster(self._slices, (_CLASS,), (self._node,), tuple(self._held.values()))
-        outcome = allocate(cluster, [claim], self._node.name, compile_selector=_compile)
+        outcome = allocate(self._cluster, [claim], self._node.name, compile_selector=_compile)
         if not outcome.allocations:
             assert not outcome.message, outcome.message
             return None
         (allocation,) = outcome.allocations
         (result,) = allocation.results
         assert (result.device, result.share_id) not in self._held
-        self._held[result.device, result.share_id] = replace(claim, allocation=allocation)
+        held = self._held[result.device, result.share_id] = replace(claim, allocation=allocation)
+        self._cluster = self._cluster.after(allocated=[held])
         return result
 
     def release(self, result: AllocatedDevice) -> None:
         """The claim that got it is deleted."""
-        del self._held[result.device, result.share_id]
+        released = self._held.pop((result.device, result.share_id))
+        self._cluster = self._cluster.after(released=[released])
 
     def room(self, *selectors: str) -> int:
         """How many more such claims would get a device; nothing changes."""
-        held = dict(self._held)
+        before = self._cluster, dict(self._held)
         count = 0
         while self.allocate(*selectors) is not None:
             count += 1
-        self._held = held
+        self._cluster, self._held = before
         return count

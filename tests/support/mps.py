@@ -4,7 +4,7 @@
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +15,7 @@ from dra_driver.mps.errors import MpsError
 from dra_driver.mps.processes import processes_of
 from dra_driver.mps.server import SOCKET
 
+from . import preloaded
 from .waiting import wait_for
 
 LINKED = "plugins-of-mps"
@@ -23,12 +24,22 @@ LINKED = "plugins-of-mps"
 class MpsProcess:
     """dra-mps of the node whose plugin has `folder`. It ends, and ends what it started, when this object goes.
 
-    A folder that is not below kubelet's of plugins gets a link that is.
+    A folder that is not below kubelet's of plugins gets a link that is. `shared_memory` is by default in `folder`.
+    `fresh` starts Python anew, as in a cluster, which measurements need.
     """
 
-    def __init__(self, folder: Path, node: SimulatedNode, log: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        node: SimulatedNode,
+        log: Path,
+        shared_memory: Path | None = None,
+        *,
+        fresh: bool = False,
+    ) -> None:
+        self._start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen if fresh else preloaded.start
         self.folder = folder / "mps"
-        self.shared_memory = folder / "shm"
+        self.shared_memory = shared_memory or folder / "shm"
         self._node = node
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -99,7 +110,7 @@ class MpsProcess:
         ]
         command = [sys.executable, "-m", "dra_driver.sandbox.child", "dra_driver.mps.main", *where]
         command += ["--no-private-mounts", *arguments]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output)
+        return self._start(command, stdin=subprocess.PIPE, stdout=output, stderr=output)
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -114,15 +125,18 @@ class MpsProcess:
 
 
 @contextlib.contextmanager
-def mps_of(folder: Path, node: SimulatedNode, log: Path, *arguments: str) -> Iterator[MpsProcess]:
+def mps_of(folder: Path, node: SimulatedNode, log: Path, shared_memory: Path | None = None) -> Iterator[MpsProcess]:
     """dra-mps, ended with everything that it started when the test is over."""
-    process = MpsProcess(folder, node, log)
+    process = MpsProcess(folder, node, log, shared_memory)
     try:
-        yield process.start(*arguments)
+        yield process.start()
     finally:
         process.end()
 
 
 def daemons_of(state: Path) -> int:
-    """How many processes MPS has for the plugin with this folder."""
-    return sum(len(processes_of(folder)) for folder in (state / "mps", state / LINKED / DRIVER_NAME / "mps"))
+    """How many processes MPS has for the plugin with this folder. Looking at all processes takes long, and there are
+    none without the folder, which dra-mps never removes.
+    """
+    folders = (state / "mps", state / LINKED / DRIVER_NAME / "mps")
+    return sum(len(processes_of(folder)) for folder in folders if folder.exists())

@@ -32,7 +32,8 @@ from dra_driver.gpu.simulation.board import boards
 
 PRELOADED = (
     *("controller.main", "controller.cluster.main", "controller.webhook.main", "kubeletplugin.main"),
-    *("dra_driver.dryrun.main", "dra_driver.sandbox.main", "dra_driver.sandbox.demo", "tests.faults.child"),
+    *("dra_driver.dryrun.main", "dra_driver.mps.main", "dra_driver.sandbox.main", "dra_driver.sandbox.demo"),
+    *("dra_driver.dryrun.start", "tests.faults.child"),
 )
 _ROOT = Path(__file__).parents[2]
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
@@ -53,7 +54,7 @@ class _Process(subprocess.Popen[Any]):
         self._status, writer = os.pipe()
         given = (streams[0], streams[3], streams[5])
         files = [own if one == -1 else one for own, one in enumerate(given)]
-        socket.send_fds(_parent(), [json.dumps(order).encode()], [*files, writer])
+        socket.send_fds(orders(), [json.dumps(order).encode()], [*files, writer])
         os.close(writer)
         self.pid = self._told()
         self._child_created = True
@@ -97,7 +98,7 @@ def run(command: Sequence[str], *, timeout: float = 60, **options: Any) -> "subp
 
 
 @functools.cache
-def _parent() -> socket.socket:
+def orders() -> socket.socket:
     """The worker's end of a socket to its parent process, which ends with the worker."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:

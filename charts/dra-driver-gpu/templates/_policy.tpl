@@ -54,6 +54,11 @@ and comes first, so that `policy` can say otherwise. */ -}}
 {{- range (.Values.policy).gpus -}}{{- if .bindingConditions }}true{{ end -}}{{- end -}}
 {{- end -}}
 
+{{- /* "true" where a rule gives GPUs to virtual machines. */ -}}
+{{- define "dra-driver-gpu.passthrough" -}}
+{{- range (.Values.policy).gpus -}}{{- if .passthrough }}true{{ end -}}{{- end -}}
+{{- end -}}
+
 {{- /* "true" where claims can use MPS */ -}}
 {{- define "dra-driver-gpu.mps" -}}
 {{- if or (.Values.mps).enabled (.Values.featureGates).MPSSupport }}true{{ end -}}

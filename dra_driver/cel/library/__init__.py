@@ -19,16 +19,15 @@ from ..check.estimate import TRAVERSAL, CallEstimate, Operand, add, scaled
 from ..types import BOOL, STRING, Type, TypeKind
 from .containers import BINDINGS, CONTAINERS, INCLUDES, OPTIONAL_LISTS, OPTIONALS, STANDARD, TWO_VARIABLES
 from .conversions import CONVERSIONS
-from .ip import CIDRS, IPS
 from .lists import LIST_TRANSFORMS, LISTS, SETS
 from .named_formats import FORMAT
+from .network import CIDRS, IPS, URLS
 from .operators import ARITHMETIC, COMPARISON, LOGIC
 from .quantity import QUANTITIES
 from .regex import MATCHES, REGEX
 from .semver import SEMVERS
 from .strings import STRING_TESTS, STRINGS
 from .time import TIME
-from .url import URLS
 from .values import cost_size, no_such_overload
 
 _CHECK_COST: Final = 350_000

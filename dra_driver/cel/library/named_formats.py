@@ -14,8 +14,8 @@ from typing import Final
 from ..check.declarations import Function, Implementation, Library, function, method
 from ..check.estimate import CallEstimate, Operand, scaled, traversal
 from ..types import NAMED_FORMAT, STRING, list_of, optional_of
+from .network import URLError, parse_request
 from .time import days_in_month
-from .url import URLError, parse_request
 from .values import NONE, Extension, OptionalValue, cost_size, matching_cost
 
 Check = Callable[[str], list[str]]

@@ -112,7 +112,7 @@ def lint(
     """
     reading = read(files)
     with progress("reading the devices") as say, opened(origin) as place:
-        source = place.read(devices_only=True)
+        source = place.read(devices_only=True, machines=True)
         devices = Origin(source.where, origin.is_built_in)
         result = check(
             reading, source.objects, release, devices, lambda done, total: say(f"checking {bar(done, total)}")

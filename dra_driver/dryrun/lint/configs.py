@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opaque configurations for this driver: kind, fields, and whether a device of the claim can take them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ... import DRIVER_NAME
 from ...config import (
     API_VERSION,
     DEVICE_TYPES,
+    DeviceConfig,
     decode_config,
     ineffective,
     misfit,
@@ -14,6 +15,7 @@ from ...config import (
 )
 from ...resource import DeviceClass, OpaqueConfiguration
 from ...resource.names import is_driver_name
+from .catalog import Known
 from .claims import request_names
 from .finding import Issue, Severity, error, warning
 from .subject import ClaimSpec, Context, Subject, decode_all
@@ -70,14 +72,18 @@ def _fits(
     if opaque.driver != DRIVER_NAME:
         return
     config = decode_config(opaque.parameters)
-    others = [
-        one.name
-        for one, candidates in found
-        if not any(known.device.attributes.get("type") == DEVICE_TYPES[type(config)] for known in candidates)
-    ]
+    others = {one.name: kinds for one, candidates in found if type(config) not in (kinds := _kinds(candidates))}
     if names and others:
-        yield Issue(CONFIG_KIND, f"{path}.opaque.parameters.kind", misfit(others[0], config))
+        request, kinds = next(iter(others.items()))
+        yield Issue(CONFIG_KIND, f"{path}.opaque.parameters.kind", misfit(request, config, kinds))
     elif len(others) == len(found):
         kind = type(config).__name__
-        problem = f"the claim has no request for devices that take a {kind}: {use_other(config)}"
+        kinds = [one for one in DEVICE_TYPES if any(one in taken for taken in others.values())]
+        problem = f"the claim has no request for devices that take a {kind}: {use_other(kinds)}"
         yield Issue(CONFIG_UNUSED, f"{path}.opaque.parameters.kind", problem)
+
+
+def _kinds(candidates: Iterable[Known]) -> list[type[DeviceConfig]]:
+    """The kinds of configurations that these devices take."""
+    types = {known.device.attributes.get("type") for known in candidates}
+    return [kind for kind, name in DEVICE_TYPES.items() if name in types]

@@ -17,8 +17,7 @@ from ..documents import JSON
 from ..strict import Identity, identity_of
 from .catalog import Catalog
 from .finding import Issue
-from .positions import is_within, resolve
-from .source import Source
+from .source import Source, is_within, resolve
 
 T = TypeVar("T")
 

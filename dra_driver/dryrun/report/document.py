@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import yaml
 
+from ...gpu.devices import ENFORCED_BY
 from ...streams import UNPRINTABLE
 from ..changes import Change
 from ..explain import Removal, RequestReport
@@ -94,6 +95,8 @@ def _device(item: Item) -> Json:
         "model": attribute(device, "productName") or None,
         "profile": attribute(device, "profile") or None,
         "memory": memory(device) or None,
+        "consumed": {name: str(amount) for name, amount in placed.consumed.items()} or None,
+        "sharesEnforcedBy": attribute(device, ENFORCED_BY) or None,
         "uuid": attribute(device, "uuid") or None,
         "parentUUID": attribute(device, "parentUUID") or None,
     }

@@ -17,7 +17,7 @@ from ..explain import RequestReport, constraint_text
 from ..verdict import Refused
 from ..workload import Demand
 from .model import Answer, Inputs, Item, Report
-from .picture import Cell, NodePicture, Row, attribute, memory
+from .picture import Cell, NodePicture, Row, attribute, placed_memory
 from .tables import seen_by
 from .terminal import counted, listed
 
@@ -221,7 +221,7 @@ def _amount(required: DeviceRequirements) -> str:
 
 def _device(item: Item) -> list[str]:
     placed, device = item.placed, item.placed.device
-    cells = [placed.claim, placed.request, placed.name, attribute(device, "profile"), memory(device)]
+    cells = [placed.claim, placed.request, placed.name, attribute(device, "profile"), placed_memory(placed)]
     return [*cells, attribute(device, "productName"), attribute(device, "parentUUID") or attribute(device, "uuid")]
 
 

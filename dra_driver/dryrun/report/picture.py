@@ -32,8 +32,10 @@ from rich.text import Text
 from ...allocation import Cluster, Features
 from ...allocation.nodes import is_at
 from ...allocation.pools import PoolView
+from ...gpu.devices import ENFORCED_BY
 from ...resource import Device, Node
 from ..selectors import shown
+from ..verdict import Placed
 from .terminal import listed
 
 
@@ -47,6 +49,19 @@ def memory(device: Device | None) -> str:
     """The memory of a device as published, such as `80Gi`; empty if it publishes none."""
     capacity = device.capacity.get("memory") if device is not None else None
     return str(capacity.value) if capacity is not None else ""
+
+
+def placed_memory(placed: Placed) -> str:
+    """The memory that a demand gets. For a share, such as `12Gi of 80Gi, limited by mps`: how much of it is counted,
+    and what limits it.
+    """
+    device, whole = placed.device, memory(placed.device)
+    if device is None or not device.allow_multiple_allocations or not whole:
+        return whole
+    counted = placed.consumed.get("memory")
+    text = f"{counted} of {whole}" if counted is not None and counted.nanos else f"{whole}, shared"
+    by = attribute(device, ENFORCED_BY)
+    return f"{text}, limited by {by}" if by else text
 
 
 DeviceKey = tuple[str, str, str]

@@ -12,7 +12,7 @@ from ...allocation import Check
 from ..explain import Removal
 from ..verdict import Verdict
 from .model import Answer, Item, Report
-from .picture import attribute, drawn, memory
+from .picture import attribute, drawn, placed_memory
 from .terminal import PlainTable, counted, listed, plain_console
 
 _SHOWN: Final = 6
@@ -127,7 +127,7 @@ def _devices(items: Sequence[Item], wide: bool) -> PlainTable:
     table = PlainTable("CLAIM", "REQUEST", "DEVICE", "PROFILE", "MEMORY", "MODEL", *(("GPU",) if wide else ()))
     for item in items:
         placed, device = item.placed, item.placed.device
-        cells = [placed.claim, placed.request, placed.name, attribute(device, "profile"), memory(device)]
+        cells = [placed.claim, placed.request, placed.name, attribute(device, "profile"), placed_memory(placed)]
         cells.append(attribute(device, "productName"))
         if wide:
             cells.append(attribute(device, "parentUUID") or attribute(device, "uuid"))

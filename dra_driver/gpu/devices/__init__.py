@@ -7,13 +7,14 @@ inventory into devices. `device_targets` maps the names of devices to hardware. 
 API servers without taints.
 """
 
-from .attributes import GPU_TYPE, MIG_TYPE, VFIO_TYPE, model_name
+from .attributes import ENFORCED_BY, GPU_TYPE, MIG_TYPE, VFIO_TYPE, model_name
 from .describe import AVAILABLE, UNAVAILABLE, Description, GpuDevices, describe, without_tainted
-from .forms import LeftOut, Reason
+from .forms import LeftOut, Reason, passthrough_problem
 from .names import MigPlacement, device_targets, gpu_name, mig_name, mig_placements, vfio_name
 
 __all__ = [
     "AVAILABLE",
+    "ENFORCED_BY",
     "GPU_TYPE",
     "MIG_TYPE",
     "UNAVAILABLE",
@@ -29,6 +30,7 @@ __all__ = [
     "mig_name",
     "mig_placements",
     "model_name",
+    "passthrough_problem",
     "vfio_name",
     "without_tainted",
 ]

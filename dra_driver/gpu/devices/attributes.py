@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes of devices: those of NVIDIA's DRA driver, and `model`, `nvlinkGroup` and `fabricClique`.
+"""Attributes of devices: those of NVIDIA's DRA driver, and `model`, `nvlinkGroup`, `fabricClique`, `sharesEnforcedBy`.
 
 An attribute with an unknown value is left out. `nvlinkGroup` is equal for GPUs of a node that are connected by
 NVLink. `fabricClique` (`<cluster uuid>.<clique>`) is equal for GPUs of all nodes that share an NVLink fabric. Both
@@ -15,10 +15,12 @@ from ...resource.device import from_dotted
 from ...resource.limits import ATTRIBUTE_VALUE_BYTES
 from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Fabric, FabricState
+from ..policy import Enforcement
 
 GPU_TYPE = "gpu"
 MIG_TYPE = "mig"
 VFIO_TYPE = "vfio"
+ENFORCED_BY = "sharesEnforcedBy"
 
 Attributes = dict[str, AttributeValue]
 
@@ -78,6 +80,11 @@ def whole_attributes(gpu: Gpu) -> Attributes:
 def mig_attributes(gpu: Gpu, profile: str, device_uuid: str | None) -> Attributes:
     """The attributes of MIG devices. The UUID is known only if the MIG device exists."""
     return _known({"type": MIG_TYPE, "uuid": device_uuid, "parentUUID": gpu.uuid, "profile": profile})
+
+
+def enforced_by(enforcement: Enforcement) -> Attributes:
+    """The attribute of devices whose shares are enforced."""
+    return {} if enforcement is Enforcement.NONE else {ENFORCED_BY: enforcement.value}
 
 
 def vfio_attributes(pci: PciGpu, gpu: Gpu | None, iommufd: bool, numa_lists: bool) -> Attributes:

@@ -3,7 +3,7 @@
 
 Capacities: a claim consumes a capacity without a request policy as a whole. So on a shared device, every capacity has
 a policy: a claim that requests no amount consumes none, except for memory, which depends on the mode, and for
-`shares`.
+`shares`. If shares are enforced, every claim consumes memory, because what it consumes becomes its limit.
 
 Counters: devices of one GPU that exclude each other consume the same counters. The counter set has the most that any
 profile consumes: each memory slice, and the engines. The whole GPU and its vfio device consume all of it. A board
@@ -70,28 +70,33 @@ def slice_capacity(placement: Placement) -> Capacities:
     return {f"memorySlice{index}": DeviceCapacity(Quantity.of(1)) for index in placement.slices}
 
 
-def shared(device: Device, shares: Shares | int) -> Device:
-    """The device with the policies under which claims may share it. In MEMORY mode, a device whose memory is unknown
-    stays exclusive.
+def shared(device: Device, shares: Shares | int, enforced: bool = False) -> Device:
+    """The device with the policies under which claims may share it. In MEMORY mode, and if shares are `enforced`, a
+    device whose memory is unknown stays exclusive.
     """
-    if shares is Shares.DISABLED or (shares is Shares.MEMORY and "memory" not in device.capacity):
+    needs_memory = enforced or shares is Shares.MEMORY
+    if shares is Shares.DISABLED or (needs_memory and "memory" not in device.capacity):
         return device
     capacity = {name: replace(one, request_policy=_NOTHING) for name, one in device.capacity.items()}
     if "memory" in capacity:
-        capacity["memory"] = _shared_memory(capacity["memory"], shares)
+        capacity["memory"] = _shared_memory(capacity["memory"], shares, enforced)
     if isinstance(shares, int):
         capacity["shares"] = _counted(shares)
     return replace(device, capacity=capacity, allow_multiple_allocations=True)
 
 
-def _shared_memory(memory: DeviceCapacity, shares: Shares | int) -> DeviceCapacity:
+def _shared_memory(memory: DeviceCapacity, shares: Shares | int, enforced: bool) -> DeviceCapacity:
     """A memory capacity that claims consume in whole MiB. The capacity is rounded down to whole MiB too."""
-    total = bytes_of(memory.value.value // _MIB * _MIB).value
-    all_of_it = shares is Shares.MEMORY
-    least = Quantity.of(_MIB if all_of_it else 0, Format.BINARY_SI)
+    mebibytes = memory.value.value // _MIB
+    if shares is Shares.MEMORY:
+        least, default = 1, mebibytes
+    elif enforced and isinstance(shares, int):
+        least, default = 1, max(1, mebibytes // shares)
+    else:
+        least, default = 0, 0
+    lowest, usual, total = (bytes_of(amount * _MIB).value for amount in (least, default, mebibytes))
     step = Quantity.of(_MIB, Format.BINARY_SI)
-    policy = RequestPolicy(default=total if all_of_it else least, valid_range=RequestRange(least, total, step))
-    return DeviceCapacity(total, policy)
+    return DeviceCapacity(total, RequestPolicy(default=usual, valid_range=RequestRange(lowest, total, step)))
 
 
 def _counted(shares: int) -> DeviceCapacity:

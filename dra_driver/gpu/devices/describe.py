@@ -23,15 +23,17 @@ from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Placement
 from ..ownership import MigPlace
 from ..pci import NVIDIA_DRIVER
-from ..policy import GpuPolicy, NodePolicy, Shares
+from ..policy import Enforcement, GpuPolicy, NodePolicy, Shares
 from .attributes import (
     driver_attributes,
+    enforced_by,
     gpu_attributes,
     mig_attributes,
     vfio_attributes,
     whole_attributes,
 )
 from .capacity import bytes_of, consumption, drawn, largest_capacity, profile_capacity, set_name, shared, slice_capacity
+from .enforcement import UnenforceableError, enforcement
 from .forms import Complaint, Forms, LeftOut, Reason, by_preference, forms, passthrough_problem
 from .names import MigPlacement, gpu_name, mig_name, vfio_name
 
@@ -154,14 +156,12 @@ class _Node:
         uuids = {one.mig.placement: one.uuid for one in found.static}
         static = by_preference([one.mig for one in found.static])
         placements = by_preference(found.placements)
-        divisible = [
-            *([self._whole(gpu, found, counter_set)] if found.whole else []),
+        whole = [self._whole(gpu, found, counter_set)] if found.whole else []
+        instances = [
             *(self._mig(mig, uuids[mig.placement], None) for mig in static),
             *(self._mig(mig, None, counter_set) for mig in placements),
         ]
-        if divisible:
-            shares = self._shares(gpu, wanted)
-            divisible = [shared(device, shares) for device in divisible]
+        divisible = self._shared(gpu, wanted, whole, instances)
         exclusive = [self._vfio(pci, gpu, counter_set)] if found.vfio and pci is not None else []
         if not (divisible or exclusive):
             return None
@@ -211,12 +211,27 @@ class _Node:
             consumes_counters=() if counter_set is None else consumption(counter_set, drawn(info, mig.placement)),
         )
 
-    def _shares(self, gpu: Gpu, wanted: GpuPolicy) -> Shares | int:
-        if wanted.shares is not Shares.DISABLED and not self._features.consumable_capacity:
+    def _shared(self, gpu: Gpu, wanted: GpuPolicy, whole: list[Device], instances: list[Device]) -> list[Device]:
+        """The devices as claims may share them."""
+        if wanted.shares is Shares.DISABLED or not (whole or instances):
+            return whole + instances
+        if not self._features.consumable_capacity:
             text = "shares: the API server stores no request policies, so every device is exclusive"
             self._leave_out(gpu.uuid, Reason.NO_CONSUMABLE_CAPACITY, text)
-            return Shares.DISABLED
-        return wanted.shares
+            return whole + instances
+        found: list[Device] = []
+        for is_mig, devices in ((False, whole), (True, instances)):
+            try:
+                by = enforcement(gpu, is_mig, self._policy)
+            except UnenforceableError as error:
+                if devices:
+                    text = f"shares of {'its MIG devices' if is_mig else 'the GPU'} cannot be enforced: {error}"
+                    self._leave_out(gpu.uuid, Reason.NOT_ENFORCEABLE, text)
+                found += devices
+                continue
+            described = (replace(one, attributes={**one.attributes, **enforced_by(by)}) for one in devices)
+            found += [shared(one, wanted.shares, by is not Enforcement.NONE) for one in described]
+        return found
 
     def _bound(self, key: str, wanted: GpuPolicy, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """The devices, with binding conditions if the policy wants them and the API server stores them."""

@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
+from ..functions import obstacle_text
 from ..inventory import Gpu, MigInstance, MigProfile, PciGpu
 from ..ownership import MigPlace
 from ..policy import GpuPolicy, MigPolicy
@@ -41,6 +42,10 @@ class Reason(enum.StrEnum):
     OTHER_DRIVER = "other-driver"
     """The GPU is bound to a kernel driver that is neither NVIDIA's nor VFIO."""
     NO_IOMMU = "no-iommu"
+    SHARED_GROUP = "shared-iommu-group"
+    """The IOMMU group has other devices that the node uses, or other GPUs."""
+    VIRTUAL_FUNCTIONS = "virtual-functions"
+    """SR-IOV virtual functions of the GPU are enabled."""
     NO_MIG_PROFILES = "no-mig-profiles"
     NO_MIG_DEVICES = "no-mig-devices"
     """The policy publishes only existing MIG devices, and there are none."""
@@ -54,6 +59,8 @@ class Reason(enum.StrEnum):
     """The device should have a taint, and the API server does not store taints."""
     NO_PARTITIONABLE_DEVICES = "no-partitionable-devices"
     NO_CONSUMABLE_CAPACITY = "no-consumable-capacity"
+    NOT_ENFORCEABLE = "not-enforceable"
+    """The policy enforces shares in a way that the device or the node does not support."""
     NO_LIST_ATTRIBUTES = "no-list-attributes"
     NO_BINDING_CONDITIONS = "no-binding-conditions"
 
@@ -131,6 +138,13 @@ def passthrough_problem(pci: PciGpu) -> Complaint | None:
     """Why a GPU cannot be given to a virtual machine, whichever driver it is bound to, or None."""
     if pci.iommu_group is None:
         return Reason.NO_IOMMU, "its vfio device: it has no IOMMU group (enable the IOMMU in firmware and kernel)"
+    if pci.group_obstacles:
+        return Reason.SHARED_GROUP, f"its vfio device: {obstacle_text(pci.iommu_group, pci.group_obstacles)}"
+    if pci.virtual_functions:
+        return (
+            Reason.VIRTUAL_FUNCTIONS,
+            f"its vfio device: {pci.virtual_functions} SR-IOV virtual functions are enabled",
+        )
     return None
 
 

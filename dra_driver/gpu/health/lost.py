@@ -11,14 +11,16 @@ both report a GPU, the worse effect is published, and a report of the monitor is
 become weaker before the GPU is withdrawn. Times are passed in.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...resource import CounterSet, Device, ResourceSlice, TaintEffect, Version
 from ...resource.device import from_dotted
+from ...resource.meta import EMPTY
 from ..devices import GpuDevices
 from ..inventory import Inventory
 from ..nvml import Placement
+from ..passthrough import VfioMark
 from ..policy import HealthPolicy, NodePolicy
 from .conditions import Condition, Reading
 from .meanings import GPU_LOST, HUNG, MEANINGS, UNMONITORED
@@ -46,24 +48,30 @@ class LostGpus:
         findings: Sequence[Finding],
         now: float,
         withdraw_after: float,
+        away: Mapping[str, VfioMark] = EMPTY,
     ) -> tuple[tuple[GpuDevices, ...], tuple[Finding, ...]]:
         """The vanished GPUs that stay published, and their findings in addition to those of the monitor. Times are in
-        seconds.
+        seconds. A GPU that is `away` (by UUID) was given to a virtual machine. It stays published without a finding,
+        unless the kernel does not finish a change of it.
         """
         self._known |= {gpu.key: _untainted(gpu) for gpu in described}
-        there = {gpu.uuid for gpu in inventory.gpus}
+        there = {gpu.uuid for gpu in inventory.gpus} | {gpu.pci_address for gpu in inventory.gpus}
         elsewhere = {gpu.address for gpu in inventory.pci_gpus if gpu.driver not in (None, "nvidia")}
         current = {gpu.key for gpu in described}
         self._hung = frozenset(one.uuid for one in inventory.failures if one.hung and one.uuid is not None)
         for key, gpu in list(self._known.items()):
             not_wanted = key in there or _addresses(gpu) & elsewhere
-            if key in current:
+            if key in away and away[key].stuck:
+                self._since.setdefault(key, now)
+            elif key in current or key in away:
                 self._since.pop(key, None)
             elif not_wanted or now - self._since.setdefault(key, now) >= withdraw_after:
                 self._forget(key)
         lost = tuple(gpu for key, gpu in self._known.items() if key not in current)
         self._heard = {gpu.key: _about(gpu.key, findings) or self._heard.get(gpu.key, ()) for gpu in lost}
-        return lost, tuple(one for gpu in lost for one in (*self._heard[gpu.key], self._finding(gpu.key)))
+        stuck = [_stuck(mark, self._since[key]) for key, mark in away.items() if mark.stuck and key in self._since]
+        gone = [gpu.key for gpu in lost if gpu.key not in away]
+        return lost, (*(one for key in gone for one in (*self._heard[key], self._finding(key))), *stuck)
 
     @property
     def knows_any(self) -> bool:
@@ -90,6 +98,17 @@ class LostGpus:
             since=self._since[key],
             message=MEANINGS[GPU_LOST, HUNG].text if hung else gone,
         )
+
+
+def _stuck(mark: VfioMark, since: float) -> Finding:
+    return Finding(
+        gpu_uuid=mark.gpu_uuid,
+        key=GPU_LOST,
+        value=HUNG,
+        effect=TaintEffect.NO_SCHEDULE,
+        since=since,
+        message=mark.stuck,
+    )
 
 
 def _about(key: str, findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -18,7 +18,7 @@ from ..calls import LIBRARY, HungError
 from ..inventory import Inventory
 from ..nvml import NO_INSTANCE, DeviceHandle, Event, Nvml, NvmlError, Placement, Return
 from ..policy import NodePolicy
-from ..session import Session
+from ..session import LettingGoError, Session
 from .conditions import DRIVER_GONE, Reading, event_condition, failed_reading, read_gpu
 from .lost import HealthRecords
 from .records import Finding
@@ -164,6 +164,9 @@ class HealthMonitor:
                 try:
                     self._look()
                     self._driver.over()
+                except LettingGoError:
+                    self._unwatch()
+                    self._look_in(self._timing.first_retry)
                 except NvmlError as error:
                     self._failed(error)
             with self._lock:

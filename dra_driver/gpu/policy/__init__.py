@@ -6,9 +6,10 @@ nodes, some of which exclude each other. Here each GPU may have a different poli
 """
 
 from .parse import PolicyError, PolicyFile, load_policy
-from .rules import GpuPolicy, GpuRule, HealthPolicy, MigPolicy, NodePolicy, Shares
+from .rules import Enforcement, GpuPolicy, GpuRule, HealthPolicy, MigPolicy, NodePolicy, Shares
 
 __all__ = [
+    "Enforcement",
     "GpuPolicy",
     "GpuRule",
     "HealthPolicy",

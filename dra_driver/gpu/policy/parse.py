@@ -13,6 +13,7 @@ gpus:
   passthrough: true
   health: true
   shares: disabled              # disabled, unlimited, memory, or the number of claims that may share a device
+                                # or {mode: memory, enforce: auto}; enforce is none, mps, memory-limits or auto
   bindingConditions: false      # true: the pod of a claim is bound only after the kubelet plugin has agreed
 health:
   applicationXIDs: [137]
@@ -27,6 +28,7 @@ import enum
 import logging
 import re
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -34,7 +36,7 @@ from ...errors import DriverError
 from ...parsing import ParseError, decode_text, load
 from ...resource import TaintEffect
 from ...resource.codec import DecodeError, Fields
-from .rules import GpuRule, HealthPolicy, MigPolicy, NodePolicy, Shares
+from .rules import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, Shares
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +87,7 @@ def _policy(fields: Fields) -> NodePolicy:
 
 def _rule(fields: Fields) -> GpuRule:
     match = fields.object("match") or Fields({}, "match", fields)
+    shares, enforce = _shares(fields)
     rule = GpuRule(
         models=match.texts("models"),
         indexes=_integers(match, "indexes", 0),
@@ -95,7 +98,8 @@ def _rule(fields: Fields) -> GpuRule:
         mig=_word(fields, "mig", MigPolicy),
         passthrough=_flag(fields, "passthrough"),
         health=_flag(fields, "health"),
-        shares=_shares(fields),
+        shares=shares,
+        enforce=enforce,
         binding_conditions=_flag(fields, "bindingConditions"),
     )
     match.finish()
@@ -130,16 +134,35 @@ def _word(fields: Fields, field: str, words: type[E]) -> E | None:
         raise fields.error(field, f"must be {' or '.join(words)}, not {word!r}") from None
 
 
-def _shares(fields: Fields) -> Shares | int | None:
+def _shares(fields: Fields) -> tuple[Shares | int | None, Enforcement | None]:
+    """How claims share a device, and what enforces it."""
     value = fields.take("shares")
     if value is None:
-        return None
+        return None, None
+    if not isinstance(value, dict):
+        return _mode(fields, "shares", value), None
+    nested = Fields(value, "shares", fields)
+    mode = _mode(nested, "mode", nested.take("mode"))
+    enforce = _word(nested, "enforce", Enforcement)
+    nested.finish()
+    if enforce not in (None, Enforcement.NONE) and mode in _NOTHING_TO_ENFORCE:
+        raise nested.error("enforce", f"{enforce} needs mode memory or a number: {_NOTHING_TO_ENFORCE[mode]}")
+    return mode, enforce
+
+
+_NOTHING_TO_ENFORCE: Final[Mapping[Shares | int, str]] = {
+    Shares.DISABLED: "with mode disabled, there are no shares",
+    Shares.UNLIMITED: "with mode unlimited, a claim need not request memory, so it would have no limit",
+}
+
+
+def _mode(fields: Fields, field: str, value: object) -> Shares | int:
     if type(value) is int and 1 <= value <= _MOST_SHARES:
         return value
     if type(value) is str and value in tuple(Shares):
         return Shares(value)
     raise fields.error(
-        "shares", f"must be {', '.join(Shares)} or a number of claims from 1 to {_MOST_SHARES}, not {value!r}"
+        field, f"must be {', '.join(Shares)} or a number of claims from 1 to {_MOST_SHARES}, not {value!r}"
     )
 
 

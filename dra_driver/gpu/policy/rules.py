@@ -39,6 +39,19 @@ class Shares(enum.StrEnum):
     MEMORY = "memory"
 
 
+class Enforcement(enum.StrEnum):
+    """What keeps a claim within its share of a device.
+
+    NONE: nothing; the scheduler only counts. MPS: limits of the MPS daemon. MEMORY_LIMITS: a limit of the container's
+    GPU memory in the NVIDIA driver. AUTO: MEMORY_LIMITS if the device supports it, else MPS.
+    """
+
+    NONE = "none"
+    MPS = "mps"
+    MEMORY_LIMITS = "memory-limits"
+    AUTO = "auto"
+
+
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
     """The policy for one GPU. With `binding_conditions`, pods are bound only after the plugin has agreed."""
@@ -48,6 +61,7 @@ class GpuPolicy:
     passthrough: bool = False
     health: bool = True
     shares: Shares | int = Shares.DISABLED
+    enforce: Enforcement = Enforcement.NONE
     binding_conditions: bool = False
 
 
@@ -69,6 +83,7 @@ class GpuRule:
     passthrough: bool | None = None
     health: bool | None = None
     shares: Shares | int | None = None
+    enforce: Enforcement | None = None
     binding_conditions: bool | None = None
 
     def matches_node(self, name: str) -> bool:
@@ -112,12 +127,15 @@ class HealthPolicy:
 @dataclass(frozen=True, slots=True)
 class NodePolicy:
     """The policy of a node. `list_type_attributes` publishes standard attributes as lists where Kubernetes allows it
-    and the API server stores lists (feature gate DRAListTypeAttributes).
+    and the API server stores lists (feature gate DRAListTypeAttributes). `mps` and `memory_limits` tell whether shares
+    can be enforced in this way on the node; they do not come from the policy file.
     """
 
     rules: tuple[GpuRule, ...] = ()
     health: HealthPolicy = field(default_factory=HealthPolicy)
     list_type_attributes: bool = False
+    mps: bool = False
+    memory_limits: bool = False
 
     @property
     def binding_conditions(self) -> bool:
@@ -142,6 +160,8 @@ class NodePolicy:
         for rule in self.rules:
             if not rule.nodes and rule.matches(gpu, pci):
                 said = {name: value for name in _WANTED if (value := getattr(rule, name)) is not None}
+                if "shares" in said:  # an earlier rule was about other shares
+                    said.setdefault("enforce", Enforcement.NONE)
                 policy = replace(policy, **said)
         return policy
 

@@ -22,6 +22,7 @@ MAJORS = {"nvidia": 195, "nvidiactl": 195, "nvidia-uvm": 510, "nvidia-caps": 235
 """The major numbers in /proc/devices of the simulated node."""
 
 _CTL_MINOR, _MODESET_MINOR = 255, 254
+_CONTROLLERS = "cpuset cpu io memory pids dmem\n"  # of cgroup version 2 in Linux 6.14
 _IOMMU = (10, 126)  # a miscellaneous device of the kernel
 _LIBRARIES = {
     "libcuda.so": "libcuda.so.1",
@@ -69,6 +70,7 @@ class DriverFiles:
         products = {gpu.board.pci_device_id >> 16: gpu.board.pci_name for gpu in node.gpus}
         lines = "".join(f"\t{number:04x}  {name}\n" for number, name in sorted(products.items()))
         _text(self.root / "usr/share/misc/pci.ids", f"10de  NVIDIA Corporation\n{lines}")
+        _text(self.root / "sys/fs/cgroup/cgroup.controllers", _CONTROLLERS)
         self.install(node.driver_version)
 
     def install(self, version: str) -> None:
@@ -140,7 +142,6 @@ def _device_node(path: Path, major: int, minor: int, mode: int = 0o666) -> None:
     return None
 
 
-_DRIVERS = ("nvidia", "vfio-pci")
 _FIRST_IOMMU_GROUP = 16
 _LINES = 13  # six BARs, the expansion ROM, and the windows that only bridges and virtual functions have
 _MEMORY_32, _MEMORY_64 = 0x40200, 0x14220C  # flags: plain memory; prefetchable memory with 64-bit addresses
@@ -153,10 +154,10 @@ inode, as in sysfs.
 
 
 class SysFiles:
-    """The files of /sys. `root` represents the root folder of the host."""
+    """The files of /sys, which are in the folder `sys`."""
 
-    def __init__(self, root: Path) -> None:
-        self._sys = root / "sys"
+    def __init__(self, sys: Path) -> None:
+        self._sys = sys
 
     def plug(self, position: int, gpu: GpuDescription) -> None:
         """Add a GPU to the bus, bound to no driver."""
@@ -171,6 +172,9 @@ class SysFiles:
             "subsystem_device": f"0x{board.pci_subsystem_id >> 16:04x}",
             "numa_node": str(gpu.numa_node),
             "driver_override": "(null)",
+            "modalias": _modalias(board),
+            "sriov_totalvfs": "0",
+            "sriov_numvfs": "0",
             "resource": "\n".join(_resource(position, board)),
         }
         device.mkdir(parents=True, exist_ok=True)
@@ -184,8 +188,10 @@ class SysFiles:
         """Remove a GPU from the bus."""
         address = gpu.pci_address
         self.bind(gpu, None)
-        group = (self._sys / "bus/pci/devices" / address / "iommu_group").resolve()
-        shutil.rmtree(group)
+        members = (self._sys / "bus/pci/devices" / address / "iommu_group/devices").resolve()
+        (members / address).unlink()
+        if not any(members.iterdir()):
+            shutil.rmtree(members.parent)
         (self._sys / "bus/pci/devices" / address).unlink()
         shutil.rmtree(self._sys / "devices" / gpu.pcie_root / address)
 
@@ -193,21 +199,28 @@ class SysFiles:
         """Bind a GPU to this driver only."""
         address = gpu.pci_address
         device = self._sys / "devices" / gpu.pcie_root / address
-        for name in _DRIVERS:
-            (self._sys / "bus/pci/drivers" / name / address).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            (device / "driver" / address).unlink()
         (device / "driver").unlink(missing_ok=True)
         if driver is not None:
-            folder = self._sys / "bus/pci/drivers" / driver
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = self.add_driver(driver)
             self._link(folder / address, device)
             self._link(device / "driver", folder)
+
+    def add_driver(self, name: str) -> Path:
+        """The folder of a driver, which is made when it is missing."""
+        folder = self._sys / "bus/pci/drivers" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in ("bind", "unbind"):
+            (folder / file).touch(0o200)
+        return folder
 
     def load_module(self, version: str) -> None:
         """Load the NVIDIA module."""
         module = self._sys / "module/nvidia"
         module.mkdir(parents=True, exist_ok=True)
         (module / "version").write_text(f"{version}\n", encoding="ascii")
-        (self._sys / "bus/pci/drivers/nvidia").mkdir(parents=True, exist_ok=True)
+        self.add_driver("nvidia")
         shutil.rmtree(self._sys / _UNLOADED, ignore_errors=True)
 
     def unload_module(self) -> None:
@@ -222,6 +235,13 @@ class SysFiles:
         link.unlink(missing_ok=True)
         up = len(link.parent.relative_to(self._sys).parts)
         link.symlink_to(Path(*[".."] * up) / target.relative_to(self._sys))
+
+
+def _modalias(board: BoardModel) -> str:
+    """As the kernel writes it: the two halves of the device id and of the subsystem id, and the class."""
+    device, vendor = divmod(board.pci_device_id, 1 << 16)
+    model, maker = divmod(board.pci_subsystem_id, 1 << 16)
+    return f"pci:v{vendor:08X}d{device:08X}sv{maker:08X}sd{model:08X}bc03sc02i00"
 
 
 def _resource(position: int, board: BoardModel) -> list[str]:

@@ -34,7 +34,6 @@ from typing import Any
 
 JSON = dict[str, Any]
 
-STATES = ("INITIALIZING", "ACTIVE", "FAULT")
 _LIMIT = re.compile(r"[1-9][0-9]*[MG]", re.ASCII)
 _NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 _BUFFER = 1 << 16

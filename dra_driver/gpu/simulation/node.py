@@ -23,13 +23,15 @@ from .store import Store, SystemState
 
 
 class SimulatedNode:
-    """The node in the folder `root`: `state` is its hardware, `driver` its installed driver."""
+    """The node in the folder `root`: `state` is its hardware, `driver` its installed driver. `sys` is the folder of
+    its files in /sys, if these are not below `driver`.
+    """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, sys: Path | None = None) -> None:
         self.root = root
         self._store = Store(root / "state")
         self._files = DriverFiles(root / "driver")
-        self._sysfs = SysFiles(root / "driver")
+        self._sysfs = SysFiles(sys or root / "driver/sys")
         self.nvidia_smi = SimulatedSmi(root / "state/nvidia-smi")
         self.mps = SimulatedMps(root / "state/mps")
 
@@ -99,8 +101,8 @@ class SimulatedNode:
     # The driver
 
     def unload_driver(self, code: Return = Return.DRIVER_NOT_LOADED) -> None:
-        """Unload the driver: every call fails with `code`, no GPU is bound to it, and MIG instances and processes are
-        gone.
+        """Unload the driver: every call fails with `code`, no GPU is bound to it, and MIG instances, processes and
+        limits of memory are gone.
         """
         with self._changing_system() as system:
             system.absent = code
@@ -227,7 +229,7 @@ class SimulatedNode:
         self._store.make_events()
         self._store.write_system(SystemState(identity=identity, faults=list(description.faults)))
         self._files.create(description)
-        self.nvidia_smi.create({gpu_uuid(identity, at): gpu.board for at, gpu in enumerate(description.gpus)})
+        self.nvidia_smi.create({gpu_uuid(identity, at): gpu for at, gpu in enumerate(description.gpus)})
         self.mps.create()
         self._sysfs.load_module(description.driver_version)
         for index, gpu in enumerate(description.gpus):
@@ -278,9 +280,10 @@ class SimulatedNode:
             self._remove_files(index, board.state.gpu_instances)
             board.state.gpu_instances.clear()
             board.state.processes.clear()
+            board.state.memory_limits.clear()
             if driver == NVIDIA_DRIVER:
                 board.probe()
-                self.nvidia_smi.set_level(gpu_uuid(self._store.read_system().identity, index), 0)
+                self.nvidia_smi.reset(gpu_uuid(self._store.read_system().identity, index))
             else:
                 board.state.slot.driver = driver
         self._sysfs.bind(self._gpu(index), driver)

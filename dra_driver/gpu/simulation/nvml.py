@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from ..memory_limits import MemoryLimits
 from ..nvml import (
     NO_INSTANCE,
     Architecture,
@@ -42,6 +43,7 @@ from ..nvml import (
 from .access import Access, FileWatch
 from .board import COMPUTE_PROFILES, Board
 from .files import DriverFiles
+from .limits import get_limits, require_limits, set_limits
 from .store import Store
 
 _BRAND_NVIDIA = 14
@@ -224,6 +226,18 @@ class SimulatedNvml(Nvml):
         call = "nvmlDeviceSetComputeMode"
         with self._access.changing(call, _position(device, call)) as board:
             board.set_compute_mode(mode)
+
+    def memory_limits(self, device: DeviceHandle, cgroup: str) -> MemoryLimits:
+        call = "nvmlDeviceGetMemoryLimits_v1"
+        require_limits(self._access.driver_version, call)
+        return get_limits(self._board(call, device).state, cgroup, call)
+
+    def set_memory_limits(self, device: DeviceHandle, cgroup: str, limits: MemoryLimits) -> None:
+        call = "nvmlDeviceSetMemoryLimits_v1"
+        require_limits(self._access.driver_version, call)
+        position = _position(device, call)
+        with self._access.changing(call, position) as board:
+            set_limits(board.state, cgroup, limits, self._access.description.gpus[position].pci_address)
 
     # Health
 

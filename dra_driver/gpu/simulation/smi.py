@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated nvidia-smi: a shell script in the driver root of a simulated node. It supports the calls of this driver.
 
-It supports `compute-policy` with the options in the help of the real program, and a few options that print something.
-It refuses all others. Its texts and exit codes are from kubernetes-sigs/dra-driver-nvidia-gpu issue 41 (code 3 for a
-GPU without time-slice settings) and from nvidia-smi(1). The output of --list is invented, because it is not documented.
+It supports `compute-policy` with the options in the help of the real program, the persistence mode (-pm, --query-gpu),
+and a few options that print something. It refuses all others. Its texts and exit codes are from
+kubernetes-sigs/dra-driver-nvidia-gpu issue 41 (code 3 for a GPU without time-slice settings) and from nvidia-smi(1).
+The output of --list is invented, because it is not documented.
 
 The state is a folder of text files, because a shell script can read them:
 
-gpus           one line per GPU: UUID, index, whether its time-slice can be set
-levels/UUID    the time-slice level, 0 to 3
-calls          the arguments of each call, one call per line
-fail           if it exists, calls fail: the exit code, and then the text to print
-hang           if it exists, calls hang
+gpus              one line per GPU: UUID, index, whether its time-slice can be set, PCI address
+levels/UUID       the time-slice level, 0 to 3
+persistence/UUID  the persistence mode, 0 or 1
+calls             the arguments of each call, one call per line
+fail              if it exists, calls fail: the exit code, and then the text to print
+hang              if it exists, calls hang
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..nvml import Architecture
-from .board import BoardModel
+from .description import GpuDescription
 
-_SCRIPT = """#!/bin/sh
+_SCRIPT = r"""#!/bin/sh
 state=${0%%/usr/bin/nvidia-smi}/../state
 smi=$state/nvidia-smi
 case $1 in ''|-L|-q|--version) echo 'nvidia-smi, simulated, driver %s'; exit 0 ;; esac
@@ -30,6 +32,16 @@ echo "$*" >> "$smi/calls"
 [ -e "$smi/fail" ] && { { read -r code; cat; } < "$smi/fail"; exit "$code"; }
 grep -q '"absent": null' "$state/system.json" || { echo 'Failed to initialize NVML: Driver Not Loaded'; exit 9; }
 usage() { echo "$1"; exit 2; }
+if [ "$1" = -i ] && { [ "$3" = -pm ] || [ "$3" = --query-gpu=persistence_mode ]; }; then
+    line=$(grep -e "^$2 " -e " $2\$" "$smi/gpus") || { echo 'No devices were found'; exit 6; }
+    file=$smi/persistence/${line%%%% *}
+    case $3$4 in
+    -pm[01]) echo "$4" > "$file.new" && mv "$file.new" "$file"; echo 'All done.' ;;
+    *--format=csv,noheader) [ "$(cat "$file")" = 1 ] && echo Enabled || echo Disabled ;;
+    *) usage "Invalid option: $4" ;;
+    esac
+    exit 0
+fi
 [ "$1" = compute-policy ] || usage "Option $1 is not recognized. Please run 'nvidia-smi -h'."
 shift
 gpu= level= list=
@@ -78,16 +90,30 @@ class SimulatedSmi:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def create(self, boards: Mapping[str, BoardModel]) -> None:
+    def create(self, gpus: Mapping[str, GpuDescription]) -> None:
         """Create the state for these GPUs, in the order of their indexes. Time-slices can be set from Turing on."""
-        (self._folder / "levels").mkdir(parents=True)
+        for name in ("levels", "persistence"):
+            (self._folder / name).mkdir(parents=True)
         lines = (
-            f"{uuid} {index} {board.architecture >= Architecture.TURING}\n"
-            for index, (uuid, board) in enumerate(boards.items())
+            f"{uuid} {index} {gpu.board.architecture >= Architecture.TURING} {gpu.pci_address}\n"
+            for index, (uuid, gpu) in enumerate(gpus.items())
         )
         (self._folder / "gpus").write_text("".join(lines), encoding="ascii")
-        for uuid in boards:
-            self.set_level(uuid, 0)
+        for uuid in gpus:
+            self.reset(uuid)
+
+    def reset(self, uuid: str) -> None:
+        """Restore the state of a GPU to which the driver has just been bound."""
+        self.set_level(uuid, 0)
+        self.set_persistence(uuid, False)
+
+    def persistence(self, uuid: str) -> bool:
+        """The persistence mode of a GPU."""
+        return (self._folder / "persistence" / uuid).read_text("ascii").strip() == "1"
+
+    def set_persistence(self, uuid: str, on: bool) -> None:
+        """Set the persistence mode of a GPU, as an administrator could."""
+        (self._folder / "persistence" / uuid).write_text(f"{int(on)}\n", encoding="ascii")
 
     def level(self, uuid: str) -> int:
         """The time-slice level of a GPU."""

@@ -77,6 +77,8 @@ class BoardState:
     compute_mode: int = 0
     gpu_instances: list[GpuInstanceState] = field(default_factory=list)
     processes: list[ProcessState] = field(default_factory=list)
+    memory_limits: dict[str, list[int]] = field(default_factory=dict)
+    """[Hard, soft] in bytes, by the path of the cgroup."""
     slot: SlotState = field(default_factory=SlotState)
     health: HealthState = field(default_factory=HealthState)
 
@@ -110,6 +112,7 @@ class BoardState:
             compute_mode=value["compute_mode"],
             gpu_instances=instances,
             processes=[ProcessState(**row) for row in value["processes"]],
+            memory_limits=value["memory_limits"],
             slot=SlotState(**value["slot"]),
             health=HealthState(**value["health"]),
         )

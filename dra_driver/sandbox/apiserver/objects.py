@@ -50,12 +50,6 @@ def pick(value: Any, *path: str) -> Any:
     return value
 
 
-def metadata(obj: Object) -> Object:
-    """Return the object's metadata. An object without metadata gets an empty one."""
-    found: Object = obj.setdefault("metadata", {})
-    return found
-
-
 def now() -> datetime:
     """Return the current time."""
     return datetime.now(UTC)

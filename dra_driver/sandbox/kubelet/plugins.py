@@ -9,7 +9,6 @@ Kubelet learns of sockets from inotify. This kubelet scans the directory often, 
 socket counts as a new one; inode and birth distinguish the two (a bound socket's mtime does not change).
 """
 
-import logging
 import os
 import stat
 import threading
@@ -141,8 +140,6 @@ class Plugins:
         with self._lock:
             self._pending_wipes.pop(driver, None)
 
-
-_log = logging.getLogger(__name__)
 
 SocketId = tuple[int, int]
 """The inode and the birth of a socket, which identify it."""

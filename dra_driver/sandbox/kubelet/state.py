@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims of this node, in memory and in kubelet's checkpoint `dra_manager_state`, and decisions about them.
+"""The claims of this node, in memory and in the checkpoint `dra_manager_state`, and decisions about them.
 
-The file has kubelet's format: a JSON document as a string, with its CRC-32. It does not record whether a claim is
-prepared, so a new kubelet calls the plugins again.
+Like kubelet's file, it does not record whether a claim is prepared, so a new kubelet calls the plugins again.
 
 The decisions are pure functions: which claim a pod uses, whether the pod may use it, whether a plugin's answer is
 complete, and the resulting CDI devices. Their texts are those of kubelet's Events and logs.
@@ -10,10 +9,9 @@ complete, and the resulting CDI devices. Their texts are those of kubelet's Even
 
 import json
 import threading
-import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,8 +22,6 @@ from dra_driver.resource import ResourceClaim
 
 from .model import Container, Pod, PodClaim
 from .wire import ClaimAnswer, ClaimRef, PreparedDevice
-
-_KIND = {"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1"}
 
 
 class CheckpointError(Exception):
@@ -95,23 +91,36 @@ class ClaimCache:
 
 def encode(claims: Iterable[ClaimInfo]) -> str:
     """Return the text of the checkpoint."""
-    data = json.dumps({**_KIND, "ClaimInfoStateList": [_encode_info(info) for info in claims]}, separators=(",", ":"))
-    return json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())}, separators=(",", ":"))
+    return json.dumps(
+        [
+            {
+                "ref": asdict(info.ref),
+                "pods": sorted(info.pods),
+                "devices": {driver: [asdict(device) for device in found] for driver, found in info.devices.items()},
+            }
+            for info in claims
+        ]
+    )
 
 
 def decode(text: str) -> tuple[ClaimInfo, ...]:
     """Return the claims in a checkpoint's text. None of them is marked as prepared. Raises CheckpointError."""
     try:
-        envelope = json.loads(text)
-        data = envelope["Data"]
-        if zlib.crc32(data.encode()) != envelope["Checksum"]:
-            raise CheckpointError("checkpoint is corrupted")
-        document = json.loads(data)
-        if {key: document.get(key) for key in _KIND} != _KIND:
-            raise CheckpointError(f"unknown checkpoint {document.get('apiVersion')}, Kind={document.get('kind')}")
-        return tuple(_decode_info(info) for info in document.get("ClaimInfoStateList") or ())
+        return tuple(
+            ClaimInfo(
+                ClaimRef(**one["ref"]),
+                frozenset(one["pods"]),
+                {driver: tuple(map(_device, devices)) for driver, devices in one["devices"].items()},
+            )
+            for one in json.loads(text)
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"not a DRA checkpoint: {error!r}") from error
+        raise CheckpointError(f"not a checkpoint: {error!r}") from error
+
+
+def _device(raw: Mapping[str, Any]) -> PreparedDevice:
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
+    return PreparedDevice(**fields)
 
 
 def load(path: Path) -> tuple[ClaimInfo, ...]:
@@ -122,47 +131,6 @@ def load(path: Path) -> tuple[ClaimInfo, ...]:
         return ()
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}; drain the node and remove the file") from error
-
-
-def _encode_info(info: ClaimInfo) -> Mapping[str, Any]:
-    return {
-        "ClaimUID": info.ref.uid,
-        "ClaimName": info.ref.name,
-        "Namespace": info.ref.namespace,
-        "PodUIDs": {uid: {} for uid in sorted(info.pods)},
-        "DriverState": {
-            driver: {"Devices": [_encode_device(device) for device in devices] or None}
-            for driver, devices in sorted(info.devices.items())
-        },
-    }
-
-
-def _encode_device(device: PreparedDevice) -> Mapping[str, Any]:
-    encoded: dict[str, Any] = {"PoolName": device.pool, "DeviceName": device.device}
-    if device.share_id is not None:
-        encoded["ShareID"] = device.share_id
-    return {**encoded, "RequestNames": list(device.request_names), "CDIDeviceIDs": list(device.cdi_ids)}
-
-
-def _decode_info(raw: Mapping[str, Any]) -> ClaimInfo:
-    return ClaimInfo(
-        ref=ClaimRef(raw["Namespace"], raw["ClaimName"], raw["ClaimUID"]),
-        pods=frozenset(raw.get("PodUIDs") or ()),
-        devices={
-            driver: tuple(_decode_device(device) for device in state.get("Devices") or ())
-            for driver, state in (raw.get("DriverState") or {}).items()
-        },
-    )
-
-
-def _decode_device(raw: Mapping[str, Any]) -> PreparedDevice:
-    return PreparedDevice(
-        raw["PoolName"],
-        raw["DeviceName"],
-        tuple(raw.get("RequestNames") or ()),
-        tuple(raw.get("CDIDeviceIDs") or ()),
-        raw.get("ShareID"),
-    )
 
 
 PREPARE = "NodePrepareResources"

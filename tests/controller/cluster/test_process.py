@@ -14,8 +14,8 @@ import click
 import pytest
 import urllib3
 
-from controller.cluster.main import Duration
 from dra_driver import DRIVER_NAME
+from dra_driver.command import Duration
 from dra_driver.kubeapi import ApiClient, NotFoundError
 from dra_driver.kubeapi.leases import LEASES
 from dra_driver.resource.codec import V1
@@ -125,10 +125,10 @@ def test_a_holder_that_was_frozen_stops_when_it_wakes(client: ApiClient, kubecon
     ("text", "seconds"), [("15s", 15.0), ("1m30s", 90.0), ("500ms", 0.5), ("1.5h", 5400.0), ("0s", 0.0)]
 )
 def test_durations_are_written_as_in_go(text: str, seconds: float) -> None:
-    assert Duration().convert(text, None, None) == seconds
+    assert Duration("15s").convert(text, None, None) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "15", "s", "15 s", "-1s", "1d", "1s2"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(click.BadParameter, match="such as 15s"):
-        Duration().convert(text, None, None)
+        Duration("15s").convert(text, None, None)

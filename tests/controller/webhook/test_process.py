@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from controller.webhook.server import REVIEW_PATH
-from dra_driver.sandbox.apiserver.certificates import Certificates, make_certificates
+from dra_driver.sandbox.apiserver.server import Certificates, make_certificates
 from tests.support.preloaded import run, start
 from tests.support.waiting import wait_for
 

@@ -287,6 +287,13 @@ CASES = [
         stream(claim([request(), MIG], config=[config("MigDeviceConfig", "small"), config("GpuConfig")])),
     ),
     Case(
+        "config-kind",
+        stream(claim([request(device_class="vfio.gpu.nvidia.com")], config=[config("GpuConfig", "gpu")])),
+        "spec.devices.config[0].opaque.parameters.kind",
+        "use a VfioDeviceConfig, or another class",
+        stream(claim([request(device_class="vfio.gpu.nvidia.com")], config=[config("VfioDeviceConfig", "gpu")])),
+    ),
+    Case(
         "config-unused",
         stream(claim(config=[config("MigDeviceConfig")])),
         "spec.devices.config[0].opaque.parameters.kind",
@@ -387,7 +394,7 @@ CASES = [
         "selector-never-true",
         stream(device_class("device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'vgpu'")),
         "spec.selectors[0].cel.expression",
-        "type is gpu, mig",
+        "type is gpu, vfio, mig",
         stream(device_class(GPU_CLASS)),
     ),
     Case(

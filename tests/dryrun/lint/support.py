@@ -20,7 +20,7 @@ FILE = "claims.yaml"
 @functools.cache
 def known() -> tuple[Decoded, ...]:
     """The devices of the built-in nodes, made once."""
-    return tuple(with_defaults(built_in_nodes()))
+    return tuple(with_defaults(built_in_nodes(machines=True)))
 
 
 def lint_text(text: str, release: str = NEWEST) -> list[LintFinding]:

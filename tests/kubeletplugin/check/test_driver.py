@@ -81,10 +81,10 @@ def test_versions_are_not_compared_when_one_is_unknown() -> None:
 def test_the_facts_of_a_node_are_read_below_its_driver_root(tmp_path: Path) -> None:
     node = make_node(tmp_path, "h100x8").node
     root = node.driver_root
-    facts = read_driver(Hardware(node.nvml, root, Path("/run/nvidia/driver"), root, root / "proc", root / "sys"))
+    facts = read_driver(Hardware(node.nvml, root, Path("/run/nvidia/driver"), root, root / "proc", root / "sys", root))
     assert facts.module_version == facts.library_version == "570.158.01"
     assert facts.driver_root == "/run/nvidia/driver"
     (root / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1").unlink()
     (root / "proc/driver/nvidia/version").unlink()
-    facts = read_driver(Hardware(node.nvml, root, root, root, root / "proc", root / "sys"))
+    facts = read_driver(Hardware(node.nvml, root, root, root, root / "proc", root / "sys", root))
     assert (facts.library, facts.module) == (None, None)

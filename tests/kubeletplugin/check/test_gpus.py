@@ -20,7 +20,7 @@ from .support import levels, of_level
 
 def hardware_of(node: SimulatedNode) -> Hardware:
     root = node.driver_root
-    return Hardware(node.nvml, root, root, root, root / "proc", root / "sys")
+    return Hardware(node.nvml, root, root, root, root / "proc", root / "sys", root)
 
 
 def read(node: SimulatedNode) -> GpuFacts:

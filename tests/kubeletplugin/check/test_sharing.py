@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.options import Hardware
-from kubeletplugin.check.sharing import SharingFacts, read_sharing, sharing_findings
+from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy
+from kubeletplugin.check.sharing import SharingFacts, read_shares, read_sharing, share_findings, sharing_findings
 from kubeletplugin.options import Node
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.claims import mps, time_slicing
@@ -52,10 +53,28 @@ def plugin() -> Iterator[Plugin]:
         made.stop()
 
 
-def test_a_node_is_read(plugin: Plugin) -> None:
+def node_of(plugin: Plugin) -> Node:
     root = plugin.node.driver_root
-    hardware = Hardware(plugin.node.nvml, root, Path("/host"), root, root / "proc", root / "sys")
-    node = Node(plugin.root / "registry", plugin.root, plugin.cdi, hardware)
+    hardware = Hardware(plugin.node.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
+    return Node(plugin.root / "registry", plugin.root, plugin.cdi, plugin.root / "shm", hardware)
+
+
+def test_shares_that_cannot_be_enforced_are_named_with_the_reason(plugin: Plugin) -> None:
+    node, rule = node_of(plugin), GpuRule(indexes=(0,), shares=4, enforce=Enforcement.MPS)
+    assert read_shares(node, NodePolicy((GpuRule(shares=4),), mps=True)) is None
+    assert levels(share_findings(read_shares(node, NodePolicy((rule,), mps=True)), node.hardware)) == [
+        ("shares", "pass")
+    ]
+    (finding,) = share_findings(read_shares(node, NodePolicy((rule,))), node.hardware)
+    assert finding.text == (
+        f"{plugin.gpu(0).uuid}: shares of the GPU cannot be enforced: mps: dra-mps is not enabled (the chart's value"
+        " mps.enabled); so each device belongs to one claim"
+    )
+    assert "(memory-limits: this installation has no hook program" in finding.remedy
+
+
+def test_a_node_is_read(plugin: Plugin) -> None:
+    root, node = plugin.node.driver_root, node_of(plugin)
     assert read_sharing(node) == replace(GOOD, driver_root="/host")
     with mps_of(plugin.root, plugin.node, plugin.root / "mps.log") as supervisor:
         for device, sharing in (("gpu-0", mps()), ("gpu-1", time_slicing("Long"))):

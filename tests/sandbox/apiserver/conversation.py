@@ -8,7 +8,9 @@ names) is replaced by placeholders in both.
 
 A step: `do` (method and path; `NS` stands for the conversation's own namespace), and optionally
 `body`, `type`, `accept`, `until` (repeat until the answer has this code or these values).
-`${2.metadata.uid}` in a path or body is a value from the raw answer to step 2.
+`${2.metadata.uid}` in a path or body is a value from the raw answer to step 2. With `compare: code`
+the texts of the answers may differ: the embedded server's rules for slices are those of
+`dra_driver.resource.validation`, which has texts of its own.
 """
 
 import json
@@ -46,6 +48,8 @@ class Conversation:
     cleanup: list[str]
     generated: list[str]
     """Prefixes of generated names."""
+    only_codes: bool
+    """Whether the answers may differ in everything but their codes."""
 
     @property
     def recording(self) -> Path:
@@ -71,7 +75,12 @@ def _read() -> Iterator[Conversation]:
     for path in sorted(FOLDER.glob("*.yaml")):
         content = yaml.load(path.read_bytes(), yaml.CSafeLoader)
         yield Conversation(
-            path.stem, content["title"], content["steps"], content.get("cleanup", []), content.get("generated", [])
+            path.stem,
+            content["title"],
+            content["steps"],
+            content.get("cleanup", []),
+            content.get("generated", []),
+            content.get("compare") == "code",
         )
 
 

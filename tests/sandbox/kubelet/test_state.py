@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoint of claims, in kubelet's own form."""
+"""The checkpoint of claims."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,18 +11,7 @@ from hypothesis import strategies as st
 from dra_driver.sandbox.kubelet import CheckpointError, ClaimInfo, ClaimRef, PreparedDevice
 from dra_driver.sandbox.kubelet.state import ClaimCache, decode, encode
 
-GOLDEN = (
-    r'{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",'
-    r"\"ClaimInfoStateList\":[{\"ClaimUID\":\"uid-7\",\"ClaimName\":\"claim\","
-    r"\"Namespace\":\"default\",\"PodUIDs\":{\"uid-p\":{}},"
-    r"\"DriverState\":{\"a.example.com\":{\"Devices\":null},"
-    r"\"gpu.example.com\":{\"Devices\":[{\"PoolName\":\"node-1\",\"DeviceName\":\"gpu-0\","
-    r"\"ShareID\":\"s\",\"RequestNames\":[\"gpu\"],"
-    r'\"CDIDeviceIDs\":[\"example.com/claim=uid-7\"]}]}}}]}","Checksum":4225351945}'
-)
-"""A file as kubelet 1.36 writes it: null where a driver has no devices, and the CRC-32 of Data."""
-
-GOLDEN_CLAIM = ClaimInfo(
+CLAIM = ClaimInfo(
     ClaimRef("default", "claim", "uid-7"),
     frozenset({"uid-p"}),
     {
@@ -31,12 +19,6 @@ GOLDEN_CLAIM = ClaimInfo(
         "gpu.example.com": (PreparedDevice("node-1", "gpu-0", ("gpu",), ("example.com/claim=uid-7",), "s"),),
     },
 )
-
-
-def test_kubelets_own_file_is_read_and_written() -> None:
-    assert decode(GOLDEN) == (GOLDEN_CLAIM,)
-    assert encode([GOLDEN_CLAIM]) == GOLDEN
-
 
 _text = st.text(max_size=8)
 _names = st.lists(_text, max_size=3).map(tuple)
@@ -55,32 +37,22 @@ def test_everything_but_the_prepared_flag_survives(claims: list[ClaimInfo]) -> N
     assert decode(encode(claims)) == tuple(replace(claim, prepared=False) for claim in claims)
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        (GOLDEN.replace("gpu-0", "gpu-1"), "checkpoint is corrupted"),
-        ("{}", "not a DRA checkpoint"),
-        ("", "not a DRA checkpoint"),
-        ("[]", "not a DRA checkpoint"),
-        (json.dumps({"Data": "{}", "Checksum": 2745614147}), "unknown checkpoint None"),
-    ],
-)
-def test_a_damaged_file_stops_kubelet_with_advice(tmp_path: Path, text: str, error: str) -> None:
+@pytest.mark.parametrize("text", ["{}[", "", "[7]", "7", '[{"ref": {}}]'])
+def test_a_damaged_file_stops_kubelet_with_advice(tmp_path: Path, text: str) -> None:
     path = tmp_path / "dra_manager_state"
     path.write_text(text)
     with pytest.raises(CheckpointError) as caught:
         ClaimCache(path)
-    assert error in str(caught.value)
-    assert str(caught.value).startswith(f"{path}: ")
+    assert str(caught.value).startswith(f"{path}: not a checkpoint")
     assert "remove the file" in str(caught.value)
 
 
 def test_what_was_saved_is_there_the_next_time(tmp_path: Path) -> None:
     path = tmp_path / "dra_manager_state"
     cache = ClaimCache(path)
-    cache.put(replace(GOLDEN_CLAIM, prepared=True))
+    cache.put(replace(CLAIM, prepared=True))
     cache.save()
-    assert ClaimCache(path).all() == (GOLDEN_CLAIM,)
-    cache.remove(GOLDEN_CLAIM.ref)
+    assert ClaimCache(path).all() == (CLAIM,)
+    cache.remove(CLAIM.ref)
     cache.save()
     assert ClaimCache(path).all() == ()

@@ -4,7 +4,7 @@
 Follows pkg/printers/internalversion of k8s.io/kubernetes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -84,16 +84,11 @@ def count(title: str, *path: str) -> Column:
     return Column(title, lambda obj, now: len(pick(obj, *path) or ()), type="integer")
 
 
-def joined(items: Iterable[str]) -> str:
-    """Return the text of a list."""
-    return ",".join(items)
-
-
 def labels(selector: Any) -> str:
     """Return the text of a map of labels."""
     if not selector:
         return NONE
-    return joined(f"{key}={value}" for key, value in sorted(selector.items()))
+    return ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
 
 
 def label_selector(selector: Any) -> str:
@@ -109,23 +104,18 @@ def label_selector(selector: Any) -> str:
                 parts.append(f"!{key}")
             case operator:
                 parts.append(f"{key} {str(operator).lower()} ({values})")
-    return joined(parts) or NONE
+    return ",".join(parts) or NONE
 
 
-def containers(template: Any) -> Iterable[Object]:
-    """Return the containers of a pod template."""
-    found: Iterable[Object] = pick(template, "spec", "containers") or ()
-    return found
+def _of_containers(title: str, field: str) -> Column:
+    """Return a column with a field of all containers of a pod template."""
+
+    def cell(obj: Object) -> str:
+        return ",".join(item.get(field, "") for item in pick(obj, "spec", "template", "spec", "containers") or ())
+
+    return made(title, cell, wide=True)
 
 
-CONTAINERS: Final = made(
-    "Containers",
-    lambda obj: joined(item.get("name", "") for item in containers(pick(obj, "spec", "template"))),
-    wide=True,
-)
-IMAGES: Final = made(
-    "Images",
-    lambda obj: joined(item.get("image", "") for item in containers(pick(obj, "spec", "template"))),
-    wide=True,
-)
+CONTAINERS: Final = _of_containers("Containers", "name")
+IMAGES: Final = _of_containers("Images", "image")
 SELECTOR: Final = made("Selector", lambda obj: label_selector(pick(obj, "spec", "selector")), wide=True)

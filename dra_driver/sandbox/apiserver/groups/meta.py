@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validation that all kinds share: metadata and conditions.
+"""Validation that all kinds share: metadata.
 
-Follows k8s.io/apimachinery/pkg/api/validation/objectmeta.go and pkg/apis/meta/v1/validation.
+Follows k8s.io/apimachinery/pkg/api/validation/objectmeta.go.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,9 +15,6 @@ from ..objects import Object
 ANNOTATIONS_BYTES: Final = 256 * 1024
 _STANDARD_FINALIZERS: Final = {"orphan", "foregroundDeletion", "kubernetes"}
 _NAME_REQUIRED: Final = "name or generateName is required"
-_CONDITION_STATUSES: Final = ("False", "True", "Unknown")
-_MESSAGE_BYTES: Final = 32768
-_REASON_BYTES: Final = 1024
 
 NameProblems = Callable[[str, bool], Iterable[str]]
 
@@ -105,32 +102,3 @@ def metadata_update_problems(meta: Object, old: Object) -> Iterator[FieldError]:
     for field in ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if meta.get(field) != old.get(field):
             yield errors.invalid(f"metadata.{field}", meta.get(field), "field is immutable")
-
-
-def condition_problems(conditions: Iterable[Object], path: str) -> Iterator[FieldError]:
-    """Yield the problems of a list of metav1.Condition."""
-    seen: set[str] = set()
-    for index, condition in enumerate(conditions):
-        here = f"{path}[{index}]"
-        kind = condition.get("type", "")
-        if kind in seen:
-            yield errors.duplicate(f"{here}.type", kind)
-        seen.add(kind)
-        if not kind:
-            yield errors.required(f"{here}.type", "must be set")
-        else:
-            for problem in names.label_key_problems(kind):
-                yield errors.invalid(f"{here}.type", kind, problem)
-        if condition.get("status") not in _CONDITION_STATUSES:
-            yield errors.not_supported(f"{here}.status", condition.get("status", ""), _CONDITION_STATUSES)
-        if condition.get("observedGeneration", 0) < 0:
-            text = "must be greater than or equal to zero"
-            yield errors.invalid(f"{here}.observedGeneration", condition["observedGeneration"], text)
-        if not condition.get("lastTransitionTime"):
-            yield errors.required(f"{here}.lastTransitionTime")
-        if len(condition.get("message", "").encode()) > _MESSAGE_BYTES:
-            yield errors.too_long(f"{here}.message", _MESSAGE_BYTES)
-        if not condition.get("reason"):
-            yield errors.required(f"{here}.reason")
-        elif len(condition["reason"].encode()) > _REASON_BYTES:
-            yield errors.too_long(f"{here}.reason", _REASON_BYTES)

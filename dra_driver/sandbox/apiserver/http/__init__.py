@@ -205,15 +205,11 @@ def _call(
 
 
 async def _read(request: web.BaseRequest) -> bytes:
-    if request.content_length is not None and request.content_length > _MOST_BYTES:
-        raise status.RequestError(
-            413, "RequestEntityTooLarge", f"Request entity is too large: limit is {_MOST_BYTES}", {}
-        )
-    body = await request.read()
-    if len(body) > _MOST_BYTES:
-        raise status.RequestError(
-            413, "RequestEntityTooLarge", f"Request entity is too large: limit is {_MOST_BYTES}", {}
-        )
+    length = request.content_length
+    body = b"" if length is not None and length > _MOST_BYTES else await request.read()
+    if max(length or 0, len(body)) > _MOST_BYTES:
+        text = f"Request entity is too large: limit is {_MOST_BYTES}"
+        raise status.RequestError(413, "RequestEntityTooLarge", text, {})
     return body
 
 

@@ -67,9 +67,6 @@ class _Walk:
     def __init__(self) -> None:
         self.unknown = False
 
-    def value(self, value: Any, node: Type) -> Any:
-        return _READERS[node.shape](self, value, node)
-
     def struct(self, value: Any, node: Type) -> Object:
         if type(value) is not dict:
             raise _mismatch(value, node)
@@ -110,26 +107,11 @@ class _Walk:
         read = _READERS[element.shape]
         return [_zero(element) if item is None else read(self, item, element) for item in value]
 
-    def string(self, value: Any, node: Type) -> str:
-        if type(value) is not str:
-            raise _mismatch(value, node)
-        return value
-
     def integer(self, value: Any, node: Type) -> int:
         if type(value) is not int:
             raise _mismatch(value, node)
         if not -(1 << (node.bits - 1)) <= value < 1 << (node.bits - 1):
             raise DecodeError(f"number {value}", node.go_name)
-        return value
-
-    def number(self, value: Any, node: Type) -> float | int:
-        if type(value) is not int and type(value) is not float:
-            raise _mismatch(value, node)
-        return value
-
-    def boolean(self, value: Any, node: Type) -> bool:
-        if type(value) is not bool:
-            raise _mismatch(value, node)
         return value
 
     def quantity(self, value: Any, node: Type) -> str:
@@ -141,11 +123,6 @@ class _Walk:
         except QuantityError as error:
             fixed = f"quantities must match the regular expression '{_QUANTITY_PATTERN}'"
             raise DecodeError("", "", fixed) from error
-
-    def int_or_string(self, value: Any, node: Type) -> int | str:
-        if type(value) is not int and type(value) is not str:
-            raise _mismatch(value, node)
-        return value
 
     def time(self, value: Any, node: Type) -> str:
         return timestamp(_moment(value, node, "2006-01-02T15:04:05Z07:00"))
@@ -169,24 +146,32 @@ class _Walk:
             raise DecodeError("", "", f"illegal base64 data at input byte {at}") from error
         return value
 
-    def anything(self, value: Any, node: Type) -> Any:
+
+def _one_of(*kinds: type) -> Callable[[_Walk, Any, Type], Any]:
+    """Return a reader of values of these types, which stay as they are."""
+
+    def read(walk: _Walk, value: Any, node: Type) -> Any:
+        if type(value) not in kinds:
+            raise _mismatch(value, node)
         return value
+
+    return read
 
 
 _READERS: dict[Shape, Callable[[_Walk, Any, Type], Any]] = {
     Shape.STRUCT: _Walk.struct,
     Shape.MAP: _Walk.map,
     Shape.LIST: _Walk.list,
-    Shape.STRING: _Walk.string,
+    Shape.STRING: _one_of(str),
     Shape.INTEGER: _Walk.integer,
-    Shape.NUMBER: _Walk.number,
-    Shape.BOOLEAN: _Walk.boolean,
+    Shape.NUMBER: _one_of(int, float),
+    Shape.BOOLEAN: _one_of(bool),
     Shape.QUANTITY: _Walk.quantity,
-    Shape.INT_OR_STRING: _Walk.int_or_string,
+    Shape.INT_OR_STRING: _one_of(int, str),
     Shape.TIME: _Walk.time,
     Shape.MICRO_TIME: _Walk.micro_time,
     Shape.BYTES: _Walk.bytes,
-    Shape.ANY: _Walk.anything,
+    Shape.ANY: lambda walk, value, node: value,
 }
 
 _ZEROES: dict[Shape, Callable[[], Any]] = {

@@ -16,12 +16,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from ..objects import Object, timestamp
 from . import Shape, Type
 
 WIRE_FILE: Final = Path(__file__).with_name("wire.json")
 MAGIC: Final = b"k8s\x00"
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED64: Final = 1
 
 
 class WireError(Exception):
@@ -179,36 +183,16 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _entries(data: bytes) -> "Iterator[tuple[int, int | bytes]]":
+def _entries(encoded: bytes) -> "Iterator[tuple[int, int | bytes]]":
     """Yield the fields of a message: their numbers and raw values."""
-    position, end = 0, len(data)
-    while position < end:
-        key, position = _varint(data, position)
-        number, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            value, position = _varint(data, position)
-            yield number, value
-            continue
-        if kind == _BYTES:
-            size, position = _varint(data, position)
-        elif kind in (_FIXED64, _FIXED32):
-            size = 8 if kind == _FIXED64 else 4
-        else:
-            raise WireError(f"wire type {kind} is not used by Kubernetes")
-        if position + size > end:
-            raise WireError("the message ends early")
-        yield number, data[position : position + size]
-        position += size
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    result = shift = 0
-    while True:
-        if position >= len(data) or shift > 63:
-            raise WireError("the message ends early")
-        byte = data[position]
-        position += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return result, position
-        shift += 7
+    message = Empty()
+    try:
+        message.ParseFromString(encoded)
+    except DecodeError as error:
+        raise WireError(f"the message cannot be read: {error}") from error
+    fields: Any = UnknownFieldSet(message)
+    for field in fields:
+        data: Any = field.data
+        if type(data) not in (int, bytes):
+            raise WireError(f"wire type {field.wire_type} is not used by Kubernetes")
+        yield field.field_number, data.to_bytes(8, "little") if field.wire_type == _FIXED64 else data

@@ -48,10 +48,6 @@ class PublishedSchemas:
         name = self._names.get((group, version, kind))
         return None if name is None else self._definition(name)
 
-    def named(self, definition: str) -> Type:
-        """Return the type of an OpenAPI definition, which must exist."""
-        return self._definition(definition)
-
     def definition_name(self, group: str, version: str, kind: str) -> str | None:
         """Return the OpenAPI name of the kind, `io.k8s.api.core.v1.Pod`."""
         return self._names.get((group, version, kind))

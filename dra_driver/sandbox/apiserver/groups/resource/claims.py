@@ -401,6 +401,5 @@ def _device_problems(item: Object, path: str, allocated: set[DeviceId]) -> Probl
     conditions = item.get("conditions") or []
     if len(conditions) > _CONDITIONS:
         yield errors.too_many(f"{path}.conditions", len(conditions), _CONDITIONS)
-    yield from meta.condition_problems(conditions, f"{path}.conditions")
     if item.get("data") is not None:
         yield from rules.raw_object_problems(item["data"], f"{path}.data", _DATA_BYTES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that several kinds of resource.k8s.io share: names, selectors, opaque configuration, taints, references.
+"""Rules that several kinds of resource.k8s.io share: names, selectors, opaque configuration, tolerations, references.
 
 References name the requests of a claim. Constraints, configurations and allocation results contain references.
 """
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dra_driver.resource import limits
-from dra_driver.resource.quantity import Quantity
 
 from ... import field_errors as errors
 from ... import names
@@ -22,7 +21,6 @@ RESERVED_FOR: Final = 256
 UNLIMITED: Final = -1
 _TAINT_EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 _MORE_TAINTS_SINCE: Final = 35
-_TAINTS_BEFORE: Final = 4
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
 
@@ -58,14 +56,6 @@ def label_problems(name: str, path: str) -> Problems:
         yield errors.invalid(path, name, problem)
 
 
-def required_label_problems(name: str, path: str) -> Problems:
-    """Like `label_problems`, but with another error for an empty name."""
-    if name:
-        yield from label_problems(name, path)
-    else:
-        yield errors.required(path)
-
-
 def uid_problems(uid: str, path: str) -> Problems:
     """Yield the problems of a share ID."""
     if not _UID.fullmatch(uid):
@@ -74,14 +64,6 @@ def uid_problems(uid: str, path: str) -> Problems:
             "with lowercase hexadecimal characters"
         )
         yield errors.invalid(path, uid, text)
-
-
-def is_qualified_name(name: str) -> bool:
-    """Return whether an attribute or capacity name is valid. This is a fast check before `qualified_name_problems`."""
-    domain, slash, identifier = name.rpartition("/")
-    if len(identifier) > limits.IDENTIFIER_BYTES or names.identifier_problems(identifier):
-        return False
-    return not slash or (len(domain) <= limits.DRIVER_NAME_BYTES and not names.subdomain_problems(domain.lower()))
 
 
 def qualified_name_problems(name: str, path: str) -> Problems:
@@ -185,26 +167,8 @@ def raw_object_problems(value: Any, path: str, limit: int) -> Problems:
         )
 
 
-def taints_problems(taints: Iterable[Object], path: str, context: Context) -> Problems:
-    """Yield the problems of a device's taints."""
-    most = limits.TAINTS_PER_DEVICE if context.release.minor >= _MORE_TAINTS_SINCE else _TAINTS_BEFORE
-    yield from list_problems(taints, most, lambda taint, here: taint_problems(taint, here, context), path)
-
-
 def _effects(context: Context) -> tuple[str, ...]:
     return _TAINT_EFFECTS if context.release.minor >= _MORE_TAINTS_SINCE else _TAINT_EFFECTS[:-1]
-
-
-def taint_problems(taint: Object, path: str, context: Context) -> Problems:
-    """Yield the problems of a device taint."""
-    yield from label_name_problems(taint.get("key", ""), f"{path}.key")
-    for problem in names.label_value_problems(taint.get("value", "")):
-        yield errors.invalid(f"{path}.value", taint["value"], problem)
-    effect = taint.get("effect", "")
-    if not effect:
-        yield errors.required(f"{path}.effect")
-    elif effect not in _effects(context):
-        yield errors.not_supported(f"{path}.effect", effect, _effects(context))
 
 
 def toleration_problems(toleration: Object, path: str, context: Context) -> Problems:
@@ -266,11 +230,6 @@ def is_extended_resource_name(name: str) -> bool:
     """Return whether a resource name is valid for an extended resource: qualified, and not one of Kubernetes."""
     native = "/" not in name or _NATIVE_DOMAIN in name
     return not native and not name.startswith("requests.") and not names.label_key_problems(f"requests.{name}")
-
-
-def quantity(text: Any) -> Quantity:
-    """Return a quantity of a decoded object, which is always valid."""
-    return Quantity.parse(str(text))
 
 
 _REFERENCE: Final = (

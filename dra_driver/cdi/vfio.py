@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The edits for a GPU that is bound to a vfio driver: what a container with a virtual machine needs to pass it on.
+
+The kernel has two interfaces (Documentation/driver-api/vfio.rst). The older one has a node for each IOMMU group,
+`/dev/vfio/<group>`, and the node `/dev/vfio/vfio`. The newer one, iommufd, has a node for each function,
+`/dev/vfio/devices/vfio<N>`, and the node `/dev/iommu`. With iommufd, the container gets the nodes of both interfaces,
+as VEP 266 of KubeVirt demands, so that the virtual machine monitor can use either.
+
+Only the paths of the nodes are in a spec. The runtime reads the numbers when it creates the container, and lets the
+user of the container open the nodes. In contrast to NVIDIA's own nodes, these always exist on the host.
+
+On Grace boards, a device `/dev/egm<N>` has memory of the host that belongs to several GPUs. A machine may have it only
+with all of these GPUs, as in NVIDIA/kubevirt-gpu-device-plugin.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+from .root import DriverFilesError, Root
+from .spec import ContainerEdits, DeviceNode
+
+VFIO_API: Final = "/dev/vfio/vfio"
+IOMMUFD_API: Final = "/dev/iommu"
+
+_PERMISSIONS: Final = "rw"
+
+
+def vfio_edits(
+    sys: Path, dev: Root, address: str, group: int, *, prefer_iommufd: bool = False, api_device: bool = False
+) -> ContainerEdits:
+    """Edits for the function at `address` (`0000:1b:00.0`) in the IOMMU group `group`.
+
+    With `prefer_iommufd`, also the nodes of iommufd, if the kernel has it. With `api_device`, also the nodes of the
+    interfaces themselves. `sys` is where sysfs is mounted, `dev` contains the host's /dev. Raises DriverFilesError if a
+    node is missing.
+    """
+    functions = _function_nodes(sys, address) if prefer_iommufd and dev.here(IOMMUFD_API).exists() else []
+    legacy = [f"/dev/vfio/{group}", *([VFIO_API] if api_device else [])]
+    if functions:
+        # A kernel may have iommufd only, or have it in the place of /dev/vfio/vfio.
+        legacy = [path for path in legacy if dev.here(path).exists()]
+        functions += [IOMMUFD_API] if api_device else []
+    return ContainerEdits(device_nodes=tuple(_node(dev, path) for path in [*legacy, *functions]))
+
+
+def egm_edits(sys: Path, dev: Root, address: str, allocated: Collection[str]) -> ContainerEdits:
+    """Edits for the memory devices of the GPU at `address`, all of whose GPUs are `allocated` together (addresses)."""
+    together = {one.lower() for one in allocated}
+    folder = sys / "class/egm"
+    nodes = []
+    for name in _names(folder):
+        gpus = _addresses(folder / name / "gpu_devices") if name.startswith("egm") else set()
+        if address.lower() in gpus and gpus <= together:
+            nodes.append(_node(dev, f"/dev/{name}"))
+    return ContainerEdits(device_nodes=tuple(nodes))
+
+
+def _node(dev: Root, path: str) -> DeviceNode:
+    if not dev.here(path).exists():
+        raise DriverFilesError(f"{dev.here(path)} is missing: udev has not made it, or its kernel module is not loaded")
+    host_path = dev.on_host(path)
+    return DeviceNode(path, host_path if host_path != path else "", permissions=_PERMISSIONS)
+
+
+def _function_nodes(sys: Path, address: str) -> list[str]:
+    """The nodes of all functions of the IOMMU group. The group goes to one machine as a whole. Empty if the function
+    itself has none, because its kernel has no such nodes.
+    """
+    device = sys / "bus/pci/devices" / address
+    if not _names(device / "vfio-dev"):
+        return []
+    functions = [address, *(one for one in _names(device / "iommu_group/devices") if one != address)]
+    return [f"/dev/vfio/devices/{name}" for one in functions for name in _vfio_names(sys, one)]
+
+
+def _vfio_names(sys: Path, address: str) -> Iterator[str]:
+    """`vfio<N>` of a function that is bound to a vfio driver."""
+    return (name for name in _names(sys / "bus/pci/devices" / address / "vfio-dev") if name.startswith("vfio"))
+
+
+def _addresses(file: Path) -> set[str]:
+    try:
+        return set(file.read_text(encoding="ascii").lower().split())
+    except (OSError, ValueError):  # without the list, nobody knows whose memory it is
+        return set()
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - only names are needed
+    except OSError:
+        return []

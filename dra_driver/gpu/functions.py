@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions of PCI devices, their slots and their IOMMU groups, from sysfs.
+
+A GPU's slot may have further functions: audio, USB and UCSI. They belong to the board, so they go to a virtual machine
+together with the GPU. The kernel gives an IOMMU group to a virtual machine only if every function of the group is bound
+to a vfio driver or to no driver; bridges are exempt (Documentation/driver-api/vfio.rst). So a GPU can be given to a
+virtual machine only if the group has no function of another slot that the node uses, and no other GPU.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+NVIDIA_VENDOR = 0x10DE
+GPU_CLASSES = (0x0300, 0x0302)
+"""VGA and 3D controllers; the lowest byte of a class is its interface."""
+
+_BRIDGE = 0x06  # the highest byte of a class
+_HARMLESS = ("pci-stub",)
+"""Drivers that never use their device, in addition to the vfio drivers."""
+_NO_OVERRIDE = "(null)"
+
+
+@dataclass(frozen=True, slots=True)
+class PciFunction:
+    """A function at `address`. `driver` is the kernel driver that it is bound to, or None. `override` is the driver
+    that its `driver_override` demands, or empty.
+    """
+
+    address: str
+    driver: str | None
+    override: str = ""
+
+
+def is_vfio(driver: str | None) -> bool:
+    """Whether a kernel driver gives its devices to virtual machines (`vfio-pci`, `nvgrace_gpu_vfio_pci`)."""
+    return driver is not None and "vfio" in driver
+
+
+def device_folder(sys_root: Path, address: str) -> Path:
+    """The folder of a function in sysfs."""
+    return sys_root / "bus/pci/devices" / address
+
+
+def read_function(sys_root: Path, address: str) -> PciFunction:
+    """The state of a function. Raises OSError if it is not on the bus."""
+    folder = device_folder(sys_root, address)
+    override = (folder / "driver_override").read_text(encoding="utf-8").strip()
+    return PciFunction(address, bound_driver(sys_root, address), "" if override == _NO_OVERRIDE else override)
+
+
+def bound_driver(sys_root: Path, address: str) -> str | None:
+    """The kernel driver that a function is bound to, or None."""
+    return _link_name(device_folder(sys_root, address) / "driver")
+
+
+def iommu_group(sys_root: Path, address: str) -> int | None:
+    """The number of a function's IOMMU group, or None if it has none."""
+    name = _link_name(device_folder(sys_root, address) / "iommu_group")
+    return int(name) if name is not None and name.isdecimal() else None
+
+
+def slot_functions(sys_root: Path, address: str) -> tuple[str, ...]:
+    """The addresses of all functions of the slot, the one at `address` first. SR-IOV virtual functions are no part of
+    the board.
+    """
+    slot = address.rpartition(".")[0] + "."
+    found = (name for name in _names(sys_root / "bus/pci/devices") if name.startswith(slot))
+    others = (name for name in found if name != address and not _is_virtual(sys_root, name))
+    return (address, *sorted(others))
+
+
+def virtual_functions(sys_root: Path, address: str) -> int:
+    """The number of SR-IOV virtual functions that are enabled."""
+    return _number(device_folder(sys_root, address) / "sriov_numvfs") or 0
+
+
+def group_obstacles(sys_root: Path, address: str) -> tuple[str, ...]:
+    """The functions in the IOMMU group because of which the GPU at `address` cannot be given to a virtual machine:
+    other GPUs, whichever driver they are bound to, and functions of other slots that a driver of the node uses.
+    """
+    slot = address.rpartition(".")[0] + "."
+    members = _names(device_folder(sys_root, address) / "iommu_group/devices")
+    return tuple(sorted(one for one in members if not one.startswith(slot) and _is_obstacle(sys_root, one)))
+
+
+def obstacle_text(group: int, obstacles: Iterable[str]) -> str:
+    """Why a GPU cannot be given to a virtual machine, for users."""
+    return (
+        f"its IOMMU group {group} also has {', '.join(obstacles)}, and a virtual machine gets a group as a whole"
+        " (PCIe Access Control Services, ACS, in the firmware make the groups smaller)"
+    )
+
+
+def _is_obstacle(sys_root: Path, address: str) -> bool:
+    folder = device_folder(sys_root, address)
+    kind = _number(folder / "class") or 0
+    if kind >> 16 == _BRIDGE:
+        return False
+    if _number(folder / "vendor") == NVIDIA_VENDOR and kind >> 8 in GPU_CLASSES:
+        return True
+    driver = bound_driver(sys_root, address)
+    return driver is not None and not is_vfio(driver) and driver not in _HARMLESS
+
+
+def _is_virtual(sys_root: Path, address: str) -> bool:
+    return (device_folder(sys_root, address) / "physfn").is_symlink()
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - only names are needed
+    except OSError:
+        return []
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text(encoding="ascii"), 0)
+    except (OSError, ValueError):
+        return None
+
+
+def _link_name(link: Path) -> str | None:
+    try:
+        return link.readlink().name
+    except OSError:
+        return None

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPUs that this driver has given to virtual machines, as files that all processes of the node read.
+
+A mark is written before the first function of a GPU is taken from its driver, and removed after all of them are back.
+It has the driver of each function, and everything else that must be restored. So a GPU can be brought back after a kill
+at any point. A GPU with a mark is not lost, although NVML does not see it. A GPU that an administrator has bound to a
+vfio driver has no mark, and is left as it is. Marks need no fsync, because a reboot undoes what they describe.
+
+The kernel does not take a GPU from NVIDIA's driver while a process has it open, and NVML opens all GPUs. So while a GPU
+is being taken, this driver holds a lock (`letting_go`), and all sessions (`dra_driver.gpu.session`) end NVML and begin
+it again only afterwards. The kernel ends the lock with its process, so a process that is killed holds up nothing.
+"""
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
+from .functions import PciFunction
+
+log = logging.getLogger(__name__)
+
+_SUFFIX, _TEMPORARY, _LOCK = ".json", ".new", "letting-go"
+
+
+@dataclass(frozen=True, slots=True)
+class VfioMark:
+    """A GPU that was taken from its driver for a claim: its PCI address, and its UUID (its address if it is unknown).
+
+    `functions` are all functions of its slot, as they were before. `persistence` is the persistence mode before, or
+    None if it was not read. `stuck` tells that the kernel does not finish a change of the GPU, and is empty otherwise.
+    """
+
+    address: str
+    gpu_uuid: str
+    functions: tuple[PciFunction, ...]
+    persistence: bool | None = None
+    stuck: str = ""
+
+
+class VfioMarks:
+    """The marks in `folder`, which is created with the first mark."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def set(self, mark: VfioMark) -> None:
+        """Write or replace the mark of a GPU. Raises OSError."""
+        make_folder(self._folder)
+        file = self._file(mark.address)
+        write_file(file, _encode(mark), file.with_name(file.name + _TEMPORARY))
+
+    def get(self, address: str) -> VfioMark | None:
+        """The mark of the GPU at this PCI address, or None."""
+        return self._read(self._file(address))
+
+    def has(self, address: str) -> bool:
+        """Whether the GPU has a mark. Costs one system call."""
+        return os.path.lexists(self._file(address))
+
+    def all(self) -> tuple[VfioMark, ...]:
+        """All marks, in the order of addresses."""
+        names = sorted(name for name in names_in(self._folder) if name.endswith(_SUFFIX))
+        found = (self._read(self._folder / name) for name in names)
+        return tuple(mark for mark in found if mark is not None)
+
+    def stick(self, address: str, text: str) -> None:
+        """Note that the kernel does not finish a change of the GPU. An empty text ends that."""
+        mark = self.get(address)
+        if mark is not None and mark.stuck != text:
+            self.set(replace(mark, stuck=text))
+
+    def clear(self, address: str) -> None:
+        """Remove the mark, because the GPU is as it was before."""
+        remove_file(self._file(address))
+
+    @contextlib.contextmanager
+    def letting_go(self) -> Iterator[None]:
+        """Let no process of this driver use NVML inside of the context. Several GPUs may be taken at the same time."""
+        make_folder(self._folder)
+        descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def must_let_go(self) -> bool:
+        """Whether a process is inside of `letting_go`. Costs a few system calls."""
+        try:
+            descriptor = os.open(self._folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _file(self, address: str) -> Path:
+        return self._folder / f"{address}{_SUFFIX}"
+
+    def _read(self, file: Path) -> VfioMark | None:
+        try:
+            return _decode(json.loads(read_file(file)))
+        except FileNotFoundError:
+            return None
+        except (OSError, NotAFileError, ValueError, LookupError, TypeError) as error:
+            log.error("the mark %s of a GPU for virtual machines cannot be read: %r", file, error)
+            return None
+
+
+def _encode(mark: VfioMark) -> bytes:
+    functions = [{"address": one.address, "driver": one.driver, "override": one.override} for one in mark.functions]
+    value: dict[str, Any] = {
+        "address": mark.address,
+        "gpu": mark.gpu_uuid,
+        "functions": functions,
+        "persistence": mark.persistence,
+        "stuck": mark.stuck,
+    }
+    return json.dumps(value).encode()
+
+
+def _decode(value: Any) -> VfioMark:
+    functions = tuple(PciFunction(one["address"], one["driver"], one["override"]) for one in value["functions"])
+    return VfioMark(value["address"], value["gpu"], functions, value["persistence"], value["stuck"])

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what GPUs for virtual machines need: an IOMMU, a vfio driver, groups that can be given away, and no users.
+
+Nothing is checked if the policy gives no GPU of the node to virtual machines. No finding is a failure, because pods
+without virtual machines get GPUs anyway.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dra_driver.gpu.functions import is_vfio, obstacle_text
+from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.gpu.pci import NVIDIA_DRIVER
+from dra_driver.gpu.policy import NodePolicy
+
+from ..hardware.vfio.openers import names_of, openers
+from ..options import Node
+from ..records.store import read_records
+from .finding import CheckResult, passed, warned
+
+IOMMU, MODULES, GROUPS, USERS = "IOMMU", "vfio modules", "IOMMU groups", "GPU users"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGpu:
+    """A GPU that the policy gives to virtual machines. `module` is that of its vfio driver, and `available` tells
+    whether it is loaded or can be loaded. `users` are the processes that have the GPU open, except while a prepared
+    claim has the GPU.
+    """
+
+    pci: PciGpu
+    module: str
+    available: bool
+    users: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PassthroughFacts:
+    """The number of IOMMU groups, whether the kernel has iommufd, and the GPUs that the policy gives to machines."""
+
+    groups: int
+    iommufd: bool
+    gpus: tuple[MachineGpu, ...] = ()
+
+
+def read_passthrough(node: Node, policy: NodePolicy) -> PassthroughFacts | None:
+    """Read sysfs, modules and processes. None if the policy gives no GPU to virtual machines. Raises OSError, or
+    NvmlError if the driver does not answer.
+    """
+    if not any(rule.passthrough for rule in policy.rules):
+        return None
+    inventory = node.hardware.inventory()
+    by_address = {one.pci_address: one for one in inventory.gpus}
+    pairs = [(pci, by_address.get(pci.address)) for pci in inventory.pci_gpus]
+    wanted = [(pci, gpu) for pci, gpu in pairs if policy.for_gpu(gpu, pci).passthrough]
+    if not wanted:
+        return None
+    claimed = _claimed(node)
+    folder = node.hardware.sys_root / "kernel/iommu_groups"
+    return PassthroughFacts(
+        groups=len(list(folder.iterdir())) if folder.is_dir() else 0,
+        iommufd=(node.hardware.machine_root / "dev/iommu").exists(),
+        gpus=tuple(_machine_gpu(node, pci, gpu, claimed) for pci, gpu in wanted),
+    )
+
+
+def passthrough_findings(facts: PassthroughFacts | None) -> Iterator[CheckResult]:
+    """Whether virtual machines can get the GPUs that the policy gives them."""
+    if facts is None:
+        return
+    if not facts.groups:
+        yield warned(
+            IOMMU,
+            "it is off (/sys/kernel/iommu_groups is empty), so no virtual machine can get a GPU",
+            "enable it in the firmware (VT-d, AMD-Vi, SMMU) and with intel_iommu=on or amd_iommu=on on the kernel's"
+            " command line, and restart the node",
+        )
+        return
+    yield passed(IOMMU, f"{facts.groups} groups, {'with' if facts.iommufd else 'without'} iommufd (/dev/iommu)")
+    yield from _modules(facts.gpus)
+    yield from _groups(facts.gpus)
+    yield from _users(facts.gpus)
+
+
+def _claimed(node: Node) -> frozenset[str]:
+    """The UUIDs of the GPUs that prepared claims have."""
+    records, _ = read_records(node.records)
+    return frozenset(uuid for record in records for uuid in record.plan.gpus())
+
+
+def _machine_gpu(node: Node, pci: PciGpu, gpu: Gpu | None, claimed: Iterable[str]) -> MachineGpu:
+    modules = node.vfio.modules
+    module = modules.choose(pci.address)
+    users = ""
+    if gpu is not None and gpu.uuid not in claimed:
+        users = names_of(openers([node.hardware.dev_root / f"dev/nvidia{gpu.minor}"]))
+    return MachineGpu(pci, module, modules.is_available(module), users)
+
+
+def _modules(gpus: Iterable[MachineGpu]) -> Iterator[CheckResult]:
+    for module, available in sorted({(one.module, one.available) for one in gpus}):
+        if available:
+            yield passed(MODULES, f"{module} is loaded or can be loaded")
+        else:
+            yield warned(
+                MODULES,
+                f"there is no kernel module {module}, so no virtual machine can get the GPUs that need it:"
+                f" {', '.join(one.pci.address for one in gpus if one.module == module)}",
+                "install the package of the kernel's additional modules (linux-modules-extra, kernel-modules-core)",
+            )
+
+
+def _groups(gpus: Iterable[MachineGpu]) -> Iterator[CheckResult]:
+    problems = {one.pci.address: problem for one in gpus if (problem := _problem(one.pci))}
+    for address, (text, remedy) in problems.items():
+        yield warned(GROUPS, f"no virtual machine can get GPU {address}: {text}", remedy)
+    fine = [one.pci.address for one in gpus if one.pci.address not in problems]
+    if fine:
+        yield passed(GROUPS, f"virtual machines can get {', '.join(fine)}")
+
+
+def _problem(pci: PciGpu) -> tuple[str, str] | None:
+    """Why a virtual machine cannot get a GPU, and the remedy."""
+    if pci.iommu_group is None:
+        return "it has no IOMMU group", "see that the firmware enables the IOMMU for its PCI root port"
+    if pci.group_obstacles:
+        text = obstacle_text(pci.iommu_group, pci.group_obstacles)
+        return text, "enable ACS in the firmware, move the board to another slot, or set passthrough to false for it"
+    if pci.virtual_functions:
+        remedy = f"write 0 to /sys/bus/pci/devices/{pci.address}/sriov_numvfs when nothing uses them"
+        return f"{pci.virtual_functions} SR-IOV virtual functions of it are enabled", remedy
+    if pci.driver not in (None, NVIDIA_DRIVER) and not is_vfio(pci.driver):
+        return f"it is bound to {pci.driver}, which this driver does not change", "bind it to nvidia or to vfio-pci"
+    return None
+
+
+def _users(gpus: Iterable[MachineGpu]) -> Iterator[CheckResult]:
+    for one in gpus:
+        if one.users:
+            yield warned(
+                USERS,
+                f"GPU {one.pci.address} has no claim and is in use by {one.users}: claims of virtual machines wait for"
+                " them",
+                "end these processes, or configure them to leave this GPU out; nvidia-persistenced needs nothing",
+            )

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes of the node that have a device node open.
+
+/proc of the node's process IDs is necessary (the pod has `hostPID`). A process may have the node under another path, in
+a container. So nodes are compared by their numbers.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_PROC: Final = Path("/proc")
+_MOST: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """A process."""
+
+    pid: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name or 'a process'} (PID {self.pid})"
+
+
+def openers(nodes: Iterable[Path], proc: Path = _PROC) -> tuple[Opener, ...]:
+    """The processes that have any of the device nodes open. Nodes that do not exist are open nowhere."""
+    wanted = {_identity(found) for node in nodes if (found := _stat(str(node))) is not None}
+    if not wanted:
+        return ()
+    names = (name for name in os.listdir(proc) if name.isdecimal())  # noqa: PTH208 - only names are needed
+    pids = sorted(int(name) for name in names if not wanted.isdisjoint(_open_nodes(f"{proc}/{name}/fd")))
+    return tuple(Opener(pid, _name(proc / str(pid))) for pid in pids)
+
+
+def names_of(found: Iterable[Opener]) -> str:
+    """The processes for users. Of many, only the first ones are named."""
+    texts = [str(one) for one in found]
+    more = len(texts) - _MOST
+    return ", ".join(texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _open_nodes(folder: str) -> Iterator[tuple[int, ...]]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - only names are needed
+    except OSError:  # the process has ended
+        return
+    for name in names:
+        found = _stat(f"{folder}/{name}")
+        if found is not None:
+            yield _identity(found)
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return (found.st_rdev,) if stat.S_ISCHR(found.st_mode) else (found.st_dev, found.st_ino)
+
+
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)  # noqa: PTH116 - called for every descriptor of the node
+    except OSError:
+        return None
+
+
+def _name(process: Path) -> str:
+    try:
+        return (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes to sysfs with a time limit.
+
+A write to `bind` or `unbind` returns when the kernel driver is done. If a driver waits for something, the write cannot
+be interrupted, and its process cannot be killed. So each write is made by a process of its own, which is left behind if
+it does not return.
+
+While a write for a device runs, its process holds a lock on a file. Further writes for this device are refused
+meanwhile, also by the next plugin process. Otherwise a write that was left behind could undo what was written later.
+"""
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from dra_driver.files import make_folder
+
+from ..targets import PrepareError
+
+WRITE_SECONDS: Final = 15.0
+
+_PROGRAM: Final = """
+import os, sys
+try:
+    os.write(os.open(sys.argv[1], os.O_WRONLY), sys.argv[2].encode())
+except OSError as error:
+    sys.exit(error.errno)
+"""
+
+
+class WriteError(PrepareError):
+    """The kernel refused a write."""
+
+
+class StuckError(PrepareError):
+    """A write has not returned."""
+
+
+class SysfsWrites:
+    """Writes to files of sysfs, for devices. A write may take `seconds`. The lock files are in `folder`."""
+
+    def __init__(self, folder: Path, seconds: float = WRITE_SECONDS) -> None:
+        self._folder = folder
+        self._seconds = seconds
+
+    def write(self, address: str, file: Path, text: str) -> None:
+        """Write a line to a file, for the device at `address`. Raises OSError, WriteError, or StuckError if this write
+        or an earlier one for the device does not return.
+        """
+        with self._locked(address) as lock:
+            code = self._write(file, text, lock)
+        if code is None:
+            raise StuckError(_stuck(f"writing {text!r} to {file}, after {self._seconds:g} s"))
+        if code:
+            reason = f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
+            raise WriteError(f"the kernel refuses to write {text!r} to {file}: {reason}")
+
+    def require_none(self, address: str) -> None:
+        """Raises StuckError if an earlier write for the device has not returned, because it may still have an
+        effect.
+        """
+        with self._locked(address):
+            pass
+
+    @contextmanager
+    def _locked(self, address: str) -> Iterator[int]:
+        """A context with the lock of a device. A process that inherits its descriptor keeps the lock."""
+        make_folder(self._folder)
+        lock = os.open(self._folder / f"{address}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield lock
+        except BlockingIOError:
+            raise StuckError(_stuck(f"an earlier change of {address}")) from None
+        finally:
+            os.close(lock)
+
+    def _write(self, file: Path, text: str, lock: int) -> int | None:
+        """The errno of the write, 0 if it succeeded, or None if it has not returned."""
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, str(file), f"{text}\n"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[lock],
+            start_new_session=True,  # a signal for the plugin's group must not interrupt a change
+        )
+        try:
+            code = process.wait(self._seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()  # it ends when the write returns
+            return None
+        return code if code >= 0 else errno.EINTR
+
+
+def _stuck(what: str) -> str:
+    return (
+        f"the kernel does not finish {what}: a driver waits for a user of the device; see the kernel log, and restart"
+        " the node if this lasts"
+    )

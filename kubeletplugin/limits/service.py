@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of memory in the running plugin: the hook program on the host, its socket, and the upkeep."""
+
+import logging
+from pathlib import Path
+
+from dra_driver.containment import Count, contained
+
+from ..containers.limits import LimitFiles
+from ..hardware.gpus import GpuAccess, Gpus
+from ..records.store import Records
+from .cgroups import Cgroups
+from .limiter import TIDY_SECONDS, Limiter
+from .lookup import recorded_limits
+from .server import HookServer
+
+log = logging.getLogger(__name__)
+
+
+class LimitService:
+    """Serves the hook program, once `program` was copied to the host. If neither this installation nor the host has the
+    program, no container has limits, and the service does nothing.
+    """
+
+    def __init__(
+        self, files: LimitFiles, program: Path, cgroups: Path, records: Records, access: GpuAccess, count: Count
+    ) -> None:
+        self._limiter: Limiter | None = None
+        self._server: HookServer | None = None
+        self._count = count
+        if program.is_file():
+            try:
+                files.install(program)
+            except OSError as error:
+                log.error("the hook program for limits of memory cannot be copied to %s: %s", files.program, error)
+        if files.program.exists():
+            limits = recorded_limits(records)
+            limiter = self._limiter = Limiter(limits, access.current, access.calls, Cgroups(cgroups), files)
+            self._server = HookServer(files.socket, limiter.apply, count)
+            access.attend(lambda _: self._tidy(limiter))
+
+    def start(self) -> None:
+        """Listen for the hook program. Raises SocketError."""
+        if self._server is not None:
+            self._server.start()
+
+    def stop(self) -> None:
+        """Accept no more requests."""
+        if self._server is not None:
+            self._server.stop()
+
+    def restore(self, gpus: Gpus) -> None:
+        """Set all limits again. Raises OSError."""
+        if self._limiter is not None:
+            self._limiter.restore(gpus)
+
+    def _tidy(self, limiter: Limiter) -> float:
+        with contained("tidy limits of memory", "the node", self._count):
+            return limiter.tidy()
+        return TIDY_SECONDS

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planning a GPU for a virtual machine. Pure."""
+
+from dataclasses import dataclass
+
+from dra_driver.config import DeviceConfig, IommuBackend, VfioDeviceConfig
+from dra_driver.gpu.devices import passthrough_problem
+from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.resource import AllocatedDevice
+
+from ..hardware.targets import PrepareError, VfioGpu
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGpu:
+    """What is known about a GPU on the PCI bus. `gpu` is None while NVML does not see it. `uuid` is empty if no process
+    of this driver has seen it since the node was booted.
+    """
+
+    gpu: Gpu | None = None
+    uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Passthrough:
+    """How a container gets a GPU for its virtual machine: whether through iommufd, if the kernel has it, and whether
+    with the device of the interface itself. `variables` are KubeVirt's variables that have the GPU's address.
+    """
+
+    prefer_iommufd: bool = False
+    api_device: bool = False
+    variables: tuple[str, ...] = ()
+
+
+NOTHING_EXTRA = Passthrough()
+"""Only the node of the IOMMU group."""
+
+
+def passthrough_of(config: DeviceConfig, variables: tuple[str, ...]) -> Passthrough:
+    """What follows from the configuration of a GPU for a virtual machine."""
+    if not isinstance(config, VfioDeviceConfig):
+        raise TypeError(f"{config!r} is for another kind of device")
+    return Passthrough(config.backend is IommuBackend.PREFER_IOMMUFD, config.api_device, variables)
+
+
+def unseen(_: PciGpu) -> SeenGpu:
+    """NVML has never seen the GPU."""
+    return SeenGpu()
+
+
+def vfio_target(result: AllocatedDevice, pci: PciGpu, seen: SeenGpu) -> VfioGpu:
+    """The target of an allocated vfio device. Raises PrepareError."""
+    if result.admin_access:
+        raise PrepareError(
+            f"device {result.device} is a GPU for a virtual machine, and the request has adminAccess: a virtual machine"
+            " needs the GPU for itself, so leave adminAccess out"
+        )
+    problem = passthrough_problem(pci)
+    if problem is not None or pci.iommu_group is None:
+        text = "" if problem is None else problem[1].removeprefix("its vfio device: ")
+        raise PrepareError(f"device {result.device} (GPU {pci.address}) cannot be given to a virtual machine: {text}")
+    uuid = seen.gpu.uuid if seen.gpu is not None else seen.uuid
+    return VfioGpu(uuid or pci.address, pci.address, pci.iommu_group, -1 if seen.gpu is None else seen.gpu.minor)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Binding a GPU to a vfio driver for a virtual machine.
+
+The mark has the driver of each function before, the override and the persistence mode. It is written before the first
+change, and the first mark stays until the GPU is back. A GPU that is already on a vfio driver, with all functions of
+its group, was bound by an administrator: it gets no mark, and is left as it is.
+
+This step needs no NVML. It runs while no process of this driver uses NVML, because the kernel does not take a GPU from
+NVIDIA's driver while NVML has it open.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from dra_driver.gpu.functions import bound_driver
+from dra_driver.gpu.passthrough import VfioMark
+from dra_driver.gpu.pci import NVIDIA_DRIVER
+from dra_driver.programs import ProgramError
+
+from ..hardware.marks import Marks
+from ..hardware.targets import PrepareError, VfioGpu
+from ..hardware.vfio import StuckError
+from .base import Tools
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class VfioStep:
+    """The GPU and all functions of its slot are bound to vfio drivers."""
+
+    target: VfioGpu
+
+    def __str__(self) -> str:
+        return f"vfio driver of {self.target}"
+
+    @property
+    def gpu_uuid(self) -> str:
+        """The GPU that is bound."""
+        return self.target.gpu_uuid
+
+    @property
+    def device(self) -> None:
+        """None, because this step provides no instances."""
+        return
+
+    def is_done(self, tools: Tools) -> bool:
+        """Whether a virtual machine can get the GPU."""
+        return tools.vfio.is_taken(self.target)
+
+    def do(self, tools: Tools) -> None:
+        """Take the GPU from its driver."""
+        gpu, vfio, marks = self.target, tools.vfio, tools.marks.vfio
+        vfio.writes.require_none(gpu.address)
+        if self.is_done(tools):
+            return
+        vfio.check(gpu)
+        functions = vfio.functions(gpu)
+        tools.going_on()
+        wanted = vfio.wanted(functions)
+        try:
+            on_nvidia = functions[0].driver == NVIDIA_DRIVER
+            mode = vfio.persistence.get(gpu.address) if on_nvidia else None
+            if not marks.has(gpu.address):
+                marks.set(VfioMark(gpu.address, gpu.gpu_uuid, functions, mode))
+            tools.going_on()
+            if mode:
+                vfio.persistence.set(gpu.address, False)
+            with marks.letting_go():
+                vfio.take(gpu, wanted, tools.going_on)
+        except ProgramError as error:
+            raise PrepareError(f"the persistence mode of {gpu} cannot be disabled: {error}") from None
+        except StuckError as error:
+            marks.stick(gpu.address, str(error))
+            raise
+        marks.stick(gpu.address, "")
+
+    def left_something(self, marks: Marks) -> bool:
+        """Whether the GPU was taken."""
+        return marks.vfio.has(self.target.address)
+
+    def undo(self, tools: Tools) -> None:
+        """Bring all functions back, and then the persistence mode. If only the latter fails, the mark stays, and it is
+        tried again later. No pod waits for that.
+        """
+        gpu, vfio, marks = self.target, tools.vfio, tools.marks.vfio
+        mark = marks.get(gpu.address)
+        if mark is None:
+            marks.clear(gpu.address)
+            return
+        try:
+            vfio.give_back(gpu, mark.functions, tools.going_on)
+        except StuckError as error:
+            marks.stick(gpu.address, str(error))
+            raise
+        marks.stick(gpu.address, "")
+        try:
+            self._restore_persistence(mark.persistence, tools)
+        except ProgramError as error:
+            log.warning("the persistence mode of %s is not as it was: %s", gpu, error, extra={"gpu": gpu.gpu_uuid})
+            return
+        marks.clear(gpu.address)
+
+    def _restore_persistence(self, found: bool | None, tools: Tools) -> None:
+        address, modes = self.target.address, tools.vfio.persistence
+        if found is None or bound_driver(tools.vfio.sys_root, address) != NVIDIA_DRIVER:
+            return
+        if modes.get(address) is not found:
+            tools.going_on()
+            modes.set(address, found)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pod of dra-mps: what it uses is mounted where the plugin, containers and cleanup mean it, and it works so."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from dra_driver import DRIVER_NAME
+from dra_driver.gpu.simulation.mps import connect
+from dra_driver.mps.client import SupervisorClient
+from dra_driver.mps.errors import MpsError
+from dra_driver.mps.main import mps
+from dra_driver.mps.processes import processes_of
+from dra_driver.mps.shares import Share, ShareFiles, ShareName
+from kubeletplugin.main import kubeletplugin
+from tests.cdi.test_runtime import podman, run
+from tests.support.nodes import TestNode, make_node
+from tests.support.waiting import wait_for
+
+from .rendering import JSON, VALUES, find, merged, render
+from .test_pods import flags
+from .workloads import paths
+
+SHARED_MEMORY = "/dev/shm"
+PYTHON = (sys.executable, "-m", "dra_driver.mps.main")
+CHECKOUT = Path(__file__).parents[2]
+REAL: JSON = {"mps": {"enabled": True}}
+SIMULATED: JSON = {**REAL, "simulatedNode": "l40sx4"}
+
+
+def pod_of(values: JSON, name: str) -> tuple[JSON, JSON]:
+    """The pod of a DaemonSet, and its only container that runs a command of ours."""
+    pod = find(render(values), "DaemonSet", name)["spec"]["template"]["spec"]
+    (container,) = (
+        one for one in [*pod.get("initContainers", ()), *pod["containers"]] if one["command"][0].startswith("dra-")
+    )
+    return pod, container
+
+
+def mount_of(container: JSON, path: str) -> JSON:
+    """The mount with a path: the deepest one."""
+    found = [one for one in container["volumeMounts"] if PurePosixPath(path).is_relative_to(one["mountPath"])]
+    assert found, f"{path} is not mounted"
+    return dict(max(found, key=lambda one: len(one["mountPath"])))
+
+
+def told(container: JSON) -> dict[str, str]:
+    """The environment."""
+    return {one["name"]: one["value"] for one in container["env"] if "value" in one}
+
+
+@pytest.mark.parametrize("kind", ["mps", "cleanup"])
+@pytest.mark.parametrize("values", [{}, {"simulatedNode": "a30x4"}, VALUES["driver-container"]])
+def test_folders_for_containers_have_the_path_that_they_have_on_the_node(values: JSON, kind: str) -> None:
+    """The plugin writes paths of the node into CDI specs, and dra-mps makes what is there."""
+    pod, container = pod_of(merged(values, {"mps": {"enabled": True}, "cleanup": {"enabled": kind == "cleanup"}}), kind)
+    hosts = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"]}
+    environment = told(container)
+    assert "SHARED_MEMORY_DIRECTORY_PATH" not in environment  # the default is the same in all commands
+    folder = f"{environment['KUBELET_PLUGINS_DIRECTORY_PATH']}/{DRIVER_NAME}/mps"
+    for path in (folder, SHARED_MEMORY):
+        mount = mount_of(container, path)
+        assert hosts[mount["name"]] == mount["mountPath"]
+        assert not mount.get("readOnly")
+
+
+def test_all_commands_mean_the_same_shared_memory() -> None:
+    commands = (mps, kubeletplugin, kubeletplugin.commands["cleanup"])
+    assert [flags(one)["SHARED_MEMORY_DIRECTORY_PATH"].default for one in commands] == [SHARED_MEMORY] * 3
+
+
+def test_the_driver_is_read_only_and_follows_the_node() -> None:
+    """A driver container mounts the driver after this pod has started."""
+    pod, container = pod_of({"mps": {"enabled": True}, "nvidiaDriverRoot": "/run/nvidia/driver"}, "mps")
+    mount = mount_of(container, "/driver-root")
+    assert (mount["readOnly"], mount["mountPropagation"]) == (True, "HostToContainer")
+    assert "DRIVER_ROOT_CTR_PATH" not in told(container)
+    (volume,) = (one for one in pod["volumes"] if one["name"] == mount["name"])
+    assert volume["hostPath"]["path"] == "/run/nvidia/driver"
+    assert pod["hostPID"] is True
+
+
+# In a real container
+
+
+class Node:
+    """A node on which the pod of dra-mps runs: podman makes the container that the chart describes."""
+
+    def __init__(self, folder: Path, values: JSON) -> None:
+        self.state = folder / "plugins" / DRIVER_NAME
+        simulated = "simulatedNode" in values
+        hardware = self.state / "simulated" if simulated else folder / "node"
+        self.hardware: TestNode = make_node(hardware, "l40sx4")
+        driver = {} if simulated else {"nvidiaDriverRoot": str(self.hardware.node.driver_root)}
+        self.pod, self.container = pod_of(merged(values, {**paths(folder), **driver}), "mps")
+        self.files = ShareFiles(self.state / "mps")
+        self.client = SupervisorClient(self.files.folder)
+        self.log = folder / "log"
+        (folder / "no-specs").mkdir()
+        self._more = [] if simulated else [f"--volume={hardware}/state:/state"]  # the stand-in's own
+
+    def options(self) -> list[str]:
+        """The options of podman for this container."""
+        hosts = {one["name"]: Path(one["hostPath"]["path"]) for one in self.pod["volumes"]}
+        context = self.container["securityContext"]
+        found = ["--pid=host"] if self.pod.get("hostPID") else []
+        found += ["--read-only", "--read-only-tmpfs=false"] if context["readOnlyRootFilesystem"] else []
+        found += ["--privileged"] if context.get("privileged") else []
+        for name, values in context.get("capabilities", {}).items():
+            found += [f"--cap-{name}={value}" for value in values]
+        for mount in self.container["volumeMounts"]:
+            hosts[mount["name"]].mkdir(parents=True, exist_ok=True)
+            kind = "ro" if mount.get("readOnly") else "rw"
+            kind += ",rslave" if mount.get("mountPropagation") == "HostToContainer" else ""
+            found.append(f"--volume={hosts[mount['name']]}:{mount['mountPath']}:{kind}")
+        return [*found, *(f"--env={name}={value}" for name, value in told(self.container).items()), *self._more]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the container, and end it as kubelet does."""
+        # The test's folder is hidden in the container's root, which is this machine's, unless a volume has it.
+        hidden = ["--mount=type=tmpfs,destination=/var/tmp,notmpcopyup", f"--env=PYTHONPATH={CHECKOUT}"]
+        command = [*podman(self.log.parent / "no-specs"), *hidden, *self.options(), "--rootfs", "/:O", *PYTHON]
+        with self.log.open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            wait_for(lambda: process.poll() is not None or self._answers(), "dra-mps")
+            assert process.poll() is None, self.log.read_text()
+            yield
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+    def _answers(self) -> bool:
+        try:
+            self.client.statuses()
+        except MpsError:
+            return False
+        return True
+
+
+@pytest.mark.parametrize("values", [REAL, SIMULATED], ids=["a driver on the node", "a simulated node"])
+def test_the_pod_serves_a_claim_and_leaves_nothing(values: JSON) -> None:
+    if os.geteuid() != 0 or not (shutil.which("podman") and shutil.which("unshare")):
+        pytest.skip("needs root, podman and unshare")
+    with tempfile.TemporaryDirectory(prefix="dra-", dir="/var/tmp") as name:
+        node = Node(Path(name), values)
+        gpu = node.hardware.nvml.uuid(node.hardware.nvml.device_by_index(0))
+        share = ShareName(f"s{uuid.uuid4().hex[:10]}", gpu, "a")
+        memory = Path(SHARED_MEMORY) / f"dra-mps-{share.server}"
+        pipe = node.files.folder / share.server / "pipe"
+        probe = run(node.log.parent / "no-specs", [], "true")
+        if probe.returncode != 0:
+            pytest.skip(f"podman cannot run a container on this machine: {probe.stderr.strip()}")
+        with node.running():
+            node.files.put(share, Share(2, (gpu,), 50))
+            node.client.settle(share.server)
+            assert (connect(pipe)["percentage"], memory.is_dir()) == (50.0, True)
+            for pid in processes_of(node.files.folder):
+                if "simulatedNode" not in values:  # with mounts of its own, a daemon sees what its clients see
+                    root = Path(f"/proc/{pid}/root")
+                    assert (root / f"run/nvidia-mps/{share.server}/pipe").samefile(pipe)
+                    assert (root / "dev/shm").samefile(memory)
+            node.files.remove(share)
+            node.client.settle(share.server)
+            assert [one for one in (memory, pipe) if one.exists()] == []
+            node.files.put(share, Share(2, (gpu,), 50, shared_memory=False))
+            node.client.settle(share.server)
+        assert processes_of(node.files.folder) == []

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin is killed before and after the calls of NVML, and before the changes of its files, by which a GPU goes to
+a virtual machine and comes back. All of these points are tried with FAULTS_EVERY=1, else a share of them.
+"""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from dra_driver.gpu.passthrough import VfioMarks
+from dra_driver.kubeapi import ApiClient
+from tests.support.fuse import needs_fuse
+from tests.support.plugin import stored_claim
+
+from .processes import DoomedPlugin
+from .share import points
+from .test_vfio_writes import DEVICE, OPPOSITE, a_kernel, bring
+
+pytestmark = needs_fuse
+
+
+@pytest.mark.parametrize("verb", OPPOSITE)
+def test_a_plugin_that_is_killed_anywhere_brings_everything_back(
+    kubeconfig: Path, client: ApiClient, verb: str
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="dra-") as name:
+        plugin = DoomedPlugin(Path(name), kubeconfig)
+        with a_kernel(Path(name) / "node") as kernel:
+            plugin.start()
+            claim, before = stored_claim(client, DEVICE), kernel.picture()
+            try:
+                for point in points(list(OPPOSITE).index(verb), 20):
+                    bring(plugin, claim, OPPOSITE[verb])
+                    plugin.kill()
+                    plugin.start()
+                    plugin.dial.arm(point)
+                    where = plugin.struck(verb.capitalize(), claim)
+                    if not where:
+                        break
+                    plugin.start()
+                    bring(plugin, claim, verb if point % 2 else OPPOSITE[verb])
+                    bring(plugin, claim, "unprepare")
+                    assert kernel.picture() == before, where
+                    assert not VfioMarks(plugin.state / "vfio").all(), where
+            finally:
+                plugin.kill()

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The writes to sysfs by which a GPU goes to a virtual machine and comes back: the plugin is killed at one of them, one
+of them fails, or does not return. Afterwards every function is where it was, once the claim is unprepared.
+
+All writes are struck with FAULTS_EVERY=1, else a share of them.
+"""
+
+import errno
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dra_driver.gpu.passthrough import VfioMarks
+from dra_driver.kubeapi import ApiClient
+from kubeletplugin.claims.actions import StoppedError
+from kubeletplugin.hardware.targets import ClaimRef, PrepareError
+from tests.kubeletplugin.inside import ApiServer
+from tests.kubeletplugin.inside import Plugin as InsidePlugin
+from tests.support.fuse import needs_fuse
+from tests.support.kernel import AUDIO, LOAD, Function, Kernel, Picture
+from tests.support.nodes import make_node
+from tests.support.plugin import POOL, Plugin, stored_claim
+from tests.support.waiting import wait_for
+
+from .share import points
+
+pytestmark = needs_fuse
+
+NODE = Path(__file__).with_name("node.yaml")
+DEVICE = "gpu-vfio-0"
+OPPOSITE = {"prepare": "unprepare", "unprepare": "prepare"}
+
+
+@contextmanager
+def a_kernel(root: Path) -> Iterator[Kernel]:
+    """The first GPU of the node has an audio function."""
+    kernel = Kernel(root)
+    first = kernel.gpus[0]
+    kernel.add(Function(f"{first[:-1]}1", "0x040300", AUDIO), kernel.group(first))
+    with kernel.running():
+        yield kernel
+
+
+class Struck:
+    """Strikes the write with this number, once."""
+
+    def __init__(self, kernel: Kernel, point: int) -> None:
+        self.where = ""
+        self._left = point
+        kernel.strike = self._write
+
+    def _write(self, _number: int, path: str, text: str) -> None:
+        if path == LOAD:
+            return
+        self._left -= 1
+        if self._left == -1:
+            self.where = f"{path} {text}"
+            self.strike()
+
+    def strike(self) -> None:
+        """What happens before the write."""
+
+
+class Killed(Struck):
+    """The plugin is killed; the write is made or not."""
+
+    def __init__(self, kernel: Kernel, point: int, plugin: Plugin, made: bool) -> None:
+        super().__init__(kernel, point)
+        self._plugin = plugin
+        self._made = made
+
+    def strike(self) -> None:
+        assert self._plugin.process is not None
+        os.kill(self._plugin.process.pid, signal.SIGKILL)
+        if not self._made:
+            raise OSError(errno.EINTR, "")
+
+
+class Failed(Struck):
+    """The write fails."""
+
+    def strike(self) -> None:
+        raise OSError(errno.EBUSY, "")
+
+
+class Hung(Struck):
+    """The write does not return until it is released."""
+
+    def __init__(self, kernel: Kernel, point: int) -> None:
+        super().__init__(kernel, point)
+        self.released = threading.Event()
+
+    def strike(self) -> None:
+        self.released.wait()
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("verb", OPPOSITE)
+def test_a_plugin_that_is_killed_at_a_write_brings_everything_back(
+    kubeconfig: Path, client: ApiClient, verb: str, made: bool
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="dra-") as name:
+        hardware = make_node(Path(name) / "node", str(NODE), POOL)
+        with a_kernel(Path(name) / "node") as kernel:
+            plugin = Plugin(Path(name), kubeconfig, hardware=hardware).start()
+            claim, before = stored_claim(client, DEVICE), kernel.picture()
+            plugin.prepare(claim)
+            bound = kernel.picture()
+            assert bound != before
+            try:
+                for point in points(made, 8):
+                    bring(plugin, claim, OPPOSITE[verb])
+                    where = kill_at(kernel, plugin, claim, verb, point, made)
+                    if not where:
+                        break
+                    plugin.start()
+                    bring(plugin, claim, verb if point % 2 else OPPOSITE[verb])
+                    bring(plugin, claim, "prepare")
+                    assert kernel.picture() == bound, where
+                    bring(plugin, claim, "unprepare")
+                    assert kernel.picture() == before, where
+                    assert not VfioMarks(plugin.state / "vfio").all(), where
+            finally:
+                plugin.kill()
+
+
+def bring(plugin: Plugin, claim: object, verb: str) -> None:
+    """kubelet repeats a call until it succeeds."""
+
+    def done() -> bool:
+        if verb == "prepare":
+            return not plugin.prepare(claim)[claim.uid].error  # type: ignore[attr-defined]
+        return not plugin.unprepare(claim)[claim.uid]  # type: ignore[attr-defined]
+
+    wait_for(done, f"{verb} to succeed")
+
+
+def kill_at(kernel: Kernel, plugin: Plugin, claim: object, verb: str, point: int, made: bool) -> str:
+    """Kill the plugin at a write of a call. Which write it was, or nothing if the call has not so many."""
+    struck = Killed(kernel, point, plugin, made)
+    call = plugin.begin(verb.capitalize(), claim)
+    wait_for(lambda: struck.where or call.done(), "the kill, or an answer")
+    if struck.where:
+        plugin.kill()
+    kernel.strike = lambda *_: None
+    return struck.where
+
+
+@pytest.mark.parametrize("fault", [Failed, Hung])
+@pytest.mark.parametrize("verb", OPPOSITE)
+def test_a_write_that_fails_or_hangs_changes_nothing_in_the_end(tmp_path: Path, verb: str, fault: type[Struck]) -> None:
+    make_node(tmp_path / "node", str(NODE))
+    api = ApiServer()
+    with a_kernel(tmp_path / "node") as kernel:
+        plugin = InsidePlugin(tmp_path, api, hardware=str(NODE), write_seconds=1.0)
+        claim, before = api.add([DEVICE]), kernel.picture()
+        for point in points(0, 3):
+            settle(plugin, claim, OPPOSITE[verb])
+            struck = fault(kernel, point)
+            error = attempt(plugin, claim, verb)
+            if not struck.where:
+                assert not error
+                break
+            assert error
+            if isinstance(struck, Hung):
+                assert "does not finish" in error
+                assert [mark.stuck for mark in VfioMarks(tmp_path / "vfio").all()] != [""]
+                struck.released.set()
+            settle(plugin, claim, "unprepare")
+            require_everything_back(kernel, before, tmp_path, struck.where)
+        plugin.stop()
+
+
+def settle(plugin: InsidePlugin, claim: ClaimRef, verb: str) -> None:
+    """kubelet repeats a call until it succeeds."""
+    wait_for(lambda: not attempt(plugin, claim, verb), f"{verb} to succeed")
+
+
+def attempt(plugin: InsidePlugin, claim: ClaimRef, verb: str) -> str:
+    """Make a call. Returns its error."""
+    try:
+        getattr(plugin.lifecycle, verb)(claim)
+    except (PrepareError, StoppedError) as error:
+        return str(error)
+    return ""
+
+
+def require_everything_back(kernel: Kernel, before: Picture, folder: Path, where: str) -> None:
+    """Nothing of a claim is left."""
+    wait_for(lambda: kernel.picture() == before, f"the functions after {where}")
+    wait_for(lambda: not VfioMarks(folder / "vfio").all(), f"no marks after {where}")

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs of virtual machines in the view of a node: they stay published as they were, without a taint."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dra_driver.gpu.devices import Reason
+from dra_driver.gpu.functions import PciFunction
+from dra_driver.gpu.passthrough import VfioMark, VfioMarks
+from tests.gpu.test_view import Node, looked_at, of_gpu
+from tests.support.waiting import wait_for
+
+POLICY = "gpus:\n- {passthrough: true, mig: dynamic}\n"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with looked_at(tmp_path, "h100x8", POLICY) as node:
+        yield node
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> VfioMarks:
+    return VfioMarks(tmp_path / "vfio")
+
+
+def mark_of(node: Node) -> VfioMark:
+    """The mark of the first GPU."""
+    gpu = node.gpu(0)
+    return VfioMark(str(gpu.pci_address), gpu.uuid, (PciFunction(str(gpu.pci_address), "nvidia"),))
+
+
+def test_a_gpu_that_a_claim_has_taken_stays_published_and_is_not_lost(node: Node, marks: VfioMarks) -> None:
+    mark, before = mark_of(node), set(node.devices())
+    published = of_gpu(node.describe(), mark.gpu_uuid)
+    marks.set(mark)
+    for driver in (None, "vfio-pci", None, "nvidia"):
+        node.simulated.bind_driver(0, driver)
+        assert node.discovery.look_now(30)
+        assert set(node.devices()) == before
+        assert of_gpu(node.describe(), mark.gpu_uuid) == published
+        assert node.taints() == {}
+    marks.clear(mark.address)
+    assert node.discovery.look_now(30)
+    assert set(node.devices()) == before
+
+
+def test_a_gpu_that_an_administrator_has_bound_is_only_a_vfio_device(node: Node) -> None:
+    node.simulated.bind_driver(0, "vfio-pci")
+    assert node.discovery.look_now(30)
+    assert {name for name in node.devices() if name.startswith(("gpu-0", "gpu-vfio-0"))} == {"gpu-vfio-0"}
+
+
+def test_a_gpu_whose_change_does_not_end_is_tainted_until_it_does(node: Node, marks: VfioMarks) -> None:
+    mark = mark_of(node)
+    marks.set(mark)
+    marks.stick(mark.address, "the kernel does not finish it")
+    wait_for(node.taints, "the taint")
+    assert {taint for taints in node.taints().values() for taint in taints} == {("gpu.nvidia.com/gpu-lost", "hung")}
+    marks.stick(mark.address, "")
+    wait_for(lambda: not node.taints(), "no taint")
+
+
+def test_a_gpu_that_was_pulled_out_of_a_virtual_machine_is_lost(node: Node, marks: VfioMarks) -> None:
+    mark = mark_of(node)
+    marks.set(mark)
+    node.simulated.bind_driver(0, "vfio-pci")
+    assert node.discovery.look_now(30)
+    assert node.taints() == {}
+    node.simulated.unplug(0)
+    wait_for(node.taints, "the taint")
+
+
+def test_gpus_that_share_a_group_are_no_vfio_devices(tmp_path: Path, node: Node) -> None:
+    sys = node.simulated.driver_root / "sys"
+    first, second = sorted((sys / "bus/pci/devices").iterdir())[:2]
+    group = (first / "iommu_group").resolve()
+    (group / "devices" / second.name).symlink_to(second.resolve())
+    link = second.resolve() / "iommu_group"
+    link.unlink()
+    link.symlink_to(group)
+    node.simulated.bind_driver(7, None)  # so that the node is read again
+    assert node.discovery.look_now(30)
+    assert not {"gpu-vfio-0", "gpu-vfio-1"} & set(node.devices())
+    assert {"gpu-0", "gpu-1", "gpu-vfio-2"} <= set(node.devices())
+    assert Reason.SHARED_GROUP in node.left_out()
+
+
+def test_a_gpu_that_an_administrator_gives_back_is_a_gpu_again(node: Node) -> None:
+    before = set(node.devices())
+    for driver in ("vfio-pci", "nvidia"):
+        node.simulated.bind_driver(0, driver)
+        assert node.discovery.look_now(30)
+        node.devices()
+    assert set(node.devices()) == before
+    wait_for(lambda: not node.taints(), "no taint")

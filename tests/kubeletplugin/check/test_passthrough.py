@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What GPUs for virtual machines need of the node."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.gpu.inventory import PciGpu
+from dra_driver.gpu.options import Hardware
+from dra_driver.gpu.policy import GpuRule, NodePolicy
+from kubeletplugin.check.passthrough import MachineGpu, PassthroughFacts, passthrough_findings, read_passthrough
+from kubeletplugin.hardware.vfio import HostPrograms, VfioModules
+from kubeletplugin.options import Node
+from tests.support.nodes import make_node
+
+from .support import levels, only
+from .test_command import Node as Command
+
+ADDRESS = "0000:1b:00.0"
+PCI = PciGpu(0, ADDRESS, 0x10DE, 0x2330, "GH100", "nvidia", 16, 1 << 37, None, None)
+GPU = MachineGpu(PCI, "vfio_pci", available=True)
+GOOD = PassthroughFacts(8, iommufd=True, gpus=(GPU,))
+ALL = NodePolicy((GpuRule(passthrough=True),))
+
+
+def with_gpu(**changes: Any) -> PassthroughFacts:
+    """The facts of a node whose only GPU is so."""
+    return replace(GOOD, gpus=(replace(GPU, pci=replace(PCI, **changes)),))
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (None, []),
+        (GOOD, [("IOMMU", "pass"), ("vfio modules", "pass"), ("IOMMU groups", "pass")]),
+        (replace(GOOD, groups=0), [("IOMMU", "warn")]),
+        (
+            replace(GOOD, gpus=(replace(GPU, available=False),)),
+            [("IOMMU", "pass"), ("vfio modules", "warn"), ("IOMMU groups", "pass")],
+        ),
+        (
+            replace(GOOD, gpus=(replace(GPU, users="python (PID 7)"),)),
+            [("IOMMU", "pass"), ("vfio modules", "pass"), ("IOMMU groups", "pass"), ("GPU users", "warn")],
+        ),
+    ],
+)
+def test_nothing_is_a_failure_because_pods_get_gpus_anyway(
+    facts: PassthroughFacts | None, expected: list[tuple[str, str]]
+) -> None:
+    assert levels(passthrough_findings(facts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        (with_gpu(iommu_group=None), "it has no IOMMU group"),
+        (with_gpu(group_obstacles=("0000:43:00.0",)), "its IOMMU group 16 also has 0000:43:00.0"),
+        (with_gpu(virtual_functions=4), "4 SR-IOV virtual functions of it are enabled"),
+        (with_gpu(driver="nouveau"), "it is bound to nouveau, which this driver does not change"),
+    ],
+)
+def test_a_gpu_that_no_machine_can_get_is_named_with_the_reason_and_the_remedy(
+    facts: PassthroughFacts, text: str
+) -> None:
+    found = only(one for one in passthrough_findings(facts) if one.check == "IOMMU groups")
+    assert found.text.startswith(f"no virtual machine can get GPU {ADDRESS}: {text}")
+    assert (str(found.level), bool(found.remedy)) == ("warn", True)
+
+
+@pytest.mark.parametrize("driver", [None, "nvidia", "vfio-pci", "nvgrace_gpu_vfio_pci"])
+def test_a_gpu_on_one_of_its_drivers_is_fine(driver: str | None) -> None:
+    (found,) = (one for one in passthrough_findings(with_gpu(driver=driver)) if one.check == "IOMMU groups")
+    assert (str(found.level), found.text) == ("pass", f"virtual machines can get {ADDRESS}")
+
+
+def test_a_node_is_read_if_its_policy_gives_gpus_to_machines(tmp_path: Path) -> None:
+    made = make_node(tmp_path / "node", "h100x8").node
+    root = made.driver_root
+    hardware = Hardware(made.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
+    node = Node(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
+    assert read_passthrough(node, NodePolicy()) is None
+    assert read_passthrough(node, NodePolicy((GpuRule(passthrough=False),))) is None
+    device = root / "dev/nvidia1"
+    device.unlink()
+    device.touch()  # a node of a device that does not exist cannot be opened
+    with device.open("rb"):
+        facts = read_passthrough(node, NodePolicy((GpuRule(indexes=(0, 1), passthrough=True),)))
+    assert facts is not None
+    assert (facts.groups, facts.iommufd) == (8, True)
+    assert [one.pci.position for one in facts.gpus] == [0, 1]
+    assert [f"(PID {os.getpid()})" in one.users for one in facts.gpus] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("listing", "available"),
+    [
+        ({"modules.dep": "kernel/drivers/vfio/pci/vfio-pci.ko.zst: kernel/drivers/vfio/vfio.ko.zst\n"}, True),
+        ({"modules.dep": "kernel/drivers/vfio/pci/vfio-pci.ko: kernel/drivers/vfio/vfio.ko\n"}, True),
+        ({"modules.builtin": "kernel/drivers/vfio/pci/vfio-pci.ko\n"}, True),
+        ({"modules.dep": "extra/my.ko: kernel/drivers/vfio/pci/vfio-pci.ko\n"}, False),
+        ({}, False),
+    ],
+)
+def test_a_module_is_available_if_the_running_kernel_has_its_file(
+    tmp_path: Path, listing: dict[str, str], available: bool
+) -> None:
+    folder = tmp_path / "lib/modules/6.8"
+    folder.mkdir(parents=True)
+    for name, text in listing.items():
+        (folder / name).write_text(text)
+    modules = VfioModules(tmp_path / "sys", HostPrograms(tmp_path, enter=False), "6.8")
+    assert modules.is_available("vfio_pci") is available
+    (tmp_path / "sys/bus/pci/drivers/vfio-pci").mkdir(parents=True)
+    assert modules.is_available("vfio_pci")
+
+
+def test_the_command_reads_the_policy(tmp_path: Path) -> None:
+    node = Command(tmp_path)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("gpus:\n- passthrough: true\n")
+    found = [one["check"] for one in json.loads(node.check("-o", "json").stdout)["findings"]]
+    assert "IOMMU" not in found
+    done = node.check("-o", "json", f"--policy-file={policy}")
+    found = [one["check"] for one in json.loads(done.stdout)["findings"]]
+    assert {"IOMMU", "vfio modules", "IOMMU groups"} <= set(found), done.stdout
+    assert done.returncode == 0

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a claim's configuration and origin mean for GPUs of virtual machines: the plan, its record, the container."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.cdi import ContainerEdits, DriverFilesError, DriverRoot
+from dra_driver.config import API_VERSION
+from dra_driver.gpu.devices import device_targets
+from dra_driver.gpu.simulation.board import boards
+from dra_driver.kubeapi import ApiError
+from dra_driver.resource.claim import EXTENDED_CLAIM_ANNOTATION
+from dra_driver.resource.codec import V1, decode_claim
+from kubeletplugin.containers.vfio import vfio_edits
+from kubeletplugin.hardware.targets import ClaimRef, PrepareError
+from kubeletplugin.plans.passthrough import Passthrough
+from kubeletplugin.plans.plan import Plan, make_plan
+from kubeletplugin.plans.resources import no_resource, resource_variables
+from kubeletplugin.records.format import decode, encode
+from kubeletplugin.records.store import Record, State
+from tests.cdi.trees import file
+from tests.support.kubevirt import plugin_devices
+from tests.support.nodes import board_inventory
+
+JSON = dict[str, Any]
+
+REF = ClaimRef("team", "claim", "uid")
+DEVICES = device_targets(board_inventory(boards()["H100-SXM5-80GB"], 3))
+ADDRESSES = ("0000:10:00.0", "0000:11:00.0", "0000:12:00.0")
+CLASS = "vfio.gpu.nvidia.com"
+RESOURCE = "nvidia.com/GH100_H100_SXM5_80GB"
+NAME = "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB"
+IMPLICIT = "PCI_RESOURCE_DEVICECLASS_RESOURCE_KUBERNETES_IO_VFIO_GPU_NVIDIA_COM"
+VOID = "NVIDIA_VISIBLE_DEVICES=void"
+
+
+def config(*requests: str, kind: str = "VfioDeviceConfig", source: str = "FromClaim", **iommu: object) -> JSON:
+    """A configuration for requests."""
+    parameters = {"apiVersion": API_VERSION, "kind": kind, **({"iommu": iommu} if iommu else {})}
+    return {
+        "source": source,
+        "requests": list(requests),
+        "opaque": {"driver": "gpu.nvidia.com", "parameters": parameters},
+    }
+
+
+def plan(
+    requests: Sequence[str], *configs: JSON, extended: bool = False, resources: Mapping[str, str] | None = None
+) -> Plan:
+    """The plan of a claim with the GPUs 0, 1 ... for these requests."""
+    results = [
+        {"request": request, "driver": "gpu.nvidia.com", "pool": "node", "device": f"gpu-vfio-{index}"}
+        for index, request in enumerate(requests)
+    ]
+    wanted = [{"name": name, "exactly": {"deviceClassName": CLASS}} for name in dict.fromkeys(requests)]
+    annotations = {EXTENDED_CLAIM_ANNOTATION: "true"} if extended else {}
+    value = {
+        "metadata": {"name": "claim", "namespace": "team", "uid": "uid", "annotations": annotations},
+        "spec": {"devices": {"requests": wanted}},
+        "status": {"allocation": {"devices": {"results": results, "config": list(configs)}}},
+    }
+    claim = decode_claim(value, V1)
+    variables = resource_variables(claim, lambda name: (resources or {}).get(name, ""))
+    return make_plan(REF, claim, "node", DEVICES.get, variables=variables)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> DriverRoot:
+    """A node with the nodes of all groups, which are numbered as the GPUs of the board are."""
+    groups = [one.target.group for one in plan(["a", "b", "c"]).devices]  # type: ignore[union-attr]
+    for path in ("vfio/vfio", "iommu", *(f"vfio/{group}" for group in groups)):
+        file(tmp_path, f"/dev/{path}")
+    for number, address in enumerate(ADDRESSES):
+        file(tmp_path, f"/sys/bus/pci/devices/{address}/vfio-dev/vfio{number}/dev")
+        file(tmp_path, f"/dev/vfio/devices/vfio{number}")
+    return DriverRoot.of_node(tmp_path)
+
+
+def nodes(edits: ContainerEdits) -> list[str]:
+    return [node.path for node in edits.device_nodes]
+
+
+# The plan
+
+
+@pytest.mark.parametrize(
+    ("configs", "access"),
+    [
+        ((), Passthrough()),
+        ((config(),), Passthrough()),
+        ((config(enableAPIDevice=True),), Passthrough(api_device=True)),
+        ((config("gpu", backendPolicy="PreferIommuFD"),), Passthrough(prefer_iommufd=True)),
+        ((config(enableAPIDevice=True, source="FromClass"), config()), Passthrough()),
+        ((config(kind="GpuConfig"),), Passthrough()),
+    ],
+)
+def test_the_configuration_of_a_machine(configs: Sequence[JSON], access: Passthrough) -> None:
+    (device,) = plan(["gpu"], *configs).devices
+    assert device.passthrough == access
+
+
+@pytest.mark.parametrize(
+    ("configs", "problem"),
+    [
+        ([config("a", kind="GpuConfig")], "status.allocation.devices.config[0].opaque.parameters.kind: request 'a' is"),
+        ([config(enableApiDevice=True)], "parameters.iommu.enableApiDevice: unknown field"),
+        (
+            [config("a", enableAPIDevice=True), config("b")],
+            "configured differently, by status.allocation.devices.config[0].opaque.parameters and",
+        ),
+        ([config("b", enableAPIDevice=True)], "configured differently, by the default and"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_fails_the_claim(configs: Sequence[JSON], problem: str) -> None:
+    with pytest.raises(PrepareError, match=re.escape(problem)):
+        plan(["a", "b"], *configs)
+
+
+def test_equal_configurations_of_several_requests_are_one() -> None:
+    both = plan(["a", "b"], config("a", enableAPIDevice=True), config("b", enableAPIDevice=True)).devices
+    assert {one.passthrough for one in both} == {Passthrough(api_device=True)}
+
+
+def test_a_machine_that_asks_for_an_extended_resource_gets_what_the_device_plugin_gives() -> None:
+    (device,) = plan(["container-0-request-0"], extended=True, resources={CLASS: RESOURCE}).devices
+    assert device.passthrough == Passthrough(prefer_iommufd=True, api_device=True, variables=(NAME, IMPLICIT))
+    (device,) = plan(["container-0-request-0"], config(source="FromClass"), extended=True).devices
+    assert device.passthrough == Passthrough(variables=(IMPLICIT,))
+
+
+def test_an_api_server_that_does_not_answer_for_the_class_fails_the_claim_for_now() -> None:
+    def refuse(_: str) -> str:
+        raise ApiError("the API server does not answer")
+
+    wanted = {"name": "container-0-request-0", "exactly": {"deviceClassName": CLASS}}
+    meta = {"name": "claim", "uid": "uid", "annotations": {EXTENDED_CLAIM_ANNOTATION: "true"}}
+    claim = decode_claim({"metadata": meta, "spec": {"devices": {"requests": [wanted]}}}, V1)
+    with pytest.raises(ApiError):
+        resource_variables(claim, refuse)
+    assert no_resource(CLASS) == ""
+
+
+# The record
+
+
+@pytest.mark.parametrize("extended", [True, False])
+def test_everything_that_the_container_gets_is_recorded(extended: bool) -> None:
+    made = plan(["container-0-request-0"] * 2, config(enableAPIDevice=True), extended=extended)
+    assert decode(encode(Record(State.PREPARED, "boot", made))).plan == made
+
+
+# The container
+
+
+def test_a_container_gets_the_group_and_no_files_of_a_driver(root: DriverRoot) -> None:
+    made = plan(["gpu"])
+    edits = vfio_edits(root, made, "gpu-vfio-0")
+    assert nodes(edits) == [f"/dev/vfio/{made.devices[0].target.group}"]  # type: ignore[union-attr]
+    assert (edits.env, edits.mounts, edits.hooks) == ((VOID,), (), ())
+
+
+def test_a_container_gets_the_nodes_that_are_configured(root: DriverRoot) -> None:
+    made = plan(["gpu"], config(backendPolicy="PreferIommuFD", enableAPIDevice=True))
+    group = f"/dev/vfio/{made.devices[0].target.group}"  # type: ignore[union-attr]
+    assert nodes(vfio_edits(root, made, "gpu-vfio-0")) == [
+        group,
+        "/dev/vfio/vfio",
+        "/dev/vfio/devices/vfio0",
+        "/dev/iommu",
+    ]
+
+
+def test_a_node_that_is_missing_fails_the_claim(root: DriverRoot) -> None:
+    (root.dev.path / "dev/vfio/vfio").unlink()
+    with pytest.raises(DriverFilesError, match="/dev/vfio/vfio is missing"):
+        vfio_edits(root, plan(["gpu"], config(enableAPIDevice=True)), "gpu-vfio-0")
+
+
+@pytest.mark.parametrize(("requests", "given"), [(["gpu"], []), (["gpu", "gpu"], ["/dev/egm4"])])
+def test_memory_of_the_host_belongs_to_the_claim_with_all_its_gpus(
+    root: DriverRoot, requests: list[str], given: list[str]
+) -> None:
+    file(root.dev.path, "/dev/egm4")
+    file(root.dev.path, "/sys/class/egm/egm4/gpu_devices", "\n".join(ADDRESSES[:2]))
+    made = plan(requests)
+    for device in made.devices:
+        assert nodes(vfio_edits(root, made, device.name))[1:] == given
+
+
+def environment(root: DriverRoot, made: Plan, container: str) -> dict[str, str]:
+    """The variables of a container with all devices of its requests. The last value of a variable counts."""
+    devices = [one.name for one in made.devices if one.request.startswith(f"{container}-")]
+    pairs = [one.partition("=") for name in devices for one in vfio_edits(root, made, name).env]
+    return {name: value for name, _, value in pairs}
+
+
+def test_kubevirt_finds_the_gpus_of_each_container_in_its_variables(root: DriverRoot) -> None:
+    requests = ["container-0-request-0", "container-0-request-0", "container-1-request-0"]
+    made = plan(requests, extended=True, resources={CLASS: RESOURCE})
+    first, second = (environment(root, made, name) for name in ("container-0", "container-1"))
+    assert first == {
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        NAME: ",".join(ADDRESSES[:2]),
+        IMPLICIT: ",".join(ADDRESSES[:2]),
+    }
+    assert plugin_devices(first, RESOURCE, RESOURCE) == list(ADDRESSES[:2])
+    assert plugin_devices(second, RESOURCE) == [ADDRESSES[2]]
+
+
+def test_a_container_that_asks_by_both_names_of_a_class_finds_each_gpu_once(root: DriverRoot) -> None:
+    made = plan(["container-0-request-0", "container-0-request-1"], extended=True, resources={CLASS: RESOURCE})
+    names = (f"deviceclass.resource.kubernetes.io/{CLASS}", RESOURCE)
+    assert plugin_devices(environment(root, made, "container-0"), *names) == list(ADDRESSES[:2])

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plugin on a node whose /sys behaves like a kernel's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kubeletplugin.inside import ApiServer, Plugin
+from tests.support.fuse import usable
+from tests.support.kernel import AUDIO, Function, Kernel
+from tests.support.nodes import make_node
+
+WRITE_SECONDS = 1.0
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Kernel]:
+    """The node's kernel. The first GPU has an audio function in its group, and a bridge above it."""
+    if not usable():
+        pytest.skip("needs root and /dev/fuse")
+    make_node(tmp_path / "node", "h100x8")
+    kernel = Kernel(tmp_path / "node")
+    first = kernel.gpus[0]
+    kernel.add(Function(audio_of(first), "0x040300", AUDIO), kernel.group(first))
+    kernel.add(Function("0000:00:01.0", "0x060400", "pcieport", "0x8086"), kernel.group(first))
+    with kernel.running():
+        yield kernel
+
+
+def audio_of(address: str) -> str:
+    """The audio function of a GPU."""
+    return f"{address.rpartition('.')[0]}.1"
+
+
+@pytest.fixture
+def api() -> ApiServer:
+    """The claims of the cluster."""
+    return ApiServer()
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, kernel: Kernel, api: ApiServer) -> Iterator[Plugin]:
+    """A plugin that runs on the node."""
+    plugin = Plugin(tmp_path, api, hardware="h100x8", write_seconds=WRITE_SECONDS)
+    yield plugin
+    plugin.stop()
