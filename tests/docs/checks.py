@@ -34,12 +34,8 @@ OURS: Mapping[str, click.Command] = {
 }
 IMAGE = f"dra-driver-gpu:{__version__}"
 RELEASE = "dra-driver-gpu"
-WORDS_OF_OTHERS: Mapping[str, Sequence[str]] = {
-    "nvidia-ctk": ("runtime", "config"),
-    "systemctl": ("restart",),
-    "umount": ("-R",),
-}
-"""Programs of other projects that change the machine: only how they are called is known here."""
+WORDS_OF_OTHERS: Mapping[str, Sequence[str]] = {"cosign": ("sign-blob",), "oras": ("cp",)}
+"""Programs of other projects that publish something: only how they are called is known here."""
 
 
 def flags(words: Sequence[str]) -> Iterator[str]:
@@ -135,7 +131,7 @@ def kubectl(words: Sequence[str]) -> None:
 def helm(words: Sequence[str]) -> None:
     """Our chart (or, of `helm template`, the reader's), with values that its schema knows."""
     match words[1]:
-        case "template":
+        case "template" | "verify":
             return
         case "uninstall":
             assert words[2] == RELEASE
@@ -158,8 +154,7 @@ def setting(text: str) -> None:
 
 
 def foreign(words: Sequence[str]) -> None:
-    """Programs that are not ours, and that change the machine."""
-    words = words[1:] if words[0] == "sudo" else words
+    """Programs that are not ours."""
     assert words[1] in WORDS_OF_OTHERS[words[0]]
 
 
@@ -180,7 +175,7 @@ CHECKS: Mapping[str, Callable[[Sequence[str]], None]] = {
     "kind": kind,
     "kubectl": kubectl,
     "helm": helm,
-    "sudo": foreign,
+    "cosign|oras": foreign,
     "export": export,
 }
 """How a command begins (a pattern) -> what is checked of it."""
