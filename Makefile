@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 IMAGE_TOOLS := $(VENV)/image
 
-.PHONY: demo test lint docs bench build proto grammar lock sbom scan venv clean
+.PHONY: demo test lint docs bench build release proto grammar lock sbom scan venv clean
 
 venv: $(READY)
 
@@ -44,6 +44,14 @@ bench: $(READY)
 
 build: $(READY)
 	$(BIN)/python -m build --outdir dist .
+
+# Everything that is published of a version, in dist/. Nothing is sent anywhere. SIGN_KEY signs the chart (a key of gpg).
+release: $(READY)
+	@test -n '$(RELEASE_URL)' || { echo "say where dist/ will be published: make release RELEASE_URL=https://..."; exit 1; }
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(MAKE) build sbom
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python release.py --folder dist --url '$(RELEASE_URL)' \
+	  $(if $(SIGN_KEY),--sign-key '$(SIGN_KEY)')
 
 # The image's packages and what builds it, pinned by hash: the base dependencies and the build backend of pyproject.toml.
 lock: $(IMAGE_TOOLS)/.ready

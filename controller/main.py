@@ -56,6 +56,12 @@ _SECONDS = click.FloatRange(min=1.0)
     default=60.0,
     help="Seconds after which all hardware is read again, even if no change was found.",
 )
+@flag(
+    "--startup-taint",
+    default="",
+    metavar="KEY",
+    help="Remove the taints with this key from the Node when its slices are published. By default, none.",
+)
 @endpoint_options
 @logging_options
 @version_option
@@ -67,6 +73,7 @@ def controller(
     kubelet_plugins_directory_path: Path,
     poll_interval: float,
     rediscover_interval: float,
+    startup_taint: str,
     endpoint: Endpoint,
 ) -> None:
     """Publish the GPUs of this node as ResourceSlices of driver gpu.nvidia.com, and keep them up to date."""
@@ -96,6 +103,7 @@ def controller(
             observe=told.report,
             wanted=lambda: wanted().optional_features,
             unexpected=told.unexpected,
+            startup_taint=startup_taint,
         )
         session.calls.unexpected = told.unexpected
         view.on_change = health.on_change = publisher.wake

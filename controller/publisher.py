@@ -92,7 +92,8 @@ class _Target:
 class Publisher:
     """Publishes the devices of one node until it is stopped. `observe` is called after every attempt that changed
     something. `unexpected` counts unexpected errors with one slice. `wanted` returns the optional features that are
-    currently needed (see dra_driver.kubeapi.features).
+    currently needed (see dra_driver.kubeapi.features). `startup_taint` is the key of a taint that is removed from the
+    Node when all slices are published, or empty.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Publisher:
         *,
         wanted: Callable[[], frozenset[str]] = frozenset,
         unexpected: Count = lambda _work: None,
+        startup_taint: str = "",
     ) -> None:
         self._client = client
         self._node_name = node_name
@@ -114,6 +116,8 @@ class Publisher:
         self._observe = observe
         self._wanted = wanted
         self._unexpected = unexpected
+        self._startup_taint = startup_taint
+        self._untainted = ""  # the UID of the Node that has no such taint anymore
         self._stopped = threading.Event()
         self._changed = threading.Event()
         self._attempts = Attempts(self._timing.first_retry, self._timing.longest_slice_retry)
@@ -263,8 +267,21 @@ class Publisher:
         if writes or report != self._last:
             self._say_what_is_left_out(report)
             self._tell(report)
+        if report.problem is None and self._startup_taint and self._untainted != target.node_uid:
+            self._remove_startup_taint()
+            self._untainted = target.node_uid
         due = self._attempts.seconds_until(unpublished)
         return self._timing.resync if due is None else min(due, self._timing.resync)
+
+    def _remove_startup_taint(self) -> None:
+        """Allow pods on the Node, on which the scheduler would not have found devices before. Raises ApiError."""
+        node = self._client.get(NODES, self._node_name)
+        taints = node.get("spec", {}).get("taints") or []
+        kept = [one for one in taints if one["key"] != self._startup_taint]
+        if kept != taints:
+            version = {"resourceVersion": node["metadata"]["resourceVersion"]}  # somebody may add a taint meanwhile
+            self._client.patch(NODES, self._node_name, {"metadata": version, "spec": {"taints": kept}})
+            log.info("removed the start-up taint", extra={"key": self._startup_taint})
 
     def _features(self, target: _Target) -> SliceFeatures:
         """The features that the server stores. Probed again if the policy needs other optional features than before."""

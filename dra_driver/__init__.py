@@ -5,6 +5,7 @@ This package has the code that several processes of the driver use. The processe
 `controller` publishes devices, and `kubeletplugin` prepares claims. `docs/architecture.md` describes all packages.
 """
 
+import enum
 import os
 from typing import Final
 
@@ -15,3 +16,21 @@ __version__ = "0.1.0"
 
 DRIVER_NAME: Final = "gpu.nvidia.com"
 """The name of the DRA driver. It is also the domain of its attributes."""
+
+
+class AdditionalDevice(enum.StrEnum):
+    """Devices of the node that containers get beside their GPU, if the policy or a configuration asks for them.
+
+    GDS: GPUDirect Storage (nvidia-fs). GDRCOPY: the driver gdrdrv. MOFED: InfiniBand and RoCE adapters, all of them.
+    NVSWITCH: control of the NVSwitches.
+    """
+
+    GDS = "gds"
+    GDRCOPY = "gdrcopy"
+    MOFED = "mofed"
+    NVSWITCH = "nvswitch"
+
+    @property
+    def reaches_beyond_the_claim(self) -> bool:
+        """Whether they give access to hardware that other claims use or that nobody has allocated."""
+        return self in (AdditionalDevice.MOFED, AdditionalDevice.NVSWITCH)

@@ -21,10 +21,11 @@ JSON = dict[str, Any]
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 
+_CLASS: Final = "DeviceClass"
 _CONFIGURED: Final[Mapping[str, tuple[str, ...]]] = {
     "ResourceClaim": ("spec", "devices"),
     "ResourceClaimTemplate": ("spec", "spec", "devices"),
-    "DeviceClass": ("spec",),
+    _CLASS: ("spec",),
 }
 """The path of the field `config` by kind, in every version of resource.k8s.io."""
 
@@ -66,7 +67,7 @@ def problems(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[s
     found = []
     for path, parameters in _brought(kind, operation, value, old):
         try:
-            decode_config(parameters, path)
+            decode_config(parameters, path, of_class=kind == _CLASS)
         except ConfigError as error:
             found.append(str(error))
     return found
@@ -77,7 +78,7 @@ def warnings(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[s
     return [
         str(warning)
         for path, parameters in _brought(kind, operation, value, old)
-        if (warning := ineffective(decode_config(parameters, path), path))
+        if (warning := ineffective(decode_config(parameters, path, of_class=kind == _CLASS), path))
     ]
 
 

@@ -22,7 +22,7 @@ For a claim:
 
 from .directory import BASE_DEVICE, BASE_KIND, CLAIM_KIND, SpecDirectory, base_spec, claim_device, claim_spec
 from .edits import common_edits, gpu_edits, mig_edits
-from .files import character_majors, find_node
+from .files import ADDITIONAL_DEVICES, character_majors, find_additional, find_node
 from .fingerprint import Fingerprint, fingerprint
 from .libraries import LIBRARY_FOLDERS, HookTool, find_hook_tool
 from .root import DriverFilesError, DriverRoot, Root
@@ -30,6 +30,7 @@ from .spec import ContainerEdits, Mount, SpecError
 from .vfio import egm_edits, vfio_edits
 
 __all__ = [
+    "ADDITIONAL_DEVICES",
     "BASE_DEVICE",
     "BASE_KIND",
     "CLAIM_KIND",
@@ -49,6 +50,7 @@ __all__ = [
     "claim_spec",
     "common_edits",
     "egm_edits",
+    "find_additional",
     "find_hook_tool",
     "find_node",
     "fingerprint",

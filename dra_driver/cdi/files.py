@@ -251,3 +251,31 @@ def daemon_mounts(root: Root) -> Iterator[Mount]:
 def _first(root: Root, places: Iterable[str]) -> tuple[str, str] | None:
     """The first of `places` that exists, and its file without links."""
     return next(((place, source) for place in places if (source := root.resolve(place))), None)
+
+
+_INFINIBAND = "/dev/infiniband"
+
+ADDITIONAL_DEVICES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    # name: globs of device nodes, and what is mounted if there is such a node
+    "gds": (("/dev/nvidia-fs*",), ("/run/udev", "/etc/cufile.json")),
+    "gdrcopy": (("/dev/gdrdrv",), ()),
+    "mofed": ((f"{_INFINIBAND}/uverbs*", f"{_INFINIBAND}/rdma_cm"), ()),
+    "nvswitch": (("/dev/nvidia-nvswitch*",), ()),
+}
+"""The devices beside GPUs that a container gets on request, as in internal/discover of nvidia-container-toolkit."""
+
+
+def find_additional(root: DriverRoot, name: str) -> Discovered:
+    """Edits for the devices `name` of ADDITIONAL_DEVICES. If the node has none of them, a warning and no edits."""
+    patterns, mounted = ADDITIONAL_DEVICES[name]
+    folder = posixpath.dirname(patterns[0])
+    paths = [posixpath.join(folder, entry.name) for entry in root.dev.entries(folder)]
+    found = [find_node(root, path, {}) for path in paths if any(fnmatchcase(path, one) for one in patterns)]
+    nodes = tuple(node for node, _ in found if node)
+    if not nodes:
+        return Discovered(ContainerEdits(), (f"{name}: the node has no {' or '.join(patterns)}",))
+    mounts = [
+        Mount(root.files.on_host(source), path, READ_ONLY) for path in mounted if (source := root.files.resolve(path))
+    ]
+    edits = ContainerEdits(device_nodes=nodes, mounts=tuple(mounts), additional_gids=additional_gids(nodes))
+    return Discovered(edits, tuple(warning for _, warning in found if warning))

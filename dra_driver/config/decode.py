@@ -7,6 +7,7 @@ problems of a configuration. Each error has the path of its field.
 
 import re
 
+from .. import AdditionalDevice
 from ..resource import Quantity
 from ..resource.codec import DecodeError, Fields
 from .types import (
@@ -34,10 +35,12 @@ class ConfigError(DecodeError):
     """A configuration is invalid. `path` is the field, and `problem` is what is wrong with it."""
 
 
-def decode_config(parameters: object, place: str = "") -> DeviceConfig:
-    """The configuration in opaque parameters. `place` is their path in the object. Raises ConfigError."""
+def decode_config(parameters: object, place: str = "", *, of_class: bool = False) -> DeviceConfig:
+    """The configuration in opaque parameters. `place` is their path in the object, which is a DeviceClass if
+    `of_class`. Raises ConfigError.
+    """
     try:
-        return _config(Fields(parameters, place))
+        return _config(Fields(parameters, place), of_class)
     except DecodeError as error:
         raise ConfigError(error.path, error.problem) from None
 
@@ -58,7 +61,7 @@ def _join(place: str, field: str) -> str:
     return f"{place}.{field}" if place else field
 
 
-def _config(fields: Fields) -> DeviceConfig:
+def _config(fields: Fields, of_class: bool) -> DeviceConfig:
     version, kind = fields.required_text("apiVersion"), fields.required_text("kind")
     if version != API_VERSION:
         raise fields.error("apiVersion", f"must be {API_VERSION}, not {version!r}")
@@ -68,14 +71,30 @@ def _config(fields: Fields) -> DeviceConfig:
     if kind == VfioDeviceConfig.__name__:
         iommu = fields.object("iommu")
         config = VfioDeviceConfig() if iommu is None else _vfio(iommu)
-    elif kind == GpuConfig.__name__:
-        sharing = fields.object("sharing")
-        config = GpuConfig(None if sharing is None else _sharing(sharing, mig=False))
     else:
+        form = GpuConfig if kind == GpuConfig.__name__ else MigDeviceConfig
         sharing = fields.object("sharing")
-        config = MigDeviceConfig(None if sharing is None else _sharing(sharing, mig=True))
+        shared = None if sharing is None else _sharing(sharing, mig=form is MigDeviceConfig)
+        config = form(shared, _additional(fields, of_class))
     fields.finish()
     return config
+
+
+def _additional(fields: Fields, of_class: bool) -> tuple[AdditionalDevice, ...]:
+    """The field `additionalDevices`. Claims may not ask for hardware that is not theirs, classes are an
+    administrator's.
+    """
+    name = "additionalDevices"
+    for index, value in enumerate(found := fields.texts(name)):
+        if value not in tuple(AdditionalDevice):
+            raise fields.error(f"{name}[{index}]", f"must be one of {', '.join(AdditionalDevice)}, not {value!r}")
+        if AdditionalDevice(value).reaches_beyond_the_claim and not of_class:
+            raise fields.error(
+                f"{name}[{index}]",
+                f"{value} gives access to hardware that is not allocated to the claim, so only a DeviceClass or the"
+                " driver's policy can ask for it",
+            )
+    return tuple(map(AdditionalDevice, dict.fromkeys(found)))
 
 
 def _vfio(fields: Fields) -> VfioDeviceConfig:

@@ -40,7 +40,7 @@ def config_for(device: AllocatedDevice, kind: type[DeviceConfig], claim: Resourc
         if named and device.request not in config.requests and device.base_request not in config.requests:
             continue
         parameters = f"{place}.opaque.parameters"
-        decoded = decode_config(config.opaque.parameters, parameters)
+        decoded = decode_config(config.opaque.parameters, parameters, of_class=config.source == "FromClass")
         if isinstance(decoded, kind):
             return Chosen(decoded, parameters)
         if named:

@@ -5,6 +5,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .. import AdditionalDevice
 from ..resource import Quantity
 from ..resource.meta import empty
 
@@ -52,6 +53,7 @@ class GpuConfig:
     """Configuration of a whole GPU. Without `sharing`, nothing is changed."""
 
     sharing: Sharing | None = None
+    additional_devices: tuple[AdditionalDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class MigDeviceConfig:
     """Configuration of a MIG device. Time-slicing is accepted, but has no effect."""
 
     sharing: Sharing | None = None
+    additional_devices: tuple[AdditionalDevice, ...] = ()
 
 
 class IommuBackend(enum.StrEnum):

@@ -131,7 +131,14 @@ def built_in_nodes(*, machines: bool = False) -> tuple[Decoded, ...]:
     )
 
 
-def simulated_nodes(kind: str, count: int) -> list[Decoded]:
+def is_node_type(name: str) -> bool:
+    """Whether `simulated_nodes` knows this kind: a built-in one, or a file."""
+    return any(name == kind or name in (f"{kind}-mig", f"{kind}-mixed") for kind in shipped_nodes()) or (
+        Path(name).is_file()
+    )
+
+
+def simulated_nodes(kind: str, count: int, policy: NodePolicy | None = None) -> list[Decoded]:
     """Idle nodes `new-<kind>-1`, ... with their slices; `kind` ships with the driver or is a description's file.
 
     One is simulated, the others are the same with names and UUIDs of their own. Raises InputError.
@@ -139,12 +146,12 @@ def simulated_nodes(kind: str, count: int) -> list[Decoded]:
     word = re.sub("[^a-z0-9]+", "-", Path(kind).stem.lower()).strip("-")
     names = [f"new-{word}-{number}" for number in range(1, count + 1)]
     try:
-        slices = list(_simulated(kind, names[0]))
+        slices = list(_simulated(kind, names[0], policy and policy.on_node(names[0])))
     except (DescriptionError, OSError) as error:
-        raise InputError(f"--with-node {kind}: {error}") from None
+        raise InputError(f"node type {kind}: {error}") from None
     made: list[Decoded] = []
     for name in names:
-        made += [_node(name), *(_moved(one, name) for one in slices)]
+        made += [_node(name), *(like(one, name) for one in slices)]
     return made
 
 
@@ -170,8 +177,8 @@ def _node(name: str) -> Node:
     return Node(ObjectMeta(name=name, labels={"kubernetes.io/hostname": name}))
 
 
-def _moved(one: ResourceSlice, name: str) -> ResourceSlice:
-    """The slice as if it were of the node `name`."""
+def like(one: ResourceSlice, name: str) -> ResourceSlice:
+    """The slice as a new node `name` would have it, with healthy devices."""
     if one.node_name == name:
         return one
     slice_name = one.metadata.name.replace(one.pool.name, name)
@@ -180,7 +187,9 @@ def _moved(one: ResourceSlice, name: str) -> ResourceSlice:
         metadata=ObjectMeta(name=slice_name),
         pool=replace(one.pool, name=name),
         node_name=name,
-        devices=tuple(replace(device, attributes=_renewed(device.attributes, name)) for device in one.devices),
+        devices=tuple(
+            replace(device, attributes=_renewed(device.attributes, name), taints=()) for device in one.devices
+        ),
     )
 
 

@@ -3,24 +3,33 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.text import Text
 
 from ..allocation import Cluster, Features
-from ..command import output_option
+from ..command import InputError, output_option
+from ..gpu.policy import NodePolicy, PolicyError, load_policy
 from ..resource import Node, ResourceSlice
+from .inventory import is_node_type, like, simulated_nodes
 from .options import Subcommand, general_options, release_options
 from .progress import progress
 from .report import PlainTable, counted, listed, plain_console, to_json
 from .report.picture import attribute, memory
+from .snapshot import encoded, written
 from .sources import Origin, Source, opened, origin_options
 from .stock import Amount, DeviceKind, Gap, PoolStock, Stocktaker, totals
 from .whatif import WhatIf, what_if_options
 
 _FORMATS: Final = ("table", "json")
-_NODES: Final = ("dra-dryrun nodes", "dra-dryrun nodes --context production -o json")
+_NODES: Final = (
+    "dra-dryrun nodes",
+    "dra-dryrun nodes --context production -o json",
+    "dra-dryrun nodes h100x8 -o resourceslices --policy policy.yaml",
+)
 _DEVICES: Final = ("dra-dryrun devices", "dra-dryrun devices --built-in -o json")
 
 Row = dict[str, Any]
@@ -29,14 +38,34 @@ Row = dict[str, Any]
 @click.command(
     "nodes", cls=Subcommand, examples=_NODES, short_help="List the nodes, with the number of devices in use."
 )
+@click.argument("name", default="")
 @origin_options
 @what_if_options
-@output_option(_FORMATS, None, "How the nodes are printed.")
+@click.option(
+    "--policy",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The driver's policy on nodes of a built-in type, for -o resourceslices.",
+)
+@output_option(
+    (*_FORMATS, "resourceslices"),
+    None,
+    "How the nodes are printed: resourceslices has the template slices of node NAME for an autoscaler.",
+)
 @general_options
-def nodes(origin: Origin, what_if: WhatIf, output: str) -> None:
-    """List the nodes, with the number of their devices and of devices in use."""
+def nodes(name: str, origin: Origin, what_if: WhatIf, policy: Path | None, output: str) -> None:
+    """List the nodes, with the number of their devices and of devices in use. NAME selects one.
+
+    With -o resourceslices, print what a new node like NAME will publish: a node of the cluster, or a built-in type such
+    as h100x8 or a file that describes one, which needs no cluster.
+    """
+    if output == "resourceslices":
+        click.echo(written(list(encoded(_template(name, origin, what_if, policy))), "yaml"), nl=False)
+        return
     source = _read(origin, what_if)
-    by_node = {one.name: [0, 0] for one in source.objects if isinstance(one, Node)}
+    by_node = {one.name: [0, 0] for one in source.objects if isinstance(one, Node) and name in ("", one.name)}
+    if name and not by_node:
+        raise InputError(f"there is no node {name!r} in {source.where}")
     for row in _devices(source):
         if row["node"] in by_node:
             by_node[row["node"]][0] += 1
@@ -56,6 +85,26 @@ def devices(origin: Origin, what_if: WhatIf, output: str) -> None:
     """List the devices of the ResourceSlices, with their model, their profile, and the claims that hold them."""
     source = _read(origin, what_if)
     _print(source, _devices(source), output)
+
+
+def _template(name: str, origin: Origin, what_if: WhatIf, policy: Path | None) -> list[ResourceSlice]:
+    """The slices of a new node. Raises InputError."""
+    if not name:
+        raise InputError("-o resourceslices needs NAME: a node, or a type of nodes such as h100x8")
+    try:
+        if is_node_type(name):
+            # The policy's way to enforce shares is assumed to work on the new node.
+            rules = replace(load_policy(policy) if policy else NodePolicy(), mps=True, memory_limits=True)
+            return [one for one in simulated_nodes(name, 1, rules) if isinstance(one, ResourceSlice)]
+    except PolicyError as error:
+        raise InputError(str(error)) from None
+    if policy is not None:
+        raise InputError(f"--policy: {name} is not a built-in type of nodes, whose slices follow from a policy")
+    source = _read(origin, what_if)
+    found = [one for one in source.objects if isinstance(one, ResourceSlice) and one.node_name == name]
+    if not found:
+        raise InputError(f"there is no node {name!r} with slices in {source.where}, and no built-in type of this name")
+    return [like(one, f"new-{name}-1") for one in found]
 
 
 def _read(origin: Origin, what_if: WhatIf) -> Source:

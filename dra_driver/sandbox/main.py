@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import yaml
 from rich.console import Console
 
 from ..allocation import RELEASES
@@ -171,6 +172,45 @@ def up(
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise UserError(f"port {port} is taken: choose another --port, or 0 for a free one") from None
         raise UserError(f"the sandbox in {folder} did not start: {error}") from None
+
+
+KIND_DRIVER_ROOT: Final = "/host"
+"""Where a node of kind has the root folder of the host, which contains the NVIDIA driver."""
+
+
+@sandbox.command("kind-config", short_help="Print the configuration of a kind cluster for the driver.")
+@_option(
+    "--gpus",
+    type=click.Choice(["all", "none"]),
+    default="all",
+    show_default=True,
+    envvar="KIND_GPUS",
+    help="Whether the worker gets the GPUs of this machine. Otherwise install the chart with simulatedNode.",
+)
+@_option("--name", default="dra", show_default=True, envvar="KIND_NAME", help="The name of the cluster.")
+@version_option
+def kind_config(gpus: str, name: str) -> None:
+    """Print the configuration of a kind cluster, for Docker, Podman and nerdctl.
+
+    The nodes are privileged containers, which have the device nodes of all GPUs with each of these providers. The
+    worker also gets the host's root folder, which contains the files of the NVIDIA driver. NVIDIA's container runtime
+    is not needed.
+    """
+    worker: dict[str, object] = {"role": "worker", "labels": {"nvidia.com/gpu.present": "true"}}
+    if gpus == "all":
+        worker["extraMounts"] = [{"hostPath": "/", "containerPath": KIND_DRIVER_ROOT, "readOnly": True}]
+        click.echo(f"# Install the chart with nvidiaDriverRoot={KIND_DRIVER_ROOT}. One worker only has the GPUs.")
+    cluster = {
+        "kind": "Cluster",
+        "apiVersion": "kind.x-k8s.io/v1alpha4",
+        "name": name,
+        # On by default from Kubernetes 1.36; for 1.34 and 1.35 they give MIG placements and taints.
+        "featureGates": {"DRAPartitionableDevices": True, "DRADeviceTaints": True},
+        # With DRADeviceTaints, the scheduler of Kubernetes 1.34 binds no pod until DeviceTaintRules are served.
+        "runtimeConfig": {"resource.k8s.io/v1alpha3": "true"},
+        "nodes": [{"role": "control-plane"}, worker],
+    }
+    click.echo(yaml.safe_dump(cluster, sort_keys=False), nl=False)
 
 
 def _assets() -> Path:

@@ -195,7 +195,7 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
     "--fix",
     is_flag=True,
     envvar="CHECK_FIX",
-    help="Enable CDI in the container runtime with a new file. Existing files are not changed.",
+    help="Enable CDI in the container runtime with a new file, or else with changed lines of its file and a backup.",
 )
 @flag(
     "--wait",
@@ -271,7 +271,9 @@ def mend(place: Place, found: Look) -> Look:
     except FixError as error:
         raise UserError(f"--fix: {error}") from None
     again = look(place)
-    written = warned("fix", f"{found.drop_in.path} was written, but is not in use yet", found.drop_in.next_step)
+    done = f"changed (backup: {found.drop_in.backup})" if found.drop_in.replaces else "written"
+    text = f"{found.drop_in.path} was {done}, but is not in use yet: {found.drop_in.summary}"
+    written = warned("fix", text, found.drop_in.next_step)
     return Look((*again.findings, written), again.drop_in)
 
 

@@ -18,11 +18,11 @@ to it.
 
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .finding import CheckResult, failed, passed, warned
-from .host import DropIn, Host, TomlFile, Unreadable, array, read_toml, strings
+from .host import DropIn, Host, TomlFile, Unreadable, array, read_toml, strings, with_keys
 
 CHECK = "cdi in containerd"
 CONFIGS = (
@@ -35,7 +35,6 @@ CONFIGS = (
 DEFAULT_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 _OLD, _NEW, _OLDEST = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "cri"
-_IMPORT = "/etc/containerd/conf.d/*.toml"
 _DROP_IN = "99-dra-driver-gpu-cdi.toml"
 _CRI_PLUGINS = (_OLDEST, _OLD, _NEW, "io.containerd.cri.v1.images")
 _MOST_FILES = 200
@@ -65,7 +64,7 @@ _DISTRIBUTIONS = (
 class ContainerdFacts:
     """The files in the order in which containerd reads them, the main one first (none: `main` does not exist), those
     that cannot be read, and containerd's version, () if unknown. `wanted` is the folder to which specs are written, and
-    `same` the path without links of each folder.
+    `same` the path without links of each folder. `template` is the file from which a distribution makes the main one.
     """
 
     main: str
@@ -74,6 +73,7 @@ class ContainerdFacts:
     version: tuple[int, ...]
     wanted: str
     same: Mapping[str, str] = field(default_factory=dict)
+    template: TomlFile | Unreadable | None = None
 
     @property
     def merges(self) -> bool:
@@ -135,9 +135,9 @@ def read_containerd(host: Host, main: str, version: tuple[int, ...], wanted: str
             problems.append(Unreadable(path, "it does not exist, but is imported"))
     facts = ContainerdFacts(main, tuple(files), tuple(problems), version, wanted)
     folders = {wanted, *DEFAULT_FOLDERS, *(_settings(facts)[1].value or ())}
-    return ContainerdFacts(
-        main, tuple(files), tuple(problems), version, wanted, {one: host.canonical(one) for one in folders}
-    )
+    same = {one: host.canonical(one) for one in folders}
+    template = read_toml(host, _template(facts)) if facts.distribution else None
+    return replace(facts, same=same, template=template)
 
 
 def containerd_findings(facts: ContainerdFacts) -> Iterator[CheckResult]:
@@ -179,19 +179,46 @@ def containerd_findings(facts: ContainerdFacts) -> Iterator[CheckResult]:
 
 
 def containerd_drop_in(facts: ContainerdFacts) -> DropIn | None:
-    """The file that corrects the configuration. None if nothing is wrong, or if only a change of an existing file
-    helps.
+    """The file that corrects the configuration. None if nothing is wrong, or if a file is written in a way that this
+    command does not change.
     """
     enabled, folders = _settings(facts)
-    if facts.problems or folders.value is None or (enabled.value is True and _reads(facts, folders.value)):
+    if (
+        facts.problems
+        or _disabled(facts)
+        or folders.value is None
+        or (enabled.value is True and _reads(facts, folders.value))
+    ):
         return None
     if not facts.files:
         return None if facts.distribution else DropIn(facts.main, _body(facts, folders.value), facts.service)
     folder = _imported_folder(facts)
     replaces = not facts.merges and any(_table(file) is not None for file in _others(facts))
     if folder is None or replaces:
-        return None
+        return _changed_file(facts, enabled, folders.value)
     return DropIn(posixpath.join(folder, _DROP_IN), _body(facts, folders.value), facts.service)
+
+
+def _changed_file(facts: ContainerdFacts, enabled: _Setting, folders: Sequence[str]) -> DropIn | None:
+    """A change of the file whose table of the plugin counts, or of the template from which it is made."""
+    keys: dict[str, bool | Sequence[str]] = {} if enabled.value is True else {"enable_cdi": True}
+    keys |= {} if _reads(facts, folders) else {"cdi_spec_dirs": (*folders, facts.wanted)}
+    file = next((one for one in reversed(facts.files) if _table(one)), facts.files[0])
+    made_from = None
+    if file.path == facts.main and facts.distribution:
+        if isinstance(facts.template, TomlFile):
+            file = facts.template
+        elif facts.template is None and facts.distribution.may_copy:
+            made_from = _template(facts)
+        else:
+            return None
+    found = _table(file)
+    text = with_keys(file, ("plugins", found[0] if found else _name(facts)), keys)
+    if text is None:
+        return None
+    if made_from:
+        return DropIn(made_from, text, facts.service, base=file.text)
+    return DropIn(file.path, text, facts.service, base=file.text, replaces=True)
 
 
 def _settings(facts: ContainerdFacts) -> tuple[_Setting, _Setting]:
@@ -283,9 +310,8 @@ def _remedy(facts: ContainerdFacts, switch: bool) -> str:
     """What to write, and where."""
     restart = f"`systemctl restart {facts.service}`" if facts.distribution else "restart containerd"
     drop_in = containerd_drop_in(facts)
-    if drop_in is not None:
-        lines = "; ".join(line.strip() for line in drop_in.body.splitlines() if line.strip())
-        return f"run this with --fix, which writes {drop_in.path} ({lines}), and {restart}"
+    if drop_in is not None and not drop_in.replaces and not drop_in.base:
+        return f"run this with --fix, which writes {drop_in.path} ({drop_in.summary}), and {restart}"
     if not facts.files:
         return restart
     folders = _settings(facts)[1]
@@ -294,31 +320,28 @@ def _remedy(facts: ContainerdFacts, switch: bool) -> str:
     keys += [] if _reads(facts, listed) else [f"cdi_spec_dirs = {array((*listed, facts.wanted))}"]
     present = [(file, found[0]) for file in facts.files if (found := _table(file))]
     path = present[-1][0].path if present else facts.main
-    copy, edited = _template(facts) if path == facts.main else ("", path)
+    edited = _template(facts) if path == facts.main else path
+    copies = edited != path and facts.template is None and facts.distribution and facts.distribution.may_copy
     if present:
         file, name = present[-1]
         line = file.line(("plugins", name))
         where = f'in {edited}, in table [plugins."{name}"]' + (f" (line {line})" if line else "") + ", set"
     else:
         where = f'append to {edited} [plugins."{_name(facts)}"] with'
-    if edited != path:
-        why = f"{facts.main} is generated from that at each start"
-    elif not facts.merges and present:
-        why = "containerd 1.7 would use a drop-in's table instead of yours"
-    else:
-        why = f"{facts.main} imports no folder (imports = [{_IMPORT!r}])"
-    text = f"{copy}{where} {' and '.join(f'`{key}`' for key in keys)}, and {restart}"
-    return f"{text}; --fix leaves this to you, because {why}"
+    text = f"{where} {' and '.join(f'`{key}`' for key in keys)}, and {restart}"
+    if copies:
+        text = f"copy {facts.main}, which is generated at each start, to {edited}; {text}"
+    if drop_in is None:
+        return f"{text}; --fix leaves this to you, because it does not change a file that is written like this one"
+    return f"{text}; --fix changes {drop_in.path} so" + (f" and keeps {drop_in.backup}" if drop_in.replaces else "")
 
 
-def _template(facts: ContainerdFacts) -> tuple[str, str]:
-    """What to do first, and the file to change instead of the main one."""
-    distribution = facts.distribution
-    if distribution is None:
-        return "", facts.main
-    name = distribution.template.format("-v3" if facts.config_version >= 3 else "")
-    template = posixpath.join(posixpath.dirname(facts.main), name)
-    return f"copy {facts.main} to {template}; " if distribution.may_copy else "", template
+def _template(facts: ContainerdFacts) -> str:
+    """The file to change instead of the main one."""
+    if facts.distribution is None:
+        return facts.main
+    name = facts.distribution.template.format("-v3" if facts.config_version >= 3 else "")
+    return posixpath.join(posixpath.dirname(facts.main), name)
 
 
 def _version(facts: ContainerdFacts) -> str:

@@ -4,17 +4,20 @@
 The host's root may be below another folder for this process (`--host-root`). All paths are paths on the host. Links are
 followed as on the host: below /host, /var/run must lead to /host/run and not to the container's own /run.
 
---fix never changes existing files of others. It writes one new file, as a whole or not at all. The file names its
-author and how to undo it. The next run writes the same file again, or nothing.
+--fix writes one file, as a whole or not at all. Where the runtime reads additional files, it is a new file that names
+its author and how to undo it. Otherwise --fix changes lines of an existing file, and keeps a backup. The next run
+writes the same file again, or nothing.
 """
 
 import contextlib
+import copy
 import fnmatch
 import os
 import posixpath
 import re
+import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,6 +133,7 @@ class Host:
         return Folder(path, exists=True)
 
 
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER = re.compile(r"^\s*\[(?!\[)(.+?)\]\s*(?:#.*)?$")
 
 
@@ -174,6 +178,33 @@ def read_toml(host: Host, path: str) -> TomlFile | Unreadable | None:
         return Unreadable(path, f"not TOML: {error}")
 
 
+def with_keys(file: TomlFile, table: Sequence[str], keys: Mapping[str, bool | Sequence[str]]) -> str | None:
+    """The text of the file with these keys set in a table; all other lines stay. None if the file is written in a way
+    that does not allow this, such as an inline table or a value of several lines.
+    """
+    expected: dict[str, Any] = copy.deepcopy(dict(file.value))
+    inner = expected
+    for name in table:
+        inner = inner.setdefault(name, {})
+    lines = file.text.splitlines()
+    for key, value in keys.items():
+        inner[key] = value if isinstance(value, bool) else list(value)
+        written = f"  {key} = {str(value).lower() if isinstance(value, bool) else array(value)}"
+        current = TomlFile(file.path, "\n".join(lines), {})
+        if at := current.line(table, key):
+            lines[at - 1] = written
+        elif at := current.line(table):
+            lines.insert(at, written)
+        else:
+            header = ".".join(name if _BARE.fullmatch(name) else quoted(name) for name in table)
+            lines += [f"[{header}]", written]
+    text = "\n".join(lines) + "\n"
+    try:
+        return text if tomllib.loads(text) == expected else None
+    except tomllib.TOMLDecodeError:
+        return None
+
+
 def quoted(text: str) -> str:
     """A text as a basic string of TOML."""
     escaped = "".join(f"\\u{ord(char):04x}" if char in '"\\' or ord(char) < 0x20 else char for char in text)
@@ -215,24 +246,42 @@ class FixError(DriverError):
 
 @dataclass(frozen=True, slots=True)
 class DropIn:
-    """A file at `path` of the host that corrects the configuration of `service` (its systemd unit)."""
+    """A file at `path` of the host that corrects the configuration of `service` (its systemd unit). It is a new file,
+    or `replaces` the existing file with the text `base`. A new file, too, may be a changed copy of a text `base`.
+    """
 
     path: str
     body: str
     service: str
+    base: str = ""
+    replaces: bool = False
+
+    @property
+    def backup(self) -> str:
+        """The file that keeps the text before a change."""
+        return f"{self.path}.before-dra-driver-gpu"
+
+    @property
+    def summary(self) -> str:
+        """The new lines, on one line."""
+        known = {line.strip() for line in self.base.splitlines()}
+        return "; ".join(line for one in self.body.splitlines() if (line := one.strip()) and line not in known)
 
     @property
     def text(self) -> str:
         """The content of the file."""
+        if self.replaces:
+            return self.body
         undo = f"# To undo: rm {self.path} && systemctl restart {self.service}"
         return f"{_MARK}\n{undo}\n{self.body}"
 
     @property
     def next_step(self) -> str:
         """What the administrator must do afterwards."""
+        undo = f"mv {self.backup} {self.path}" if self.replaces else f"rm {self.path}"
         return (
-            f"`systemctl restart {self.service}` on the node, which does not stop running containers; to undo, `rm"
-            f" {self.path}` and restart it again"
+            f"`systemctl restart {self.service}` on the node, which does not stop running containers; to undo,"
+            f" `{undo}` and restart it again"
         )
 
 
@@ -243,24 +292,35 @@ def write(host: Host, drop_in: DropIn) -> bool:
         raise FixError(str(existing))
     if existing == drop_in.text:
         return False
-    if existing is not None and not existing.startswith(_MARK):
+    if drop_in.replaces:
+        if existing != drop_in.base:
+            raise FixError(f"{drop_in.path} was changed meanwhile: run this command again")
+        _write(host, drop_in.backup, drop_in.base, like=drop_in.path)
+    elif existing is not None and not existing.startswith(_MARK):
         raise FixError(f"{drop_in.path} exists and was not written by this command: remove or rename it")
-    target = host.here(drop_in.path)
+    _write(host, drop_in.path, drop_in.text, like=drop_in.path if drop_in.replaces else "")
+    return True
+
+
+def _write(host: Host, path: str, text: str, like: str) -> None:
+    """Write a file, with mode and owner of the file `like` if that is given. Raises FixError."""
+    target = host.here(path)
     temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(temporary, target, drop_in.text)
+        _write_whole(temporary, target, text, host.here(like).stat() if like else None)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         reason = f"{error.strerror or error} (a container needs the folder mounted read-write)"
-        raise FixError(f"{drop_in.path} cannot be written: {reason}") from None
-    return True
+        raise FixError(f"{path} cannot be written: {reason}") from None
 
 
-def _write_whole(temporary: Path, target: Path, text: str) -> None:
+def _write_whole(temporary: Path, target: Path, text: str, like: os.stat_result | None) -> None:
     with temporary.open("x", encoding="utf-8") as stream:
-        os.fchmod(stream.fileno(), 0o644)  # independent of the umask
+        if like is not None:
+            os.fchown(stream.fileno(), like.st_uid, like.st_gid)
+        os.fchmod(stream.fileno(), stat.S_IMODE(like.st_mode) if like is not None else 0o644)  # whatever the umask is
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())

@@ -192,6 +192,11 @@ class ClaimSpecs:
         else:
             found = cdi.gpu_edits(root, target.minor, target.pci_address, hook)
         edits = found.edits + mps_edits(self._mps, record, device)
+        for name in device.additional_devices:
+            additional = cdi.find_additional(root, name)
+            for warning in additional.warnings:
+                log.warning("%s", warning, extra={"claim": str(record.plan.claim), "device": device.name})
+            edits += additional.edits
         if device.memory_limit is not None:
             edits += self._limits.edits(record.plan.claim.uid, device.cdi_name)
         return edits

@@ -8,7 +8,7 @@ alone.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dra_driver import DRIVER_NAME
+from dra_driver import DRIVER_NAME, AdditionalDevice
 from dra_driver.config import (
     Chosen,
     ConfigError,
@@ -39,8 +39,8 @@ class PlannedDevice:
     unchanged. `passthrough` has a meaning only for GPUs of virtual machines.
 
     `memory_limit` is the most GPU memory, in MiB, that containers with this share may allocate, if NVML limits it.
-    `has_plain_name` marks a share of a record before version 5: running containers know its CDI device without the
-    share's ID.
+    Containers also get `additional_devices`. `has_plain_name` marks a share of a record before version 5: running
+    containers know its CDI device without the share's ID.
     """
 
     name: str
@@ -50,6 +50,7 @@ class PlannedDevice:
     share_id: str | None = None
     passthrough: Passthrough = NOTHING_EXTRA
     memory_limit: int | None = None
+    additional_devices: tuple[AdditionalDevice, ...] = ()
     has_plain_name: bool = False
 
     @property
@@ -127,7 +128,10 @@ def make_plan(
         if not result.admin_access:  # an administrator's devices are used unchanged
             by, limits = enforced(result, gpu, isinstance(target, MigSlot), policy)
             share = limits if by is Enforcement.MPS else None
-            configured.append(Configured(result.device, target, gpu, _chosen(result, kind, claim), share))
+            chosen = _chosen(result, kind, claim)
+            configured.append(Configured(result.device, target, gpu, chosen, share))
+            wanted = (*policy.for_gpu(gpu).additional_devices, *_additional(chosen.config))
+            device = replace(device, additional_devices=tuple(dict.fromkeys(wanted)))
             if limits is not None and by is Enforcement.MEMORY_LIMITS:
                 device = replace(device, memory_limit=limits.memory)
         devices.append(device)
@@ -204,6 +208,10 @@ def _chosen(result: AllocatedDevice, kind: type[DeviceConfig], claim: ResourceCl
         return config_for(result, kind, claim)
     except ConfigError as error:
         raise PrepareError(str(error)) from None
+
+
+def _additional(config: DeviceConfig) -> tuple[AdditionalDevice, ...]:
+    return () if isinstance(config, VfioDeviceConfig) else config.additional_devices
 
 
 def _require_one_backend(machines: Iterable[Chosen]) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The format of a record. Version 2 has a list of steps. Version 1, which had only MIG devices to create, can still be
 read. Version 3 has steps for settings of GPUs, version 4 has steps for MPS. Version 5 has GPUs for virtual machines,
-and the CDI devices of shares are named by the share. A version is written only for claims that need it, so that an
-older plugin can read the other records.
+and the CDI devices of shares are named by the share. Version 6 has additional devices. A version is written only for
+claims that need it, so that an older plugin can read the other records.
 
 Records are JSON, so that people can read them after an error. They are decoded strictly. The claim comes first, because
 it is the most important part of a file that was truncated.
@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dra_driver import AdditionalDevice
 from dra_driver.errors import DriverError
 from dra_driver.gpu.nvml import ComputeMode, Placement
 from dra_driver.resource.codec import DecodeError, Fields
@@ -37,8 +38,9 @@ from ..steps import (
     VfioStep,
 )
 
-VERSION = 5
+VERSION = 6
 _SHARES_NAMED_SINCE = 5
+_ADDITIONAL_SINCE = 6
 MARKED_SINCE = 2
 """The first version whose MIG instances have marks. Instances of unfinished older claims are recognized only
 by place.
@@ -127,6 +129,7 @@ def _version(plan: Plan) -> int:
     """The oldest version that can represent the plan, at least 2."""
     needed = [_SINCE.get(type(step), 2) for step in plan.steps]
     needed += [_SHARES_NAMED_SINCE for one in plan.devices if one.cdi_name != one.name]
+    needed += [_ADDITIONAL_SINCE for one in plan.devices if one.additional_devices]
     return max(needed, default=2)
 
 
@@ -180,6 +183,8 @@ def _encode_device(device: PlannedDevice) -> dict[str, Any]:
         value["shareID"] = device.share_id
     if device.memory_limit is not None:
         value["memoryLimit"] = device.memory_limit
+    if device.additional_devices:
+        value["additionalDevices"] = list(device.additional_devices)
     return value
 
 
@@ -219,6 +224,7 @@ def _decode_device(fields: Fields) -> PlannedDevice:
         share_id=fields.optional_text("shareID"),
         passthrough=passthrough,
         memory_limit=fields.integer("memoryLimit"),
+        additional_devices=tuple(map(AdditionalDevice, fields.texts("additionalDevices"))),
     )
     fields.finish()
     return device

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver import AdditionalDevice
 from dra_driver.cdi import (
+    ADDITIONAL_DEVICES,
     CLAIM_KIND,
+    ContainerEdits,
     DriverFilesError,
     DriverRoot,
     HookTool,
     claim_device,
     claim_spec,
+    find_additional,
     gpu_edits,
     mig_edits,
 )
@@ -70,6 +74,47 @@ def test_drm_nodes_of_a_group_can_be_opened_by_containers_that_are_not_roots(
         DeviceNode("/dev/dri/renderD128", "", "c", 1, 3, 0o666, "rw"),
     )
     assert edits.additional_gids == (terminal.gid,)
+
+
+def test_the_names_of_additional_devices_are_those_of_policies_and_configurations() -> None:
+    assert list(ADDITIONAL_DEVICES) == list(AdditionalDevice)
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "nodes", "mounts"),
+    [
+        ("gds", ("nvidia0", "nvidia1"), ("nvidia-fs0", "nvidia-fs15"), ("/run/udev", "/etc/cufile.json")),
+        ("gdrcopy", ("gdrdrv2",), ("gdrdrv",), ()),
+        (
+            "mofed",
+            ("infiniband/umad0", "infiniband/issm0"),
+            ("infiniband/rdma_cm", "infiniband/uverbs0", "infiniband/uverbs1"),
+            (),
+        ),
+        ("nvswitch", ("nvidiactl",), ("nvidia-nvswitch0", "nvidia-nvswitchctl"), ()),
+    ],
+)
+def test_additional_devices_are_found_by_their_names(
+    root: DriverRoot,
+    name: str,
+    others: tuple[str, ...],
+    nodes: tuple[str, ...],
+    mounts: tuple[str, ...],
+    terminal: Terminal,
+) -> None:
+    (root.files.path / "run/udev").mkdir(parents=True)
+    file(root.files.path, "/etc/cufile.json")
+    for one in others:
+        link(root.dev.path, f"/dev/{one}", terminal.path)
+    assert find_additional(root, name).edits == ContainerEdits(), "also without what is mounted with it"
+    for one in nodes:
+        link(root.dev.path, f"/dev/{one}", terminal.path)
+    found = find_additional(root, name)
+    numbers = ("c", *terminal.numbers, 0o660, "rw")
+    assert found.edits.device_nodes == tuple(DeviceNode(f"/dev/{one}", "", *numbers, gid=terminal.gid) for one in nodes)
+    assert tuple(one.container_path for one in found.edits.mounts) == mounts
+    assert found.edits.additional_gids == (terminal.gid,)
+    assert found.warnings == ()
 
 
 @pytest.mark.parametrize(

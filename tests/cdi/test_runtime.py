@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from dra_driver.cdi import (
+    ADDITIONAL_DEVICES,
     BASE_DEVICE,
     BASE_KIND,
     CLAIM_KIND,
+    ContainerEdits,
     DriverRoot,
     HookTool,
     SpecDirectory,
@@ -24,11 +26,12 @@ from dra_driver.cdi import (
     claim_device,
     claim_spec,
     common_edits,
+    find_additional,
     gpu_edits,
     mig_edits,
 )
 
-from .trees import MAJORS, VERSION, file, kernel, libraries, program
+from .trees import MAJORS, VERSION, file, kernel, libraries, link, program
 
 UID = "9f53c0e5-9f54-647d-a53c-73174df363ba"
 
@@ -149,6 +152,21 @@ def test_the_hooks_run_once_and_in_order_however_many_gpus_there_are(tmp_path: P
         "update-ldcache 1",
         "disable-device-node-modification 1",
     ]
+
+
+def test_additional_devices_come_with_each_device_and_are_there_once(tmp_path: Path, root: DriverRoot) -> None:
+    for name in ("nvidia-fs0", "gdrdrv", "infiniband/uverbs0", "nvidia-nvswitchctl"):
+        link(root.dev.path, f"/dev/{name}", "/dev/null")
+    file(root.files.path, "/etc/cufile.json", "of the node\n")
+    edits = sum((find_additional(root, name).edits for name in ADDITIONAL_DEVICES), start=ContainerEdits())
+    directory = tmp_path / "cdi"
+    SpecDirectory(directory, BASE_KIND).write(base_spec(common_edits(root, VERSION, None).edits))
+    gpus = {f"gpu-{minor}": gpu_edits(root, minor).edits + edits for minor in range(2)}
+    SpecDirectory(directory, CLAIM_KIND).write(claim_spec(UID, gpus), UID)
+    nodes = "/dev/nvidia-fs0 /dev/gdrdrv /dev/infiniband/uverbs0 /dev/nvidia-nvswitchctl"
+    command = f"echo written >/dev/gdrdrv; cat /etc/cufile.json; stat --format '%Hr:%Lr' {nodes}"
+    done = run(directory, [*(claim_device(UID, gpu) for gpu in gpus), BASE_DEVICE], command)
+    assert done.stdout.split("\n") == ["of the node", *["1:3"] * 4, ""], done.stderr
 
 
 def test_a_device_of_a_removed_claim_cannot_be_asked_for(specs: Path) -> None:

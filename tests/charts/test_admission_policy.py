@@ -23,7 +23,8 @@ from tests.support.waiting import wait_for
 from .cel import evaluate
 from .rendering import JSON, NAMESPACE, find, render
 
-OBJECTS = render({})
+TAINT = "gpu.nvidia.com/starting"
+OBJECTS = render({"kubeletPlugin": {"startupTaint": TAINT}})
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:release-dra-driver-gpu-kubeletplugin"
 
 
@@ -141,8 +142,40 @@ def test_a_driver_writes_the_status_of_its_own_devices_only(
     assert found == expected
 
 
+def node_with(*taints: str, name: str = "a", spec: JSON | None = None, **metadata: Any) -> JSON:
+    listed = {"taints": [{"key": one, "effect": "NoSchedule"} for one in taints]} if taints else {}
+    return {"metadata": {"name": name, **metadata}, "spec": {**listed, **(spec or {})}}
+
+
+ONE_TAINT = f"the driver may remove taint {TAINT} of a Node only"
+TAINTS_ONLY = "the driver may change the taints of a Node only"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "node", "expected"),
+    [
+        (node_with(TAINT), node_with(), "a", None),
+        (node_with("other", TAINT), node_with("other"), "a", None),
+        (node_with("other", TAINT), node_with(), "a", ONE_TAINT),
+        (node_with(TAINT), node_with("other"), "a", ONE_TAINT),
+        (node_with(TAINT, name="b"), node_with(name="b"), "a", "the driver on node a may change that Node only"),
+        (node_with(TAINT), node_with(labels={"a": "b"}), "a", TAINTS_ONLY),
+        (node_with(TAINT), node_with(annotations={"a": "b"}), "a", TAINTS_ONLY),
+        (node_with(TAINT, finalizers=["a.b/c"]), node_with(), "a", TAINTS_ONLY),
+        (node_with(TAINT), node_with(ownerReferences=[{"name": "x"}]), "a", TAINTS_ONLY),
+        (node_with(TAINT), node_with(spec={"unschedulable": True}), "a", TAINTS_ONLY),
+        (node_with(TAINT), node_with(spec={"providerID": "x"}), "a", TAINTS_ONLY),
+        (node_with(TAINT), node_with(), None, UNKNOWN),
+    ],
+)
+def test_a_driver_removes_the_startup_taint_of_its_own_node_only(
+    before: JSON, after: JSON, node: str | None, expected: str | None
+) -> None:
+    assert verdict(policy("nodes"), "UPDATE", after, before, driver_on(node)) == expected
+
+
 def test_others_are_not_held_to_it() -> None:
-    for name in ("resourceslices", "resourceclaims"):
+    for name in ("resourceslices", "resourceclaims", "nodes"):
         assert verdict(policy(name), "DELETE", None, B, {"username": "system:node:b"}) is None
 
 
@@ -150,7 +183,7 @@ def test_the_policies_are_about_the_account_that_the_pods_have() -> None:
     """The official chart's is about one that does not exist."""
     pod = find(OBJECTS, "DaemonSet")["spec"]["template"]["spec"]
     account = f"system:serviceaccount:{NAMESPACE}:{pod['serviceAccountName']}"
-    for name in ("resourceslices", "resourceclaims"):
+    for name in ("resourceslices", "resourceclaims", "nodes"):
         (condition,) = policy(name)["matchConditions"]
         assert condition["expression"] == f"request.userInfo.username == '{account}'"
 

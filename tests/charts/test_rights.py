@@ -13,7 +13,7 @@ import pytest
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
-from dra_driver.kubeapi import ApiClient, ConflictError, Kind
+from dra_driver.kubeapi import NODES, ApiClient, ConflictError, Kind
 from dra_driver.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS, SLICES
@@ -21,7 +21,7 @@ from tests.support.waiting import wait_for
 
 from .rendering import JSON, NAMESPACE, RENDERINGS, find, merged, render
 from .rendering import VALUES as RENDERED
-from .workloads import NODE, Containers, installed, may_mount, paths, short_folder
+from .workloads import NODE, STARTUP_TAINT, Containers, installed, may_mount, paths, short_folder
 
 EVENTS = Kind("v1", "events", namespaced=True)
 LEASES = Kind("coordination.k8s.io/v1", "leases", namespaced=True)
@@ -31,6 +31,7 @@ VALUES: JSON = {
     "kubeletPlugin": {
         "metrics": {"enabled": False},
         "deviceMetadata": True,
+        "startupTaint": STARTUP_TAINT,
         "check": {"enabled": True},
         "containers": {"controller": {"env": [{"name": "POLL_INTERVAL", "value": "1"}]}},
     },
@@ -180,6 +181,7 @@ class NodeWork(Work):
     def steps(self) -> dict[str, Step]:
         return {
             "publishes": self.publishes,
+            "removes the start-up taint": self.removes_the_startup_taint,
             "makes a deleted slice anew": self.makes_a_deleted_slice_anew,
             "undoes an edit": self.undoes_an_edit,
             "lets a pod be bound": self.lets_a_pod_be_bound,
@@ -198,6 +200,9 @@ class NodeWork(Work):
         found = self._slices()
         self._published = found
         return bool(found) and len(found) == next(iter(found.values()))["spec"]["pool"]["resourceSliceCount"]
+
+    def removes_the_startup_taint(self) -> bool:
+        return not self.admin.get(NODES, NODE).get("spec", {}).get("taints")
 
     def makes_a_deleted_slice_anew(self) -> bool:
         name = min(self._published)
@@ -359,8 +364,13 @@ UNASKED: JSON = {"policy": {"gpus": []}}
         ("kubeletplugin", UNASKED, ("lets a pod be bound", "reads the class of a machine")),
         (
             "kubeletplugin",
-            {**UNASKED, "kubeletPlugin": {"claimStatus": False}},
-            ("lets a pod be bound", "reads the class of a machine", "writes the status"),
+            {**UNASKED, "kubeletPlugin": {"claimStatus": False, "startupTaint": ""}},
+            (
+                "lets a pod be bound",
+                "reads the class of a machine",
+                "writes the status",
+                "removes the start-up taint",
+            ),
         ),
         ("-controller", {"controller": {"leaderElection": {"enabled": False}}}, ("is elected", "stays elected")),
     ],

@@ -19,6 +19,7 @@ from tests.support.preloaded import start
 from .rendering import JSON, NAMESPACE, find
 
 NODE = "node-a"
+STARTUP_TAINT = "gpu.nvidia.com/starting"
 MODULES: Mapping[str, str] = {
     "dra-controller": "controller.main",
     "dra-kubeletplugin": "kubeletplugin.main",
@@ -144,7 +145,8 @@ def short_folder() -> Iterator[Path]:
 def installed(objects: list[JSON], folder: Path) -> Iterator[Containers]:
     """Roles, bindings and accounts of a rendering on an API server of their own, with a node; nothing runs yet."""
     with ApiServer(ApiServerOptions(rbac=True)) as server, connect(server.write_kubeconfig(folder / "admin")) as admin:
-        admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        spec = {"taints": [{"key": STARTUP_TAINT, "effect": "NoSchedule"}]}
+        admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": spec})
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         admin.create(Kind("v1", "namespaces"), namespace)
         for one in objects:

@@ -42,7 +42,7 @@ CONTEXT: Final = Context("1.36", Catalog((), "1.36", Origin("here", models=True)
 VALID: Final[tuple[JSON, ...]] = (
     {"kind": "GpuConfig"},
     {"kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}},
-    {"kind": "MigDeviceConfig", "sharing": {"strategy": "TimeSlicing"}},
+    {"kind": "MigDeviceConfig", "sharing": {"strategy": "TimeSlicing"}, "additionalDevices": ["gds", "gdrcopy"]},
     {
         "kind": "GpuConfig",
         "sharing": {
@@ -63,7 +63,7 @@ KEYS: Final = (
     *("apiVersion", "kind", "sharing", "strategy", "timeSlicingConfig", "interval", "mpsConfig", "multiUser", "shared"),
     *("defaultActiveThreadPercentage", "defaultPinnedDeviceMemoryLimit", "defaultPerDevicePinnedMemoryLimit", "", "."),
     *("0", "-1", "GPU-1", "MIG-1", "a.b", "a[0]", "x]", "é", "TimeSlicingConfig", "iommu"),
-    *("backendPolicy", "enableAPIDevice"),
+    *("backendPolicy", "enableAPIDevice", "additionalDevices"),
 )
 VALUES: Final[tuple[Any, ...]] = (
     *(None, True, False, 0, 1, 100, 101, -1, 1 << 70, 0.5, float("inf"), "", "x", "MPS", "TimeSlicing", "Default"),
@@ -74,6 +74,8 @@ VALUES: Final[tuple[Any, ...]] = (
         API_VERSION,
         "50",
         "LegacyOnly",
+        ["gds"],
+        ["mofed"],
         {},
         {"0": "1Gi"},
         {"interval": ""},

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dra_driver import AdditionalDevice
 from dra_driver.config import (
     API_VERSION,
     ConfigError,
@@ -23,6 +24,7 @@ from dra_driver.config import (
 from dra_driver.resource import Quantity
 
 JSON = dict[str, Any]
+GDS = AdditionalDevice.GDS
 
 GPU = {"apiVersion": API_VERSION, "kind": "GpuConfig"}
 MIG = {"apiVersion": API_VERSION, "kind": "MigDeviceConfig"}
@@ -87,6 +89,8 @@ MEANINGS: list[tuple[JSON, DeviceConfig]] = [
         {**GPU, "sharing": mps(defaultActiveThreadPercentage=100)},
         GpuConfig(Sharing(Strategy.MPS, mps=MpsConfig(active_thread_percentage=100))),
     ),
+    ({**GPU, "additionalDevices": ["gds", "gdrcopy", "gds"]}, GpuConfig(None, (GDS, AdditionalDevice.GDRCOPY))),
+    ({**MIG, "additionalDevices": ["gds"]}, MigDeviceConfig(None, (GDS,))),
     (VFIO, VfioDeviceConfig(IommuBackend.LEGACY_ONLY, api_device=False)),
     ({**VFIO, "iommu": None}, VfioDeviceConfig()),
     ({**VFIO, "iommu": {}}, VfioDeviceConfig()),
@@ -112,6 +116,21 @@ MISTAKES: list[tuple[JSON, str]] = [
     ),
     ({**GPU, "kind": 5}, "kind: must be a string, not a number"),
     ({**GPU, "shared": {}}, "shared: unknown field; did you mean 'sharing'?"),
+    ({**VFIO, "additionalDevices": []}, "additionalDevices: unknown field (known here: apiVersion, iommu, kind)"),
+    ({**GPU, "additionalDevices": "gds"}, "additionalDevices: must be a list, not a string"),
+    (
+        {**GPU, "additionalDevices": ["gds", "rdma"]},
+        "additionalDevices[1]: must be one of gds, gdrcopy, mofed, nvswitch, not 'rdma'",
+    ),
+    *(
+        (
+            {**form, "additionalDevices": [name]},
+            f"additionalDevices[0]: {name} gives access to hardware that is not allocated to the claim, so only a"
+            " DeviceClass or the driver's policy can ask for it",
+        )
+        for form in (GPU, MIG)
+        for name in ("mofed", "nvswitch")
+    ),
     ({**GPU, "sharing": "MPS"}, "sharing: must be an object, not a string"),
     ({**GPU, "sharing": {}}, "sharing.strategy: is required"),
     ({**GPU, "sharing": {"strategy": "Mps"}}, "sharing.strategy: must be TimeSlicing or MPS, not 'Mps'"),
@@ -176,7 +195,7 @@ MISTAKES: list[tuple[JSON, str]] = [
     ),
     ({**GPU, "sharing": mps(multiUser="yes")}, "sharing.mpsConfig.multiUser: must be true or false, not a string"),
     ({**VFIO, "sharing": {"strategy": "MPS"}}, "sharing: unknown field (known here: apiVersion, iommu, kind)"),
-    ({**GPU, "iommu": {}}, "iommu: unknown field (known here: apiVersion, kind, sharing)"),
+    ({**GPU, "iommu": {}}, "iommu: unknown field (known here: additionalDevices, apiVersion, kind, sharing)"),
     ({**VFIO, "iommu": "LegacyOnly"}, "iommu: must be an object, not a string"),
     (
         {**VFIO, "iommu": {"backendPolicy": "preferIommuFD"}},
@@ -273,3 +292,10 @@ def test_an_error_has_the_path_of_the_field_in_the_whole_object() -> None:
 def test_what_is_valid_and_changes_nothing(parameters: JSON, vain: bool) -> None:
     found = ineffective(read(parameters), "here")
     assert (None if found is None else found.path) == ("here.sharing.strategy" if vain else None)
+
+
+def test_a_class_may_ask_for_hardware_that_no_claim_has() -> None:
+    every = [*AdditionalDevice]
+    assert decode_config({**GPU, "additionalDevices": [*map(str, every)]}, of_class=True) == GpuConfig(
+        None, tuple(every)
+    )

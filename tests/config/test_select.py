@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from dra_driver import AdditionalDevice
 from dra_driver.config import (
     API_VERSION,
     Chosen,
@@ -91,6 +92,17 @@ PRECEDENCE: list[tuple[str, str, list[AllocatedConfiguration], str | None]] = [
     ("a broken one that is overridden does no harm", "gpu", [BROKEN, sliced("Long")], "Long"),
     ("one without sharing overrides, too", "gpu", [sliced("Long"), plain("GpuConfig")], None),
 ]
+
+
+@pytest.mark.parametrize("source", ["FromClass", "FromClaim"])
+def test_only_a_class_may_ask_for_hardware_that_no_claim_has(source: str) -> None:
+    parameters = {"apiVersion": API_VERSION, "kind": "GpuConfig", "additionalDevices": ["nvswitch"]}
+    wanted = claim([AllocatedConfiguration(source, (), OpaqueConfiguration(DRIVER, parameters))])
+    if source == "FromClass":
+        assert config_for(device(), GpuConfig, wanted).config == GpuConfig(None, (AdditionalDevice.NVSWITCH,))
+    else:
+        with pytest.raises(ConfigError, match=r"additionalDevices\[0\]: nvswitch gives access"):
+            config_for(device(), GpuConfig, wanted)
 
 
 @pytest.mark.parametrize(

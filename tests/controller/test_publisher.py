@@ -109,6 +109,39 @@ def device_names(slices: dict[str, JSON]) -> set[str]:
     return {device["name"] for one in slices.values() for device in one["spec"].get("devices") or []}
 
 
+def test_the_startup_taint_is_removed_when_the_slices_are_there_and_others_stay(
+    client: ApiClient, node: str, hardware: Hardware
+) -> None:
+    key, other = "example.com/starting", {"key": "other", "effect": "NoSchedule"}
+
+    def taint() -> None:
+        spec = {"taints": [other, {"key": key, "effect": "NoExecute"}, {"key": key, "effect": "NoSchedule"}]}
+        client.patch(NODES, node, {"spec": spec})
+
+    def tainted() -> bool:
+        return bool(client.get(NODES, node)["spec"]["taints"] != [other])
+
+    taint()
+    hardware.error = NvmlError(Return.DRIVER_NOT_LOADED, "nvmlInit")
+    with publishing(client, node, hardware, startup_taint=key) as publisher:
+        wait_for(lambda: hardware.looks > 2, "attempts to publish")
+        assert tainted()
+        hardware.error = None
+        publisher.wake()
+        wait_for(lambda: not tainted(), "the removal of the taint")
+        assert complete_pool(client, node)
+        taint()  # an administrator's, after the start: it stays
+        before = publisher.comparisons
+        wait_for(lambda: publisher.comparisons > before + 2, "comparisons")
+        assert tainted()
+        client.delete(NODES, node)  # a new machine of the same name
+        make_cluster_node(client, node)
+        taint()
+        for name in slices_of_node(client, node):
+            client.delete(SLICES, name)
+        wait_for(lambda: not tainted(), "the removal of the new Node's taint")
+
+
 def test_a_node_publishes_whole_gpus_and_mig_placements_owned_by_the_node(
     client: ApiClient, node: str, hardware: Hardware
 ) -> None:

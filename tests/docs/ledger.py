@@ -12,18 +12,18 @@ from dataclasses import replace
 from .commands import COMMANDS, Command
 
 RUN_BY: Mapping[str, str] = {
-    "test_commands": r"(\.venv/bin/)?dra-(dryrun|sandbox) |helm |kubectl (?!exec|rollout)",
+    "test_commands": r"(\.venv/bin/)?dra-(dryrun|sandbox) |helm (?!verify)|kubectl (?!exec|rollout)",
     "test_engine": r"export IMAGE=|docker (build -t|push|run) ",
     "test_generated": r"make (demo|docs|grammar|lock|proto)\b|python -m tests\.",
-    "test_host": r"sudo nvidia-ctk |kind (create|load) ",
+    "test_host": r"kind (create|load) ",
     "test_pods": r"kubectl (exec|rollout) ",
 }
 """Module of this folder -> how the steps begin that it runs, as they stand or in a place made for them."""
 NOT_RUN: Mapping[str, str] = {
     r"make (lint|test)\b|\.venv/bin/pytest ": "CI runs both targets (.ci/run); a test cannot run all tests",
+    r"make release ": "it builds the wheel and the SBOM with packages from PyPI; tests/test_release.py makes the rest",
+    r"helm verify |oras |cosign ": "they need a release and a registry; tests/test_release.py verifies and pulls it",
     r"docker build .*--output type=registry": "BuildKit's own; test_engine runs what the page has for Podman instead",
-    r"docker exec dra-worker ": "in a node of kind, which is made of an image that has to be downloaded",
-    r"sudo systemctl restart docker": "it ends every container of the machine",
 }
 """How the steps begin that are only checked word by word (tests.docs.checks) -> why."""
 

@@ -1,80 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/install.md prepares a machine for kind: nvidia-ctk writes what the page says, kind takes our configuration.
+"""kind takes the configuration that `dra-sandbox kind-config` prints, and the commands of docs/install.md.
 
-nvidia-ctk runs in a mount namespace with an /etc of its own. kind runs until it needs Docker, which it is not given:
-by then it has read its flags and its configuration, and nothing was made. Both are used where they are on PATH.
+kind runs until it needs Docker, which it is not given: by then it has read its flags and its configuration, and
+nothing was made. It is used where it is on PATH. The rules of its configuration are those of pkg/apis/config/v1alpha4
+(commit fed2688).
 """
 
-import json
 import os
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
-from .commands import ROOT, Command
+from dra_driver.sandbox.main import sandbox
+from tests.cdi.test_runtime import podman
+
+from .commands import Command
 from .ledger import run_by
 
-TOOLKIT = [step for step in run_by(__name__) if "nvidia-ctk" in step.text]
 KIND = [step for step in run_by(__name__) if step.text.startswith("kind ")]
-WITH_OWN_ETC = """\
-mount --types tmpfs tmpfs /etc
-mkdir /etc/docker
-echo "$DAEMON" > /etc/docker/daemon.json
-sudo() { "$@"; }
-eval "$COMMANDS"
-cp --recursive /etc/. "$RESULT"
-"""
-DAEMON = {"log-driver": "local", "runtimes": {"crun": {"path": "/usr/bin/crun"}}}
-"""What the machine's owner has already set for Docker."""
 
 
-@pytest.fixture(scope="module")
-def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """/etc of a machine on which the commands ran in the page's order."""
-    for name in ("nvidia-ctk", "unshare"):
-        if shutil.which(name) is None:
-            pytest.skip(f"{name} is not on PATH")
-    if os.geteuid() != 0:
-        pytest.skip("an /etc of one's own takes root")
-    if subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False).returncode != 0:
-        pytest.skip("this machine gives no mount namespace")
-    result = tmp_path_factory.mktemp("etc")
-    script = "\n".join(step.text for step in TOOLKIT)
-    subprocess.run(
-        ["unshare", "--mount", "bash", "-euc", WITH_OWN_ETC],
-        env={**os.environ, "COMMANDS": script, "DAEMON": json.dumps(DAEMON), "RESULT": str(result)},
-        check=True,
-        timeout=60,
-    )
-    return result
+def printed(*arguments: str) -> str:
+    """What the command prints."""
+    return CliRunner().invoke(sandbox, ["kind-config", *arguments], catch_exceptions=False).output
 
 
-def test_nvidias_is_dockers_default_runtime_with_cdi_and_what_was_set_stays(etc: Path) -> None:
-    daemon = json.loads((etc / "docker/daemon.json").read_text(encoding="utf-8"))
-    assert daemon["default-runtime"] == "nvidia"
-    assert daemon["runtimes"]["nvidia"]["path"] == "nvidia-container-runtime"
-    assert daemon["features"] == {"cdi": True}
-    assert daemon["log-driver"] == DAEMON["log-driver"]
-    assert set(daemon["runtimes"]) == {"crun", "nvidia"}
+def cluster(*arguments: str) -> Any:
+    return yaml.safe_load(printed(*arguments))
 
 
-def test_nvidias_runtime_takes_requests_for_devices_from_mounts(etc: Path) -> None:
-    settings = tomllib.loads((etc / "nvidia-container-runtime/config.toml").read_text(encoding="utf-8"))
-    assert settings["accept-nvidia-visible-devices-as-volume-mounts"] is True
-
-
-def without_docker(command: str) -> str:
+def without_docker(command: str, folder: Path, config: str) -> str:
     """What kind says when no Docker answers."""
     if shutil.which("kind") is None:
         pytest.skip("kind is not on PATH")
+    (folder / "kind.yaml").write_text(config, encoding="utf-8")
     nobody = {"DOCKER_HOST": "unix:///nonexistent/docker.sock", "KIND_EXPERIMENTAL_PROVIDER": "docker"}
     done = subprocess.run(
         ["bash", "-euc", command],
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, **nobody},
         capture_output=True,
         text=True,
@@ -86,20 +54,42 @@ def without_docker(command: str) -> str:
 
 
 @pytest.mark.parametrize("command", KIND, ids=str)
-def test_kind_understands_the_command_and_then_asks_docker(command: Command) -> None:
+def test_kind_understands_the_command_and_then_asks_docker(command: Command, tmp_path: Path) -> None:
     asks = {"create": "failed to get docker info", "load": "not present locally"}[command.parts[0][1]]
-    assert asks in without_docker(command.text)
-
-
-def test_the_cluster_serves_what_the_scheduler_waits_for_with_its_gates() -> None:
-    """Up to Kubernetes 1.34, DRADeviceTaints makes the scheduler list DeviceTaintRules of v1alpha3."""
-    cluster = yaml.safe_load((ROOT / "docs/kind.yaml").read_text(encoding="utf-8"))
-    assert cluster["featureGates"]["DRADeviceTaints"] is True
-    assert cluster["runtimeConfig"] == {"resource.k8s.io/v1alpha3": "true"}
+    assert asks in without_docker(command.text, tmp_path, printed())
 
 
 def test_kind_would_say_what_it_does_not_understand(tmp_path: Path) -> None:
-    text = (ROOT / "docs/kind.yaml").read_text(encoding="utf-8")
-    wrong = tmp_path / "kind.yaml"
-    wrong.write_text(text.replace("extraMounts:", "mounts:"), encoding="utf-8")
-    assert "field mounts not found" in without_docker(f"kind create cluster --config {wrong}")
+    wrong = printed().replace("extraMounts:", "mounts:")
+    assert "field mounts not found" in without_docker("kind create cluster --config kind.yaml", tmp_path, wrong)
+
+
+@pytest.mark.parametrize("gpus", ["all", "none"])
+def test_the_cluster_serves_what_the_scheduler_waits_for_with_its_gates(gpus: str) -> None:
+    """Up to Kubernetes 1.34, DRADeviceTaints makes the scheduler list DeviceTaintRules of v1alpha3."""
+    found = cluster("--gpus", gpus)
+    assert (found["kind"], found["apiVersion"]) == ("Cluster", "kind.x-k8s.io/v1alpha4")
+    assert found["featureGates"]["DRADeviceTaints"] is True
+    assert found["runtimeConfig"] == {"resource.k8s.io/v1alpha3": "true"}
+
+
+def test_one_worker_has_the_hosts_files_only_if_it_gets_gpus() -> None:
+    plane, worker = cluster()["nodes"]
+    assert plane == {"role": "control-plane"}
+    assert worker["extraMounts"] == [{"hostPath": "/", "containerPath": "/host", "readOnly": True}]
+    assert not any("extraMounts" in node for node in cluster("--gpus", "none")["nodes"])
+    assert cluster("--name", "other")["name"] == "other"
+
+
+def test_podman_gives_a_node_of_kind_the_devices_and_the_files_of_the_host(tmp_path: Path) -> None:
+    """With the options that kind's providers make of the configuration: privileged, and a volume."""
+    if shutil.which("podman") is None or os.geteuid() != 0:
+        pytest.skip("podman is not on PATH, or this user is not root")
+    (mount,) = cluster()["nodes"][1]["extraMounts"]
+    volume = f"--volume={mount['hostPath']}:{mount['containerPath']}:ro"
+    script = "stat -c %t:%T /dev/null /host/dev/null; touch /host/x 2>/dev/null || echo read-only"
+    command = [*podman(tmp_path), "--privileged", volume, "--rootfs", "/:O", "sh", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0 and not done.stdout:
+        pytest.skip(f"podman cannot run a container on this machine: {done.stderr.strip()}")
+    assert done.stdout.split() == ["1:3", "1:3", "read-only"]

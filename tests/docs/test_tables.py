@@ -23,6 +23,6 @@ def test_every_attribute_and_capacity_is_explained_and_no_other() -> None:
 
 def test_the_policy_that_is_shown_can_be_used() -> None:
     text = DEVICES.read_text(encoding="utf-8")
-    (shown,) = (block.split("```", 1)[0] for block in text.split("```yaml\n")[1:])
+    shown, *_ = (block.split("```", 1)[0] for block in text.split("```yaml\n")[1:])
     policy = parse_policy(shown)
     assert len(policy.rules) >= 3

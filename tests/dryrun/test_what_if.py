@@ -84,7 +84,7 @@ def test_new_nodes_are_numbered_and_their_gpus_are_their_own() -> None:
 
 
 def test_a_kind_of_node_that_there_is_not_is_refused() -> None:
-    with pytest.raises(InputError, match="--with-node h1000x8: no simulated node"):
+    with pytest.raises(InputError, match="node type h1000x8: no simulated node"):
         new_nodes([("h1000x8", 1)])
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver import AdditionalDevice
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import (
     Enforcement,
@@ -42,6 +43,7 @@ gpus:
   health: false
   shares: {mode: 4, enforce: auto}
   bindingConditions: true
+  additionalDevices: [gds, mofed]
 health:
   applicationXIDs: [137, 143]
   effect: NoExecute
@@ -66,7 +68,9 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_file_may_say_everything(path: Path) -> None:
     policy = read(path, EVERYTHING)
-    assert policy.for_gpu(GPU, PCI) == GpuPolicy(True, MigPolicy.DYNAMIC, True, False, 4, Enforcement.AUTO, True)
+    assert policy.for_gpu(GPU, PCI) == GpuPolicy(
+        True, MigPolicy.DYNAMIC, True, False, 4, Enforcement.AUTO, True, (AdditionalDevice.GDS, AdditionalDevice.MOFED)
+    )
     assert policy.health == HealthPolicy(frozenset({137, 143}), TaintEffect.NO_EXECUTE, 60.0, 3600.0, 30.5)
     assert policy.list_type_attributes
 

@@ -4,11 +4,13 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dra_driver import AdditionalDevice
 from dra_driver.cdi import BASE_KIND, DriverRoot, HookTool, SpecDirectory
 from dra_driver.gpu.nvml import Placement
 from kubeletplugin.containers.limits import LimitFiles
@@ -195,3 +197,18 @@ class TestClaims:
         edits = device["containerEdits"]
         assert [one["path"] for one in edits["deviceNodes"]][::3] == ["/dev/nvidia0", "/dev/dri/card0"]
         assert [one["path"] for one in edits["hooks"]] == [HOOK]
+
+    def test_additional_devices_are_there_if_the_node_has_them(
+        self, spec: CommonSpec, specs: ClaimSpecs, tree: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        link(tree, "/dev/gdrdrv", "/dev/null")
+        wanted = record()
+        device = replace(wanted.plan.devices[0], additional_devices=(*AdditionalDevice,))
+        specs.write(replace(wanted, plan=replace(wanted.plan, devices=(device,))))
+        (device_of_spec,) = json.loads((spec.directory / "k8s.gpu.nvidia.com-claim_u1.json").read_text())["devices"]
+        assert device_of_spec["containerEdits"]["deviceNodes"][-1]["path"] == "/dev/gdrdrv"
+        assert [one.message for one in caplog.records if "the node has no" in one.message] == [
+            "gds: the node has no /dev/nvidia-fs*",
+            "mofed: the node has no /dev/infiniband/uverbs* or /dev/infiniband/rdma_cm",
+            "nvswitch: the node has no /dev/nvidia-nvswitch*",
+        ]

@@ -12,11 +12,13 @@ import pytest
 from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import Placement
+from dra_driver.gpu.policy import NodePolicy
+from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.gpu.session import Session
 from dra_driver.resource.codec import V1, decode_claim
 from kubeletplugin.hardware.gpus import Gpus
 from kubeletplugin.hardware.targets import ClaimRef, Found, MigSlot, PrepareError, VfioGpu, WholeGpu
-from kubeletplugin.plans.plan import Plan, make_plan
+from kubeletplugin.plans.plan import NO_POLICY, Plan, make_plan
 from tests.support.nodes import make_node
 
 REF = ClaimRef("team", "claim", "uid-1")
@@ -39,11 +41,12 @@ def plan(
     config: list[dict[str, Any]] | None = None,
     uid: str = "uid-1",
     find: Callable[[str], Found | None] | None = None,
+    policy: NodePolicy = NO_POLICY,
 ) -> Plan:
     """The plan for a claim with this allocation; None for a claim without one."""
     status = {} if results is None else {"allocation": {"devices": {"results": results, "config": config or []}}}
     value = {"metadata": {"name": "claim", "namespace": "team", "uid": uid}, "spec": {}, "status": status}
-    return make_plan(REF, decode_claim(value, V1), "node-a", find or gpus.find)
+    return make_plan(REF, decode_claim(value, V1), "node-a", find or gpus.find, policy)
 
 
 def opaque(kind: str, **fields: object) -> dict[str, Any]:
@@ -88,6 +91,18 @@ def test_the_request_is_named_without_its_alternative(gpus: Gpus) -> None:
 
 def test_admins_get_no_slots_made(gpus: Gpus) -> None:
     assert plan(gpus, [{**MIG, "adminAccess": True}]).slots() == ()
+
+
+def test_additional_devices_are_those_of_the_policy_and_of_the_configuration(gpus: Gpus) -> None:
+    policy = parse_policy("gpus: [{additionalDevices: [mofed, gds]}, {match: {indexes: [0]}, additionalDevices: []}]")
+    wanted = opaque("MigDeviceConfig", additionalDevices=["gds", "gdrcopy"])
+    looking = {**MIG, "adminAccess": True}
+    for results, expected in (
+        ([GPU, MIG], [[], ["mofed", "gds", "gdrcopy"]]),
+        ([looking], [[]]),
+    ):
+        devices = plan(gpus, results, [wanted], policy=policy).devices
+        assert [[*one.additional_devices] for one in devices] == expected
 
 
 def test_a_default_configuration_changes_nothing(gpus: Gpus) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dra_driver import AdditionalDevice
 from dra_driver.gpu.nvml import Placement
 from kubeletplugin.hardware.targets import ClaimRef, MigInstanceIds, MigSlot, PrepareError, WholeGpu
 from kubeletplugin.plans.plan import Plan, PlannedDevice
@@ -81,6 +82,15 @@ def test_where_a_graphics_device_is_comes_back_and_is_written_only_if_it_is_know
     ]
     assert [one.pci_address for one in targets] == [address] * 2
     assert read == replace(plan, devices=(PlannedDevice(MIG, "mig", replace(slot, pci_address="")),)), "the same slot"
+
+
+def test_additional_devices_come_back_and_need_a_newer_plugin(tmp_path: Path) -> None:
+    written = record()
+    device = replace(written.plan.devices[0], additional_devices=(AdditionalDevice.GDS, AdditionalDevice.MOFED))
+    written = replace(written, plan=replace(written.plan, devices=(device, *written.plan.devices[1:])))
+    Records(tmp_path).save(written)
+    assert Records(tmp_path).read("u1") == written
+    assert json.loads((tmp_path / "u1.json").read_text())["version"] == 6
 
 
 def test_what_may_be_switched_comes_back_too(tmp_path: Path) -> None:

@@ -22,9 +22,12 @@ def publishing(
     *,
     timing: PublisherTiming = QUICK,
     unexpected: Count = lambda _work: None,
+    startup_taint: str = "",
 ) -> Iterator[Publisher]:
     """A publisher at work."""
-    publisher = Publisher(client, node, devices, timing, observe, wanted=wanted, unexpected=unexpected)
+    publisher = Publisher(
+        client, node, devices, timing, observe, wanted=wanted, unexpected=unexpected, startup_taint=startup_taint
+    )
     thread = threading.Thread(target=publisher.run)
     thread.start()
     try:

@@ -42,7 +42,11 @@ readOnlyRootFilesystem: true
 {{- end -}}
 
 {{- define "dra-driver-gpu.nodeScheduling" -}}
-{{- include "dra-driver-gpu.scheduling" (list . .Values.kubeletPlugin) | trim }}
+{{- $values := .Values.kubeletPlugin -}}
+{{- with $values.startupTaint }}
+{{- $values = merge (dict "tolerations" (append (default list $values.tolerations) (dict "key" . "operator" "Exists"))) $values }}
+{{- end }}
+{{- include "dra-driver-gpu.scheduling" (list . $values) | trim }}
 {{- if not .Values.simulatedNode }}
 {{- with .Values.kubeletPlugin.affinity }}
 affinity: {{- toYaml . | nindent 2 }}

@@ -2,6 +2,7 @@
 """Opaque configurations for this driver: kind, fields, and whether a device of the claim can take them."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from ... import DRIVER_NAME
 from ...config import (
@@ -34,7 +35,7 @@ def check_configs(subject: Subject, context: Context) -> Iterator[Issue]:
     """Check the configurations of a claim or class."""
     if isinstance(subject.decoded, DeviceClass):
         for index, opaque in enumerate(subject.decoded.config):
-            yield from _opaque(opaque, f"spec.config[{index}].opaque")
+            yield from _opaque(opaque, f"spec.config[{index}].opaque", of_class=True)
     claim = subject.claim
     for path, names, opaque in claim.configs() if claim is not None else ():
         assert claim is not None
@@ -45,12 +46,12 @@ def check_configs(subject: Subject, context: Context) -> Iterator[Issue]:
             yield from _fits(claim, names, opaque, path, context)
 
 
-def _opaque(opaque: OpaqueConfiguration, path: str) -> Iterator[Issue]:
+def _opaque(opaque: OpaqueConfiguration, path: str, *, of_class: bool = False) -> Iterator[Issue]:
     if not is_driver_name(opaque.driver):
         yield Issue(CONFIG_INVALID, f"{path}.driver", f"{opaque.driver!r} is not the name of a driver")
     elif opaque.driver == DRIVER_NAME:
         parameters = f"{path}.parameters"
-        form = decode_all(dict(opaque.parameters), decode_config, _STAND_INS)
+        form = decode_all(dict(opaque.parameters), partial(decode_config, of_class=of_class), _STAND_INS)
         for problem in form.errors:
             yield Issue(CONFIG_INVALID, f"{parameters}.{problem.path}" if problem.path else parameters, problem.problem)
         if form.decoded is not None and not form.errors and (found := ineffective(form.decoded, parameters)):

@@ -32,6 +32,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
+from ... import AdditionalDevice
 from ...errors import DriverError
 from ...parsing import ParseError, decode_text, load
 from ...resource import TaintEffect
@@ -101,10 +102,20 @@ def _rule(fields: Fields) -> GpuRule:
         shares=shares,
         enforce=enforce,
         binding_conditions=_flag(fields, "bindingConditions"),
+        additional_devices=_additional(fields),
     )
     match.finish()
     fields.finish()
     return rule
+
+
+def _additional(fields: Fields) -> tuple[AdditionalDevice, ...] | None:
+    if "additionalDevices" not in fields:
+        return None
+    for index, value in enumerate(found := fields.texts("additionalDevices")):
+        if value not in tuple(AdditionalDevice):
+            raise fields.error(f"additionalDevices[{index}]", f"must be {' or '.join(AdditionalDevice)}, not {value!r}")
+    return tuple(map(AdditionalDevice, found))
 
 
 def _health(fields: Fields) -> HealthPolicy:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 
+from ... import AdditionalDevice
 from ...resource import TaintEffect
 from ..inventory import Gpu, PciGpu
 
@@ -54,7 +55,9 @@ class Enforcement(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
-    """The policy for one GPU. With `binding_conditions`, pods are bound only after the plugin has agreed."""
+    """The policy for one GPU. With `binding_conditions`, pods are bound only after the plugin has agreed. Every
+    container with the GPU, or a MIG device of it, gets the `additional_devices`.
+    """
 
     publish: bool = True
     mig: MigPolicy = MigPolicy.AUTO
@@ -63,6 +66,7 @@ class GpuPolicy:
     shares: Shares | int = Shares.DISABLED
     enforce: Enforcement = Enforcement.NONE
     binding_conditions: bool = False
+    additional_devices: tuple[AdditionalDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class GpuRule:
     shares: Shares | int | None = None
     enforce: Enforcement | None = None
     binding_conditions: bool | None = None
+    additional_devices: tuple[AdditionalDevice, ...] | None = None
 
     def matches_node(self, name: str) -> bool:
         """Whether the rule applies to this node."""

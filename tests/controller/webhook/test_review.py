@@ -13,6 +13,7 @@ JSON = dict[str, Any]
 
 GOOD: JSON = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 MISTYPED: JSON = {**GOOD, "kind": "GpuConfg"}
+REACHING: JSON = {**GOOD, "additionalDevices": ["mofed"]}
 UNKNOWN_FIELD: JSON = {**GOOD, "sharing": {"strategy": "MPS", "mpsConfg": {}}}
 
 
@@ -49,6 +50,12 @@ def device_class(*configs: JSON) -> JSON:
             "ResourceClaimTemplate",
             template(config(UNKNOWN_FIELD)),
             ["spec.spec.devices.config[0].opaque.parameters.sharing.mpsConfg: "],
+        ),
+        ("DeviceClass", device_class(config(REACHING)), []),
+        (
+            "ResourceClaim",
+            claim(config(REACHING)),
+            ["spec.devices.config[0].opaque.parameters.additionalDevices[0]: mofed gives access to hardware"],
         ),
         ("DeviceClass", device_class(config(MISTYPED)), ["spec.config[0].opaque.parameters.kind: "]),
         ("DeviceClass", device_class(config("text")), ["spec.config[0].opaque.parameters: must be an object"]),

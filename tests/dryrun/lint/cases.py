@@ -280,6 +280,15 @@ CASES = [
         stream(device_class(GPU_CLASS, config=[{"opaque": {"driver": "net.example.com", "parameters": {}}}])),
     ),
     Case(
+        "invalid-config",
+        stream(claim(config=[config("GpuConfig", additionalDevices=["mofed"])])),
+        "spec.devices.config[0].opaque.parameters.additionalDevices[0]",
+        "only a DeviceClass or the driver's policy can ask for it",
+        stream(
+            device_class(GPU_CLASS, config=[{"opaque": config("GpuConfig", additionalDevices=["mofed"])["opaque"]}])
+        ),
+    ),
+    Case(
         "config-kind",
         stream(claim([request(), MIG], config=[config("GpuConfig", "small")])),
         "spec.devices.config[0].opaque.parameters.kind",

@@ -140,7 +140,7 @@ def test_fix_enables_cdi_by_a_new_file_and_says_what_is_left_to_do(tmp_path: Pat
     done = node.check("--fix")
     assert done.returncode == 0
     assert (node.host / CONFIGS[0].lstrip("/")).read_text(encoding="utf-8") == OFF
-    assert f"WARN  fix: /{DROP_IN} was written, but is not in use yet\n" in done.stdout
+    assert f"WARN  fix: /{DROP_IN} was written, but is not in use yet: version = 3; " in done.stdout
     assert "systemctl restart containerd" in done.stdout
     first = (node.host / DROP_IN).read_bytes()
     again = node.check("--fix")

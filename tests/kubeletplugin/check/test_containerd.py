@@ -5,9 +5,11 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kubeletplugin.check.cluster import version_of
 from kubeletplugin.check.containerd import (
     CONFIGS,
     ContainerdFacts,
@@ -16,7 +18,7 @@ from kubeletplugin.check.containerd import (
     read_containerd,
 )
 from kubeletplugin.check.finding import Level
-from kubeletplugin.check.host import write
+from kubeletplugin.check.host import FixError, Host, write
 
 from .support import make_host, only
 
@@ -171,58 +173,136 @@ def test_fix_writes_a_file_that_containerd_reads_last(
     assert containerd_drop_in(fixed) is None
 
 
+IMAGE = "  sandbox_image = 'x' # ours\n"
+FOLDERS = "  cdi_spec_dirs = ['/opt/cdi']\n"
+
+
 @pytest.mark.parametrize(
-    ("files", "version", "remedy"),
+    ("files", "version", "remedy", "text"),
     [
         (
-            {MAIN: OLD + IMPORTS + OLD_TABLE + "  sandbox_image = 'x'\n"},
+            # 1.7 would use the table of a drop-in instead of this one
+            {MAIN: OLD + IMPORTS + OLD_TABLE + IMAGE},
             SEVEN,
             'in /etc/containerd/config.toml, in table [plugins."io.containerd.grpc.v1.cri"] (line 3), set'
-            " `enable_cdi = true`, and restart containerd; --fix leaves this to you, because containerd 1.7 would use",
+            " `enable_cdi = true`, and restart containerd; --fix changes /etc/containerd/config.toml so and keeps"
+            " /etc/containerd/config.toml.before-dra-driver-gpu",
+            OLD + IMPORTS + OLD_TABLE + ON + IMAGE,
         ),
         (
+            # no folder is imported
             {MAIN: NEW + NEW_TABLE + OFF},
             TWO,
-            "(line 2), set `enable_cdi = true`, and restart containerd; --fix leaves this to you, because"
-            " /etc/containerd/config.toml imports no folder",
+            "(line 2), set `enable_cdi = true`, and restart containerd; --fix changes",
+            NEW + NEW_TABLE + ON,
         ),
         (
             {MAIN: OLD},
             SEVEN,
             'append to /etc/containerd/config.toml [plugins."io.containerd.grpc.v1.cri"] with `enable_cdi = true`',
+            OLD + OLD_TABLE + ON,
+        ),
+        (
+            {MAIN: OLD + OLD_TABLE + FOLDERS + "[debug]\n  level = 'info'"},
+            SEVEN,
+            '`enable_cdi = true` and `cdi_spec_dirs = ["/opt/cdi", "/var/run/cdi"]`',
+            OLD + OLD_TABLE + ON + '  cdi_spec_dirs = ["/opt/cdi", "/var/run/cdi"]\n' + "[debug]\n  level = 'info'\n",
+        ),
+        (
+            # kind's, with the table of the plugin after those of its runtimes
+            {MAIN: OLD + '[plugins."io.containerd.grpc.v1.cri".containerd]\n  snapshotter = "x"\n' + OLD_TABLE + IMAGE},
+            SEVEN,
+            "(line 4), set `enable_cdi = true`",
+            OLD + '[plugins."io.containerd.grpc.v1.cri".containerd]\n  snapshotter = "x"\n' + OLD_TABLE + ON + IMAGE,
         ),
     ],
 )
-def test_where_a_drop_in_would_do_harm_the_line_to_change_is_named(
-    tmp_path: Path, files: dict[str, str], version: tuple[int, ...], remedy: str
+def test_where_a_drop_in_would_do_harm_fix_changes_lines_and_keeps_a_backup(
+    tmp_path: Path, files: dict[str, str], version: tuple[int, ...], remedy: str, text: str
 ) -> None:
     facts = facts_of(tmp_path, files, version)
-    assert containerd_drop_in(facts) is None
     assert remedy in only(containerd_findings(facts)).remedy
+    change = containerd_drop_in(facts)
+    assert change is not None
+    host = make_host(tmp_path / "again", files)
+    file = host.here(MAIN)
+    file.chmod(0o640)
+    assert write(host, change)
+    assert (file.read_text(encoding="utf-8"), file.stat().st_mode & 0o777) == (text, 0o640)
+    assert host.read(change.backup) == files[MAIN]
+    assert f"`mv {MAIN}.before-dra-driver-gpu {MAIN}` and restart it again" in change.next_step
+    assert not write(host, change), "nothing is left to do"
+    fixed = read_containerd(host, MAIN, version, "/var/run/cdi")
+    assert only(containerd_findings(fixed)).level is Level.PASS
+    assert containerd_drop_in(fixed) is None
 
 
 @pytest.mark.parametrize(
-    ("main", "text", "remedy", "restart"),
+    "text",
     [
-        (CONFIGS[1], NEW + NEW_TABLE + OFF, f"copy {CONFIGS[1]} to {K3S}/config-v3.toml.tmpl; in", "'k3s*'"),
-        (CONFIGS[1], OLD + OLD_TABLE + OFF, f"copy {CONFIGS[1]} to {K3S}/config.toml.tmpl; in {K3S}/config", "'k3s*'"),
-        (CONFIGS[2], NEW + NEW_TABLE + OFF, "containerd/config-v3.toml.tmpl, in table", "'rke2*'"),
+        OLD + "[plugins]\n  'io.containerd.grpc.v1.cri' = { sandbox_image = 'x' }\n",
+        OLD + OLD_TABLE + "  cdi_spec_dirs = [\n    '/opt/cdi',\n  ]\n",
+        'disabled_plugins = ["cri"]\n',
+    ],
+    ids=["inline table", "value of several lines", "no CRI"],
+)
+def test_a_file_that_fix_cannot_change_is_left_to_the_administrator(tmp_path: Path, text: str) -> None:
+    facts = facts_of(tmp_path, {MAIN: text}, SEVEN)
+    assert containerd_drop_in(facts) is None
+    assert "--fix changes" not in only(containerd_findings(facts)).remedy
+
+
+def test_a_file_that_somebody_changes_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    host = make_host(tmp_path, {MAIN: OLD})
+    change = containerd_drop_in(read_containerd(host, MAIN, SEVEN, "/var/run/cdi"))
+    assert change is not None
+    host.here(MAIN).write_text(OLD + "# mine\n", encoding="utf-8")
+    with pytest.raises(FixError, match=f"{MAIN} was changed meanwhile"):
+        write(host, change)
+    assert host.read(MAIN) == OLD + "# mine\n"
+    assert not host.exists(change.backup)
+
+
+RKE2 = "/var/lib/rancher/rke2/agent/etc/containerd"
+MICROK8S = "/var/snap/microk8s/current/args"
+
+
+@pytest.mark.parametrize(
+    ("main", "text", "template", "made", "restart"),
+    [
+        (CONFIGS[1], NEW + NEW_TABLE + OFF, "", f"{K3S}/config-v3.toml.tmpl", "'k3s*'"),
+        (CONFIGS[1], OLD + OLD_TABLE + OFF, "", f"{K3S}/config.toml.tmpl", "'k3s*'"),
+        (CONFIGS[1], OLD + OLD_TABLE + OFF, OLD + OLD_TABLE + IMAGE, f"{K3S}/config.toml.tmpl", "'k3s*'"),
+        (CONFIGS[1], OLD + OLD_TABLE + OFF, "{{ template base . }}", "", "'k3s*'"),
+        (CONFIGS[2], NEW + NEW_TABLE + OFF, "", f"{RKE2}/config-v3.toml.tmpl", "'rke2*'"),
         (
             CONFIGS[3],
             OLD + OLD_TABLE + OFF,
-            "in /var/snap/microk8s/current/args/containerd-template.toml, in table",
+            OLD + OLD_TABLE + "  stream_server_address = '${SNAP_DATA}'\n",
+            f"{MICROK8S}/containerd-template.toml",
             "snap.",
         ),
+        (CONFIGS[3], OLD + OLD_TABLE + OFF, "", "", "snap."),
     ],
 )
 def test_a_file_that_is_made_anew_is_changed_in_its_template(
-    tmp_path: Path, main: str, text: str, remedy: str, restart: str
+    tmp_path: Path, main: str, text: str, template: str, made: str, restart: str
 ) -> None:
-    facts = read_containerd(make_host(tmp_path, {main: text}), main, TWO, "/var/run/cdi")
-    assert containerd_drop_in(facts) is None
+    name = made or (f"{MICROK8S}/containerd-template.toml" if "microk8s" in main else f"{K3S}/config.toml.tmpl")
+    host = make_host(tmp_path, {main: text, **({name: template} if template else {})})
+    facts = read_containerd(host, main, TWO, "/var/run/cdi")
     found = only(containerd_findings(facts))
-    assert remedy in found.remedy
+    assert name in found.remedy
     assert f"`systemctl restart {restart}" in found.remedy
+    change = containerd_drop_in(facts)
+    assert (change.path if change else "") == made
+    if change:
+        assert write(host, change)
+        assert host.exists(change.backup) == bool(template)
+        assert tomllib.loads(change.text)["plugins"].popitem()[1]["enable_cdi"] is True
+        assert change.summary == "enable_cdi = true"
+        assert not write(host, change)
+        assert host.read(main) == text
 
 
 def test_what_a_file_that_is_made_anew_imports_may_be_added_to(tmp_path: Path) -> None:
@@ -254,20 +334,52 @@ def test_a_drop_in_of_ours_that_hides_a_later_table_is_a_failure(tmp_path: Path)
     assert f"reads {ours} instead of the whole table" in found.text
 
 
-@pytest.mark.skipif(shutil.which("containerd") is None, reason="containerd is not installed")
-@pytest.mark.parametrize("version", [OLD, NEW, "version = 4\n"])
-def test_containerd_itself_takes_the_drop_in(tmp_path: Path, version: str) -> None:
-    table = OLD_TABLE if version == OLD else NEW_TABLE
-    text = f'{version}imports = ["{tmp_path}/conf.d/*.toml"]\n{table}{OFF}  cdi_spec_dirs = ["/opt/cdi"]\n'
-    main = tmp_path / "config.toml"
-    main.write_text(text, encoding="utf-8")
-    host = make_host(tmp_path / "host", {str(main): text})
-    drop_in = containerd_drop_in(read_containerd(host, str(main), TWO, "/var/run/cdi"))
-    assert drop_in is not None
-    (tmp_path / "conf.d").mkdir()
-    Path(drop_in.path).write_text(drop_in.text, encoding="utf-8")
+@pytest.fixture(scope="module")
+def installed() -> tuple[int, ...]:
+    """The release of the containerd on PATH."""
+    if shutil.which("containerd") is None:
+        pytest.skip("containerd is not installed")
+    text = subprocess.run(["containerd", "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    return version_of(f"containerd://{text.split()[2].removeprefix('v')}")
+
+
+def read_by_containerd(main: Path, table: str) -> dict[str, Any]:
+    """What containerd makes of the plugin's table."""
     command = ["containerd", "--config", str(main), "config", "dump"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    runtime = tomllib.loads(done.stdout)["plugins"]["io.containerd.cri.v1.runtime"]
+    return dict(tomllib.loads(done.stdout)["plugins"][table])
+
+
+@pytest.mark.parametrize("version", [OLD, NEW, "version = 4\n"])
+def test_containerd_itself_takes_the_drop_in(tmp_path: Path, version: str, installed: tuple[int, ...]) -> None:
+    if installed < (2,):
+        pytest.skip("the table of a drop-in replaces the whole table before containerd 2")
+    table = OLD_TABLE if version == OLD else NEW_TABLE
+    main = tmp_path / "config.toml"
+    text = f'{version}imports = ["{tmp_path}/conf.d/*.toml"]\n{table}{OFF}{FOLDERS}'
+    main.write_text(text, encoding="utf-8")
+    host = Host(Path("/"))
+    drop_in = containerd_drop_in(read_containerd(host, str(main), installed, "/var/run/cdi"))
+    assert drop_in is not None
+    assert write(host, drop_in)
+    runtime = read_by_containerd(main, "io.containerd.cri.v1.runtime")
     assert runtime["enable_cdi"] is True
     assert runtime["cdi_spec_dirs"] == ["/opt/cdi", "/var/run/cdi"]
+
+
+def test_containerd_itself_takes_changed_lines_and_keeps_all_others(tmp_path: Path, installed: tuple[int, ...]) -> None:
+    main = tmp_path / "config.toml"
+    main.write_text(f'{OLD}imports = ["{tmp_path}/conf.d/*.toml"]\n{OLD_TABLE}{IMAGE}{OFF}', encoding="utf-8")
+    host, old = Host(Path("/")), "io.containerd.grpc.v1.cri"
+    change = containerd_drop_in(read_containerd(host, str(main), SEVEN, "/var/run/cdi"))
+    assert change is not None
+    assert write(host, change)
+    if installed >= (2,):
+        assert read_by_containerd(main, "io.containerd.cri.v1.runtime")["enable_cdi"] is True
+        return
+    assert read_by_containerd(main, old)["sandbox_image"] == "x"
+    if installed >= (1, 7):  # 1.6 reads the key and does not know it
+        assert read_by_containerd(main, old)["enable_cdi"] is True
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d/a.toml").write_text(OLD + OLD_TABLE + ON, encoding="utf-8")
+    assert read_by_containerd(main, old)["sandbox_image"] != "x", "this is why there is no drop-in"
