@@ -14,10 +14,11 @@ from rich.text import Text
 
 from ...allocation import RELEASES, Features
 from ...command import InputError, output_option
-from ...kubeapi import ApiClient, Kind, newest_dialect
+from ...kubeapi import ApiClient, Kind
 from ..answer import Answer
 from ..documents import Document, in_namespace, read_documents
 from ..emptiness import release_of
+from ..inventory import kinds
 from ..options import Subcommand, complete_files, general_options, release_options
 from ..places import with_places
 from ..progress import progress
@@ -29,7 +30,7 @@ from ..strict import unknown_fields
 from ..workload import DocumentError
 from ..world import read_around
 from .configs import GPU, is_configuration
-from .nodes import Configurations, GpuNode, gpu_nodes, permitted_machines, programs, within
+from .nodes import BARE, Configurations, GpuNode, gpu_nodes, permitted_machines, programs, within
 from .plan import Plan, plan_of
 from .verify import verified
 from .workloads import CANNOT, CHANGE, MACHINES, UNCHANGED, Finding, findings
@@ -45,6 +46,7 @@ _KINDS: Final = {
     **{kind: Kind("kubevirt.io/v1", f"{kind.lower()}s") for kind in ("KubeVirt", *MACHINES)},
 }
 """What is read of a cluster besides the objects of its world."""
+_OF_OTHERS: Final = ("DeviceClass", "ResourceSlice")
 _CONFIG_MAP: Final = Kind("v1", "configmaps", namespaced=True)
 _REPLACED: Final = ("plugin", "mps", "machines")
 _COLORS: Final = {UNCHANGED: "bold green", CHANGE: "bold yellow", CANNOT: "bold red"}
@@ -158,10 +160,9 @@ def _migration(
         known = f"a Node has the labels of GPU Feature Discovery, or {GPU} in status.allocatable"
         raise InputError(f"{where}: no Node with GPUs on which a device plugin runs ({known})")
     plan = plan_of(nodes, features)
-    own = [one.document for one in theirs]
-    judged = tuple(
-        findings((one for one in documents if one not in own), plan, permitted_machines(documents), features)
-    )
+    own = {id(one.document) for one in theirs}
+    others = [one for one in documents if id(one) not in own]
+    judged = tuple(findings(others, plan, permitted_machines(documents), features))
     lookup = lookup_among(documents) if place.connection is None else place.lookup
     answer = verified(plan, judged, documents, lookup, where, features) if verify else None
     replaced = tuple(f"DaemonSet {one.document.name}" for one in theirs if one.role in _REPLACED)
@@ -189,19 +190,19 @@ def _of_cluster(place: Place, asked: Features) -> Features:
 
 
 def _read(files: Sequence[str], namespace: str) -> list[Document]:
-    """The documents of files. A configuration becomes a ConfigMap with the name of its file."""
-    documents = in_namespace(read_documents(files, empty_lists=True, convert=_as_config_map), namespace)
+    """The documents of files. A configuration has the name of its file."""
+    documents = in_namespace(read_documents(files, empty_lists=True, convert=_as_object), namespace)
     with with_places():
         if problems := [(one, problem) for one in documents for problem in unknown_fields(one.value)]:
             raise DocumentError(*problems)
     return documents
 
 
-def _as_config_map(value: object, source: str) -> object:
+def _as_object(value: object, source: str) -> object:
     if not is_configuration(value):
         return value
     name = PurePath(source.partition(", document")[0]).stem
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {name: json.dumps(value)}}
+    return {"apiVersion": "v1", "kind": BARE, "metadata": {"name": name}, "data": {name: json.dumps(value)}}
 
 
 def _read_cluster(place: Place) -> list[Document]:
@@ -209,11 +210,9 @@ def _read_cluster(place: Place) -> list[Document]:
     assert place.connection is not None
     client = ApiClient(place.connection)
     around, forbidden = place.around(lambda one: dict(one) if _is_bare(one) else reduced_object(one))
-    version = newest_dialect(client).api_version
-    kinds = {**_KINDS, **{kind: Kind(version, f"{kind.lower()}s") for kind in ("DeviceClasse", "ResourceSlice")}}
-    kinds["DeviceClass"] = kinds.pop("DeviceClasse")
-    found, refused = read_around(client, kinds, dict)
-    if forbidden := [*forbidden, *(kinds[name].plural for name in refused)]:
+    every = {**{name: kind for name, kind in kinds(client).items() if name in _OF_OTHERS}, **_KINDS}
+    found, refused = read_around(client, every, dict)
+    if forbidden := [*forbidden, *(every[name].plural for name in refused)]:
         click.echo(f"note: not considered, as listing them is not allowed: {', '.join(forbidden)}", err=True)
     documents = [Document(one, place.where, stored=True) for one in (*around, *(value for _, value in found))]
     for program in programs(documents):

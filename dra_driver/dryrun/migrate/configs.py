@@ -90,7 +90,7 @@ def parsed(text: str, where: str) -> Mapping[str, Any] | None:
     try:
         value = load(text)
     except ParseError as error:
-        if re.search(r"^(version|sharing|mig-configs):", text, re.MULTILINE):
+        if re.search(r"^(flags|sharing|mig-configs):", text, re.MULTILINE):
             raise DecodeError(where, str(error)) from None
         return None
     return value if is_configuration(value) else None

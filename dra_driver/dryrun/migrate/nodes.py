@@ -6,6 +6,7 @@ the mig-parted configuration that the label `nvidia.com/mig.config` names. The c
 one that config-manager, the plugin's sidecar, chooses: that of the node's label, the default, or a fallback.
 """
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from ...resource.meta import empty
 from ...scheduling import PodDecoder
 from ...scheduling.decode import decode_cluster_node
 from ...scheduling.node_filters import RequiredAffinity, untolerated
+from ..daemons import tolerating
 from ..documents import JSON, Document
 from .configs import (
     GPU,
@@ -36,6 +38,8 @@ from .configs import (
 
 _CONFIG_LABEL: Final = "nvidia.com/device-plugin.config"
 _MIG_LABEL: Final = "nvidia.com/mig.config"
+BARE: Final = "Configuration"
+"""The kind that stands for a configuration in a file of its own, with the form of a ConfigMap."""
 _PRODUCT: Final = re.compile(r"(?P<model>.*?)(-MIG-(?P<mig>INVALID|[0-9]+g\..+?))?(-SHARED)?")
 _MOST_INSTANCES: Final = 7
 """MIG devices of one GPU."""
@@ -47,7 +51,7 @@ _PROGRAMS: Final = {
     "k8s-mig-manager": "mig",
     "k8s-device-plugin": "plugin",
 }
-"""What a DaemonSet is for, by a part of its container's command or image. The first one counts."""
+"""What a DaemonSet is for, by a part of its container's command, name or image. The first one counts."""
 
 
 def within(value: Any, *path: str) -> Any:
@@ -122,7 +126,7 @@ class Program:
 
     def runs_on(self, node: JSON) -> bool:
         """Whether the DaemonSet has a pod on the node. Raises DecodeError."""
-        spec = within(self.document.value, "spec", "template", "spec")
+        spec = tolerating(within(self.document.value, "spec", "template", "spec"))
         pod = PodDecoder().decode({"metadata": {"name": "daemon", "namespace": "default"}, "spec": spec})
         there = decode_cluster_node(node)
         return RequiredAffinity(pod).matches(there) and untolerated(there.taints, pod.tolerations) is None
@@ -146,7 +150,7 @@ def programs(documents: Iterable[Document]) -> list[Program]:
     for document in documents:
         containers = within(document.value, "spec", "template", "spec").get("containers")
         for container in containers or [] if document.kind == "DaemonSet" else ():
-            words = [*(container.get("command") or []), container.get("image") or ""]
+            words = [*(container.get("command") or []), container.get("name"), container.get("image")]
             role = next((role for part, role in _PROGRAMS.items() if any(part in str(one) for one in words)), None)
             if role is not None and "config-manager" not in words:
                 found.append(Program(document, role, container))
@@ -158,16 +162,18 @@ class Configurations:
     """All configurations among the documents, and the choice of one for a node."""
 
     def __init__(self, documents: Iterable[Document], found: Iterable[Program]) -> None:
-        self._plugins = [one for one in found if one.role == "plugin"]
+        every = list(found)
+        self._plugins = [one for one in every if one.role == "plugin"]
+        mounted = {key for one in every if one.role in ("plugin", "mig") for key in one.config_maps()}
         self._maps: dict[tuple[str, str], dict[str, tuple[Mapping[str, Any], str]]] = {}
         self.mig: dict[str, tuple[MigGroup, ...]] = {}
         for document in documents:
-            if document.kind == "ConfigMap":
-                self._keep(document)
+            metadata = within(document.value, "metadata")
+            key = metadata.get("namespace") or "default", str(metadata.get("name"))
+            if document.kind == BARE or (document.kind == "ConfigMap" and (key in mounted or not mounted)):
+                self._keep(document, self._maps.setdefault(key, {}))
 
-    def _keep(self, document: Document) -> None:
-        metadata = within(document.value, "metadata")
-        named = self._maps.setdefault((metadata.get("namespace") or "default", str(metadata.get("name"))), {})
+    def _keep(self, document: Document, named: dict[str, tuple[Mapping[str, Any], str]]) -> None:
         for name, text in within(document.value, "data").items():
             where = f"{document}: data.{name}"
             value = parsed(str(text), where)
@@ -268,11 +274,14 @@ class _Gpus:
             count = -(-devices // each) if self._single else devices or whole
             return tuple(_layout(groups, index) for index in range(count))
         profiles = self._profiles(devices)
+        if self._single == "INVALID":
+            self.notes.append("it offers no GPU: its MIG devices are not all the same, as the strategy single demands")
         if not profiles:
             return (None,) * (whole or devices)
-        split = (0 if self._single else devices - whole) or -(-sum(profiles.values()) // _MOST_INSTANCES)
+        split = (0 if self._single else max(devices - whole, 0)) or -(-sum(profiles.values()) // _MOST_INSTANCES)
         self.notes.append(
-            f"it is assumed that the last {split} GPUs have the MIG devices, evenly (mig-parted is not known)"
+            f"it is assumed that its last {split} GPUs have the MIG devices, evenly: its label {_MIG_LABEL} names no"
+            " known configuration of mig-parted"
         )
         mixed: list[list[str]] = [[] for _ in range(split)]
         for position, profile in enumerate(Counter(profiles).elements()):
@@ -291,6 +300,7 @@ class _Gpus:
         return {profile: count for name, count in found.items() if count and (profile := profile_of(name))}
 
 
+@functools.cache
 def board_of(product: str) -> BoardModel | None:
     """The simulated board of a product, whose name is written as GPU Feature Discovery writes it into a label."""
     labels = {"-".join(re.sub("[^A-Za-z0-9-_. ]", "", one.product_name).split()): one for one in boards().values()}

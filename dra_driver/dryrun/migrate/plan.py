@@ -18,6 +18,7 @@ from ...allocation import Features
 from ...resource import DeviceClass, ObjectMeta
 from ...resource.codec import V1, V1BETA2
 from ..inventory import CLASSES
+from ..report import listed
 from ..snapshot import encode_class
 from .configs import GPU, profile_of, resource_of
 from .nodes import GpuNode, within
@@ -84,7 +85,11 @@ def plan_of(nodes: Sequence[GpuNode], features: Features) -> Plan:
         "nvidiaDriverRoot": roots[0] if roots else "",
         "kubeletPlugin": {"tolerations": [_TOLERATED, *taints]} if taints else {},
     }
-    notes = [f"{node.name}: {note}" for node in nodes for note in (*node.notes, *_unequal(node))]
+    told: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        for note in dict.fromkeys((*node.notes, *_unequal(node))):
+            told[note].append(node.name)
+    notes = [f"{listed(names)}: {note}" for note, names in told.items()]
     if len(roots) > 1:
         notes.append(f"the nodes have several driver roots ({', '.join(roots)}): a release of the chart has one")
     if any("nodes" in rule.get("match", {}) for rule in values["policy"].get("gpus", ())):
@@ -97,7 +102,7 @@ def plan_of(nodes: Sequence[GpuNode], features: Features) -> Plan:
             {**encode_class(one), "apiVersion": version} for one in made.values() if one.metadata.name.endswith(_OURS)
         ),
         tuple(needs),
-        tuple(dict.fromkeys((*notes, *_ambiguous(meanings)))),
+        (*notes, *_ambiguous(meanings)),
     )
 
 

@@ -51,26 +51,26 @@ def verified(
         given = sort_documents(workloads, lookup)
     around = [_without_plugin(one.value) for one in documents if _is_around(one)]
     nodes = [decode_node(one) for one in around if one["kind"] == "Node"]
-    slices = [one for node in plan.nodes for one in planned_slices(node, plan.values, features)]
-    objects = [*nodes, *slices, *plan.all_classes(), *_of_others(documents, plan)]
+    objects = [*nodes, *planned_slices(plan, features), *plan.all_classes(), *_of_others(documents, plan)]
     world, notes = world_of(around, where)
     demands, left_out = _matching(given.demands, objects, world)
     source = Source(objects, f"the planned slices of the nodes in {where}", (), world, notes, None, tuple(left_out))
     return answered(Question(demands, features), source)
 
 
-def planned_slices(node: GpuNode, values: JSON, features: Features) -> Iterator[ResourceSlice]:
-    """The slices that the driver would publish on a node with the chart's `values`."""
-    policy = parse_policy(to_json(values.get("policy") or {})).on_node(node.name)
+def planned_slices(plan: Plan, features: Features) -> Iterator[ResourceSlice]:
+    """The slices that the driver would publish with the chart's values."""
+    policy = replace(parse_policy(to_json(plan.values.get("policy", {}))), mps="mps" in plan.values)
     stored = SliceFeatures(
         features.partitionable_devices,
         features.device_taints,
         features.consumable_capacity,
         counters_beside_devices=features.counters_beside_devices,
     )
-    described = describe(_inventory(node), replace(policy, mps="mps" in values), frozenset(), stored)
-    for one in node_slices(node.name, "", described.gpus, stored):
-        yield replace(one, pool=replace(one.pool, generation=1))
+    for node in plan.nodes:
+        described = describe(_inventory(node), policy.on_node(node.name), frozenset(), stored)
+        for one in node_slices(node.name, "", described.gpus, stored):
+            yield replace(one, pool=replace(one.pool, generation=1))
 
 
 def _is_around(one: Document) -> bool:

@@ -22,11 +22,15 @@ T4 = "Tesla-T4"
 def node(
     name: str, product: str = "", count: int = 0, *, taints: Any = (), labels: Any = (), **allocatable: Any
 ) -> JSON:
-    """A node with the labels of GPU Feature Discovery (without a product: none); `gpu=8` is `nvidia.com/gpu: "8"`."""
+    """A node with the labels of GPU Feature Discovery (without a product: none); `gpu=8` is `nvidia.com/gpu: "8"`,
+    and `mig_1g__5gb=7` is `nvidia.com/mig-1g.5gb: "7"`.
+    """
     found = {"kubernetes.io/hostname": name, **dict(labels)}
     if product:
         found |= {"nvidia.com/gpu.product": product, "nvidia.com/gpu.count": str(count)}
-    resources = {f"nvidia.com/{key.replace('__', '-')}": str(value) for key, value in allocatable.items()}
+    resources = {
+        f"nvidia.com/{key.replace('__', '.').replace('_', '-')}": str(value) for key, value in allocatable.items()
+    }
     return {
         "apiVersion": "v1",
         "kind": "Node",

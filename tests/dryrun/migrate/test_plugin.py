@@ -72,7 +72,7 @@ def test_flags_count_more_than_the_environment_and_the_file(
     migrate: Migrate, container: JSON, file: JSON, expected: str
 ) -> None:
     """On a node whose MIG devices each strategy offers in its own way."""
-    single = node("n", f"{A100}-MIG-1g.5gb", 7) if expected == "single" else node("n", A100, 1, mig__1g__5gb=0)
+    single = node("n", f"{A100}-MIG-1g.5gb", 7) if expected == "single" else node("n", A100, 1)
     single["metadata"]["labels"]["nvidia.com/mig-1g.5gb.count"] = "7"
     found = migrate(container, single, *([config_map("c", config=file)] if file else []))
     resources = {
@@ -128,7 +128,15 @@ def test_mig_devices_are_counted_where_mig_parted_is_not_known(migrate: Migrate)
         "nvidia.com/mig-1g.5gb": 7,
         "nvidia.com/mig-3g.20gb": 2,
     }
-    assert "it is assumed that the last 2 GPUs have the MIG devices" in found["notes"][0]
+    assert "it is assumed that its last 2 GPUs have the MIG devices" in found["notes"][0]
+    unlabelled = migrate(plugin(MIG_STRATEGY="mixed"), node("n", gpu=2, mig_1g__5gb=8))
+    assert unlabelled["nodes"][0]["gpus"] == "2 x GPU, 2 x GPU (4 x 1g.5gb)"
+
+
+def test_a_node_that_the_strategy_single_refuses_is_noted(migrate: Migrate) -> None:
+    found = migrate(plugin(MIG_STRATEGY="single"), node("n", f"{A100}-MIG-INVALID", 0))
+    assert found["nodes"][0]["resources"] == {}
+    assert found["notes"][0].startswith("n: it offers no GPU")
 
 
 def test_time_slicing_is_a_number_of_shares(migrate: Migrate) -> None:
@@ -304,6 +312,14 @@ def test_taints_of_the_nodes_are_tolerated(migrate: Migrate) -> None:
     ]
     found = migrate(plugin(), node("n", T4, 1, taints=taints))
     assert [one["key"] for one in found["values"]["kubeletPlugin"]["tolerations"]] == ["nvidia.com/gpu", "dedicated"]
+
+
+def test_a_cordoned_node_still_has_the_plugin(migrate: Migrate) -> None:
+    daemon_set = plugin()
+    daemon_set["spec"]["template"]["spec"]["tolerations"] = []
+    taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+    found = migrate(daemon_set, node("n", T4, 1, taints=taints))
+    assert found["values"] == {"deviceClasses": GPUS}
 
 
 def test_a_node_without_the_plugin_is_left_alone(migrate: Migrate) -> None:
