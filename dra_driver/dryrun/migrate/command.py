@@ -15,6 +15,9 @@ from rich.text import Text
 from ...allocation import RELEASES, Features
 from ...command import InputError, output_option
 from ...kubeapi import ApiClient, Kind
+from ...resource.codec import DecodeError, Fields
+from ...scheduling import PodDecoder
+from ...scheduling.decode import decode_cluster_node
 from ..answer import Answer
 from ..documents import Document, in_namespace, read_documents
 from ..emptiness import release_of
@@ -29,11 +32,11 @@ from ..sources import Origin, Place, cluster_options, lookup_among, opened
 from ..strict import unknown_fields
 from ..workload import DocumentError
 from ..world import read_around
-from .configs import GPU, is_configuration
-from .nodes import BARE, Configurations, GpuNode, gpu_nodes, permitted_machines, programs, within
+from .configs import GPU, each, is_configuration, within
+from .nodes import BARE, Configurations, GpuNode, gpu_nodes, permitted_machines, programs
 from .plan import Plan, plan_of
 from .verify import verified
-from .workloads import CANNOT, CHANGE, MACHINES, UNCHANGED, Finding, findings
+from .workloads import CANNOT, CHANGE, MACHINES, PATHS, UNCHANGED, Finding, findings
 
 JSON = dict[str, Any]
 
@@ -193,9 +196,23 @@ def _read(files: Sequence[str], namespace: str) -> list[Document]:
     """The documents of files. A configuration has the name of its file."""
     documents = in_namespace(read_documents(files, empty_lists=True, convert=_as_object), namespace)
     with with_places():
-        if problems := [(one, problem) for one in documents for problem in unknown_fields(one.value)]:
+        if problems := [(one, problem) for one in documents for problem in _problems(one)]:
             raise DocumentError(*problems)
     return documents
+
+
+def _problems(document: Document) -> Iterator[DecodeError]:
+    """What the API server would refuse of a node or a workload."""
+    yield from unknown_fields(document.value)
+    path = PATHS.get(document.kind, ())[:-1]
+    try:
+        if document.kind == "Node":
+            decode_cluster_node(document.value)
+            Fields(within(document.value, "metadata"), "metadata").required_text("name")
+        elif document.kind in PATHS and document.kind not in MACHINES:
+            PodDecoder().decode({**within(document.value, *path), "metadata": {}})
+    except DecodeError as error:
+        yield DecodeError(".".join((*path, error.path)), error.problem)
 
 
 def _as_object(value: object, source: str) -> object:
@@ -223,7 +240,7 @@ def _read_cluster(place: Place) -> list[Document]:
 
 
 def _is_bare(value: Mapping[str, Any]) -> bool:
-    return value.get("kind") == "Pod" and not within(value, "metadata", "ownerReferences")
+    return value.get("kind") == "Pod" and not each(value, "metadata", "ownerReferences")
 
 
 def _write(folder: str, files: Mapping[str, str]) -> None:

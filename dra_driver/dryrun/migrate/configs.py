@@ -66,6 +66,19 @@ class MigGroup:
     profiles: Mapping[str, int] | None
 
 
+def within(value: object, *path: str) -> dict[str, Any]:
+    """The mapping at a path of mappings, an empty one if there is none."""
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def each(value: object, *path: str) -> list[dict[str, Any]]:
+    """The mappings in the list at a path of mappings, none if there is no list."""
+    found = within(value, *path[:-1]).get(path[-1])
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
 def resource_of(profile: str) -> str:
     """The resource of the plugin's strategy `mixed` for a MIG profile: `nvidia.com/mig-1g.5gb.me` for `1g.5gb+me`."""
     return f"{PREFIX}mig-{profile.replace('+', '.')}"
@@ -121,7 +134,13 @@ def _group(fields: Fields) -> MigGroup:
 
 def environment(container: Mapping[str, Any]) -> dict[str, str]:
     """The environment variables of a container that have a value of their own."""
-    return {str(one.get("name")): str(one.get("value") or "") for one in container.get("env") or []}
+    return {str(one.get("name")): str(one.get("value") or "") for one in each(container, "env")}
+
+
+def words(container: Mapping[str, Any]) -> list[str]:
+    """The command line of a container, as far as it does not come from its image."""
+    lists = (container.get(name) for name in ("command", "args"))
+    return [str(word) for one in lists if isinstance(one, list) for word in one]
 
 
 def read_plugin(value: Mapping[str, Any], where: str, container: Mapping[str, Any]) -> PluginConfig:
@@ -176,7 +195,7 @@ def _check_version(fields: Fields) -> None:
 def _flags(fields: Fields, container: Mapping[str, Any], variables: Mapping[str, str]) -> Fields:
     """The section `flags`, with the flags and the environment of the container in it."""
     found = dict(fields.raw_object("flags") or {})
-    line = " ".join(map(str, [*(container.get("command") or []), *(container.get("args") or [])]))
+    line = " ".join(words(container))
     for flag, (variable, name) in _FLAGS.items():
         given = re.search(rf"(?:^|\s)--?{flag}(?:[= ](?P<value>[^\s-]\S*))?(?=\s|$)", line)
         text = (given["value"] or "true") if given is not None else variables.get(variable)

@@ -28,16 +28,20 @@ from .configs import (
     SHARED,
     MigGroup,
     PluginConfig,
+    each,
     environment,
     parsed,
     profile_of,
     read_mig_configs,
     read_plugin,
     resource_of,
+    within,
+    words,
 )
 
 _CONFIG_LABEL: Final = "nvidia.com/device-plugin.config"
 _MIG_LABEL: Final = "nvidia.com/mig.config"
+_SPEC: Final = ("spec", "template", "spec")
 BARE: Final = "Configuration"
 """The kind that stands for a configuration in a file of its own, with the form of a ConfigMap."""
 _PRODUCT: Final = re.compile(r"(?P<model>.*?)(-MIG-(?P<mig>INVALID|[0-9]+g\..+?))?(-SHARED)?")
@@ -52,13 +56,6 @@ _PROGRAMS: Final = {
     "k8s-device-plugin": "plugin",
 }
 """What a DaemonSet is for, by a part of its container's command, name or image. The first one counts."""
-
-
-def within(value: Any, *path: str) -> Any:
-    """The value at a path of mappings, an empty mapping if there is none."""
-    for step in path:
-        value = (value or {}).get(step)
-    return value or {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,7 @@ class Program:
 
     def runs_on(self, node: JSON) -> bool:
         """Whether the DaemonSet has a pod on the node. Raises DecodeError."""
-        spec = tolerating(within(self.document.value, "spec", "template", "spec"))
+        spec = tolerating(within(self.document.value, *_SPEC))
         pod = PodDecoder().decode({"metadata": {"name": "daemon", "namespace": "default"}, "spec": spec})
         there = decode_cluster_node(node)
         return RequiredAffinity(pod).matches(there) and untolerated(there.taints, pod.tolerations) is None
@@ -134,13 +131,12 @@ class Program:
     def config_maps(self) -> list[tuple[str, str]]:
         """Namespace and name of the ConfigMaps without which the pods do not start."""
         namespace = within(self.document.value, "metadata").get("namespace") or "default"
-        volumes = within(self.document.value, "spec", "template", "spec").get("volumes") or []
-        maps = [within(one, "configMap") for one in volumes]
-        return [(namespace, one["name"]) for one in maps if one.get("name") and not one.get("optional")]
+        maps = [within(one, "configMap") for one in each(self.document.value, *_SPEC, "volumes")]
+        return [(namespace, str(one["name"])) for one in maps if one.get("name") and not one.get("optional")]
 
     def manager(self) -> Mapping[str, str]:
         """The environment of config-manager, empty if it does not run."""
-        containers = within(self.document.value, "spec", "template", "spec").get("containers") or []
+        containers = each(self.document.value, *_SPEC, "containers")
         return next((found for one in containers if "CONFIG_FILE_SRCDIR" in (found := environment(one))), {})
 
 
@@ -148,11 +144,10 @@ def programs(documents: Iterable[Document]) -> list[Program]:
     """The DaemonSets of NVIDIA's device plugins, GPU Feature Discovery and mig-parted."""
     found = []
     for document in documents:
-        containers = within(document.value, "spec", "template", "spec").get("containers")
-        for container in containers or [] if document.kind == "DaemonSet" else ():
-            words = [*(container.get("command") or []), container.get("name"), container.get("image")]
-            role = next((role for part, role in _PROGRAMS.items() if any(part in str(one) for one in words)), None)
-            if role is not None and "config-manager" not in words:
+        for container in each(document.value, *_SPEC, "containers") if document.kind == "DaemonSet" else ():
+            named = " ".join((*words(container), str(container.get("name")), str(container.get("image"))))
+            role = next((role for part, role in _PROGRAMS.items() if part in named), None)
+            if role is not None and "config-manager" not in named:
                 found.append(Program(document, role, container))
                 break
     return found
@@ -236,9 +231,9 @@ def permitted_machines(documents: Iterable[Document]) -> dict[str, str]:
     found = {}
     for document in documents:
         permitted = within(document.value, "spec", "configuration", "permittedHostDevices")
-        for one in permitted.get("mediatedDevices") or [] if document.kind == "KubeVirt" else ():
+        for one in each(permitted, "mediatedDevices") if document.kind == "KubeVirt" else ():
             found[str(one.get("resourceName"))] = ""
-        for one in permitted.get("pciHostDevices") or [] if document.kind == "KubeVirt" else ():
+        for one in each(permitted, "pciHostDevices") if document.kind == "KubeVirt" else ():
             vendor, _, device = str(one.get("pciVendorSelector") or "").lower().partition(":")
             if vendor == "10de":
                 found[str(one.get("resourceName"))] = f"0x{device}"

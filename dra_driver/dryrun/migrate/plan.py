@@ -20,8 +20,8 @@ from ...resource.codec import V1, V1BETA2
 from ..inventory import CLASSES
 from ..report import listed
 from ..snapshot import encode_class
-from .configs import GPU, profile_of, resource_of
-from .nodes import GpuNode, within
+from .configs import GPU, each, profile_of, resource_of
+from .nodes import GpuNode
 
 JSON = dict[str, Any]
 
@@ -211,7 +211,7 @@ def _ambiguous(meanings: Mapping[str, set[Meaning]]) -> Iterator[str]:
 
 def _taints(nodes: Iterable[GpuNode]) -> list[JSON]:
     """Tolerations for the taints of GPU nodes that the chart's DaemonSet does not tolerate."""
-    taints = (taint for node in nodes for taint in within(node.value, "spec").get("taints") or [])
+    taints = (taint for node in nodes for taint in each(node.value, "spec", "taints"))
     keys = dict.fromkeys((str(one.get("key")), str(one.get("effect"))) for one in taints)
     wanted = [key for key in keys if key != (GPU, "NoSchedule") and not key[0].startswith("node.kubernetes.io/")]
     return [{"key": key, "operator": "Exists", "effect": effect} for key, effect in wanted]

@@ -30,8 +30,8 @@ from ..report import to_json
 from ..sources import Source
 from ..workload import POD_PATHS, Demand, Lookup, decode_document, sort_documents
 from ..world import World, is_of_world, world_of
-from .configs import PREFIX
-from .nodes import GpuNode, within
+from .configs import PREFIX, within
+from .nodes import GpuNode
 from .plan import Plan
 from .workloads import CANNOT, MACHINES, Finding, manifest, requests_of, spec_of
 
@@ -84,7 +84,7 @@ def _of_others(documents: Iterable[Document], plan: Plan) -> Iterator[Decoded]:
     """The slices and DeviceClasses of other drivers."""
     own = {one.metadata.name for one in plan.all_classes()}
     for one in documents:
-        is_slice = one.kind == "ResourceSlice" and within(one.value, "spec", "driver") != DRIVER_NAME
+        is_slice = one.kind == "ResourceSlice" and within(one.value, "spec").get("driver") != DRIVER_NAME
         if is_slice or (one.kind == "DeviceClass" and one.name not in own):
             yield decode_document(one)
 

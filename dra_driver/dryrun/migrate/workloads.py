@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...allocation import Features
-from ...resource.codec import DecodeError, Fields
+from ...resource import Quantity
 from ..documents import Document
 from ..report import to_yaml
 from ..workload import POD_PATHS
-from .configs import GPU, PREFIX, SHARED, environment, profile_of
-from .nodes import within
+from .configs import GPU, PREFIX, SHARED, each, environment, profile_of, within
 from .plan import Plan, api_version
 
 JSON = dict[str, Any]
@@ -35,7 +34,7 @@ MACHINES: Final[Mapping[str, tuple[str, ...]]] = {
     "VirtualMachine": ("spec", "template", "spec"),
 }
 """Kinds of KubeVirt, and where the machine is in them."""
-_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
+PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     **POD_PATHS,
     "PodTemplate": ("template", "spec"),
     "ReplicationController": ("spec", "template", "spec"),
@@ -100,14 +99,12 @@ class Finding:
 def findings(
     documents: Iterable[Document], plan: Plan, permitted: Mapping[str, str], features: Features
 ) -> Iterator[Finding]:
-    """The workloads that use GPUs, with their verdicts. `permitted` are the GPUs that KubeVirt permits. Raises
-    DecodeError.
-    """
+    """The workloads that use GPUs, with their verdicts. `permitted` are the GPUs that KubeVirt permits."""
     for document in documents:
         found = None
         if document.kind == "KubeVirt":
             found = _permission(document, plan)
-        elif document.kind in _PATHS and not _is_made(document.value):
+        elif document.kind in PATHS and not _is_made(document.value):
             found = _Workload(document, plan, permitted, features).finding()
         if found is not None:
             yield found
@@ -115,29 +112,26 @@ def findings(
 
 def spec_of(value: JSON) -> JSON:
     """The spec of the pod or machine in a workload."""
-    spec: JSON = within(value, *_PATHS[value["kind"]])
-    return spec
+    return within(value, *PATHS[value["kind"]])
 
 
 def requests_of(value: JSON) -> Iterator[Request]:
-    """The extended resources of NVIDIA's that a workload requests. Raises DecodeError."""
+    """The extended resources of NVIDIA's that a workload requests."""
     spec = spec_of(value)
     if value["kind"] in MACHINES:
         devices = within(spec, "domain", "devices")
-        for one in (*(devices.get("gpus") or []), *(devices.get("hostDevices") or [])):
+        for one in (*each(devices, "gpus"), *each(devices, "hostDevices")):
             if str(one.get("deviceName")).startswith(PREFIX):
                 yield Request(one, one["deviceName"], 1)
         return
     for field in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(field) or []):
-            path = ".".join((*_PATHS[value["kind"]], f"{field}[{index}]"))
-            resources = Fields(container, path, strict=False).object("resources") or Fields({})
-            wanted = {**(resources.raw_object("limits") or {}), **(resources.raw_object("requests") or {})}
-            for name in sorted(one for one in wanted if one.startswith(PREFIX)):
-                count = resources.as_quantity(f"requests[{name}]", wanted[name]).value
-                passing = field == "initContainers" and container.get("restartPolicy") != "Always"
-                if count:
-                    yield Request(container, name, count, passing)
+        for container in each(spec, field):
+            passing = field == "initContainers" and container.get("restartPolicy") != "Always"
+            wanted = {**within(container, "resources", "limits"), **within(container, "resources", "requests")}
+            counts = {
+                name: Quantity.parse(str(wanted[name])).value for name in sorted(wanted) if name.startswith(PREFIX)
+            }
+            yield from (Request(container, name, count, passing) for name, count in counts.items() if count)
 
 
 def manifest(value: JSON) -> JSON:
@@ -146,23 +140,23 @@ def manifest(value: JSON) -> JSON:
     if _APPLIED in within(metadata, "annotations"):
         metadata["annotations"] = {name: one for name, one in metadata["annotations"].items() if name != _APPLIED}
     found = copy.deepcopy({**value, "metadata": metadata})
-    if value["kind"] == "Pod" and within(found.pop("status", None), "phase"):
+    if value["kind"] == "Pod" and within(found.pop("status", None)).get("phase"):
         found["spec"].pop("nodeName", None)
     return found
 
 
 def _is_made(value: JSON) -> bool:
     """Whether another workload has made it, or it has ended."""
-    owners = within(value, "metadata").get("ownerReferences") or []
-    ended = value["kind"] == "Pod" and within(value, "status", "phase") in ("Succeeded", "Failed")
-    return ended or any(one.get("kind") in _PATHS for one in owners)
+    owners = each(value, "metadata", "ownerReferences")
+    ended = value["kind"] == "Pod" and within(value, "status").get("phase") in ("Succeeded", "Failed")
+    return ended or any(one.get("kind") in PATHS for one in owners)
 
 
 def _permission(document: Document, plan: Plan) -> Finding | None:
     """What KubeVirt has to know: that another program offers the GPUs that it permits."""
     changed = manifest(document.value)
-    devices = within(changed, "spec", "configuration", "permittedHostDevices").get("pciHostDevices") or []
-    served = [one for one in devices if one.get("resourceName") in plan.classes]
+    devices = each(changed, "spec", "configuration", "permittedHostDevices", "pciHostDevices")
+    served = [one for one in devices if str(one.get("resourceName")) in plan.classes]
     missing = [one for one in served if one.get("externalResourceProvider") is not True]
     for one in missing:
         one["externalResourceProvider"] = True
@@ -178,10 +172,7 @@ class _Workload:
         self._document, self._plan, self._permitted, self._features = document, plan, permitted, features
         self._machine = document.kind in MACHINES
         self._spec = spec_of(document.value)
-        try:
-            self._requests = [one for one in requests_of(document.value) if self._is_gpu(one.resource)]
-        except DecodeError as error:
-            raise DecodeError(f"{document}: {error.path}", error.problem) from None
+        self._requests = [one for one in requests_of(document.value) if self._is_gpu(one.resource)]
 
     def finding(self) -> Finding | None:
         """The verdict, None if the workload has nothing to do with GPUs."""
@@ -208,7 +199,7 @@ class _Workload:
         return named or resource in self._plan.classes or resource in self._permitted or self._machine
 
     def _problems(self) -> Iterator[str]:
-        owners = within(self._document.value, "metadata").get("ownerReferences") or []
+        owners = each(self._document.value, "metadata", "ownerReferences")
         if self._requests and any(one.get("kind") == "Node" for one in owners):
             yield "it is a static pod: kubelet starts it without the scheduler, which allocates the GPUs"
         if self._requests and self._machine and not self._features.extended_resources:
@@ -224,7 +215,7 @@ class _Workload:
         if labels:
             yield f"it selects nodes by {', '.join(labels)}: let GPU Feature Discovery run, with its configuration"
         using = [one.container for one in self._requests]
-        for container in self._spec.get("containers") or []:
+        for container in each(self._spec, "containers"):
             visible = environment(container).get("NVIDIA_VISIBLE_DEVICES", "")
             if visible not in ("", "void", "none") and container not in using:
                 yield (
@@ -234,17 +225,17 @@ class _Workload:
         scheduler = self._spec.get("schedulerName") or "default-scheduler"
         if self._requests and scheduler != "default-scheduler":
             yield f"its scheduler {scheduler} must know DRA and extended resources of DeviceClasses"
-        if self._requests and self._document.kind == "Pod" and within(self._document.value, "status", "phase"):
+        if self._requests and self._document.kind == "Pod" and within(self._document.value, "status").get("phase"):
             yield "nothing creates this pod again after its node was drained"
 
     def _labels(self) -> Iterator[str]:
         """The names of the labels by which it selects nodes."""
-        yield from self._spec.get("nodeSelector") or {}
+        yield from within(self._spec, "nodeSelector")
         affinity = within(self._spec, "affinity", "nodeAffinity")
-        required = within(affinity, "requiredDuringSchedulingIgnoredDuringExecution").get("nodeSelectorTerms") or []
-        preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or []
+        required = each(affinity, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+        preferred = each(affinity, "preferredDuringSchedulingIgnoredDuringExecution")
         for term in (*required, *(within(one, "preference") for one in preferred)):
-            yield from (str(one.get("key")) for one in term.get("matchExpressions") or [])
+            yield from (str(one.get("key")) for one in each(term, "matchExpressions"))
 
     def _claim(self, changed: JSON) -> JSON:
         """Let the pod use a claim instead of extended resources. Returns the template of the claim."""
@@ -260,7 +251,7 @@ class _Workload:
         name = f"{metadata.get('name') or metadata.get('generateName', '').rstrip('-')}-gpus"
         spec.setdefault("resourceClaims", []).append({"name": _CLAIM, "resourceClaimTemplateName": name})
         self._tolerate(spec, {one.resource for one in every})
-        requests = [{"name": name, "exactly": self._exactly(one)} for name, one in wanted.items()]
+        requests = [{"name": request, "exactly": self._exactly(one)} for request, one in wanted.items()]
         namespace = {"namespace": metadata["namespace"]} if "namespace" in metadata else {}
         return {
             "apiVersion": api_version(self._features),
@@ -275,12 +266,12 @@ class _Workload:
 
     def _tolerate(self, spec: JSON, resources: set[str]) -> None:
         """Add the tolerations that the admission plugin ExtendedResourceToleration no longer adds."""
-        taints = (taint for node in self._plan.nodes for taint in within(node.value, "spec").get("taints") or [])
-        tolerated = {one.get("key") for one in spec.get("tolerations") or []}
+        taints = (taint for node in self._plan.nodes for taint in each(node.value, "spec", "taints"))
+        tolerated = {one.get("key") for one in each(spec, "tolerations")}
         missing = sorted(({str(one.get("key")) for one in taints} & resources) - tolerated)
         if missing and None not in tolerated:
             added = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in missing]
-            spec["tolerations"] = [*(spec.get("tolerations") or []), *added]
+            spec["tolerations"] = [*each(spec, "tolerations"), *added]
 
 
 def _replace(resources: JSON, resource: str, request: str) -> None:

@@ -374,7 +374,14 @@ ERRORS = {
     "several": (config_map("c", a=config(), b=config()), "of its configurations (a, b) none is the default"),
     "no ConfigMap": (plugin(configs="missing"), "its ConfigMap nvidia-device-plugin/missing is not among"),
     "a pod's field": (pod(nodeSelektor={}), "spec.nodeSelektor: unknown field; did you mean 'nodeSelector'?"),
-    "a pod's amount": (pod(count="some"), "containers[0].resources.requests[nvidia.com/gpu]: "),  # type: ignore[arg-type]
+    "a pod's form": (pod() | {"spec": {"containers": "cuda"}}, "spec.containers: must be a list, not a string"),
+    "a workload's form": (
+        deployment(1, tolerations={"key": "x"}),
+        "spec.template.spec.tolerations: must be a list, not an object",
+    ),
+    "a node's name": (node("m") | {"metadata": {}}, "metadata.name: is required"),
+    "a node's form": (node("m", T4, 1) | {"spec": {"taints": [1]}}, "spec.taints[0]: must be an object"),
+    "a pod's amount": (pod(count="some"), "containers[0].resources.limits[nvidia.com/gpu]: 'some' is not a quantity"),  # type: ignore[arg-type]
 }
 
 
