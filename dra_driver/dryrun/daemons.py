@@ -39,7 +39,7 @@ def spread_over_nodes(demands: Sequence[Demand], objects: Sequence[Decoded], wor
         if demand.daemon_template is None:
             yield demand
             continue
-        spec = _tolerating(demand.daemon_template)
+        spec = tolerating(demand.daemon_template)
         pod = PodDecoder().decode({"metadata": {"name": "daemon", "namespace": "default"}, "spec": spec})
         wanted = RequiredAffinity(pod)
         matching = 0
@@ -52,7 +52,8 @@ def spread_over_nodes(demands: Sequence[Demand], objects: Sequence[Decoded], wor
             raise InputError(f"{demand.name}: no node matches its node selector, affinity and tolerations")
 
 
-def _tolerating(spec: dict[str, Any]) -> dict[str, Any]:
+def tolerating(spec: dict[str, Any]) -> dict[str, Any]:
+    """The pods' spec with the tolerations that the controller adds."""
     added = (*_TOLERATED, _NO_NETWORK) if spec.get("hostNetwork") else _TOLERATED
     tolerations = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in added]
     return {**spec, "tolerations": [*(spec.get("tolerations") or []), *tolerations]}

@@ -2,7 +2,7 @@
 """YAML and JSON documents from files, folders and standard input, strictly read."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,15 @@ class Document:
         return f"{self.source}: {self.kind} {self.name}"
 
 
-def read_documents(paths: Iterable[str], *, empty_lists: bool = False) -> list[Document]:
+Convert = Callable[[object, str], object]
+"""(value, source) -> the value, or the object that it stands for."""
+
+
+def _as_it_is(value: object, _source: str) -> object:
+    return value
+
+
+def read_documents(paths: Iterable[str], *, empty_lists: bool = False, convert: Convert = _as_it_is) -> list[Document]:
     """All objects in files, in folders (their .yaml, .yml and .json files) and on standard input (`-`).
 
     Lists are taken apart. With `empty_lists`, a list of one kind that has no items is a document, too: it says that
@@ -63,7 +71,7 @@ def read_documents(paths: Iterable[str], *, empty_lists: bool = False) -> list[D
         document
         for path in paths
         for data, source in _texts(path)
-        for document in parse(data, source, named=source in (path, name_of(path)))
+        for document in parse(data, source, named=source in (path, name_of(path)), convert=convert)
         if empty_lists or not document.is_empty_list
     ]
 
@@ -103,7 +111,7 @@ def in_namespace(documents: Iterable[Document], namespace: str, *, asked: str = 
     return found
 
 
-def parse(text: str | bytes, source: str, *, named: bool = True) -> list[Document]:
+def parse(text: str | bytes, source: str, *, named: bool = True, convert: Convert = _as_it_is) -> list[Document]:
     """The objects in a YAML stream, or in one JSON document, which is read much faster. Raises InputError.
 
     What is no Kubernetes object is an error in a file that was `named`, and skipped with a note in others.
@@ -114,8 +122,9 @@ def parse(text: str | bytes, source: str, *, named: bool = True) -> list[Documen
     except ParseError as error:
         raise InputError(f"{source}:{error}") from None
     documents: list[Document] = []
-    for number, value in enumerate(values, start=1):
+    for number, read in enumerate(values, start=1):
         where = source if number == 1 else f"{source}, document {number}"
+        value = convert(read, where)
         if not named and value is not None and not _is_object(value):
             click.echo(printable(f"note: {where} is no Kubernetes object: skipped"), err=True)
             continue

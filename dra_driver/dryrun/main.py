@@ -15,6 +15,7 @@ from .expression import cel
 from .fit import fit
 from .lint import lint
 from .listing import capacity, devices, nodes
+from .migrate.command import migrate
 from .options import SETTINGS, complete_files
 from .snapshot import snapshot
 
@@ -73,7 +74,7 @@ def completion(shell: str) -> None:
     click.echo(found(dryrun, {}, "dra-dryrun", "_DRA_DRYRUN_COMPLETE").source())
 
 
-for question in (fit, capacity, cel, lint, nodes, devices, snapshot, completion, version):
+for question in (fit, capacity, cel, lint, migrate, nodes, devices, snapshot, completion, version):
     dryrun.add_command(question)
 
 

@@ -84,7 +84,7 @@ def encoded(objects: Iterable[Decoded]) -> Iterator[JSON]:
             case ResourceSlice():
                 yield {**encode_slice(one, V1), "metadata": {"name": one.metadata.name}}
             case DeviceClass():
-                yield _class(one)
+                yield encode_class(one)
             case ResourceClaim():
                 yield _claim(one)
             case Node():
@@ -98,7 +98,8 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
-def _class(one: DeviceClass) -> JSON:
+def encode_class(one: DeviceClass) -> JSON:
+    """A DeviceClass as resource.k8s.io/v1."""
     spec: JSON = {}
     if one.selectors:
         spec["selectors"] = [{"cel": {"expression": expression}} for expression in one.selectors]

@@ -28,7 +28,7 @@ from .inventory import (
 )
 from .options import gathered, option
 from .whatif import WhatIf, changed, new_nodes
-from .workload import decode_document
+from .workload import Lookup, decode_document
 from .world import DEVICES_ONLY, KINDS, TEMPLATE, Found, World, is_of_world, read_around
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -132,6 +132,17 @@ def origin_options(command: F) -> F:
     return gathered(command, _OPTIONS, "origin", _origin)
 
 
+def cluster_options(command: F) -> F:
+    """Adds those of the options that name a cluster, given to the command as `origin`."""
+    return gathered(command, _OPTIONS[1:-1], "origin", _origin_of_cluster)
+
+
+def _origin_of_cluster(
+    kubeconfig: str, context: str, in_cluster: bool, impersonated: str, namespace: str, seconds: float
+) -> Origin:
+    return _origin((), kubeconfig, context, in_cluster, impersonated, namespace, seconds, built_in=False)
+
+
 def _origin(
     slices: tuple[str, ...],
     kubeconfig: str,
@@ -204,11 +215,7 @@ class Place:
         """A ResourceClaim or ResourceClaimTemplate that is there. Raises ApiError and DecodeError."""
         if self.connection is not None:
             return get_object(ApiClient(self.connection), kind, namespace, name)
-        for one in self._documents:
-            meta = one.value.get("metadata") or {}
-            if (one.kind, meta.get("namespace") or "default", meta.get("name")) == (kind, namespace, name):
-                return decode_document(one)
-        return None
+        return lookup_among(self._documents)(kind, namespace, name)
 
     def pods(self, name: str = "", *, namespace: str | None) -> list[Document]:
         """The pod of a name, or the pending pods, of a namespace (None: of all). Raises InputError and ApiError."""
@@ -309,6 +316,19 @@ class Place:
         else:
             source = self.read(around, devices_only=devices_only)
         return completed(source, what_if, added, given)
+
+
+def lookup_among(documents: Sequence[Document]) -> Lookup:
+    """The Lookup for claims and templates among documents."""
+
+    def lookup(kind: str, namespace: str, name: str) -> Decoded | None:
+        for one in documents:
+            meta = one.value.get("metadata") or {}
+            if (one.kind, meta.get("namespace") or "default", meta.get("name")) == (kind, namespace, name):
+                return decode_document(one)
+        return None
+
+    return lookup
 
 
 def _is_around(one: Document) -> bool:

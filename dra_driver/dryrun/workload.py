@@ -22,7 +22,7 @@ from .world import is_of_world
 
 _GROUP = "resource.k8s.io/"
 _DEVICE_KINDS = {"ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"}
-_POD_PATHS: dict[str, tuple[str, ...]] = {
+POD_PATHS: dict[str, tuple[str, ...]] = {
     "Pod": ("spec",),
     "Deployment": ("spec", "template", "spec"),
     "ReplicaSet": ("spec", "template", "spec"),
@@ -111,7 +111,7 @@ def sort_documents(documents: Sequence[Document], lookup: Lookup = nothing_else)
     for document in documents:
         if document.kind in _DEVICE_KINDS or document.value["apiVersion"].startswith(_GROUP) or document.kind == "Node":
             objects.append((document, _as_stored(decode_document(document))))
-        elif document.kind in _POD_PATHS:
+        elif document.kind in POD_PATHS:
             workloads.append(document)
         else:
             ignored.append(document)
@@ -237,15 +237,15 @@ def _demands(document: Document, found: _Found) -> list[Demand]:
     """One demand for each pod that the document creates."""
     template: Any = None
     spec: Any = document.value
-    for step in _POD_PATHS[document.kind]:
+    for step in POD_PATHS[document.kind]:
         template, spec = spec, spec.get(step) if isinstance(spec, dict) else None
     if not isinstance(spec, dict):
-        raise InputError(f"{document}: {'.'.join(_POD_PATHS[document.kind])} is missing")
+        raise InputError(f"{document}: {'.'.join(POD_PATHS[document.kind])} is missing")
     try:
         count = _replicas(document)
         return [_demand(document, template, found, index, count) for index in range(count)]
     except DecodeError as error:
-        path = ".".join(_POD_PATHS[document.kind])
+        path = ".".join(POD_PATHS[document.kind])
         raise DocumentError((document, DecodeError(f"{path}.{error.path}", error.problem))) from None
 
 

@@ -23,6 +23,7 @@ WAYS = {
     "fit --with-node": ["fit", "{claim}", "--with-node", "{bad}"],
     "fit --kubeconfig": ["fit", "{claim}", "--kubeconfig", "{bad}"],
     "capacity": ["capacity", "--slices", "{bad}"],
+    "migrate": ["migrate", "{bad}"],
     "snapshot": ["snapshot", "--kubeconfig", "{bad}"],
 }
 

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dra-dryrun migrate`: from NVIDIA's device plugin to this driver.
+
+`configs` reads configurations of the device plugin and of mig-parted, `nodes` what the plugin offers on each node,
+`plan` makes the driver's policy and DeviceClasses of it, `workloads` tells what each workload needs, `verify` places
+the workloads on the planned devices, and `command` reads and writes.
+"""

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`migrate --verify`: the workloads, placed on the devices that the planned policy would publish.
+
+The nodes are idle but for pods without GPUs. Their GPUs are made of what is known of them: a product that the
+simulation has is as there, others have the memory and compute capability of the labels. UUIDs and places are invented.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+from uuid import NAMESPACE_DNS, uuid5
+
+from ... import DRIVER_NAME
+from ...allocation import Features
+from ...command import InputError
+from ...gpu.devices import describe
+from ...gpu.facts import Gpu, Inventory, MigInstance, MigProfile, PciGpu
+from ...gpu.layout import node_slices
+from ...gpu.nvml import GpuInstanceProfile, MigMode, Placement
+from ...gpu.policy.parse import parse_policy
+from ...resource import ResourceSlice
+from ...resource.codec import Decoded, decode_node
+from ...resource.device import SliceFeatures
+from ..answer import Answer, Question, answered
+from ..daemons import spread_over_nodes
+from ..documents import JSON, Document
+from ..places import with_places
+from ..report import to_json
+from ..sources import Source
+from ..workload import POD_PATHS, Demand, Lookup, decode_document, sort_documents
+from ..world import World, is_of_world, world_of
+from .configs import PREFIX, within
+from .nodes import GpuNode
+from .plan import Plan
+from .workloads import CANNOT, MACHINES, Finding, manifest, requests_of, spec_of
+
+_DRIVER_VERSION: Final = "570.158.01"
+
+
+def verified(
+    plan: Plan, found: Iterable[Finding], documents: Sequence[Document], lookup: Lookup, where: str, features: Features
+) -> Answer:
+    """What the workloads get on the planned devices. Raises InputError, DecodeError and the exceptions of `lookup`."""
+    workloads: list[Document] = []
+    for one in found:
+        if one.requests and one.verdict != CANNOT:
+            value = _as_pod(one.changed or manifest(one.document.value))
+            workloads += [replace(one.document, value=made) for made in (value, *one.objects)]
+    with with_places():
+        given = sort_documents(workloads, lookup)
+    around = [_without_plugin(one.value) for one in documents if _is_around(one)]
+    nodes = [decode_node(one) for one in around if one["kind"] == "Node"]
+    objects = [*nodes, *planned_slices(plan, features), *plan.all_classes(), *_of_others(documents, plan)]
+    world, notes = world_of(around, where)
+    demands, left_out = _matching(given.demands, objects, world)
+    source = Source(objects, f"the planned slices of the nodes in {where}", (), world, notes, None, tuple(left_out))
+    return answered(Question(demands, features), source)
+
+
+def planned_slices(plan: Plan, features: Features) -> Iterator[ResourceSlice]:
+    """The slices that the driver would publish with the chart's values."""
+    policy = replace(parse_policy(to_json(plan.values.get("policy", {}))), mps="mps" in plan.values)
+    stored = SliceFeatures(
+        features.partitionable_devices,
+        features.device_taints,
+        features.consumable_capacity,
+        counters_beside_devices=features.counters_beside_devices,
+    )
+    for node in plan.nodes:
+        described = describe(_inventory(node), policy.on_node(node.name), frozenset(), stored)
+        for one in node_slices(node.name, "", described.gpus, stored):
+            yield replace(one, pool=replace(one.pool, generation=1))
+
+
+def _is_around(one: Document) -> bool:
+    """Whether the object decides where pods go, and is no pod with GPUs: these are placed."""
+    if one.kind == "Pod" and any(requests_of(one.value)):
+        return False
+    return one.is_empty_list or is_of_world(one.value.get("apiVersion"), one.kind)
+
+
+def _of_others(documents: Iterable[Document], plan: Plan) -> Iterator[Decoded]:
+    """The slices and DeviceClasses of other drivers."""
+    own = {one.metadata.name for one in plan.all_classes()}
+    for one in documents:
+        is_slice = one.kind == "ResourceSlice" and within(one.value, "spec").get("driver") != DRIVER_NAME
+        if is_slice or (one.kind == "DeviceClass" and one.name not in own):
+            yield decode_document(one)
+
+
+def _matching(
+    demands: Iterable[Demand], objects: Sequence[Decoded], world: World | None
+) -> tuple[list[Demand], list[str]]:
+    """The demands without DaemonSets that match no node, and a note on each of these."""
+    kept, left_out = [], []
+    for one in demands:
+        try:
+            list(spread_over_nodes([one], objects, world))
+            kept.append(one)
+        except InputError as error:
+            left_out.append(str(error))
+    return kept, left_out
+
+
+def _as_pod(value: JSON) -> JSON:
+    """The workload itself, or its pod if dry runs do not know the kind: of a machine the one that KubeVirt makes."""
+    kind, spec = value["kind"], spec_of(value)
+    if kind in POD_PATHS:
+        return value
+    if kind in MACHINES:
+        limits = Counter(one.resource for one in requests_of(value))
+        kept = ("nodeSelector", "affinity", "tolerations", "schedulerName")
+        container = {"name": "compute", "resources": {"limits": dict(limits)}}
+        spec = {**{name: spec[name] for name in kept if name in spec}, "containers": [container]}
+    metadata = {name: one for name, one in value["metadata"].items() if name in ("name", "namespace")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _without_plugin(value: JSON) -> JSON:
+    """A node without the resources that the device plugins have there."""
+    if value["kind"] != "Node":
+        return value
+    status = within(value, "status")
+    kept = {name: one for name, one in within(status, "allocatable").items() if not name.startswith(PREFIX)}
+    return {**value, "status": {**status, "allocatable": kept}}
+
+
+def _inventory(node: GpuNode) -> Inventory:
+    """The GPUs of a node as the driver would read them: those for containers, and those for virtual machines."""
+    gpus = tuple(_gpu(node, index, profiles) for index, profiles in enumerate(node.gpus))
+    ids = [device_id for count, device_id in node.machines.values() for _ in range(count)]
+    machines = (
+        PciGpu(position, _address(position), 0x10DE, int(device_id, 16), None, "vfio-pci", position, None, None, None)
+        for position, device_id in enumerate(ids, start=len(gpus))
+    )
+    return Inventory(_DRIVER_VERSION, None, gpus, pci_gpus=tuple(machines))
+
+
+def _gpu(node: GpuNode, index: int, profiles: tuple[str, ...] | None) -> Gpu:
+    board, uuid = node.board, f"GPU-{uuid5(NAMESPACE_DNS, f'{node.name}.{index}')}"
+    known = _profiles(node, profiles or ())
+    capability = node.label("compute.major"), node.label("compute.minor")
+    return Gpu(
+        index=index,
+        minor=index,
+        uuid=uuid,
+        product_name=board.product_name if board is not None else node.product.replace("-", " ") or None,
+        brand=None,
+        architecture=None,
+        compute_capability=board.compute_capability if board is not None else capability if capability[0] else None,
+        memory=(board.memory_mib if board is not None else node.label("memory") or 1) << 20,
+        pci_address=_address(index),
+        pcie_root=None,
+        numa_node=None,
+        addressing_mode=None,
+        mig_mode=None if profiles is None else MigMode(current=True, pending=True),
+        mig_profiles=tuple(known.values()),
+        mig_instances=tuple(_instances(uuid, [known[name] for name in profiles or ()])),
+    )
+
+
+def _profiles(node: GpuNode, names: Iterable[str]) -> Mapping[str, MigProfile]:
+    """The profiles of these names, as the board has them. Of others, only the name is known."""
+    found: dict[str, MigProfile] = {}
+    for name in dict.fromkeys(names):
+        model = node.board.profile_by_name(name) if node.board is not None else None
+        unknown = GpuInstanceProfile(0, 1000 + len(found), name, *(1, 1), *[0] * 7)
+        info, placements = (unknown, ()) if model is None else (model.info, model.placements)
+        found[name] = MigProfile(name, info, placements)
+    return found
+
+
+def _instances(uuid: str, profiles: Iterable[MigProfile]) -> Iterator[MigInstance]:
+    """An instance of each profile, one after the other."""
+    start = 0
+    for number, profile in enumerate(profiles, start=1):
+        size = profile.placements[0].size if profile.placements else 1
+        device = f"MIG-{uuid5(NAMESPACE_DNS, f'{uuid}.{number}')}"
+        yield MigInstance(number, profile.info.id, Placement(start, size), ((0, device),))
+        start += size
+
+
+def _address(position: int) -> str:
+    return f"0000:{position + 16:02x}:00.0"

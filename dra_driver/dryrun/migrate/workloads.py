@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each workload needs: nothing, a change, or something that this driver does not have.
+
+A pod runs unchanged if DeviceClasses serve the extended resources that it requests. Where the cluster has no
+DRAExtendedResource, the change is a claim: a ResourceClaimTemplate, with a request for each container and resource. An
+init container uses the devices of a later container, as it does with the device plugin.
+"""
+
+import copy
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...allocation import Features
+from ...resource import Quantity
+from ..documents import Document
+from ..report import to_yaml
+from ..workload import POD_PATHS
+from .configs import GPU, PREFIX, SHARED, each, environment, profile_of, within
+from .plan import Plan, api_version
+
+JSON = dict[str, Any]
+
+UNCHANGED: Final = "runs unchanged"
+CHANGE: Final = "needs a change"
+CANNOT: Final = "cannot run"
+
+MACHINES: Final[Mapping[str, tuple[str, ...]]] = {
+    "VirtualMachineInstance": ("spec",),
+    "VirtualMachineInstanceReplicaSet": ("spec", "template", "spec"),
+    "VirtualMachine": ("spec", "template", "spec"),
+}
+"""Kinds of KubeVirt, and where the machine is in them."""
+PATHS: Final[Mapping[str, tuple[str, ...]]] = {
+    **POD_PATHS,
+    "PodTemplate": ("template", "spec"),
+    "ReplicationController": ("spec", "template", "spec"),
+    **MACHINES,
+}
+_CLAIM: Final = "nvidia-gpus"
+"""The name of the claim in a changed pod."""
+_DISCOVERED: Final = re.compile(
+    rf"{PREFIX}(gpu\.(?!deploy\.|present|workload\.)|mig-|mig\.(capable|strategy)|cuda\.|mps\.|vgpu\.).*"
+)
+"""Labels that GPU Feature Discovery writes."""
+_SERVERS: Final = ("managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "ownerReferences")
+_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_LONGEST_NAME: Final = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`count` of a resource for the `container` of a pod, or for a device of a machine. `passing`: an init container
+    that ends before the others start.
+    """
+
+    container: JSON
+    resource: str
+    count: int
+    passing: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the request in a claim."""
+        name = f"{self.container.get('name')}-{self.resource.removeprefix(PREFIX)}"
+        return re.sub("[^a-z0-9-]+", "-", name.lower())[:_LONGEST_NAME].strip("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The verdict on a workload. `reasons` tell why it needs the change or cannot run; `changed` is the new object, and
+    `objects` are needed besides.
+    """
+
+    document: Document
+    verdict: str
+    requests: Mapping[str, int]
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    changed: JSON | None = None
+    objects: tuple[JSON, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.document.kind} {self.document.name}"
+
+    @property
+    def diff(self) -> list[str]:
+        """The change as a unified diff of the two manifests."""
+        if self.changed is None:
+            return []
+        old, new = (to_yaml(one).splitlines() for one in (manifest(self.document.value), self.changed))
+        return list(difflib.unified_diff(old, new, self.name, self.name, lineterm="", n=2))
+
+
+def findings(
+    documents: Iterable[Document], plan: Plan, permitted: Mapping[str, str], features: Features
+) -> Iterator[Finding]:
+    """The workloads that use GPUs, with their verdicts. `permitted` are the GPUs that KubeVirt permits."""
+    for document in documents:
+        found = None
+        if document.kind == "KubeVirt":
+            found = _permission(document, plan)
+        elif document.kind in PATHS and not _is_made(document.value):
+            found = _Workload(document, plan, permitted, features).finding()
+        if found is not None:
+            yield found
+
+
+def spec_of(value: JSON) -> JSON:
+    """The spec of the pod or machine in a workload."""
+    return within(value, *PATHS[value["kind"]])
+
+
+def requests_of(value: JSON) -> Iterator[Request]:
+    """The extended resources of NVIDIA's that a workload requests."""
+    spec = spec_of(value)
+    if value["kind"] in MACHINES:
+        devices = within(spec, "domain", "devices")
+        for one in (*each(devices, "gpus"), *each(devices, "hostDevices")):
+            if str(one.get("deviceName")).startswith(PREFIX):
+                yield Request(one, one["deviceName"], 1)
+        return
+    for field in ("initContainers", "containers"):
+        for container in each(spec, field):
+            passing = field == "initContainers" and container.get("restartPolicy") != "Always"
+            wanted = {**within(container, "resources", "limits"), **within(container, "resources", "requests")}
+            counts = {
+                name: Quantity.parse(str(wanted[name])).value for name in sorted(wanted) if name.startswith(PREFIX)
+            }
+            yield from (Request(container, name, count, passing) for name, count in counts.items() if count)
+
+
+def manifest(value: JSON) -> JSON:
+    """The object as a user would submit it: without what the API server and the scheduler have added."""
+    metadata = {name: one for name, one in within(value, "metadata").items() if name not in _SERVERS}
+    if _APPLIED in within(metadata, "annotations"):
+        metadata["annotations"] = {name: one for name, one in metadata["annotations"].items() if name != _APPLIED}
+    found = copy.deepcopy({**value, "metadata": metadata})
+    if value["kind"] == "Pod" and within(found.pop("status", None)).get("phase"):
+        found["spec"].pop("nodeName", None)
+    return found
+
+
+def _is_made(value: JSON) -> bool:
+    """Whether another workload has made it, or it has ended."""
+    owners = each(value, "metadata", "ownerReferences")
+    ended = value["kind"] == "Pod" and within(value, "status").get("phase") in ("Succeeded", "Failed")
+    return ended or any(one.get("kind") in PATHS for one in owners)
+
+
+def _permission(document: Document, plan: Plan) -> Finding | None:
+    """What KubeVirt has to know: that another program offers the GPUs that it permits."""
+    changed = manifest(document.value)
+    devices = each(changed, "spec", "configuration", "permittedHostDevices", "pciHostDevices")
+    served = [one for one in devices if str(one.get("resourceName")) in plan.classes]
+    missing = [one for one in served if one.get("externalResourceProvider") is not True]
+    for one in missing:
+        one["externalResourceProvider"] = True
+    names = ", ".join(str(one["resourceName"]) for one in missing)
+    reason = f"KubeVirt would offer {names} itself, beside this driver"
+    return Finding(document, CHANGE, {}, (reason,), changed=changed) if missing else None
+
+
+class _Workload:
+    """One workload while it is judged."""
+
+    def __init__(self, document: Document, plan: Plan, permitted: Mapping[str, str], features: Features) -> None:
+        self._document, self._plan, self._permitted, self._features = document, plan, permitted, features
+        self._machine = document.kind in MACHINES
+        self._spec = spec_of(document.value)
+        self._requests = [one for one in requests_of(document.value) if self._is_gpu(one.resource)]
+
+    def finding(self) -> Finding | None:
+        """The verdict, None if the workload has nothing to do with GPUs."""
+        notes = tuple(self._notes())
+        totals: Counter[str] = Counter()
+        for one in self._requests:
+            totals[one.resource] += one.count
+        if problems := tuple(dict.fromkeys(self._problems())):
+            return Finding(self._document, CANNOT, totals, problems, notes)
+        changed, reasons, objects = manifest(self._document.value), [], []
+        node = spec_of(changed).pop("nodeName", None) if self._requests else None
+        if node is not None:
+            spec_of(changed).setdefault("nodeSelector", {})["kubernetes.io/hostname"] = node
+            reasons.append("nodeName bypasses the scheduler, which allocates the GPUs")
+        if self._requests and not self._features.extended_resources:
+            objects.append(self._claim(changed))
+            reasons.append("without DRAExtendedResource, no DeviceClass serves extended resources: it needs a claim")
+        if reasons:
+            return Finding(self._document, CHANGE, totals, tuple(reasons), notes, changed, tuple(objects))
+        return Finding(self._document, UNCHANGED, totals, (), notes) if notes or totals else None
+
+    def _is_gpu(self, resource: str) -> bool:
+        named = resource.removesuffix(SHARED) == GPU or profile_of(resource) is not None
+        return named or resource in self._plan.classes or resource in self._permitted or self._machine
+
+    def _problems(self) -> Iterator[str]:
+        owners = each(self._document.value, "metadata", "ownerReferences")
+        if self._requests and any(one.get("kind") == "Node" for one in owners):
+            yield "it is a static pod: kubelet starts it without the scheduler, which allocates the GPUs"
+        if self._requests and self._machine and not self._features.extended_resources:
+            yield "without DRAExtendedResource, the machine has to name a claim (docs/virtual-machines.md)"
+        for one in self._requests:
+            if self._permitted.get(one.resource) == "":
+                yield f"{one.resource} is a virtual GPU (mediated device), for which the plan has no DeviceClass"
+            elif one.resource not in self._plan.classes:
+                yield f"no node offers {one.resource} (the nodes offer {', '.join(self._plan.classes)})"
+
+    def _notes(self) -> Iterator[str]:
+        labels = sorted({name for name in self._labels() if _DISCOVERED.fullmatch(name)})
+        if labels:
+            yield f"it selects nodes by {', '.join(labels)}: let GPU Feature Discovery run, with its configuration"
+        using = [one.container for one in self._requests]
+        for container in each(self._spec, "containers"):
+            visible = environment(container).get("NVIDIA_VISIBLE_DEVICES", "")
+            if visible not in ("", "void", "none") and container not in using:
+                yield (
+                    f"container {container.get('name')} gets GPUs by NVIDIA_VISIBLE_DEVICES={visible}, which no driver"
+                    " counts: that works only with NVIDIA's container runtime"
+                )
+        scheduler = self._spec.get("schedulerName") or "default-scheduler"
+        if self._requests and scheduler != "default-scheduler":
+            yield f"its scheduler {scheduler} must know DRA and extended resources of DeviceClasses"
+        if self._requests and self._document.kind == "Pod" and within(self._document.value, "status").get("phase"):
+            yield "nothing creates this pod again after its node was drained"
+
+    def _labels(self) -> Iterator[str]:
+        """The names of the labels by which it selects nodes."""
+        yield from within(self._spec, "nodeSelector")
+        affinity = within(self._spec, "affinity", "nodeAffinity")
+        required = each(affinity, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+        preferred = each(affinity, "preferredDuringSchedulingIgnoredDuringExecution")
+        for term in (*required, *(within(one, "preference") for one in preferred)):
+            yield from (str(one.get("key")) for one in each(term, "matchExpressions"))
+
+    def _claim(self, changed: JSON) -> JSON:
+        """Let the pod use a claim instead of extended resources. Returns the template of the claim."""
+        spec, metadata = spec_of(changed), changed["metadata"]
+        every = [one for one in requests_of(changed) if self._is_gpu(one.resource)]
+        lasting = [one for one in every if not one.passing]
+        wanted = {one.name: one for one in lasting}
+        for one in every:
+            later = (by for by in lasting if one.passing and by.resource == one.resource and by.count >= one.count)
+            used = next(later, one)
+            wanted[used.name] = used
+            _replace(one.container["resources"], one.resource, used.name)
+        name = f"{metadata.get('name') or metadata.get('generateName', '').rstrip('-')}-gpus"
+        spec.setdefault("resourceClaims", []).append({"name": _CLAIM, "resourceClaimTemplateName": name})
+        self._tolerate(spec, {one.resource for one in every})
+        requests = [{"name": request, "exactly": self._exactly(one)} for request, one in wanted.items()]
+        namespace = {"namespace": metadata["namespace"]} if "namespace" in metadata else {}
+        return {
+            "apiVersion": api_version(self._features),
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": name, **namespace},
+            "spec": {"spec": {"devices": {"requests": requests}}},
+        }
+
+    def _exactly(self, one: Request) -> JSON:
+        exactly: JSON = {"deviceClassName": self._plan.classes[one.resource].metadata.name}
+        return {**exactly, "count": one.count} if one.count > 1 else exactly
+
+    def _tolerate(self, spec: JSON, resources: set[str]) -> None:
+        """Add the tolerations that the admission plugin ExtendedResourceToleration no longer adds."""
+        taints = (taint for node in self._plan.nodes for taint in each(node.value, "spec", "taints"))
+        tolerated = {one.get("key") for one in each(spec, "tolerations")}
+        missing = sorted(({str(one.get("key")) for one in taints} & resources) - tolerated)
+        if missing and None not in tolerated:
+            added = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in missing]
+            spec["tolerations"] = [*each(spec, "tolerations"), *added]
+
+
+def _replace(resources: JSON, resource: str, request: str) -> None:
+    for field in ("limits", "requests"):
+        amounts = {name: value for name, value in (resources.pop(field, None) or {}).items() if name != resource}
+        if amounts:
+            resources[field] = amounts
+    resources.setdefault("claims", []).append({"name": _CLAIM, "request": request})

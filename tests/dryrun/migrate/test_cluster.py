@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster says the same as its objects in files."""
+
+import json
+from pathlib import Path
+
+from dra_driver.kubeapi import ApiClient, Kind
+from tests.dryrun.conftest import DryRun
+from tests.support.apiserver import embedded
+
+from .build import A100, JSON, T4, Migrate, config, config_map, deployment, mig_parted, node, plugin, pod, sharing
+
+KINDS = {
+    "Node": Kind("v1", "nodes"),
+    "Pod": Kind("v1", "pods", namespaced=True),
+    "ConfigMap": Kind("v1", "configmaps", namespaced=True),
+    "DaemonSet": Kind("apps/v1", "daemonsets", namespaced=True),
+    "Deployment": Kind("apps/v1", "deployments", namespaced=True),
+}
+LABELS = {"nvidia.com/device-plugin.config": "shared"}
+
+
+def objects() -> list[JSON]:
+    manager = plugin()
+    manager["metadata"]["name"] = "mig-manager"
+    containers = [{"name": "m", "image": "nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.15.0"}]
+    volumes = [{"name": "mig-parted-config", "configMap": {"name": "mig-parted"}}]
+    manager["spec"]["template"]["spec"] = {"containers": containers, "volumes": volumes}
+    shared = config(sharing=sharing({"nvidia.com/gpu": 2}, renameByDefault=True))
+    return [
+        node("a100", A100, 1, gpu=0, labels={"nvidia.com/mig.config": "half"}),
+        node("t4", T4, 1, labels=LABELS),
+        config_map("configs", default=config("mixed"), shared=shared),
+        config_map("mig-parted", **{"config.yaml": mig_parted(half=[("all", {"3g.20gb": 2})])}),
+        plugin(configs="configs"),
+        manager,
+        deployment(1, "nvidia.com/gpu.shared"),
+        pod("nvidia.com/mig-3g.20gb"),
+    ]
+
+
+def store(client: ApiClient, value: JSON) -> None:
+    namespace = value["metadata"].get("namespace", "" if value["kind"] == "Node" else "default")
+    made = client.create(KINDS[value["kind"]], value, namespace)
+    if value["kind"] == "Node":
+        client.update(KINDS["Node"], {**made, "status": value["status"]}, subresource="status")
+
+
+def test_a_cluster_says_what_its_objects_in_files_say(migrate: Migrate, dryrun: DryRun, tmp_path: Path) -> None:
+    expected = migrate(*objects(), options=("--verify",))
+    with embedded(tmp_path) as (_, kubeconfig, client):
+        client.create(Kind("v1", "namespaces"), {"metadata": {"name": "nvidia-device-plugin"}})
+        for one in objects():
+            store(client, one)
+        code, out, _ = dryrun("migrate", "--kubeconfig", kubeconfig, "--verify", "-o", "json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["source"].startswith("cluster http")
+    for name in ("nodes", "values", "deviceClasses", "needs", "replaced"):
+        assert found[name] == expected[name], name
+    assert {one["name"].replace("default/", ""): one["verdict"] for one in found["workloads"]} == {
+        "Deployment servers": "runs unchanged",
+        "Pod gpu-pod": "runs unchanged",
+    }
+    devices = {one["device"] for demand in found["verification"]["demands"] for one in demand["devices"]}
+    assert devices == {one["device"] for demand in expected["verification"]["demands"] for one in demand["devices"]}
+    assert len(devices) == 2
