@@ -31,6 +31,7 @@ from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resident import release_after_start
 
+from .labels import FeatureFile, Labeler, NodeFeature, node_labels
 from .publisher import Publisher, Report
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,17 @@ _SECONDS = click.FloatRange(min=1.0)
     default=60.0,
     help="Seconds after which all hardware is read again, even if no change was found.",
 )
+@flag(
+    "--node-feature-role",
+    default="",
+    metavar="NAMESPACE/NAME",
+    help="Write the labels of GPU Feature Discovery to a NodeFeature object in this namespace, owned by this Role.",
+)
+@flag(
+    "--node-feature-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write these labels to a feature file instead, in the folder from which node feature discovery reads.",
+)
 @endpoint_options
 @logging_options
 @version_option
@@ -67,6 +79,8 @@ def controller(
     kubelet_plugins_directory_path: Path,
     poll_interval: float,
     rediscover_interval: float,
+    node_feature_role: str,
+    node_feature_file: Path | None,
     endpoint: Endpoint,
 ) -> None:
     """Publish the GPUs of this node as ResourceSlices of driver gpu.nvidia.com, and keep them up to date."""
@@ -90,7 +104,7 @@ def controller(
         stack.callback(view.stop)
         told = stack.enter_context(_observed(endpoint, node_name, view, lambda: publisher.problem))
         publisher = Publisher(
-            ApiClient(connection),
+            client := ApiClient(connection),
             node_name,
             view,
             observe=told.report,
@@ -98,7 +112,19 @@ def controller(
             unexpected=told.unexpected,
         )
         session.calls.unexpected = told.unexpected
-        view.on_change = health.on_change = publisher.wake
+        health.on_change = view.on_change = publisher.wake
+        if node_feature_file or node_feature_role:
+            file, role = node_feature_file, node_feature_role
+            output = FeatureFile(file) if file else NodeFeature(client, node_name, role)
+            labels = Labeler(output, lambda: node_labels(view.seen, wanted(), hardware.sys_root), told.unexpected)
+
+            def changed() -> None:
+                publisher.wake()
+                labels.wake()
+
+            view.on_change = changed
+            labels.start()
+            stack.callback(labels.stop)
         on_termination(publisher.stop)
         log.info("started", extra={"version": __version__, "node": node_name, "server": connection.server})
         health.start()
