@@ -117,9 +117,10 @@ def test_only_containers_that_open_gpus_are_privileged(name: str) -> None:
     for pod in [*pods(objects), *(one["spec"] for one in objects if one["kind"] == "Pod")]:
         serves_programs = any(one["command"] == ["dra-mps"] for one in pod["containers"])
         rules = (VALUES[name].get("policy") or {}).get("gpus", ())
-        takes_gpus = any(rule.get("passthrough") for rule in rules) and any(
-            one["command"] == ["dra-kubeletplugin"] for one in pod["containers"]
+        wanted = (VALUES[name].get("kubeletPlugin") or {}).get("hostPID") or any(
+            one.get("passthrough") for one in rules
         )
+        takes_gpus = wanted and any(one["command"] == ["dra-kubeletplugin"] for one in pod["containers"])
         shared = {"hostPID"} if serves_programs or takes_gpus else set()
         assert {"hostNetwork", "hostPID", "hostIPC"} & set(pod) == shared
         for container in [*pod.get("initContainers", ()), *pod["containers"]]:
