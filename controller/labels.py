@@ -30,7 +30,6 @@ from dra_driver.gpu.devices.enforcement import UnenforceableError, enforcement
 from dra_driver.gpu.facts import Gpu, Inventory, MigProfile
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import Enforcement, NodePolicy
-from dra_driver.gpu.view import Seen
 from dra_driver.kubeapi import ApiClient, Kind, NotFoundError
 from dra_driver.kubeapi.client import JSON
 
@@ -60,19 +59,22 @@ _FAMILIES = (
 _MODES = {"0x030200": "compute", "0x030000": "graphics"}
 
 
-def node_labels(seen: Seen | None, policy: NodePolicy, sys_root: Path) -> Labels | None:
-    """The labels of a node: empty if it has no GPU, None if its GPUs cannot be read. The machine's product name and the
-    PCI classes are read below `sys_root`.
+def node_labels(hardware: tuple[Inventory, Set[object]] | None, policy: NodePolicy, sys_root: Path) -> Labels | None:
+    """The labels of a node: empty if it has no GPU, None if its GPUs cannot be read. `hardware` is that of a NodeView.
+    The machine's product name and the PCI classes are read below `sys_root`.
     """
-    gpus = () if seen is None else seen.inventory.gpus
-    if seen is None or not gpus:
-        return None if seen is None or seen.inventory.failures else {}
+    if hardware is None:
+        return None
+    inventory, owned = hardware
+    gpus = inventory.gpus
+    if not gpus:
+        return None if inventory.failures else {}
     one = next((gpu for gpu in gpus if not gpu.in_mig_mode), gpus[0])
     replicas, strategy = (0, "none") if one.in_mig_mode else _sharing(one, False, policy)
     modes = {_text(sys_root / f"bus/pci/devices/{gpu.pci_address}/class") for gpu in gpus}
     capability = one.compute_capability
     values: dict[str, object | None] = {
-        **_versions(seen.inventory),
+        **_versions(inventory),
         "gpu.machine": _word(_text(sys_root / "class/dmi/id/product_name") or "unknown"),
         "gpu.mode": _MODES.get(str(modes.pop()), "unknown") if len(modes) == 1 else "unknown",
         "gpu.product": _product(replicas, one.product_name or ""),
@@ -85,7 +87,7 @@ def node_labels(seen: Seen | None, policy: NodePolicy, sys_root: Path) -> Labels
         "mig.strategy": "mixed",
         "mps.capable": _yes(strategy == "mps"),
         "vgpu.present": _yes(any(gpu.is_vgpu for gpu in gpus)),
-        **_mig(gpus, seen.owned, policy),
+        **_mig(gpus, owned, policy),
     }
     if capability is not None:
         family = next((name for since, name in _FAMILIES if since <= capability), "undefined")
@@ -113,7 +115,7 @@ def _versions(inventory: Inventory) -> dict[str, object | None]:
     return found
 
 
-def _mig(gpus: Sequence[Gpu], owned: Set[MigPlace], policy: NodePolicy) -> dict[str, object]:
+def _mig(gpus: Sequence[Gpu], owned: Set[object], policy: NodePolicy) -> dict[str, object]:
     """The labels of each profile of which an administrator created MIG devices."""
     found: dict[str, list[tuple[Gpu, MigProfile]]] = defaultdict(list)
     for gpu in gpus:

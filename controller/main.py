@@ -50,13 +50,6 @@ _SECONDS = click.FloatRange(min=1.0)
     default="/var/lib/kubelet/plugins",
     help=f"kubelet's folder for plugins. The plugin keeps the marks of its MIG instances in {DRIVER_NAME} below it.",
 )
-@flag("--poll-interval", type=_SECONDS, default=5.0, help="Seconds between checks whether the hardware has changed.")
-@flag(
-    "--rediscover-interval",
-    type=_SECONDS,
-    default=60.0,
-    help="Seconds after which all hardware is read again, even if no change was found.",
-)
 @flag(
     "--node-feature-role",
     default="",
@@ -68,6 +61,13 @@ _SECONDS = click.FloatRange(min=1.0)
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write these labels to a feature file instead, in the folder from which node feature discovery reads.",
 )
+@flag("--poll-interval", type=_SECONDS, default=5.0, help="Seconds between checks whether the hardware has changed.")
+@flag(
+    "--rediscover-interval",
+    type=_SECONDS,
+    default=60.0,
+    help="Seconds after which all hardware is read again, even if no change was found.",
+)
 @endpoint_options
 @logging_options
 @version_option
@@ -77,10 +77,10 @@ def controller(
     hardware: Hardware,
     policy: PolicyOptions,
     kubelet_plugins_directory_path: Path,
-    poll_interval: float,
-    rediscover_interval: float,
     node_feature_role: str,
     node_feature_file: Path | None,
+    poll_interval: float,
+    rediscover_interval: float,
     endpoint: Endpoint,
 ) -> None:
     """Publish the GPUs of this node as ResourceSlices of driver gpu.nvidia.com, and keep them up to date."""
@@ -112,11 +112,11 @@ def controller(
             unexpected=told.unexpected,
         )
         session.calls.unexpected = told.unexpected
-        health.on_change = view.on_change = publisher.wake
+        view.on_change = health.on_change = publisher.wake
         if node_feature_file or node_feature_role:
             file, role = node_feature_file, node_feature_role
             output = FeatureFile(file) if file else NodeFeature(client, node_name, role)
-            labels = Labeler(output, lambda: node_labels(view.seen, wanted(), hardware.sys_root), told.unexpected)
+            labels = Labeler(output, lambda: node_labels(view.hardware, wanted(), hardware.sys_root), told.unexpected)
 
             def changed() -> None:
                 publisher.wake()

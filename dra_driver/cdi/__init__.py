@@ -22,7 +22,7 @@ For a claim:
 
 from .directory import BASE_DEVICE, BASE_KIND, CLAIM_KIND, SpecDirectory, base_spec, claim_device, claim_spec
 from .edits import common_edits, gpu_edits, mig_edits
-from .files import capability_node, character_majors, find_node
+from .files import character_majors, find_node
 from .fingerprint import Fingerprint, fingerprint
 from .libraries import LIBRARY_FOLDERS, HookTool, find_hook_tool
 from .root import DriverFilesError, DriverRoot, Root
@@ -44,7 +44,6 @@ __all__ = [
     "SpecDirectory",
     "SpecError",
     "base_spec",
-    "capability_node",
     "character_majors",
     "claim_device",
     "claim_spec",

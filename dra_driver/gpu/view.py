@@ -46,7 +46,7 @@ _NOTHING = Inventory(driver_version="", cuda_driver_version=None, gpus=())
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class _Seen:
     """An inventory, the places of the MIG instances that were created for claims, and the GPUs of virtual machines."""
 
     inventory: Inventory
@@ -54,7 +54,7 @@ class Seen:
     away: tuple[VfioMark, ...] = ()
 
 
-_Basis = tuple[Seen, NodePolicy, SliceFeatures]
+_Basis = tuple[_Seen, NodePolicy, SliceFeatures]
 """The values from which a description is made."""
 
 
@@ -87,7 +87,7 @@ class NodeView:
         self._clock = clock
         self._lock = threading.Lock()
         self._lost = LostGpus()
-        self._seen: Seen | None = None
+        self._seen: _Seen | None = None
         self._described: tuple[_Basis, Description] | None = None  # kept, because describing takes long
         self._problem = NvmlError(Return.UNINITIALIZED, "nvmlInitWithFlags", "the hardware was not read yet")
         self._failing = True
@@ -155,9 +155,10 @@ class NodeView:
         return ((), ()) if found is None else (found[0].gpus, found[1])
 
     @property
-    def seen(self) -> Seen | None:
-        """What the latest look found, or None while the hardware cannot be read."""
-        return None if self._failing else self._seen
+    def hardware(self) -> tuple[Inventory, Set[object]] | None:
+        """The inventory, and the places of what was created for claims; None while the hardware cannot be read."""
+        seen = self._seen
+        return None if self._failing or seen is None else (seen.inventory, seen.owned)
 
     @property
     def described(self) -> Sequence[GpuDevices]:
@@ -250,7 +251,7 @@ class NodeView:
         # Claims come and go meanwhile. Instances that were marked before or are marked now belong to the driver.
         on_bus = {gpu.address for gpu in inventory.pci_gpus}
         away = tuple(mark for mark in self._taken.all() if mark.address in on_bus)
-        seen = Seen(inventory, marks | self._marks.all(), away)
+        seen = _Seen(inventory, marks | self._marks.all(), away)
         self._report(inventory)
         changed = seen != self._seen
         if changed:
@@ -273,7 +274,7 @@ class NodeView:
             return False
         failures = tuple(Failure(gpu.index, str(error), gpu.uuid, gpu.pci_address, hung=True) for gpu in known.gpus)
         gone = replace(known, gpus=(), failures=failures if hung else (), pci_gpus=())
-        self._seen = Seen(gone, frozenset()) if self._seen is None else replace(self._seen, inventory=gone)
+        self._seen = _Seen(gone, frozenset()) if self._seen is None else replace(self._seen, inventory=gone)
         log.error("the NVIDIA driver does not answer: its GPUs are treated as lost")
         return True
 

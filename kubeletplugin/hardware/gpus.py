@@ -92,10 +92,10 @@ class GpuAccess:
 
     def __init__(self, session: Session, on_ready: Callable[[Gpus], None], proc_root: Path = _PROC) -> None:
         self.calls = session.calls
-        self._proc_root = proc_root
         self._session = session
         self._on_ready = on_ready
         self._attendants: list[Callable[[Gpus], float]] = []
+        self._proc_root = proc_root
         self._guard = threading.Lock()
         self._gpus: Gpus | None = None
         self._problem = "the NVIDIA driver is not ready: it is being looked for"

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dra_driver.cdi import DriverFilesError, capability_node, character_majors
+from dra_driver.cdi import DriverFilesError, character_majors
+from dra_driver.cdi.files import capability_node
 from dra_driver.gpu.nvml import (
     ComputeInstanceHandle,
     DeviceHandle,

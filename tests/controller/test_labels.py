@@ -23,7 +23,6 @@ from dra_driver.gpu.nvml import Fabric, FabricState
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import Enforcement, GpuRule, NodePolicy, Shares
 from dra_driver.gpu.simulation.board import boards
-from dra_driver.gpu.view import Seen
 from dra_driver.kubeapi import ApiClient, ApiError, Kind
 from tests.support.apiserver import embedded, serve_node_features
 from tests.support.nodes import CLUSTER_UUID, board_gpu, board_inventory, make_node, mig_instances
@@ -34,7 +33,7 @@ A100, H100, T4 = (boards()[name] for name in ("A100-SXM4-40GB", "H100-SXM5-80GB"
 
 def labels_of(inventory: Inventory, policy: NodePolicy | None = None, sys_root: Path = Path("/nonexistent")) -> Labels:
     """The labels, without the prefix of their names."""
-    found = node_labels(Seen(inventory, frozenset()), policy or NodePolicy(), sys_root)
+    found = node_labels((inventory, frozenset()), policy or NodePolicy(), sys_root)
     assert found is not None
     assert all(name.startswith("nvidia.com/") for name in found)
     return {name.removeprefix("nvidia.com/"): value for name, value in found.items()}
@@ -200,7 +199,7 @@ def test_a_simulated_node_has_the_mode_of_its_gpus_and_the_machine_of_its_firmwa
 def test_mig_devices_of_claims_are_not_counted() -> None:
     gpu = split(mig, "1g.5gb", "3g.20gb")
     places = frozenset(MigPlace(gpu.uuid, one.profile_id, one.placement) for one in gpu.mig_instances[:1])
-    found = node_labels(Seen(node_of(gpu), places), NodePolicy(), Path("/nonexistent")) or {}
+    found = node_labels((node_of(gpu), places), NodePolicy(), Path("/nonexistent")) or {}
     assert {name for name in found if name.endswith(".count")} == {
         "nvidia.com/gpu.count",
         "nvidia.com/mig-3g.20gb.count",
@@ -209,7 +208,7 @@ def test_mig_devices_of_claims_are_not_counted() -> None:
 
 def test_labels_stay_while_no_gpu_can_be_read() -> None:
     failed = Inventory("580.82.07", None, (), (Failure(0, "a call hangs"),))
-    for seen, expected in ((None, None), (Seen(failed, frozenset()), None), (Seen(node_of(), frozenset()), {})):
+    for seen, expected in ((None, None), ((failed, frozenset()), None), ((node_of(), frozenset()), {})):
         assert node_labels(seen, NodePolicy(), Path("/nonexistent")) == expected
 
 
