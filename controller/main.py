@@ -31,6 +31,7 @@ from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resident import release_after_start
 
+from .labels import FeatureFile, Labeler, NodeFeature, node_labels
 from .publisher import Publisher, Report
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,17 @@ _SECONDS = click.FloatRange(min=1.0)
     type=click.Path(file_okay=False, path_type=Path),
     default="/var/lib/kubelet/plugins",
     help=f"kubelet's folder for plugins. The plugin keeps the marks of its MIG instances in {DRIVER_NAME} below it.",
+)
+@flag(
+    "--node-feature-role",
+    default="",
+    metavar="NAMESPACE/NAME",
+    help="Write the labels of GPU Feature Discovery to a NodeFeature object in this namespace, owned by this Role.",
+)
+@flag(
+    "--node-feature-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write these labels to a feature file instead, in the folder from which node feature discovery reads.",
 )
 @flag("--poll-interval", type=_SECONDS, default=5.0, help="Seconds between checks whether the hardware has changed.")
 @flag(
@@ -71,6 +83,8 @@ def controller(
     hardware: Hardware,
     policy: PolicyOptions,
     kubelet_plugins_directory_path: Path,
+    node_feature_role: str,
+    node_feature_file: Path | None,
     poll_interval: float,
     rediscover_interval: float,
     startup_taint: str,
@@ -97,7 +111,7 @@ def controller(
         stack.callback(view.stop)
         told = stack.enter_context(_observed(endpoint, node_name, view, lambda: publisher.problem))
         publisher = Publisher(
-            ApiClient(connection),
+            client := ApiClient(connection),
             node_name,
             view,
             observe=told.report,
@@ -107,6 +121,18 @@ def controller(
         )
         session.calls.unexpected = told.unexpected
         view.on_change = health.on_change = publisher.wake
+        if node_feature_file or node_feature_role:
+            file, role = node_feature_file, node_feature_role
+            output = FeatureFile(file) if file else NodeFeature(client, node_name, role)
+            labels = Labeler(output, lambda: node_labels(view.hardware, wanted(), hardware.sys_root), told.unexpected)
+
+            def changed() -> None:
+                publisher.wake()
+                labels.wake()
+
+            view.on_change = changed
+            labels.start()
+            stack.callback(labels.stop)
         on_termination(publisher.stop)
         log.info("started", extra={"version": __version__, "node": node_name, "server": connection.server})
         health.start()

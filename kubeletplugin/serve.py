@@ -95,7 +95,7 @@ class _Plugin:
         self.common = CommonSpec(node.cdi_root, root, options.hook, [root.files])
         session = node.hardware.session(Marks(node.folder).vfio)
         session.calls.unexpected = metrics.unexpected_error
-        self.access = GpuAccess(session, self._ready)
+        self.access = GpuAccess(session, self._ready, node.hardware.proc_root)
         self.access.attend(lambda _: self._keep_common())
         self._limits = LimitService(
             node.limits,

@@ -39,11 +39,17 @@ def template(node: ast.expr) -> str:
 
 @cache
 def templates() -> frozenset[str]:
-    """Those of every literal in what we ship, docstrings aside."""
+    """Those of every literal in what we ship, docstrings aside, and the lines of the chart's templates."""
     paths = [
         path for package in ("dra_driver", "controller", "kubeletplugin") for path in (ROOT / package).rglob("*.py")
     ]
-    return frozenset(template(node) for path in paths for node in literals(ast.parse(path.read_text(encoding="utf-8"))))
+    lines = (
+        re.sub(r"\$\w+", HOLE, line)
+        for path in (ROOT / "charts/dra-driver-gpu/templates").glob("*.yaml")
+        for line in path.read_text(encoding="utf-8").splitlines()
+    )
+    found = (template(node) for path in paths for node in literals(ast.parse(path.read_text(encoding="utf-8"))))
+    return frozenset((*found, *lines))
 
 
 def literals(node: ast.AST) -> Iterator[ast.expr]:

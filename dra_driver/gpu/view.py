@@ -155,6 +155,12 @@ class NodeView:
         return ((), ()) if found is None else (found[0].gpus, found[1])
 
     @property
+    def hardware(self) -> tuple[Inventory, Set[object]] | None:
+        """The inventory, and the places of what was created for claims; None while the hardware cannot be read."""
+        seen = self._seen
+        return None if self._failing or seen is None else (seen.inventory, seen.owned)
+
+    @property
     def described(self) -> Sequence[GpuDevices]:
         """The devices of the latest description. Reads nothing."""
         return () if self._described is None else self._described[1].gpus

@@ -174,7 +174,7 @@ def _undo(node: Node, found: Found) -> list[str]:
     if not (found.claims or found.made):
         return []
     there = threading.Event()
-    access = GpuAccess(node.hardware.session(Marks(node.folder).vfio), lambda _: there.set())
+    access = GpuAccess(node.hardware.session(Marks(node.folder).vfio), lambda _: there.set(), node.hardware.proc_root)
     lifecycle = Lifecycle(
         pool="",
         boot_id=boot_id(),

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from dra_driver.containment import contained
 from dra_driver.errors import DriverError
@@ -27,6 +28,7 @@ from .targets import Found, PrepareError
 
 log = logging.getLogger(__name__)
 
+_PROC = Path("/proc")
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
 _LOOK_SECONDS = 5.0
@@ -42,11 +44,11 @@ class Gpus:
     and limits of memory.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, proc_root: Path = _PROC) -> None:
         self._session = session
         with session.use() as nvml:
             self._generation = session.generation
-            self.mig = MigInstances(nvml, lambda uuid: session.device(nvml, uuid))
+            self.mig = MigInstances(nvml, lambda uuid: session.device(nvml, uuid), proc_root)
             self.compute_modes = ComputeModes(nvml, lambda uuid: session.device(nvml, uuid))
             self.memory = GpuMemory(nvml, lambda uuid: session.device(nvml, uuid))
         self.refresh()
@@ -82,16 +84,18 @@ class Gpus:
 
 
 class GpuAccess:
-    """Finds the driver and stays with it. `current` returns the GPUs or raises an error with the reason.
+    """Finds the driver and stays with it. `current` returns the GPUs or raises an error with the reason. `proc_root`
+    has the NVIDIA driver's /proc.
 
     If `on_ready` raises PrepareError, OSError or NvmlError, everything is tried again.
     """
 
-    def __init__(self, session: Session, on_ready: Callable[[Gpus], None]) -> None:
+    def __init__(self, session: Session, on_ready: Callable[[Gpus], None], proc_root: Path = _PROC) -> None:
         self.calls = session.calls
         self._session = session
         self._on_ready = on_ready
         self._attendants: list[Callable[[Gpus], float]] = []
+        self._proc_root = proc_root
         self._guard = threading.Lock()
         self._gpus: Gpus | None = None
         self._problem = "the NVIDIA driver is not ready: it is being looked for"
@@ -185,7 +189,7 @@ class GpuAccess:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _connected(self) -> Gpus:
-        gpus = Gpus(self._session)
+        gpus = Gpus(self._session, self._proc_root)
         try:
             self._on_ready(gpus)
         except NvmlError:

@@ -7,9 +7,13 @@ instance may be changed is not decided here: see `steps`.
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from dra_driver.cdi import DriverFilesError, character_majors
+from dra_driver.cdi.files import capability_node
 from dra_driver.gpu.nvml import (
     ComputeInstanceHandle,
     DeviceHandle,
@@ -23,6 +27,7 @@ from dra_driver.gpu.nvml import (
 from dra_driver.gpu.profiles import PROFILE_CONSTANTS, whole_compute_profile
 
 from .targets import MigInstanceIds, MigSlot, PrepareError
+from .vfio.openers import names_of, openers
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +40,15 @@ class NotMadeError(PrepareError):
 
 
 class MigInstances:
-    """Changes of MIG through one NVML interface. `find` returns the handle of the GPU with a UUID. Only one thread at a
-    time may change a GPU.
+    """Changes of MIG through one NVML interface. `find` returns the handle of the GPU with a UUID. `proc_root` has the
+    NVIDIA driver's /proc. Only one thread at a time may change a GPU.
     """
 
-    def __init__(self, nvml: Nvml, find: Callable[[str], DeviceHandle] | None = None) -> None:
+    def __init__(
+        self, nvml: Nvml, find: Callable[[str], DeviceHandle] | None = None, proc_root: Path = Path("/proc")
+    ) -> None:
         self._nvml = nvml
+        self._proc_root = proc_root
         self._find = find or nvml.device_by_uuid
         self._compute_profiles: dict[tuple[str, int], int] = {}
 
@@ -181,16 +189,31 @@ class MigInstances:
         self._nvml.destroy_gpu_instance(handle)
 
     def _in_use(self, slot: MigSlot, error: NvmlError) -> NvmlError:
-        pids = ""
+        users = ""
         with contextlib.suppress(NvmlError):
             handle = self.gpu_instance(slot)
-            computes = self._compute_instances(handle, slot) if handle is not None else ()
-            pids = ", ".join(
-                filter(None, (self._processes(self._nvml.compute_instance_info(one).device) for one in computes))
-            )
-        users = pids or "something that is no compute process"
+            if handle is not None:
+                computes = [self._nvml.compute_instance_info(one) for one in self._compute_instances(handle, slot)]
+                ids = [one.id for one in computes]
+                users = self._openers(slot, self._nvml.gpu_instance_info(handle).id, ids) or ", ".join(
+                    filter(None, (self._processes(one.device) for one in computes))
+                )
+        users = users or "something that is no compute process (a monitor, for example)"
         detail = f"{slot} is used by {users}; it is destroyed as soon as it is free"
         return NvmlError(Return.IN_USE, error.call, detail)
+
+    def _openers(self, slot: MigSlot, gpu_instance: int, compute_instances: list[int]) -> str:
+        """The names of the processes that have the capabilities of the instances open, which monitors have, too. Empty
+        if this process does not see the processes of the node.
+        """
+        root = f"gpu{slot.minor}/mig/gi{gpu_instance}"
+        majors = character_majors(self._proc_root)
+        numbers = []
+        for capability in (f"{root}/access", *(f"{root}/ci{one}/access" for one in compute_instances)):
+            with contextlib.suppress(DriverFilesError):
+                node = capability_node(self._proc_root, capability, majors)
+                numbers.append(os.makedev(node.major, node.minor))
+        return names_of(openers((), devices=numbers))
 
     def _processes(self, device: DeviceHandle) -> str:
         try:

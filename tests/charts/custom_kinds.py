@@ -27,6 +27,12 @@ def _monitor(endpoints: str) -> Mapping[str, str]:
 SPECS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("monitoring.coreos.com/v1", "PodMonitor"): _monitor("podMetricsEndpoints"),
     ("monitoring.coreos.com/v1", "ServiceMonitor"): _monitor("endpoints"),
+    ("monitoring.coreos.com/v1", "PrometheusRule"): {
+        r"groups\[\]\.name": _TEXT,
+        r"groups\[\]\.rules\[\]\.(alert|expr)": _TEXT,
+        r"groups\[\]\.rules\[\]\.for": _DURATION,
+        r"groups\[\]\.rules\[\]\.(labels|annotations)\.\w+": _TEXT,
+    },
     ("cert-manager.io/v1", "Certificate"): {
         r"secretName": _TEXT,
         r"dnsNames\[\]": _TEXT,
@@ -41,6 +47,7 @@ SPECS: Mapping[tuple[str, str], Mapping[str, str]] = {
 NEEDED: Mapping[str, frozenset[str]] = {
     "PodMonitor": frozenset({"selector"}),
     "ServiceMonitor": frozenset({"selector", "endpoints"}),
+    "PrometheusRule": frozenset({"groups"}),
     "Certificate": frozenset({"secretName", "issuerRef"}),
     "Issuer": frozenset(),
 }

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.labels import NODE_NAME_LABEL
 from dra_driver import DRIVER_NAME
 from dra_driver.kubeapi import NODES, ApiClient, Kind, StatusError
 from dra_driver.sandbox.apiserver.users import NODE_NAME
@@ -24,7 +25,7 @@ from .cel import evaluate
 from .rendering import JSON, NAMESPACE, find, render
 
 TAINT = "gpu.nvidia.com/starting"
-OBJECTS = render({"kubeletPlugin": {"startupTaint": TAINT}})
+OBJECTS = render({"kubeletPlugin": {"startupTaint": TAINT}, "nodeLabels": "node-feature"})
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:release-dra-driver-gpu-kubeletplugin"
 
 
@@ -174,8 +175,33 @@ def test_a_driver_removes_the_startup_taint_of_its_own_node_only(
     assert verdict(policy("nodes"), "UPDATE", after, before, driver_on(node)) == expected
 
 
+OWN_FEATURES = "the driver on node a may write the NodeFeature of that node only"
+OTHER_LABELS = "the driver may request node labels below nvidia.com/ only"
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "label", "node", "expected"),
+    [
+        ("nvidia.com-a", "a", "nvidia.com/gpu.count", "a", None),
+        ("nvidia.com-b", "b", "nvidia.com/gpu.count", "a", OWN_FEATURES),
+        ("nvidia.com-a", "b", "nvidia.com/gpu.count", "a", OWN_FEATURES),
+        ("nvidia.com-a", None, "nvidia.com/gpu.count", "a", OWN_FEATURES),
+        ("a", "a", "nvidia.com/gpu.count", "a", OWN_FEATURES),
+        ("nvidia.com-a", "a", "node-role.kubernetes.io/control-plane", "a", OTHER_LABELS),
+        ("nvidia.com-a", "a", "nvidia.com/gpu.count", None, UNKNOWN),
+    ],
+)
+def test_a_driver_requests_labels_of_its_own_node_only(
+    name: str, target: str | None, label: str, node: str | None, expected: str | None
+) -> None:
+    labels = {} if target is None else {NODE_NAME_LABEL: target}
+    value = {"metadata": {"name": name, "labels": labels}, "spec": {"labels": {label: "1"}}}
+    for operation in ("CREATE", "UPDATE"):
+        assert verdict(policy("nodefeatures"), operation, value, value, driver_on(node)) == expected
+
+
 def test_others_are_not_held_to_it() -> None:
-    for name in ("resourceslices", "resourceclaims", "nodes"):
+    for name in ("resourceslices", "resourceclaims", "nodes", "nodefeatures"):
         assert verdict(policy(name), "DELETE", None, B, {"username": "system:node:b"}) is None
 
 
@@ -183,7 +209,7 @@ def test_the_policies_are_about_the_account_that_the_pods_have() -> None:
     """The official chart's is about one that does not exist."""
     pod = find(OBJECTS, "DaemonSet")["spec"]["template"]["spec"]
     account = f"system:serviceaccount:{NAMESPACE}:{pod['serviceAccountName']}"
-    for name in ("resourceslices", "resourceclaims", "nodes"):
+    for name in ("resourceslices", "resourceclaims", "nodes", "nodefeatures"):
         (condition,) = policy(name)["matchConditions"]
         assert condition["expression"] == f"request.userInfo.username == '{account}'"
 

@@ -117,15 +117,17 @@ def test_only_containers_that_open_gpus_are_privileged(name: str) -> None:
     for pod in [*pods(objects), *(one["spec"] for one in objects if one["kind"] == "Pod")]:
         serves_programs = any(one["command"] == ["dra-mps"] for one in pod["containers"])
         rules = (VALUES[name].get("policy") or {}).get("gpus", ())
-        takes_gpus = any(rule.get("passthrough") for rule in rules) and any(
-            one["command"] == ["dra-kubeletplugin"] for one in pod["containers"]
+        wanted = (VALUES[name].get("kubeletPlugin") or {}).get("hostPID") or any(
+            one.get("passthrough") for one in rules
         )
+        takes_gpus = wanted and any(one["command"] == ["dra-kubeletplugin"] for one in pod["containers"])
         shared = {"hostPID"} if serves_programs or takes_gpus else set()
         assert {"hostNetwork", "hostPID", "hostIPC"} & set(pod) == shared
         for container in [*pod.get("initContainers", ()), *pod["containers"]]:
             context = container["securityContext"]
-            opens_gpus = not simulated and container["command"][0] in (
-                *("dra-controller", "dra-kubeletplugin", "dra-mps"),
+            opens_gpus = not simulated and (
+                container["command"][0] in ("dra-controller", "dra-kubeletplugin", "dra-mps")
+                or container["name"] == "driver-ready"  # SELinux lets no other container read the operator's file
             )
             assert bool(context.get("privileged")) == opens_gpus, container["name"]
             if not opens_gpus:

@@ -11,12 +11,13 @@ from typing import Any
 import grpc
 import pytest
 
+from controller.labels import NODE_FEATURES
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import AVAILABLE, UNAVAILABLE
 from dra_driver.kubeapi import NODES, ApiClient, ConflictError, Kind
 from dra_driver.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from kubeletplugin.protocol import dra_v1_pb2
-from tests.support.apiserver import CLAIMS, SLICES
+from tests.support.apiserver import CLAIMS, SLICES, serve_node_features
 from tests.support.waiting import wait_for
 
 from .rendering import JSON, NAMESPACE, RENDERINGS, find, merged, render
@@ -27,6 +28,7 @@ EVENTS = Kind("v1", "events", namespaced=True)
 LEASES = Kind("coordination.k8s.io/v1", "leases", namespaced=True)
 VALUES: JSON = {
     "simulatedNode": "h100x8-mixed",
+    "nodeLabels": "node-feature",
     "policy": {"gpus": [{"bindingConditions": True, "passthrough": True}]},
     "kubeletPlugin": {
         "metrics": {"enabled": False},
@@ -171,6 +173,7 @@ class NodeWork(Work):
 
     def __init__(self, containers: Containers) -> None:
         super().__init__(containers)
+        serve_node_features(self.admin)
         for name in ("registry", "plugins", "cdi"):
             (containers.folder / name).mkdir()
         for name in ("controller", "kubeletplugin"):
@@ -182,6 +185,7 @@ class NodeWork(Work):
         return {
             "publishes": self.publishes,
             "removes the start-up taint": self.removes_the_startup_taint,
+            "labels the node": self.labels_the_node,
             "makes a deleted slice anew": self.makes_a_deleted_slice_anew,
             "undoes an edit": self.undoes_an_edit,
             "lets a pod be bound": self.lets_a_pod_be_bound,
@@ -203,6 +207,9 @@ class NodeWork(Work):
 
     def removes_the_startup_taint(self) -> bool:
         return not self.admin.get(NODES, NODE).get("spec", {}).get("taints")
+
+    def labels_the_node(self) -> bool:
+        return bool(self.admin.list(NODE_FEATURES).items)
 
     def makes_a_deleted_slice_anew(self) -> bool:
         name = min(self._published)

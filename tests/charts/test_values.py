@@ -285,7 +285,9 @@ def test_openshift_lets_the_node_pods_be_privileged_and_chooses_user_ids_itself(
     assert "runAsUser" not in find(objects, "Deployment")["spec"]["template"]["spec"]["securityContext"]
 
 
-@pytest.mark.parametrize("path", [CHART / "values.yaml", CHART / "values-sandbox.yaml"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [CHART / f"values{name}.yaml" for name in ("", "-sandbox", "-gpu-operator")], ids=lambda path: path.name
+)
 def test_shipped_values_render_with_helm_defaults(path: Any) -> None:
     assert render_files(yaml.safe_load(path.read_text(encoding="utf-8")))
 

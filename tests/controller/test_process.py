@@ -44,10 +44,13 @@ def node_with_slices(client: ApiClient) -> str:
 def test_it_publishes_and_ends_cleanly_when_told_to(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
     node = node_with_slices(client)
     arguments = ("--node-name", node, "--kubeconfig", str(kubeconfig), "--simulated-node", "h100x8-mixed")
-    with running(tmp_path, *arguments) as process:
+    labels = tmp_path / "labels"
+    with running(tmp_path, *arguments, "--node-feature-file", str(labels)) as process:
         wait_for(lambda: client.list(SLICES, field_selector=f"spec.nodeName={node}").items, "slices")
+        wait_for(lambda: labels.exists() and "nvidia.com/gpu.count=8\n" in labels.read_text(encoding="utf-8"), "labels")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
+    assert not labels.exists()
     assert "stopped" in log_of(tmp_path)
 
 

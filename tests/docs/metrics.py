@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import yaml
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
@@ -93,6 +94,15 @@ def of_cluster_controller() -> Iterator[Sequence[str]]:
     registry = _Collected()
     Metrics(registry)
     yield from _rows(registry)
+
+
+def alerts() -> Iterator[Sequence[str]]:
+    """The table of the chart's alerts."""
+    yield "alert", "expression", "for", "severity", "meaning"
+    for one in yaml.safe_load((ROOT / "charts/dra-driver-gpu/files/alerts.yaml").read_text(encoding="utf-8")):
+        notes = one["annotations"]
+        meaning = f"{notes['description']} [What to do]({notes['runbook_url']})"
+        yield f"`{one['alert']}`", f"`{one['expr']}`", one.get("for", ""), one["labels"]["severity"], meaning
 
 
 def _rows(registry: _Collected) -> Iterator[Sequence[str]]:

@@ -18,7 +18,7 @@ from dra_driver.resource import Device
 from dra_driver.resource.device import attribute_kind
 from tests.support.nodes import board_inventory, mig_instances
 
-from .metrics import of_cluster_controller, of_controller, of_kubeletplugin
+from .metrics import alerts, of_cluster_controller, of_controller, of_kubeletplugin
 
 DOCS = Path(__file__).parents[2] / "docs"
 DEVICES, METRICS = DOCUMENTS = (DOCS / "devices.md", DOCS / "metrics.md")
@@ -116,6 +116,7 @@ TABLES: Mapping[str, Callable[[], Iterator[Sequence[str]]]] = {
     "attributes": attributes,
     "capacities": capacities,
     "taints": taints,
+    "alerts": alerts,
     "kubeletplugin": of_kubeletplugin,
     "controller": of_controller,
     "cluster_controller": of_cluster_controller,

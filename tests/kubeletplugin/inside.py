@@ -128,7 +128,7 @@ class Plugin:
             limits=limits,
             taken=taken if self.sys_root.is_mount() else None,  # else no GPU can be taken
         )
-        self.access = GpuAccess(self._session, self._on_ready)
+        self.access = GpuAccess(self._session, self._on_ready, self.node.driver_root / "proc")
         self.time_slices = TimeSlices(Root(self.node.driver_root), seconds=program_seconds)
         folders = MpsFolders(root / "mps", root / "shm")
         host = HostPrograms(self.node.driver_root, enter=False)

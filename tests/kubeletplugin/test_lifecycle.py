@@ -2,6 +2,7 @@
 """A claim's life, on a simulated node."""
 
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -144,6 +145,28 @@ def test_an_unreachable_api_server_leaves_nothing(plugin: Plugin) -> None:
     with pytest.raises(ApiError):
         plugin.lifecycle.prepare(ClaimRef("team", "unknown", "0c7c1f0e-0000-0000-0000-000000000001"))
     assert plugin.left() == NOTHING
+
+
+def test_a_holder_that_is_no_compute_process_is_named(plugin: Plugin) -> None:
+    """A monitor has the capability of the instance open. Here a terminal stands for it, whose number is unique."""
+    ref = plugin.api.add([SMALL])
+    plugin.lifecycle.prepare(ref)
+    plugin.node.occupy(plugin.mig_uuid(), os.getpid())
+    proc = plugin.node.driver_root / "proc"
+    controlling, terminal = os.openpty()
+    number = os.fstat(terminal).st_rdev
+    majors = (proc / "devices").read_text(encoding="ascii")
+    (proc / "devices").write_text(
+        re.sub(r"\d+ nvidia-caps\b", f"{os.major(number)} nvidia-caps", majors), encoding="ascii"
+    )
+    (capability,) = (proc / "driver/nvidia/capabilities").glob("gpu4/mig/gi*/ci*/access")
+    capability.chmod(0o644)
+    capability.write_text(f"DeviceFileMinor: {os.minor(number)}\nDeviceFileMode: 292\n", encoding="ascii")
+    me = re.escape(Path("/proc/self/comm").read_text(encoding="utf-8").strip())
+    with pytest.raises(NvmlError, match=rf"{SLOT} is used by {me} \(PID {os.getpid()}\); it is destroyed as soon"):
+        plugin.lifecycle.unprepare(ref)
+    os.close(controlling)
+    os.close(terminal)
 
 
 def test_a_busy_instance_is_unprepared_once_its_process_ends(plugin: Plugin) -> None:

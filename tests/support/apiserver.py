@@ -50,3 +50,29 @@ def connect(kubeconfig_file: Path) -> Iterator[ApiClient]:
     """A client of the server."""
     with Connection(load_credentials(str(kubeconfig_file)), "tests") as connection:
         yield ApiClient(connection)
+
+
+def serve_node_features(admin: ApiClient) -> None:
+    """Install the kind NodeFeature of node feature discovery, as its CustomResourceDefinition describes it."""
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    features = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    spec = {"type": "object", "properties": {"labels": texts, "features": features}}
+    schema = {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": {"spec": spec}}}
+    group, plural = "nfd.k8s-sigs.io", "nodefeatures"
+    value = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {
+                "kind": "NodeFeature",
+                "plural": plural,
+                "singular": "nodefeature",
+                "listKind": "NodeFeatureList",
+            },
+            "scope": "Namespaced",
+            "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+    admin.create(Kind("apiextensions.k8s.io/v1", "customresourcedefinitions"), value)

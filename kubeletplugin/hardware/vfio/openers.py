@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processes of the node that have a device node open.
 
-/proc of the node's process IDs is necessary (the pod has `hostPID`). A process may have the node under another path, in
-a container. So nodes are compared by their numbers.
+/proc of the node's process IDs is necessary (the pod has `hostPID`), else no process of another container is found. A
+process may have the node under another path, in a container. So nodes are compared by their numbers.
 """
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,9 +27,12 @@ class Opener:
         return f"{self.name or 'a process'} (PID {self.pid})"
 
 
-def openers(nodes: Iterable[Path], proc: Path = _PROC) -> tuple[Opener, ...]:
-    """The processes that have any of the device nodes open. Nodes that do not exist are open nowhere."""
+def openers(nodes: Iterable[Path], proc: Path = _PROC, *, devices: Collection[int] = ()) -> tuple[Opener, ...]:
+    """The processes that have any of the device nodes, or a node with one of these device numbers, open. Nodes that do
+    not exist are open nowhere.
+    """
     wanted = {_identity(found) for node in nodes if (found := _stat(str(node))) is not None}
+    wanted |= {(device,) for device in devices}
     if not wanted:
         return ()
     names = (name for name in os.listdir(proc) if name.isdecimal())  # noqa: PTH208 - only names are needed
