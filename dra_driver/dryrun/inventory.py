@@ -195,7 +195,7 @@ def _simulated(kind: str, name: str, policy: NodePolicy | None = None) -> Iterat
         node = SimulatedNode.create(Path(folder), load_description(kind), name)
         nvml = node.nvml()
         nvml.initialize()
-        inventory = read_inventory(nvml, node.driver_root / "sys")
+        inventory = replace(read_inventory(nvml, node.driver_root / "sys"), switches=node.fabric.facts)
         gpus = describe(inventory, policy or NodePolicy()).gpus
     for one in node_slices(name, "", gpus):
         yield replace(one, pool=replace(one.pool, generation=1))
