@@ -52,12 +52,13 @@ caller waits any more.
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Time limits in seconds: to `initialize` NVML, which may have to initialize the GPUs first, and to `look` at a GPU
-    or query the library.
+    """Time limits in seconds: to `initialize` NVML, which may have to initialize the GPUs first, to `look` at a GPU or
+    query a library, and to change a `partition` of NVSwitches, which may train NVLinks.
     """
 
     initialize: float = 15.0
     look: float = 10.0
+    partition: float = 20.0
 
 
 class LeftError(Exception):

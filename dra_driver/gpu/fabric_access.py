@@ -8,10 +8,10 @@ logged.
 
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
-from .calls import FABRIC, Calls, HungError
+from .calls import FABRIC, Calls, HungError, Limits
 from .fabric import NO_SWITCHES, FabricCode, FabricError, FabricManager, Partition, SwitchFacts
 
 T = TypeVar("T")
@@ -19,22 +19,12 @@ T = TypeVar("T")
 _LIST: Final = "fmGetSupportedFabricPartitions"
 
 
-@dataclass(frozen=True, slots=True)
-class FabricLimits:
-    """Time limits in seconds: to read, and to activate a partition, which may train NVLinks. The step of a claim may
-    take a few seconds longer.
-    """
-
-    read: float = 8.0
-    change: float = 20.0
-
-
 class FabricAccess:
     """The Fabric Manager of the node, or None for a process without one. All methods may be called from several
     threads, and raise FabricError.
     """
 
-    def __init__(self, calls: Calls, manager: FabricManager | None, limits: FabricLimits = FabricLimits()) -> None:
+    def __init__(self, calls: Calls, manager: FabricManager | None, limits: Limits) -> None:
         self._calls = calls
         self._manager = manager
         self._limits = limits
@@ -49,7 +39,7 @@ class FabricAccess:
     def has_switches(self) -> bool:
         """Whether the node has NVSwitches."""
         manager = self._manager
-        return manager is not None and self._run("has_switches", manager.has_switches, self._limits.read)
+        return manager is not None and self._run("has_switches", manager.has_switches, self._limits.look)
 
     def read(self) -> SwitchFacts:
         """What Fabric Manager reports, or reported last. Never raises an error."""
@@ -58,14 +48,14 @@ class FabricAccess:
             return self._facts
         with self._guard:
             try:
-                self._facts = self._run(_LIST, lambda: _read(manager), self._limits.read)
+                self._facts = self._run(_LIST, lambda: _read(manager), self._limits.look)
             except FabricError as error:
                 self._facts = replace(self._facts, problem=str(error))
             return self._facts
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions as they are now."""
-        return self._run(_LIST, self._require(_LIST).supported_partitions, self._limits.read)
+        return self._run(_LIST, self._require(_LIST).supported_partitions, self._limits.look)
 
     def activate(self, partition: int) -> None:
         """Activate a partition."""
@@ -81,7 +71,7 @@ class FabricAccess:
 
     def _change(self, call: str, change: Callable[[FabricManager], None]) -> None:
         manager = self._require(call)
-        self._run(call, lambda: change(manager), self._limits.change)
+        self._run(call, lambda: change(manager), self._limits.partition)
 
     def _require(self, call: str) -> FabricManager:
         if self._manager is None or not self._manager.identity:

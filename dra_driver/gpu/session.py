@@ -247,7 +247,7 @@ class Session:
         self._patience = patience
         self._limits = limits or Limits()
         self.calls = Calls()
-        self.fabric = FabricAccess(self.calls, fabric_manager)
+        self.fabric = FabricAccess(self.calls, fabric_manager, self._limits)
         self._state = threading.Condition()  # never held during a call to NVML
         self._current: _Initialization | None = None
         self._generation = 0

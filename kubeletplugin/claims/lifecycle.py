@@ -219,7 +219,6 @@ class Lifecycle:
             with self._claims.try_hold(uid) as free:
                 if free:  # its writer no longer runs
                     self._records.discard_half_written(uid)
-        self._fabric.was_restarted()
         self._recovery.recover(gpus)
         self._leftovers.sweep_node(gpus)
         self._next_sweep = 0.0

@@ -2,8 +2,8 @@
 """Fabric Manager of a simulated node with NVSwitches, with methods to stop, restart and break it.
 
 It is as strict as the real one about partitions that overlap, unknown partitions and modes. After a restart in its
-resiliency mode (FABRIC_MODE_RESTART=1), it answers NOT_CONFIGURED until it was told which partitions are active. An
-injected fault (`faults`) happens before the effect of a call.
+resiliency mode (FABRIC_MODE_RESTART=1), it answers NOT_CONFIGURED until it was told which partitions are active. After
+any other start, no partition is active, and it does not want to be told. An injected fault (`faults`) happens before the effect of a call.
 """
 
 import json
@@ -137,6 +137,8 @@ class SimulatedFabric(FabricManager):
     def set_activated(self, partitions: Collection[int]) -> None:
         call = "fmSetActivatedFabricPartitions"
         with self._called(call, told=False) as state:
+            if not state.resilient:
+                raise FabricError(FabricCode.NOT_SUPPORTED, call)
             modules = [module for one in partitions for module in _modules(state, one, call)]
             if len(modules) != len(set(modules)):
                 raise FabricError(FabricCode.BADPARAM, call)
