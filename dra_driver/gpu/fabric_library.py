@@ -134,7 +134,7 @@ class FabricLibrary(FabricManager):
 
     def __init__(self, driver_root: Path, address: FabricAddress, proc_root: Path, sys_root: Path) -> None:
         self._driver_root = driver_root
-        self._address = address
+        self.address = address
         self._devices = proc_root / "driver/nvidia-nvswitch/devices"
         self._adapters = sys_root / "class/infiniband"
         self._bridges: dict[str, bool] = {}
@@ -145,10 +145,10 @@ class FabricLibrary(FabricManager):
     def identity(self) -> str:
         if self._find() is None:
             return ""
-        if self._address.socket is None:
-            return self._address.host
+        if self.address.socket is None:
+            return self.address.host
         try:
-            found = self._address.socket.stat()
+            found = self.address.socket.stat()
         except OSError:
             return ""
         return f"{found.st_dev}-{found.st_ino}-{found.st_ctime_ns}"
@@ -229,9 +229,9 @@ class FabricLibrary(FabricManager):
     def _connected(self) -> Iterator[tuple[Any, ctypes.c_void_p]]:
         library, handle = self._load(), ctypes.c_void_p()
         params = ConnectParams()
-        params.address = os.fsencode(self._address.socket or self._address.host)
-        params.timeout_ms, params.is_unix_socket = CONNECT_MILLISECONDS, self._address.socket is not None
-        params.address_type = _INET if self._address.socket is None else _UNIX
+        params.address = os.fsencode(self.address.socket or self.address.host)
+        params.timeout_ms, params.is_unix_socket = CONNECT_MILLISECONDS, self.address.socket is not None
+        params.address_type = _INET if self.address.socket is None else _UNIX
         params.version = version_of(params, 2)
         code = library.fmConnect(ctypes.byref(params), ctypes.byref(handle))
         if code == FabricCode.VERSION_MISMATCH:  # the library of an older driver

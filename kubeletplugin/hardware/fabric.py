@@ -118,13 +118,12 @@ class FabricPartitions:
         except FabricError as error:
             if error.code is FabricCode.NVLINK_ERROR:
                 self._marks.fail(wanted)
-            if error.code is not FabricCode.IN_USE:
-                raise
             others = [one for one in partitions if one.active and not set(one.modules).isdisjoint(wanted.modules)]
+            if error.code is not FabricCode.IN_USE or not others:
+                raise
             raise PrepareError(
-                f"partition {_find(wanted, partitions)} of the NVSwitches cannot be activated, because"
-                f" {'these partitions are active: ' + '; '.join(map(str, others)) if others else str(error)}; kubelet"
-                " tries again"
+                f"partition {_find(wanted, partitions)} of the NVSwitches cannot be activated, because these partitions"
+                f" are active: {'; '.join(map(str, others))}; kubelet tries again"
             ) from None
 
 

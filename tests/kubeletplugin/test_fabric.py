@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims on a board with NVSwitches: the partition of their GPUs is active as long as they are prepared."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.fabric import FabricError
+from dra_driver.gpu.fabric import NO_SWITCHES, FabricError, Partition, SwitchFacts
 from dra_driver.gpu.fabric_marks import FabricMarks
+from dra_driver.gpu.options import Hardware
 from dra_driver.gpu.simulation.faults import Fault
+from dra_driver.resource.codec import DecodeError
 from kubeletplugin.claims.actions import EXPECTED_ERRORS
 from kubeletplugin.claims.lifecycle import Settings
+from kubeletplugin.commands.cleanup import find
+from kubeletplugin.commands.status import read_node
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
-from kubeletplugin.records.store import State
+from kubeletplugin.options import Node
+from kubeletplugin.plans.fabric import fabric_steps
+from kubeletplugin.plans.plan import Plan
+from kubeletplugin.records.format import decode, encode
+from kubeletplugin.records.store import Record, State
 from kubeletplugin.steps import FabricStep
 from tests.kubeletplugin.inside import ApiServer, Plugin
 from tests.support.fuse import usable
@@ -172,6 +181,55 @@ def test_marks_of_an_earlier_boot_are_forgotten(plugin: Plugin, api: ApiServer) 
     plugin.node.fabric.start(resilient=False)  # as after a boot
     after = Plugin(plugin.root, api, hardware=NODE, settings=QUICK, boot_id="boot-2")
     assert (active(after), marked(after), after.left()["records"]) == ([], [], [])
+
+
+def test_a_mark_that_cannot_be_read_is_removed_and_its_partition_stays(plugin: Plugin, api: ApiServer) -> None:
+    claim = api.add(PAIR_GPUS)
+    plugin.lifecycle.prepare(claim)
+    (plugin.root / f"fabric/{PAIR}.json").write_text("{")
+    plugin.lifecycle.unprepare(claim)
+    assert (active(plugin), (plugin.root / f"fabric/{PAIR}.json").exists()) == ([PAIR], False)
+
+
+def test_status_and_cleanup_name_the_partition(plugin: Plugin, api: ApiServer) -> None:
+    claim = api.add(PAIR_GPUS)
+    plugin.lifecycle.prepare(claim)
+    root = plugin.node.driver_root
+    hardware = Hardware(
+        plugin.node.nvml, root, root, root, root / "proc", plugin.sys_root, root, fabric_manager=plugin.node.fabric
+    )
+    node = Node(plugin.root / "registry", plugin.root, plugin.cdi, plugin.root / "shm", hardware)
+    step = "NVSwitch partition 4 (GPU modules 1, 3)"
+    for done in (True, None):
+        (found,) = read_node(node, "boot-1").claims
+        assert (found.steps[0].text, found.steps[0].done) == (step, done)
+        plugin.node.fabric.stop()
+    assert find(node).made == ("the NVSwitch partition 4",)
+
+
+@pytest.mark.parametrize("broken", [{"modules": []}, {"modules": [1]}, {"modules": ["1", "3"]}])
+def test_a_record_has_the_partition(broken: dict[str, object]) -> None:
+    step = FabricStep(PAIR, (1, 3), ("GPU-1", "GPU-3"))
+    record = Record(State.PREPARED, "boot", Plan(ClaimRef("team", "claim", "uid"), "node-a", (), (step,)))
+    assert decode(encode(record)) == record
+    value = json.loads(encode(record))
+    assert value["version"] == 6
+    value["steps"][0] |= broken
+    with pytest.raises(DecodeError, match="must have an integer for each of gpus"):
+        decode(json.dumps(value).encode())
+
+
+@pytest.mark.parametrize(
+    ("module", "switches", "text"),
+    [
+        (None, SwitchFacts((Partition(1, (1,)),), True), "NVML reports no module ID of gpu-0"),
+        (1, SwitchFacts(problem="it fails"), "the NVSwitch partitions of the GPUs are unknown: it fails"),
+    ],
+)
+def test_a_claim_whose_partition_is_unknown_is_refused(module: int | None, switches: SwitchFacts, text: str) -> None:
+    with pytest.raises(PrepareError, match=text):
+        fabric_steps([("gpu-0", "GPU-0", module)], switches)
+    assert fabric_steps([], switches) == fabric_steps([("gpu-0", "GPU-0", module)], NO_SWITCHES) == ()
 
 
 # Fabric Manager fails, hangs and restarts

@@ -49,7 +49,7 @@ class Gravity(enum.Enum):
 class Lasts(enum.Enum):
     """When a finding ends without an administrator."""
 
-    STATE = "when NVML no longer reports it"
+    STATE = "when it is no longer reported"
     QUIET = "after the quiet time"
     RESET = "after a GPU reset or a reload of the NVIDIA driver"
 

@@ -3,7 +3,8 @@
 
 It is as strict as the real one about partitions that overlap, unknown partitions and modes. After a restart in its
 resiliency mode (FABRIC_MODE_RESTART=1), it answers NOT_CONFIGURED until it was told which partitions are active. After
-any other start, no partition is active, and it does not want to be told. An injected fault (`faults`) happens before the effect of a call.
+any other start, no partition is active, and it does not want to be told. An injected fault (`faults`) happens before
+the effect of a call.
 """
 
 import json
