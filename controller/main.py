@@ -22,6 +22,7 @@ from dra_driver.command import (
 )
 from dra_driver.containment import Count
 from dra_driver.endpoints import Endpoint, endpoint_options, serving
+from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.health import HealthMonitor
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 from dra_driver.gpu.ownership import MigMarks
@@ -102,6 +103,7 @@ def controller(
         session,
         marks=MigMarks(folder / "mig"),
         taken=taken,
+        partitions=FabricMarks(folder / "fabric"),
         policy=wanted,
         health=health,
         looks=Looks(poll=poll_interval, everything=rediscover_interval),

@@ -13,6 +13,7 @@ from uuid import NAMESPACE_DNS, uuid5
 from .. import DRIVER_NAME
 from ..command import InputError
 from ..gpu.devices import describe
+from ..gpu.fabric import Partition, SwitchFacts
 from ..gpu.inventory import read_inventory
 from ..gpu.layout import node_slices
 from ..gpu.policy import GpuRule, NodePolicy
@@ -120,14 +121,14 @@ def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[
 @functools.cache
 def built_in_nodes(*, machines: bool = False) -> tuple[Decoded, ...]:
     """Every node that ships with the driver, once with MIG mode off and once with it on, and nothing in use. With
-    `machines`, whole GPUs can also be given to virtual machines.
+    `machines`, whole GPUs can also be given to virtual machines, and are in NVSwitch partitions.
     """
     policy = NodePolicy((GpuRule(passthrough=True),) if machines else ())
     return tuple(
         one
         for name in shipped_nodes()
         for node, its in ((name, policy), (f"{name}-mig", NodePolicy()))
-        for one in _simulated(node, node, its)
+        for one in _simulated(node, node, its, partitioned=machines)
     )
 
 
@@ -199,12 +200,23 @@ def _renewed(attributes: Mapping[str, AttributeValue], name: str) -> dict[str, A
     return {**attributes, **found}
 
 
-def _simulated(kind: str, name: str, policy: NodePolicy | None = None) -> Iterator[ResourceSlice]:
+def _simulated(
+    kind: str, name: str, policy: NodePolicy | None = None, *, partitioned: bool = False
+) -> Iterator[ResourceSlice]:
     with tempfile.TemporaryDirectory(prefix="dra-dryrun-") as folder:
         node = SimulatedNode.create(Path(folder), load_description(kind), name)
         nvml = node.nvml()
         nvml.initialize()
         inventory = read_inventory(nvml, node.driver_root / "sys")
+        switches = _partitions(len(inventory.gpus)) if partitioned else node.fabric.facts
+        inventory = replace(inventory, switches=switches)
         gpus = describe(inventory, policy or NodePolicy()).gpus
     for one in node_slices(name, "", gpus):
         yield replace(one, pool=replace(one.pool, generation=1))
+
+
+def _partitions(gpus: int) -> SwitchFacts:
+    """NVSwitch partitions of 1, 2, 4 ... neighbouring GPUs."""
+    sizes = [1 << power for power in range(gpus.bit_length()) if gpus % (1 << power) == 0]
+    groups = [range(first, first + size) for size in sizes for first in range(1, gpus + 1, size)]
+    return SwitchFacts(tuple(Partition(number, tuple(group)) for number, group in enumerate(groups, start=1)), True)

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
 from ..containment import Count, contained
+from .fabric import FabricManager
 from .nvml import Nvml, NvmlError, Return
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ LIBRARY: Final = "the driver"
 """The key of the thread for calls that concern no single GPU."""
 EVENTS: Final = "the events"
 """The key of the thread that waits for events."""
+FABRIC: Final = "Fabric Manager"
+"""The key of the thread for calls to Fabric Manager."""
 
 STEP_SECONDS: Final = 25.0
 """The default time limit of one change of a GPU, in seconds. Creating a MIG instance takes seconds, and kubelet waits
@@ -49,12 +52,13 @@ caller waits any more.
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Time limits in seconds: to `initialize` NVML, which may have to initialize the GPUs first, and to `look` at a GPU
-    or query the library.
+    """Time limits in seconds: to `initialize` NVML, which may have to initialize the GPUs first, to `look` at a GPU or
+    query a library, and to change a `partition` of NVSwitches, which may train NVLinks.
     """
 
     initialize: float = 15.0
     look: float = 10.0
+    partition: float = 20.0
 
 
 class LeftError(Exception):
@@ -246,7 +250,7 @@ class Calls:
 
     def keep(self, keys: Iterable[str]) -> None:
         """End the threads of all other GPUs when their work is done."""
-        self._end_all_but({LIBRARY, EVENTS, *keys})
+        self._end_all_but({LIBRARY, EVENTS, FABRIC, *keys})
 
     def end(self) -> None:
         """End all threads when their work is done."""
@@ -354,7 +358,8 @@ def _nvml_calls(frame: FrameType | None) -> Iterable[str]:
     """The NVML functions in a call stack of the interface's methods, the innermost first."""
     while frame is not None:
         name = frame.f_code.co_name
-        if isinstance(frame.f_locals.get("self"), Nvml) and name in Nvml.__abstractmethods__:
-            documented = getattr(Nvml, name).__doc__ or name
-            yield documented.split()[0].strip(".:,;")
+        for interface in (Nvml, FabricManager):
+            if isinstance(frame.f_locals.get("self"), interface) and name in interface.__abstractmethods__:
+                documented = getattr(interface, name).__doc__ or name
+                yield documented.split()[0].strip(".:,;")
         frame = frame.f_back

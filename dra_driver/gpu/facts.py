@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from .fabric import NO_SWITCHES, SwitchFacts
 from .nvml import Fabric, GpuInstanceProfile, MigMode, Placement
 
 
@@ -108,7 +109,7 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """The GPUs of the node: `gpus` in NVML's order, and `pci_gpus` as they are on the PCI bus. `iommufd` tells whether
-    the kernel offers /dev/iommu.
+    the kernel offers /dev/iommu. `switches` is what Fabric Manager reports.
     """
 
     driver_version: str
@@ -117,3 +118,4 @@ class Inventory:
     failures: tuple[Failure, ...] = ()
     pci_gpus: tuple[PciGpu, ...] = ()
     iommufd: bool = False
+    switches: SwitchFacts = NO_SWITCHES

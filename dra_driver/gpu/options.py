@@ -6,6 +6,7 @@ for the other.
 """
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import click
 
 from ..command import InputError, flag, flags
+from .fabric import FabricManager
 from .facts import Inventory
 from .memory_limits import HOOK_PROGRAM, problem_of_node
 from .nvml import Nvml
@@ -30,7 +32,7 @@ class Hardware:
     the NVML library for programs of the driver, or None if they find it themselves. `machine_root` is the root folder
     of the node itself, which is not that of the driver if the driver is installed in a container. `enter_root` tells
     that programs below these roots need them as their root folder. `limits_program` is the hook program for limits of
-    memory, if this installation has it.
+    memory, if this installation has it. `fabric_manager` has the partitions of NVSwitches.
     """
 
     nvml: Callable[[], Nvml]
@@ -43,6 +45,7 @@ class Hardware:
     nvml_library: Callable[[], Path | None] = lambda: None
     enter_root: bool = False
     limits_program: Path = HOOK_PROGRAM
+    fabric_manager: FabricManager | None = None
 
     @property
     def memory_limits_problem(self) -> str | None:
@@ -64,6 +67,7 @@ class Hardware:
             dev_root=self.dev_root,
             driver_root=self.driver_root,
             taken=taken,
+            fabric_manager=self.fabric_manager,
         )
 
 
@@ -71,13 +75,21 @@ _INIT_ROOT = Path("/proc/1/root")
 """The root folder of the node's first process, for a process that shares the node's process IDs."""
 
 
-def _installed(host_root: Path, container_root: Path) -> Hardware:
+_FABRIC_ADDRESS, _FABRIC_SOCKET = "NVIDIA_FABRICMANAGER_ADDRESS", "NVIDIA_FABRICMANAGER_UNIX_SOCKET"
+_LOOPBACK = "127.0.0.1"
+
+
+def _installed(host_root: Path, container_root: Path, address: str | None, socket: Path | None) -> Hardware:
+    from .fabric_library import SOCKET, FabricAddress, FabricLibrary
     from .nvml_library import NvmlLibrary, find_library
 
     root = container_root if container_root.is_dir() else host_root
     library_root = None if root == Path("/") else root
     dev_root = root if (root / "dev/nvidiactl").exists() else Path("/")
     machine_root = root if host_root == Path("/") else _INIT_ROOT
+    if address is None:
+        address = os.environ.get(_FABRIC_ADDRESS)  # click does not tell an empty variable from none
+    fabric = FabricAddress(socket or root / SOCKET) if address is None else FabricAddress(host=address or _LOOPBACK)
     return Hardware(
         lambda: NvmlLibrary(library_root),
         root,
@@ -88,6 +100,7 @@ def _installed(host_root: Path, container_root: Path) -> Hardware:
         machine_root,
         lambda: find_library(library_root) if library_root is not None else None,
         enter_root=True,
+        fabric_manager=FabricLibrary(root, fabric, Path("/proc"), Path("/sys")),
     )
 
 
@@ -102,7 +115,14 @@ def _simulated(name: str | None, root: Path | None, node_name: str) -> Hardware:
         raise InputError(str(error)) from None
     driver_root = node.driver_root.absolute()
     return Hardware(
-        node.nvml, driver_root, driver_root, driver_root, driver_root / "proc", driver_root / "sys", driver_root
+        node.nvml,
+        driver_root,
+        driver_root,
+        driver_root,
+        driver_root / "proc",
+        driver_root / "sys",
+        driver_root,
+        fabric_manager=node.fabric if node.fabric.exists else None,
     )
 
 
@@ -112,12 +132,15 @@ def _hardware(
     simulated_node: str | None,
     simulated_root: Path | None,
     memory_limits_program: Path,
+    fabric_manager_address: str | None,
+    fabric_manager_socket: Path | None,
 ) -> Hardware:
     if simulated_node or simulated_root:
         node_name = str(click.get_current_context().params.get("node_name", ""))
         hardware = _simulated(simulated_node, simulated_root, node_name)
     else:
-        hardware = _installed(Path(nvidia_driver_root), Path(container_driver_root))
+        roots = Path(nvidia_driver_root), Path(container_driver_root)
+        hardware = _installed(*roots, fabric_manager_address, fabric_manager_socket)
     return replace(hardware, limits_program=memory_limits_program.absolute())
 
 
@@ -146,6 +169,18 @@ hardware_options = flags(
         type=click.Path(dir_okay=False, path_type=Path),
         default=str(HOOK_PROGRAM),
         help="The hook program for limits of GPU memory, which the image contains. The driver copies it to the host.",
+    ),
+    flag(
+        "--fabric-manager-address",
+        envvar=_FABRIC_ADDRESS,
+        metavar="HOST[:PORT]",
+        help=f"Where Fabric Manager listens, if it has no UNIX socket; empty for {_LOOPBACK}.",
+    ),
+    flag(
+        "--fabric-manager-socket",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar=_FABRIC_SOCKET,
+        help="The socket of Fabric Manager. By default, run/nvidia-fabricmanager/socket below the driver root.",
     ),
 )
 """Adds these flags, and passes a Hardware as `hardware`."""

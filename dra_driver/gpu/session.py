@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from .calls import LIBRARY, Calls, Job, Limits
+from .fabric import FabricManager
+from .fabric_access import FabricAccess
 from .facts import Failure, Gpu, Inventory
 from .inventory import Threads, mig_mode, read_inventory
 from .nvml import NO_DRIVER, DeviceHandle, MigMode, Nvml, NvmlError, Placement, Return
@@ -48,12 +50,14 @@ class GpuPulse:
 @dataclass(frozen=True, slots=True)
 class Pulse:
     """The node. If two pulses are equal, no value of the inventory has changed in between, as far as NVML and sysfs
-    show this cheaply. `pci_gpus` has each GPU's address and the kernel driver that it is bound to.
+    show this cheaply. `pci_gpus` has each GPU's address and the kernel driver that it is bound to. `fabric` changes
+    with a restart of Fabric Manager.
     """
 
     generation: int
     gpus: tuple[GpuPulse, ...]
     pci_gpus: tuple[tuple[str, str | None], ...]
+    fabric: str = ""
 
 
 class PulseTaker:
@@ -219,6 +223,8 @@ class Session:
 
     A call that hangs raises HungError, an NvmlError. A hanging call for one GPU affects only this GPU.
 
+    `fabric` has the partitions of NVSwitches, from `fabric_manager`.
+
     While this driver takes one of the GPUs `taken`, the session ends NVML and raises LettingGoError. See `passthrough`.
     """
 
@@ -232,6 +238,7 @@ class Session:
         patience: float = _PATIENCE,
         limits: Limits | None = None,
         taken: VfioMarks | None = None,
+        fabric_manager: FabricManager | None = None,
     ) -> None:
         self._taken = taken
         self._closed = threading.Event()
@@ -242,6 +249,7 @@ class Session:
         self._patience = patience
         self._limits = limits or Limits()
         self.calls = Calls()
+        self.fabric = FabricAccess(self.calls, fabric_manager, self._limits)
         self._state = threading.Condition()  # never held during a call to NVML
         self._current: _Initialization | None = None
         self._generation = 0
@@ -345,7 +353,7 @@ class Session:
 
     def inventory(self) -> Inventory:
         """Read all GPUs. A GPU that fails gets the UUID that was last read at its PCI address."""
-        inventory = self._read(self._inventory)
+        inventory = replace(self._read(self._inventory), switches=self.fabric.read())
         with self._state:
             seen = {gpu.pci_address: gpu.uuid for gpu in inventory.gpus if gpu.pci_address is not None}
             there = {gpu.address for gpu in inventory.pci_gpus}
@@ -375,7 +383,7 @@ class Session:
 
     def _take(self, current: _Initialization) -> tuple[Pulse, bool]:
         """Take a pulse. Also tells whether GPUs are lost that were not lost when this initialization began."""
-        pulse = current.taker.take(current.generation, self._sys_root)
+        pulse = replace(current.taker.take(current.generation, self._sys_root), fabric=self.fabric.identity)
         for gpu in pulse.gpus:
             if gpu.uuid is not None:
                 current.threads.name(gpu.index, gpu.uuid)

@@ -16,7 +16,8 @@ from ..resource import ResourceSlice
 from ..resource.device import SliceFeatures
 from .calls import HungError
 from .devices import Description, GpuDevices, describe, without_tainted
-from .health import Finding, HealthMonitor, LostGpus, taint
+from .fabric_marks import FabricMarks, FabricTrouble
+from .health import Finding, HealthMonitor, LostGpus, activation_findings, taint
 from .inventory import Failure, Inventory
 from .nvml import NvmlError, Return
 from .ownership import MigMarks, MigPlace
@@ -47,11 +48,14 @@ _NOTHING = Inventory(driver_version="", cuda_driver_version=None, gpus=())
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """An inventory, the places of the MIG instances that were created for claims, and the GPUs of virtual machines."""
+    """An inventory, the places of the MIG instances that were created for claims, the GPUs of virtual machines, and the
+    partitions that could not be activated.
+    """
 
     inventory: Inventory
     owned: Set[MigPlace]
     away: tuple[VfioMark, ...] = ()
+    troubles: tuple[FabricTrouble, ...] = ()
 
 
 _Basis = tuple[_Seen, NodePolicy, SliceFeatures]
@@ -71,6 +75,7 @@ class NodeView:
         *,
         marks: MigMarks,
         taken: VfioMarks,
+        partitions: FabricMarks | None = None,
         policy: Callable[[], NodePolicy],
         health: HealthMonitor,
         on_change: Callable[[], None] = lambda: None,
@@ -80,6 +85,7 @@ class NodeView:
         self._session = session
         self._marks = marks
         self._taken = taken
+        self._partitions = partitions
         self._policy = policy
         self._health = health
         self.on_change = on_change
@@ -177,7 +183,8 @@ class NodeView:
                 made = describe(seen.inventory, policy, seen.owned, features, self._session.calls.unexpected)
                 self._described = basis, made
             description, away = self._described[1], {mark.gpu_uuid: mark for mark in seen.away}
-            findings = tuple(one for one in self._health.findings() if one.gpu_uuid not in away)
+            every = (*self._health.findings(), *activation_findings(seen.troubles, policy.health))
+            findings = tuple(one for one in every if one.gpu_uuid not in away)
             withdraw_after = policy.health.withdraw_after
             lost, missed = self._lost.update(
                 description.gpus, seen.inventory, findings, self._clock(), withdraw_after, away
@@ -243,7 +250,9 @@ class NodeView:
         marks = self._marks.all()
         pulse = _without(self._session.pulse(), marks | self._marks.all())
         self._answered_at = now
-        known = self._seen is not None and self._seen.away == self._taken.all()
+        since = self._clock() - self._policy().health.quiet_after
+        troubles = () if self._partitions is None else self._partitions.troubles(since)
+        known = self._seen is not None and (self._seen.away, self._seen.troubles) == (self._taken.all(), troubles)
         if known and pulse == self._pulse and now - self._read_at < self._looks.everything:
             self._failing = False
             return False
@@ -251,7 +260,7 @@ class NodeView:
         # Claims come and go meanwhile. Instances that were marked before or are marked now belong to the driver.
         on_bus = {gpu.address for gpu in inventory.pci_gpus}
         away = tuple(mark for mark in self._taken.all() if mark.address in on_bus)
-        seen = _Seen(inventory, marks | self._marks.all(), away)
+        seen = _Seen(inventory, marks | self._marks.all(), away, troubles)
         self._report(inventory)
         changed = seen != self._seen
         if changed:
@@ -280,7 +289,9 @@ class NodeView:
 
     def _report(self, inventory: Inventory) -> None:
         left_out = [one for one in inventory.failures if not one.hung]  # calls that hang are already logged
-        problems = [f"GPU {one.index} is left out: {one.reason}" for one in left_out]
+        switches = inventory.switches.problem
+        problems = [f"the NVSwitch partitions may be out of date: {switches}"] if switches else []
+        problems += [f"GPU {one.index} is left out: {one.reason}" for one in left_out]
         problems += [f"GPU {gpu.index} ({gpu.uuid}): {problem}" for gpu in inventory.gpus for problem in gpu.problems]
         for problem in problems:
             if problem not in self._reported:

@@ -24,6 +24,7 @@ from ..kubelet.instance import SocketPaths, socket_paths
 from ..options import Node, hook_option, node_options
 from .cluster import NodeFacts, ask_cluster, cluster_findings, version_findings
 from .driver import NamedHook, driver_findings, gpu_findings, read_driver, read_gpus
+from .fabric import fabric_findings, read_fabric
 from .finding import CheckResult, any_failed, document, line, passed, text, warned
 from .folders import folder_findings, foreign_findings, read_folders, read_foreign
 from .host import DropIn, FixError, Host, write
@@ -102,6 +103,7 @@ def look(place: Place) -> Look:
     checks = _Checks()
     checks.findings += look_at_hardware(place)
     checks.add("virtual machines", lambda: passthrough_findings(read_passthrough(node, place.policy)))
+    checks.add("NVSwitches", lambda: fabric_findings(read_fabric(node, place.policy)))
     cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
     reported = (cluster.node if cluster is not None else None) or NodeFacts()
     runtime = checks.read(

@@ -21,10 +21,12 @@ from typing import TypeVar
 
 from dra_driver.errors import DriverError
 from dra_driver.gpu.calls import STEP_SECONDS, Beat, Calls, HungError
+from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kubeapi import ApiError
 
 from ..containers.specs import ClaimSpecs
+from ..hardware.fabric import FabricPartitions
 from ..hardware.gpus import Gpus, NoDriverError
 from ..hardware.marks import Marks
 from ..hardware.mps import MpsServices
@@ -36,14 +38,24 @@ from ..records.format import MARKED_SINCE
 from ..records.ledger import Ledger
 from ..records.locks import Held, KeyedLocks, wait_on
 from ..records.store import Record, RecordError, State
-from ..steps import BUSY_SECONDS, InstanceStep, MigModeStep, Step, Tools, VfioStep
+from ..steps import BUSY_SECONDS, FabricStep, InstanceStep, MigModeStep, Step, Tools, VfioStep
 
 
 class StoppedError(DriverError):
     """A call was stopped between two steps. The text tells why. Finished steps stay recorded."""
 
 
-EXPECTED_ERRORS = (PrepareError, RecordError, NoDriverError, HungError, StoppedError, ApiError, NvmlError, OSError)
+EXPECTED_ERRORS = (
+    PrepareError,
+    RecordError,
+    NoDriverError,
+    HungError,
+    StoppedError,
+    ApiError,
+    NvmlError,
+    FabricError,
+    OSError,
+)
 
 
 log = logging.getLogger(__name__)
@@ -89,6 +101,7 @@ class Actions:
     time_slices: TimeSlices
     mps: MpsServices
     vfio: VfioBinder
+    fabric: FabricPartitions
     current: Callable[[], Gpus]
     step_seconds: float = STEP_SECONDS
     busy_seconds: float = BUSY_SECONDS
@@ -145,7 +158,7 @@ class Actions:
         see it since.
         """
         taken = {step.gpu_uuid for step in plan.steps if isinstance(step, VfioStep) and step.left_something(self.marks)}
-        return [step for step in plan.steps if isinstance(step, VfioStep) or step.gpu_uuid not in taken]
+        return [step for step in plan.steps if not _uses_nvml(step) or step.gpu_uuid not in taken]
 
     def adopt(self, record: Record, gpus: Gpus, held: Held) -> None:
         """Mark those instances of the claim that were created before there were marks, or whose mark was lost."""
@@ -207,6 +220,7 @@ class Actions:
                         self.time_slices,
                         self.mps,
                         self.vfio,
+                        self.fabric,
                         self.marks,
                         self.busy_seconds,
                         going_on,
@@ -277,7 +291,7 @@ def _by_gpu(steps: Iterable[Step]) -> list[list[Step]]:
 
 
 def _uses_nvml(step: Step) -> bool:
-    return not isinstance(step, VfioStep)
+    return not isinstance(step, (FabricStep, VfioStep))
 
 
 def fields_of(record: Record) -> dict[str, object]:

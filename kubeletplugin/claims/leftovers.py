@@ -19,7 +19,17 @@ from ..hardware.targets import ClaimRef, MigSlot, VfioGpu
 from ..plans.planning import Planner
 from ..records.locks import KeyedLocks
 from ..records.store import Record
-from ..steps import ComputeModeStep, InstanceStep, MigModeStep, MpsStep, Step, StrayMpsStep, TimeSliceStep, VfioStep
+from ..steps import (
+    ComputeModeStep,
+    FabricStep,
+    InstanceStep,
+    MigModeStep,
+    MpsStep,
+    Step,
+    StrayMpsStep,
+    TimeSliceStep,
+    VfioStep,
+)
 from .actions import EXPECTED_ERRORS, Actions
 from .boundary import ClaimBoundary
 from .recovery import not_long
@@ -138,6 +148,10 @@ class Leftovers:
                 vfio = {step.target.address for step in wanted if isinstance(step, VfioStep)}
                 taken = (one for one in marks.vfio.all() if one.gpu_uuid == gpu_uuid and one.address not in vfio)
                 stray = [*(VfioStep(VfioGpu(gpu_uuid, one.address, -1)) for one in taken), *stray]
+                # Last, as all GPUs are back at NVIDIA's driver then.
+                needed = {step.partition for step in wanted if isinstance(step, FabricStep)}
+                active = (one for one in marks.fabric.all() if one.gpus[0] == gpu_uuid and one.partition not in needed)
+                stray += [FabricStep(one.partition, one.modules, one.gpus) for one in active]
                 for step in stray:
                     if step not in wanted:
                         self._actions.undo_stray(step, gpus, held)

@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 
 from dra_driver.containment import contained
 from dra_driver.gpu.calls import STEP_SECONDS, HungError
+from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.policy import NodePolicy
 
 from ..containers.specs import ClaimSpecs
+from ..hardware.fabric import FabricPartitions
 from ..hardware.gpus import GpuAccess, Gpus, NoDriverError
 from ..hardware.marks import Marks
 from ..hardware.mps import MpsServices
@@ -53,6 +55,7 @@ log = logging.getLogger(__name__)
 
 _OUT_OF_REACH = frozenset({Return.GPU_IS_LOST, Return.DRIVER_NOT_LOADED, Return.UNINITIALIZED})
 """Codes of GPUs whose instances can currently neither be destroyed nor used."""
+_FABRIC_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class Lifecycle:
         self._settings = settings
         self._ledger = Ledger(records, lambda claim, text: boundary.on_event(claim, "RecordDamaged", text))
         self._claims = KeyedLocks(files, "claim ")
+        self._fabric = FabricPartitions(access.fabric, marks.fabric)
         self._actions = Actions(
             self._ledger,
             specs,
@@ -122,12 +126,22 @@ class Lifecycle:
             time_slices,
             MpsServices(marks.mps),
             vfio,
+            self._fabric,
             access.current,
             settings.step,
             settings.busy,
             on_step,
         )
-        self._planner = Planner(pool, fetch, policy, mps_shared_memory, taken=marks.vfio, resource_of=resource_of)
+        self._planner = Planner(
+            pool,
+            fetch,
+            policy,
+            mps_shared_memory,
+            taken=marks.vfio,
+            marked=marks.fabric,
+            switches=access.fabric.read,
+            resource_of=resource_of,
+        )
         self._recovery = Recovery(self._actions, self._claims, self._planner, boot_id, boundary, settings.retry)
         self._leftovers = Leftovers(
             self._actions, self._claims, self._planner, self.unprepare, settings.grace, boundary
@@ -143,6 +157,7 @@ class Lifecycle:
                 if not marks.are_of(boot_id):
                     records.drop_unreadable()
         access.attend(self._attend)
+        access.attend(self._attend_fabric)
 
     # kubelet's calls
 
@@ -230,6 +245,13 @@ class Lifecycle:
         pause = self._next_sweep - now
         return max(0.0, pause if due is None else min(pause, max(self._settings.retry, due - now)))
 
+    def _attend_fabric(self, gpus: Gpus) -> float:
+        """Restore the partitions of claims after a restart of Fabric Manager."""
+        with contained("look after NVSwitches", self._pool, self._boundary.count, expected=(NvmlError, OSError)):
+            if self._fabric.was_restarted():
+                self._recovery.recover(gpus)
+        return _FABRIC_SECONDS
+
     # Parts of a prepare
 
     def _prepared(self, record: Record) -> Plan:
@@ -312,10 +334,10 @@ class Lifecycle:
         except (HungError, StoppedError) as error:
             self._recovery.look_after(record.plan.claim, str(error))
             raise
-        except (NoDriverError, NvmlError) as error:
+        except (NoDriverError, FabricError, NvmlError) as error:
             if not noted or (isinstance(error, NvmlError) and error.code not in _OUT_OF_REACH):
                 raise
-            log.warning("claim is unprepared except for its MIG instances: %s", error, extra=fields_of(record))
+            log.warning("claim is unprepared, but something is left of it: %s", error, extra=fields_of(record))
             self._look_after(record.plan.claim, error)
         else:
             self._recovery.settled(record.plan.claim.uid)

@@ -70,6 +70,7 @@ class Recovery:
     def recover(self, gpus: Gpus) -> None:
         """Restore all claims once. Raises NvmlError if the driver disappears meanwhile, or OSError."""
         self._actions.marks.forget_other_boots(self._boot_id)
+        self._actions.fabric.was_restarted()
         for record in self._actions.ledger.all():
             self._try(record.plan.claim, gpus, self._settle)
         for claim in self._actions.ledger.damaged().values():

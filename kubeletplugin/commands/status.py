@@ -22,20 +22,22 @@ from rich.table import Table
 from dra_driver.boot import boot_id
 from dra_driver.command import UserError, logging_options, output_option, version_option
 from dra_driver.gpu.calls import Limits
+from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import NvmlError, Placement
 from dra_driver.resource.meta import empty
 
+from ..hardware.fabric import FabricPartitions
 from ..hardware.gpus import Gpus
 from ..hardware.marks import Marks
 from ..hardware.mps import MpsServices
-from ..hardware.targets import MigSlot
+from ..hardware.targets import MigSlot, PrepareError
 from ..kubelet.instance import sockets_of_all
 from ..kubelet.sockets import is_served
 from ..options import Node, node_options
 from ..records.store import Record, read_records
 from ..reports.devicestatus import device_data
-from ..steps import Tools
+from ..steps import Step, Tools
 
 log = logging.getLogger(__name__)
 
@@ -127,11 +129,12 @@ def _ask_nvml(node: Node, records: Iterable[Record]) -> _Hardware:
     except (NvmlError, OSError) as error:
         return _Hardware(str(error), hangs=tuple(map(str, session.calls.hangs())))
     marks = Marks(node.folder)
-    tools = Tools(gpus.mig, gpus.compute_modes, node.time_slices, MpsServices(marks.mps), node.vfio, marks)
+    mps, fabric = MpsServices(marks.mps), FabricPartitions(session.fabric, marks.fabric)
+    tools = Tools(gpus.mig, gpus.compute_modes, node.time_slices, mps, node.vfio, fabric, marks)
     done: dict[tuple[str, int], bool] = {}
     for record in records:
         for index, step in enumerate(record.plan.steps):
-            answers = session.calls.gather({step.gpu_uuid: partial(step.is_done, tools)}, Limits().look)
+            answers = session.calls.gather({step.gpu_uuid: partial(_is_done, step, tools)}, Limits().look)
             answer = answers[step.gpu_uuid]
             if isinstance(answer, bool):
                 done[record.plan.claim.uid, index] = answer
@@ -139,6 +142,14 @@ def _ask_nvml(node: Node, records: Iterable[Record]) -> _Hardware:
                 log.debug("step %s cannot be checked: %s", step, answer)
     hangs = tuple(map(str, session.calls.hangs()))
     return _Hardware(gpus.inventory.driver_version, True, gpus.inventory.gpus, done, hangs)
+
+
+def _is_done(step: Step, tools: Tools) -> bool | str:
+    """Whether the step is done, or why that is unknown. Raises NvmlError."""
+    try:
+        return step.is_done(tools)
+    except (FabricError, PrepareError) as error:
+        return str(error)
 
 
 def _gpus(records: Iterable[Record], found: Iterable[Gpu]) -> Iterable[GpuState]:

@@ -92,6 +92,7 @@ class GpuAccess:
 
     def __init__(self, session: Session, on_ready: Callable[[Gpus], None], proc_root: Path = _PROC) -> None:
         self.calls = session.calls
+        self.fabric = session.fabric
         self._session = session
         self._on_ready = on_ready
         self._attendants: list[Callable[[Gpus], float]] = []

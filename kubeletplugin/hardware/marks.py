@@ -4,7 +4,8 @@
 The hardware does not store this, so small files do. `mig/` has the marks of dra_driver.gpu.ownership, which the
 controller also reads. `mig-modes/` has one file for each GPU whose mode was switched, with the original mode.
 `compute-modes/` and `time-slices/` are the same for these settings. `vfio/` has the GPUs that virtual machines
-have (dra_driver.gpu.passthrough), which the controller reads too. `mps/` has the shares of MPS, which dra-mps serves
+have (dra_driver.gpu.passthrough), which the controller reads too. `fabric/` has the NVSwitch partitions that were
+activated (dra_driver.gpu.fabric_marks). `mps/` has the shares of MPS, which dra-mps serves
 (dra_driver.mps.shares). A mark is set before the change, and removed after the change was undone. Marks of an earlier
 boot are deleted, because the changes do not survive a reboot.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver.files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
+from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.ownership import MigMarks, MigPlace, set_mark
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.mps.shares import ShareFiles
@@ -116,6 +118,7 @@ class Marks:
         self.time_slices = SettingMarks(folder / "time-slices")
         self.mps = ShareFiles(folder / "mps")
         self.vfio = VfioMarks(folder / "vfio")
+        self.fabric = FabricMarks(folder / "fabric")
         self._boot = folder / "boot-id"
 
     def gpus(self) -> frozenset[str]:
@@ -123,6 +126,7 @@ class Marks:
         placed = frozenset(place.gpu_uuid for place in self.instances.all())
         served = frozenset(share.gpu for share in self.mps.all())
         taken = frozenset(mark.gpu_uuid for mark in self.vfio.all())
+        taken |= {mark.gpus[0] for mark in self.fabric.all()}
         return placed | served | taken | self.modes.all() | self.compute_modes.all() | self.time_slices.all()
 
     def made(self, place: MigPlace) -> bool:
@@ -150,6 +154,7 @@ class Marks:
                 marks.clear(gpu_uuid)
         for mark in self.vfio.all():
             self.vfio.clear(mark.address)
+        self.fabric.forget()
         for share in self.mps.all():
             self.mps.remove(share)  # dra-mps removes what else there is
         try:

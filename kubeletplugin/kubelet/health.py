@@ -262,7 +262,14 @@ class HealthWatch:
         sys_root = options.node.hardware.sys_root
         self._monitor = HealthMonitor(session, driver_load=lambda: read_driver(sys_root).module, booted_at=boot_time())
         marks = Marks(options.node.folder)
-        self._devices = NodeView(session, marks=marks.instances, taken=marks.vfio, policy=policy, health=self._monitor)
+        self._devices = NodeView(
+            session,
+            marks=marks.instances,
+            taken=marks.vfio,
+            partitions=marks.fabric,
+            policy=policy,
+            health=self._monitor,
+        )
         self.service = HealthService(NodeHealth(options.node_name, self._devices.published, self._doubt, sick))
         self._monitor.on_change = self._devices.on_change = self.service.changed
         self._stopped = threading.Event()

@@ -13,12 +13,13 @@ from ..hardware.targets import PrepareError, VfioGpu
 
 @dataclass(frozen=True, slots=True)
 class SeenGpu:
-    """What is known about a GPU on the PCI bus. `gpu` is None while NVML does not see it. `uuid` is empty if no process
-    of this driver has seen it since the node was booted.
+    """What is known about a GPU on the PCI bus. `gpu` is None while NVML does not see it. `uuid` is empty, and the
+    module ID None, if no process of this driver has seen it since the node was booted.
     """
 
     gpu: Gpu | None = None
     uuid: str = ""
+    module_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from dra_driver.config import (
     require_one_backend,
 )
 from dra_driver.gpu.devices import MigPlacement
+from dra_driver.gpu.fabric import NO_SWITCHES, SwitchFacts
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import Enforcement, MigPolicy, NodePolicy
 from dra_driver.resource import AllocatedDevice, ResourceClaim
@@ -27,6 +28,7 @@ from dra_driver.resource.meta import empty
 
 from ..hardware.targets import ClaimRef, ContainerTarget, Found, MigSlot, PrepareError, Target, VfioGpu, WholeGpu
 from ..steps import InstanceStep, LookStep, MigModeStep, MpsStep, Step, VfioStep
+from .fabric import MemberGpu, fabric_steps
 from .passthrough import NOTHING_EXTRA, Passthrough, SeenGpu, passthrough_of, unseen, vfio_target
 from .sharing import NO_MPS_3, Configured, MpsSupport, enforced, mps_steps, setting_steps
 
@@ -93,13 +95,14 @@ def make_plan(
     mps: MpsSupport = NO_MPS_3,
     seen: Callable[[PciGpu], SeenGpu] = unseen,
     variables: Mapping[str, tuple[str, ...]] = empty(),
+    switches: SwitchFacts = NO_SWITCHES,
 ) -> Plan:
     """The plan for the devices of `claim` that belong to this driver.
 
     `pool` is this node's pool. `find` returns the hardware of a device name in it. `policy` tells for which GPUs the
     MIG mode may be switched, and what enforces shares. `mps` tells how MPS can be served. `seen` tells what NVML
     reports, or has reported, about a GPU for virtual machines. `variables` are KubeVirt's variables for the devices of
-    each request. Raises PrepareError.
+    each request. `switches` has the NVSwitch partitions. Raises PrepareError.
     """
     if claim.metadata.uid != ref.uid:
         raise PrepareError(
@@ -113,6 +116,7 @@ def make_plan(
     configured: list[Configured] = []
     machines: list[Chosen] = []
     gpus: list[Gpu] = []
+    members: list[MemberGpu] = []
     for result, one in zip(ours, found, strict=True):
         if isinstance(one, PciGpu):
             known = seen(one)
@@ -121,6 +125,7 @@ def make_plan(
             access = passthrough_of(machines[-1].config, variables.get(result.request, ()))
             devices.append(replace(_device(result, machine), passthrough=access))
             gpus += [known.gpu] if known.gpu is not None else []
+            members.append((result.device, machine.gpu_uuid, known.module_id))
             continue
         gpu, (target, kind) = gpu_of(one), _target(one)
         device = _device(result, target)
@@ -128,6 +133,7 @@ def make_plan(
         if not result.admin_access:  # an administrator's devices are used unchanged
             by, limits = enforced(result, gpu, isinstance(target, MigSlot), policy)
             share = limits if by is Enforcement.MPS else None
+            members += [(result.device, gpu.uuid, gpu.module_id)] if isinstance(target, WholeGpu) else []
             chosen = _chosen(result, kind, claim)
             configured.append(Configured(result.device, target, gpu, chosen, share))
             wanted = (*policy.for_gpu(gpu).additional_devices, *_additional(chosen.config))
@@ -139,7 +145,8 @@ def make_plan(
     switchable = {gpu.uuid for gpu in gpus if may_switch(gpu, policy)}
     splittable = {gpu.uuid for gpu in gpus if gpu.mig_mode is not None}
     steps = steps_for(tuple(devices), splittable, switchable, setting_steps(configured))
-    return Plan(ref, pool, tuple(devices), (*steps, *mps_steps(configured, ref.uid, mps), *_vfio_steps(devices)))
+    steps = (*fabric_steps(members, switches), *steps, *mps_steps(configured, ref.uid, mps), *_vfio_steps(devices))
+    return Plan(ref, pool, tuple(devices), steps)
 
 
 def may_switch(gpu: Gpu, policy: NodePolicy) -> bool:

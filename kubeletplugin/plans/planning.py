@@ -13,6 +13,8 @@ from functools import partial
 
 from dra_driver import DRIVER_NAME
 from dra_driver.gpu.devices import MigPlacement
+from dra_driver.gpu.fabric import NO_SWITCHES, SwitchFacts
+from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import NodePolicy
@@ -37,7 +39,8 @@ FetchClaim = Callable[[ClaimRef], ResourceClaim]
 class Planner:
     """Plans claims for the node's `pool`. `policy` returns the node's current policy. With `mps_shared_memory`, clients
     of MPS get the /dev/shm of their daemon. `taken` are the GPUs of virtual machines. `resource_of` reads the extended
-    resources of classes, for claims of virtual machines.
+    resources of classes, for claims of virtual machines. `switches` reads the NVSwitch partitions, of which `marked`
+    belong to claims.
     """
 
     def __init__(
@@ -48,9 +51,13 @@ class Planner:
         mps_shared_memory: bool = True,
         *,
         taken: VfioMarks,
+        marked: FabricMarks,
+        switches: Callable[[], SwitchFacts],
         resource_of: ResourceOfClass = no_resource,
     ) -> None:
         self._taken = taken
+        self._marked = marked
+        self._switches = switches
         self._resource_of = resource_of
         self._pool = pool
         self._mps_shared_memory = mps_shared_memory
@@ -78,7 +85,9 @@ class Planner:
                     f"there is no device {missing[0]} on node {self._pool} at the moment; these GPUs are bound to a"
                     f" vfio driver for virtual machines: {addresses}; kubelet tries again"
                 )
-        machines = any(isinstance(_usable(gpus, name, policy), PciGpu) for name in names)
+        found = [_usable(gpus, name, policy) for name in names]
+        machines = any(isinstance(one, PciGpu) for one in found)
+        whole = machines or any(isinstance(one, Gpu) for one in found)
         variables = resource_variables(claim, self._resource_of) if machines else {}
         mps = MpsSupport(knows_protocol_3(gpus.inventory.driver_version), self._mps_shared_memory)
         return make_plan(
@@ -90,6 +99,7 @@ class Planner:
             mps,
             partial(self._seen, gpus),
             variables,
+            self._switches() if whole else NO_SWITCHES,
         )
 
     def is_gone(self, ref: ClaimRef) -> bool | None:
@@ -106,8 +116,11 @@ class Planner:
     def _seen(self, gpus: Gpus, pci: PciGpu) -> SeenGpu:
         """What NVML reports about a GPU on the PCI bus, or reported before it was taken for a virtual machine."""
         gpu = next((one for one in gpus.inventory.gpus if one.pci_address == pci.address), None)
-        mark = self._taken.get(pci.address) if gpu is None else None
-        return SeenGpu(gpu, "" if mark is None else mark.gpu_uuid)
+        if gpu is not None:
+            return SeenGpu(gpu, gpu.uuid, gpu.module_id)
+        mark = self._taken.get(pci.address)
+        uuid = "" if mark is None else mark.gpu_uuid
+        return SeenGpu(None, uuid, self._marked.module_of(uuid))
 
 
 def _usable(gpus: Gpus, device: str, policy: NodePolicy) -> Found | None:

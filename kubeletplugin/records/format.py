@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The format of a record. Version 2 has a list of steps. Version 1, which had only MIG devices to create, can still be
 read. Version 3 has steps for settings of GPUs, version 4 has steps for MPS. Version 5 has GPUs for virtual machines,
-and the CDI devices of shares are named by the share. Version 6 has additional devices. A version is written only for
-claims that need it, so that an older plugin can read the other records.
+and the CDI devices of shares are named by the share. Version 6 has NVSwitch partitions, vGPUs, and additional devices.
+A version is written only for claims that need it, so that an older plugin can read the other records.
 
 Records are JSON, so that people can read them after an error. They are decoded strictly. The claim comes first, because
 it is the most important part of a file that was truncated.
@@ -28,6 +28,7 @@ from ..plans.passthrough import NOTHING_EXTRA, Passthrough
 from ..plans.plan import Plan, PlannedDevice, steps_for
 from ..steps import (
     ComputeModeStep,
+    FabricStep,
     InstanceStep,
     LookStep,
     MigModeStep,
@@ -47,7 +48,7 @@ by place.
 """
 
 
-_SINCE: Mapping[type, int] = {VfioStep: 5, MpsStep: 4, ComputeModeStep: 3, TimeSliceStep: 3}
+_SINCE: Mapping[type, int] = {FabricStep: 6, VfioStep: 5, MpsStep: 4, ComputeModeStep: 3, TimeSliceStep: 3}
 """The version since which there are such steps, where that is not the oldest that is written."""
 
 
@@ -255,6 +256,8 @@ def _encode_step(step: Step, plan: Plan) -> dict[str, Any]:
             return {"kind": "look", "device": device}
         case VfioStep(target):
             return {"kind": "vfio", "device": next(one.name for one in plan.devices if one.target == target)}
+        case FabricStep(partition, modules, gpus):
+            return {"kind": "fabric", "partition": partition, "modules": list(modules), "gpus": list(gpus)}
         case MpsStep(devices, share=share, protocol=protocol, limits=limits):
             names = {one.target: one.name for one in plan.devices}
             return {
@@ -325,6 +328,13 @@ def _vfio(fields: Fields, targets: Mapping[str, Target]) -> Step:
     return VfioStep(target)
 
 
+def _fabric(fields: Fields, _: Mapping[str, Target]) -> Step:
+    modules, gpus = fields.array("modules"), fields.texts("gpus")
+    if not modules or len(modules) != len(gpus) or any(type(one) is not int for one in modules):
+        raise DecodeError(fields.path("modules"), "must have an integer for each of gpus")
+    return FabricStep(fields.required_integer("partition"), tuple(modules), gpus)
+
+
 def _mps(fields: Fields, targets: Mapping[str, Target]) -> Step:
     devices, group = fields.texts("devices"), fields.texts("group")
     usable = {name: one for name, one in targets.items() if not isinstance(one, VfioGpu)}
@@ -351,6 +361,7 @@ _STEPS: Mapping[str, Callable[[Fields, Mapping[str, Target]], Step]] = {
     "migMode": _mode,
     "computeMode": _compute_mode,
     "timeSlice": _time_slice,
+    "fabric": _fabric,
     "instance": _instance,
     "look": _look,
     "mps": _mps,

@@ -2,6 +2,7 @@
 """The changes that claims need on the node, one module for each kind. `base` defines what a step is."""
 
 from .base import BUSY_SECONDS, Step, Tools
+from .fabric import FabricStep
 from .instance import InstanceStep, LookStep
 from .mode import MigModeStep
 from .mps import MpsLimits, MpsStep, StrayMpsStep, share_key
@@ -11,6 +12,7 @@ from .vfio import VfioStep
 __all__ = [
     "BUSY_SECONDS",
     "ComputeModeStep",
+    "FabricStep",
     "InstanceStep",
     "LookStep",
     "MigModeStep",

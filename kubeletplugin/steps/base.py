@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..hardware.fabric import FabricPartitions
 from ..hardware.marks import Marks
 from ..hardware.mig import MigInstances
 from ..hardware.mps import MpsServices
@@ -33,6 +34,7 @@ class Tools:
     time_slices: TimeSlices
     mps: MpsServices
     vfio: VfioBinder
+    fabric: FabricPartitions
     marks: Marks
     busy_seconds: float = BUSY_SECONDS
     going_on: Callable[[], None] = lambda: None
@@ -42,7 +44,7 @@ class Step(Protocol):
     """Equal steps are the same change. Claims that share a device have equal steps, and the last claim undoes the
     change.
 
-    Every method may raise NvmlError, OSError, or PrepareError with a text for the user.
+    Every method may raise NvmlError, FabricError, OSError, or PrepareError with a text for the user.
     """
 
     @property

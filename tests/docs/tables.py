@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dra_driver.gpu.devices import describe
+from dra_driver.gpu.fabric import Partition, SwitchFacts
 from dra_driver.gpu.health import documented
 from dra_driver.gpu.policy import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy
 from dra_driver.gpu.simulation.board import boards
@@ -41,6 +42,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "gpuModuleID": "the position of the GPU on its board",
     "nvlinkGroup": "equal for all GPUs of a node that are connected by NVLink",
     "fabricClique": "cluster UUID and clique of the NVLink fabric, equal on all nodes of the clique",
+    "partition<N>": "the ID of the [NVSwitch partition](virtual-machines.md#nvswitch-partitions) of N GPUs with this"
+    " GPU, for `matchAttribute`; only if Fabric Manager lists partitions",
     "sharesEnforcedBy": "what limits [shares](sharing.md#shares-with-limits): `mps` or `memory-limits`; only with such"
     " a policy",
     "vendorID": "the PCI vendor ID",
@@ -75,7 +78,9 @@ def published() -> list[tuple[str, Device]]:
     profile = next(one for one in model.profiles if one.info.name == "3g.40gb")
     first, second = inventory.gpus
     taken = replace(second, mig_instances=mig_instances(second, [(profile, profile.placements[1])]))
-    description = describe(replace(inventory, gpus=(first, taken)), NodePolicy(rules, mps=True))
+    switches = SwitchFacts((Partition(4, (1, 2)),), True)
+    node = replace(inventory, gpus=(first, taken), switches=switches)
+    description = describe(node, NodePolicy(rules, mps=True))
     kinds = {"gpu": "gpu", "vfio": "vfio"}
     return [
         (kinds.get(kind, "mig" if "uuid" in device.attributes else "mig placement"), device)
@@ -90,7 +95,8 @@ def attributes() -> Iterator[Sequence[str]]:
     yield "attribute", "type", "devices", "example", "meaning"
     devices = published()
     for name, meaning in ATTRIBUTES.items():
-        having = [(kind, device.attributes[name]) for kind, device in devices if name in device.attributes]
+        found = ((kind, key, one) for kind, device in devices for key, one in device.attributes.items())
+        having = [(kind, one) for kind, key, one in found if _family(key) == name]
         value = having[0][1]
         yield f"`{name}`", attribute_kind(value), _kinds(kind for kind, _ in having), f"`{_text(value)}`", meaning
 
@@ -138,8 +144,8 @@ def _markdown(rows: Iterator[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in lines)
 
 
-def _family(capacity: str) -> str:
-    return re.sub(r"^memorySlice\d+$", "memorySlice<i>", capacity)
+def _family(name: str) -> str:
+    return re.sub(r"^partition\d+$", "partition<N>", re.sub(r"^memorySlice\d+$", "memorySlice<i>", name))
 
 
 def _kinds(kinds: Iterator[str]) -> str:

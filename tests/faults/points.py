@@ -20,6 +20,8 @@ from pathlib import Path
 from types import BuiltinFunctionType, FrameType
 from typing import Any, cast
 
+from dra_driver.gpu.calls import FABRIC
+from dra_driver.gpu.fabric import FabricManager
 from dra_driver.gpu.nvml import Nvml, NvmlError, Return
 
 Strike = Callable[[str], None]
@@ -33,6 +35,9 @@ BACKGROUND = ("view", "health", "claim-reports", "api-contact", "sockets", "bind
 
 GPUS = "nvml-"
 """What the names of GPUs' threads begin with. They are counted while they carry out the steps of a claim."""
+
+FABRIC_MANAGER = f"{GPUS}{FABRIC[-12:]}"
+"""The thread that calls Fabric Manager. It is always counted."""
 _STEPS = "kubeletplugin/claims/actions.py"
 
 _CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.chmod", "os.utime", "os.truncate", "os.link"}
@@ -88,7 +93,9 @@ class Points:
         """A thread comes to a point."""
         dial = self.dial
         name = threading.current_thread().name
-        if not dial.watching or name.startswith(self._ignored) or (name.startswith(GPUS) and not _in_a_step()):
+        if not dial.watching or name.startswith(self._ignored):
+            return
+        if name.startswith(GPUS) and name != FABRIC_MANAGER and not _in_a_step():
             return
         with self._guard:
             index = dial.count
@@ -103,6 +110,13 @@ class Points:
         """The same NVML, with a point before and after every call."""
         methods = {name: self._method(name, getattr(nvml, name)) for name in Nvml.__abstractmethods__}
         return cast(Nvml, type("NvmlAtPoints", (Nvml,), methods)())
+
+    def fabric(self, manager: FabricManager) -> FabricManager:
+        """The same Fabric Manager, with a point before and after every call that goes to it."""
+        names = FabricManager.__abstractmethods__ - {"identity"}
+        methods: dict[str, Any] = {name: self._method(name, getattr(manager, name)) for name in names}
+        methods["identity"] = property(lambda _: manager.identity)
+        return cast(FabricManager, type("FabricAtPoints", (FabricManager,), methods)())
 
     def _method(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(_: Nvml, *arguments: object) -> Any:

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dra_driver.command import InputError
+from dra_driver.gpu.fabric_library import FabricAddress, FabricLibrary
 from dra_driver.gpu.nvml_library import NvmlLibrary
 from dra_driver.gpu.options import Hardware, hardware_options
 from dra_driver.gpu.simulation import SimulatedNvml
@@ -119,3 +120,28 @@ def test_programs_of_a_driver_root_of_its_own_are_given_its_nvml_library(tmp_pat
 
 def test_programs_of_the_hosts_own_root_find_the_library_themselves(tmp_path: Path) -> None:
     assert run("--container-driver-root", tmp_path / "missing").nvml_library() is None
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ({}, FabricAddress(socket=Path("run/nvidia-fabricmanager/socket"))),
+        ({"NVIDIA_FABRICMANAGER_UNIX_SOCKET": "/driver-root/other"}, FabricAddress(socket=Path("/driver-root/other"))),
+        ({"NVIDIA_FABRICMANAGER_ADDRESS": "10.0.0.1:7777"}, FabricAddress(host="10.0.0.1:7777")),
+        ({"NVIDIA_FABRICMANAGER_ADDRESS": ""}, FabricAddress(host="127.0.0.1")),
+    ],
+)
+def test_fabric_manager_is_where_the_variables_of_the_official_driver_say(
+    tmp_path: Path, given: dict[str, str], address: FabricAddress
+) -> None:
+    manager = run("--container-driver-root", tmp_path, **given).fabric_manager
+    assert isinstance(manager, FabricLibrary)
+    socket = address.socket and tmp_path / address.socket
+    assert manager.address == FabricAddress(socket, address.host)
+
+
+def test_a_simulated_node_has_a_fabric_manager_if_it_has_partitions(tmp_path: Path) -> None:
+    partitions = Path(__file__).parents[1] / "support/nvswitch.yaml"
+    for name, there in (("h100x8", False), (partitions, True)):
+        hardware = run("--simulated-node", name, "--simulated-root", tmp_path / str(there), "--node-name", "node-a")
+        assert (hardware.fabric_manager is not None) is there

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.devices import Description, LeftOut, Reason
+from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.health import HealthMonitor, MonitorTiming
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.gpu.nvml import EventType, NvmlError, Placement, Return
@@ -97,7 +98,8 @@ class Node:
 @contextlib.contextmanager
 def looked_at(folder: Path, name: str, policy: str = "", patience: float = 0.1) -> Iterator[Node]:
     simulated = make_node(folder / "node", name).node
-    session = Session(simulated.nvml, simulated.driver_root / "sys")
+    manager = simulated.fabric if simulated.fabric.exists else None
+    session = Session(simulated.nvml, simulated.driver_root / "sys", fabric_manager=manager)
     marks, file = MigMarks(folder / "marks"), folder / "policy.yaml"
     file.write_text(policy, encoding="utf-8")
     health = HealthMonitor(session, timing=MonitorTiming(wait=0.05, look=0.1))
@@ -105,6 +107,7 @@ def looked_at(folder: Path, name: str, policy: str = "", patience: float = 0.1) 
         session,
         marks=marks,
         taken=VfioMarks(folder / "vfio"),
+        partitions=FabricMarks(folder / "fabric"),
         policy=PolicyFile(file, "node-a").current,
         health=health,
         looks=Looks(first=0.02, poll=0.02, everything=3600, patience=patience),

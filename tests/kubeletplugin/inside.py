@@ -10,6 +10,7 @@ from typing import Any
 
 from dra_driver.cdi import DriverRoot, Root
 from dra_driver.gpu.calls import Limits
+from dra_driver.gpu.fabric import FabricManager
 from dra_driver.gpu.inventory import Gpu, read_inventory
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.passthrough import VfioMarks
@@ -91,7 +92,7 @@ class ApiServer:
 class Plugin:
     """A plugin on the node in `root`, made there when it is missing. A second one is another process, or the next.
 
-    `gateway`, `records` and `specs` take the place of the real ones, to fail at will.
+    `gateway`, `fabric`, `records` and `specs` take the place of the real ones, to fail at will.
     """
 
     def __init__(
@@ -105,11 +106,13 @@ class Plugin:
         settings: Settings = QUICK,
         start: bool = True,
         gateway: Callable[[Nvml], Nvml] = lambda nvml: nvml,
+        fabric: Callable[[FabricManager], FabricManager] = lambda manager: manager,
         records: type[Records] = Records,
         specs: type[ClaimSpecs] = ClaimSpecs,
         program_seconds: float = PROGRAM_SECONDS,
         mps_shared_memory: bool = True,
         write_seconds: float = WRITE_SECONDS,
+        partition_seconds: float = 20.0,
     ) -> None:
         self.root = root
         self.api = api
@@ -120,13 +123,14 @@ class Plugin:
         self.events: list[tuple[str, str, str]] = []
         self.unexpected: list[str] = []
         self.steps: list[str] = []
-        limits = Limits(look=min(10.0, max(1.0, settings.step)))
+        limits = Limits(look=min(10.0, max(1.0, settings.step)), partition=partition_seconds)
         taken = VfioMarks(root / "vfio")
         self._session = Session(
             lambda: gateway(self.node.nvml()),
             self.sys_root,
             limits=limits,
             taken=taken if self.sys_root.is_mount() else None,  # else no GPU can be taken
+            fabric_manager=fabric(self.node.fabric) if self.node.fabric.exists else None,
         )
         self.access = GpuAccess(self._session, self._on_ready, self.node.driver_root / "proc")
         self.time_slices = TimeSlices(Root(self.node.driver_root), seconds=program_seconds)

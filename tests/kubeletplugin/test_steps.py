@@ -11,6 +11,7 @@ from dra_driver.gpu.devices import MigPlacement
 from dra_driver.gpu.nvml import ComputeMode, NvmlError, Return
 from dra_driver.gpu.session import Session
 from dra_driver.gpu.simulation.faults import Fault
+from kubeletplugin.hardware.fabric import FabricPartitions
 from kubeletplugin.hardware.gpus import Gpus
 from kubeletplugin.hardware.marks import Marks
 from kubeletplugin.hardware.mig import MigInstances
@@ -36,9 +37,8 @@ def tools(plugin: Plugin) -> Tools:
     nvml = plugin.nvml
     modes = ComputeModes(nvml, nvml.device_by_uuid)
     marks = Marks(plugin.root)
-    return Tools(
-        MigInstances(nvml), modes, plugin.time_slices, MpsServices(marks.mps), plugin.vfio, marks, busy_seconds=0.05
-    )
+    mps, fabric = MpsServices(marks.mps), FabricPartitions(plugin.access.fabric, marks.fabric)
+    return Tools(MigInstances(nvml), modes, plugin.time_slices, mps, plugin.vfio, fabric, marks, busy_seconds=0.05)
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ are made for matchAttribute.
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ...resource import AttributeList, AttributeValue, Version
 from ...resource.device import from_dotted
 from ...resource.limits import ATTRIBUTE_VALUE_BYTES
+from ..fabric import Partition
 from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Fabric, FabricState
 from ..policy import Enforcement
@@ -75,6 +76,17 @@ def whole_attributes(gpu: Gpu) -> Attributes:
             "fabricClique": _clique(gpu.fabric),
         }
     )
+
+
+def partition_attributes(partitions: Iterable[Partition]) -> tuple[Attributes, Mapping[int, list[int]]]:
+    """`partition<N>`, the ID of the NVSwitch partition of N GPUs with this GPU; and the IDs for those sizes of which
+    the GPU is in several partitions, which are left out.
+    """
+    by_size: dict[int, list[int]] = {}
+    for one in partitions:
+        by_size.setdefault(len(one.modules), []).append(one.id)
+    several = {size: ids for size, ids in by_size.items() if len(ids) > 1}
+    return {f"partition{size}": ids[0] for size, ids in by_size.items() if size not in several}, several
 
 
 def mig_attributes(gpu: Gpu, profile: str, device_uuid: str | None) -> Attributes:

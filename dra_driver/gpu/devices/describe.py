@@ -25,10 +25,12 @@ from ..ownership import MigPlace
 from ..pci import NVIDIA_DRIVER
 from ..policy import Enforcement, GpuPolicy, NodePolicy, Shares
 from .attributes import (
+    Attributes,
     driver_attributes,
     enforced_by,
     gpu_attributes,
     mig_attributes,
+    partition_attributes,
     vfio_attributes,
     whole_attributes,
 )
@@ -120,6 +122,7 @@ class _Node:
         self._iommufd = inventory.iommufd
         self._on_bus = {pci.address: pci for pci in inventory.pci_gpus}
         self._common = driver_attributes(inventory)
+        self._switches = inventory.switches
         self._numa_lists = policy.list_type_attributes and features.list_attributes
         if policy.list_type_attributes and not features.list_attributes:
             text = "lists of NUMA nodes: the API server stores no list attributes; only the nearest node is published"
@@ -156,13 +159,14 @@ class _Node:
         uuids = {one.mig.placement: one.uuid for one in found.static}
         static = by_preference([one.mig for one in found.static])
         placements = by_preference(found.placements)
-        whole = [self._whole(gpu, found, counter_set)] if found.whole else []
+        partitions = self._partitions(gpu)
+        whole = [self._whole(gpu, found, counter_set, partitions)] if found.whole else []
         instances = [
             *(self._mig(mig, uuids[mig.placement], None) for mig in static),
             *(self._mig(mig, None, counter_set) for mig in placements),
         ]
         divisible = self._shared(gpu, wanted, whole, instances)
-        exclusive = [self._vfio(pci, gpu, counter_set)] if found.vfio and pci is not None else []
+        exclusive = [self._vfio(pci, gpu, counter_set, partitions)] if found.vfio and pci is not None else []
         if not (divisible or exclusive):
             return None
         return GpuDevices(
@@ -180,22 +184,35 @@ class _Node:
         if problem is not None:
             self._leave_out(pci.address, *problem)
             return None
-        return GpuDevices(pci.address, None, self._bound(pci.address, wanted, (self._vfio(pci, None, None),)))
+        return GpuDevices(pci.address, None, self._bound(pci.address, wanted, (self._vfio(pci, None, None, {}),)))
 
-    def _whole(self, gpu: Gpu, found: Forms, counter_set: CounterSet | None) -> Device:
+    def _partitions(self, gpu: Gpu) -> Attributes:
+        """The NVSwitch partitions of a GPU as attributes."""
+        attributes, several = partition_attributes(self._switches.of_module(gpu.module_id))
+        for size, ids in several.items():
+            text = f"its attribute partition{size}: it is in the partitions {', '.join(map(str, ids))} of {size} GPUs"
+            self._leave_out(gpu.uuid, Reason.AMBIGUOUS_PARTITION, text)
+        return attributes
+
+    def _whole(self, gpu: Gpu, found: Forms, counter_set: CounterSet | None, partitions: Attributes) -> Device:
         """The whole GPU. If it consumes counters of MIG devices, its capacities are the maximum of theirs."""
         capacity = {} if gpu.memory is None else {"memory": bytes_of(gpu.memory)}
         return Device(
             gpu_name(gpu),
-            attributes={**whole_attributes(gpu), **gpu_attributes(gpu, self._numa_lists), **self._common},
+            attributes={
+                **whole_attributes(gpu),
+                **partitions,
+                **gpu_attributes(gpu, self._numa_lists),
+                **self._common,
+            },
             capacity=largest_capacity(gpu.mig_profiles) if found.placements else capacity,
             consumes_counters=_all_of(counter_set),
         )
 
-    def _vfio(self, pci: PciGpu, gpu: Gpu | None, counter_set: CounterSet | None) -> Device:
+    def _vfio(self, pci: PciGpu, gpu: Gpu | None, counter_set: CounterSet | None, partitions: Attributes) -> Device:
         return Device(
             vfio_name(pci),
-            attributes=vfio_attributes(pci, gpu, self._iommufd, self._numa_lists),
+            attributes=vfio_attributes(pci, gpu, self._iommufd, self._numa_lists) | partitions,
             capacity={} if pci.addressable_memory is None else {"addressableMemory": bytes_of(pci.addressable_memory)},
             consumes_counters=_all_of(counter_set),
         )

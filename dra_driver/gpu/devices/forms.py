@@ -61,6 +61,8 @@ class Reason(enum.StrEnum):
     NO_CONSUMABLE_CAPACITY = "no-consumable-capacity"
     NOT_ENFORCEABLE = "not-enforceable"
     """The policy enforces shares in a way that the device or the node does not support."""
+    AMBIGUOUS_PARTITION = "ambiguous-partition"
+    """The GPU is in two NVSwitch partitions of one size, and has only one attribute for a size."""
     NO_LIST_ATTRIBUTES = "no-list-attributes"
     NO_BINDING_CONDITIONS = "no-binding-conditions"
 

@@ -9,7 +9,7 @@
 from .lost import LostGpus
 from .meanings import documented
 from .monitor import HealthMonitor, MonitorTiming
-from .records import Finding
+from .records import Finding, activation_findings
 from .taints import concerns, keep_times, taint, worst_first
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "HealthMonitor",
     "LostGpus",
     "MonitorTiming",
+    "activation_findings",
     "concerns",
     "documented",
     "keep_times",

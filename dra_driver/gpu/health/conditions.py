@@ -5,10 +5,12 @@ The bits of a fabric's health mask are those of NVML_GPU_FABRIC_HEALTH_MASK_* in
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from ..calls import HungError
+from ..fabric import SwitchFacts
+from ..facts import Gpu
 from ..nvml import (
     NO_DRIVER,
     DeviceHandle,
@@ -199,6 +201,27 @@ def reading_conditions(reading: Reading, expected_links: int) -> Conditions:
     if reading.fabric is not None:
         tell(FABRIC, *_fabric_values(reading.fabric))
     return Conditions(frozenset(found), frozenset(known))
+
+
+def switch_conditions(gpu: Gpu, switches: SwitchFacts) -> frozenset[Condition] | None:
+    """The problems that Fabric Manager reports about a GPU. None if the GPU has no NVSwitch partitions."""
+    unsupported = any(gpu.module_id in one.modules for one in switches.unsupported)
+    if not (unsupported or switches.of_module(gpu.module_id)):
+        return None
+    failed = not switches.failed.isdisjoint({gpu.uuid, str(gpu.pci_address)})
+    values = [*(["nvlink-failed"] if failed else []), *(["partition-unsupported"] if unsupported else [])]
+    return frozenset(Condition(FABRIC, value) for value in values)
+
+
+def without_links(reading: Reading) -> Reading:
+    """The state of a GPU with NVSwitch partitions. While none of them is active, its NVLinks are down, and it does not
+    join the fabric. That is no problem.
+    """
+    fabric, up = reading.fabric, reading.links_up
+    joined = fabric is None or fabric.state in (FabricState.COMPLETED, FabricState.NOT_SUPPORTED)
+    if joined and up != 0:
+        return reading
+    return replace(reading, links_up=None, fabric=Fabric(FabricState.NOT_SUPPORTED))
 
 
 def _action_value(action: RecoveryAction) -> str:

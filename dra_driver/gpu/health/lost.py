@@ -22,7 +22,7 @@ from ..inventory import Inventory
 from ..nvml import Placement
 from ..passthrough import VfioMark
 from ..policy import HealthPolicy, NodePolicy
-from .conditions import Condition, Reading
+from .conditions import Condition, Reading, switch_conditions
 from .meanings import GPU_LOST, HUNG, MEANINGS, UNMONITORED
 from .records import Finding, GpuRecord, aged, joined, judged, looked, noted, reset
 from .taints import devices_by_gpu, published_findings
@@ -141,12 +141,13 @@ def _untainted(gpu: GpuDevices) -> GpuDevices:
 @dataclass(frozen=True, slots=True)
 class _Gpu:
     """The findings of a GPU, its PCI address if that is known, and since when the inventory lacks the GPU (seconds of
-    the epoch).
+    the epoch). `switches` are the problems that Fabric Manager reports, see `switch_conditions`.
     """
 
     record: GpuRecord
     pci_address: str | None = None
     missing_since: float | None = None
+    switches: frozenset[Condition] | None = None
 
 
 class HealthRecords:
@@ -180,7 +181,9 @@ class HealthRecords:
         for gpu in inventory.gpus:
             if policy.for_gpu(gpu).health:
                 known = self._gpus.get(gpu.uuid)
-                gpus[gpu.uuid] = _Gpu(GpuRecord(gpu.uuid) if known is None else known.record, gpu.pci_address)
+                record = GpuRecord(gpu.uuid) if known is None else known.record
+                switches = switch_conditions(gpu, inventory.switches)
+                gpus[gpu.uuid] = _Gpu(record, gpu.pci_address, switches=switches)
         for uuid, one in self._gpus.items():
             if uuid not in there and one.pci_address not in elsewhere:
                 gpus[uuid] = one if one.missing_since is not None else replace(one, missing_since=now)
@@ -222,7 +225,11 @@ class HealthRecords:
 
     def looked(self, uuid: str, reading: Reading, now: float, *, watched: bool) -> None:
         """A GPU was read, see `records.looked`."""
-        self._change_one(uuid, lambda record: looked(record, reading, now, self._policy, watched=watched))
+        gpu = self._gpus.get(uuid)
+        switches = None if gpu is None else gpu.switches
+        self._change_one(
+            uuid, lambda record: looked(record, reading, now, self._policy, watched=watched, switches=switches)
+        )
 
     def unmonitored(self, now: float) -> None:
         """No GPU can be watched at the moment."""

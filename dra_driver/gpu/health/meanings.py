@@ -49,7 +49,7 @@ class Gravity(enum.Enum):
 class Lasts(enum.Enum):
     """When a finding ends without an administrator."""
 
-    STATE = "when NVML no longer reports it"
+    STATE = "when it is no longer reported"
     QUIET = "after the quiet time"
     RESET = "after a GPU reset or a reload of the NVIDIA driver"
 
@@ -147,6 +147,21 @@ MEANINGS: Final[dict[tuple[str, str], Meaning]] = {
         Gravity.NOTE, Lasts.STATE, "the NVLink fabric recovers from an access that timed out"
     ),
     (FABRIC, "degraded-bandwidth"): Meaning(Gravity.NOTE, Lasts.STATE, "the NVLink fabric is slower than it should be"),
+    (FABRIC, "activation-failed"): Meaning(
+        Gravity.DEGRADED,
+        Lasts.QUIET,
+        "Fabric Manager could not activate an NVSwitch partition with the GPU; read its log, and reset its GPUs",
+    ),
+    (FABRIC, "nvlink-failed"): Meaning(
+        Gravity.DEGRADED,
+        Lasts.STATE,
+        "Fabric Manager reports failed NVLinks of the GPU; read its log; reset the GPU, or replace it",
+    ),
+    (FABRIC, "partition-unsupported"): Meaning(
+        Gravity.NOTE,
+        Lasts.STATE,
+        "because of a failure, some NVSwitch partitions with the GPU are impossible; read the log of Fabric Manager",
+    ),
     **{
         (RECOVERY_ACTION, value): Meaning(gravity, Lasts.STATE, text, proves_reset=True)
         for value, gravity, text in (

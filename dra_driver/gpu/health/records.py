@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from ...resource import TaintEffect
+from ..fabric_marks import FabricTrouble
 from ..nvml import Placement
 from ..policy import HealthPolicy
-from .conditions import Condition, Reading, reading_conditions
-from .meanings import NVLINK, UNMONITORED, Lasts, Meaning, expected_links, meaning
+from .conditions import Condition, Reading, reading_conditions, without_links
+from .meanings import FABRIC, MEANINGS, NVLINK, UNMONITORED, Lasts, Meaning, expected_links, meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,24 @@ def noted(
     return replace(record, entries=tuple(known.values()))
 
 
-def looked(record: GpuRecord, reading: Reading, now: float, policy: HealthPolicy, *, watched: bool = True) -> GpuRecord:
-    """The record after the GPU was read. `watched` tells whether its events are received."""
+def looked(
+    record: GpuRecord,
+    reading: Reading,
+    now: float,
+    policy: HealthPolicy,
+    *,
+    watched: bool = True,
+    switches: frozenset[Condition] | None = None,
+) -> GpuRecord:
+    """The record after the GPU was read. `watched` tells whether its events are received. `switches` are the problems
+    that Fabric Manager reports, see `switch_conditions`.
+    """
     links = max(record.links, reading.links_up or 0)
-    conditions = reading_conditions(reading, links)
+    conditions = reading_conditions(reading if switches is None else without_links(reading), links)
     found, known = set(conditions.found), {*conditions.known, UNMONITORED}
+    if switches is not None:
+        found |= switches
+        known |= {FABRIC, NVLINK}
     if not (watched or reading.lost or reading.hung):
         found.add(Condition(UNMONITORED, ""))
 
@@ -126,6 +140,14 @@ def aged(record: GpuRecord, now: float, policy: HealthPolicy) -> GpuRecord:
 def judged(record: GpuRecord, policy: HealthPolicy) -> GpuRecord:
     """The record under another policy. The findings stay, but their effects may change."""
     return replace(record, entries=tuple(_entry(one.finding, one.last_seen, policy) for one in record.entries))
+
+
+def activation_findings(troubles: Iterable[FabricTrouble], policy: HealthPolicy) -> tuple[Finding, ...]:
+    """The findings of the GPUs whose NVSwitch partition could not be activated."""
+    value = "activation-failed"
+    means = MEANINGS[FABRIC, value]
+    since = {gpu: one.since for one in troubles for gpu in one.gpus}
+    return tuple(Finding(gpu, FABRIC, value, means.effect(policy), at, means.text) for gpu, at in sorted(since.items()))
 
 
 def joined(record: GpuRecord, findings: Iterable[Finding], policy: HealthPolicy) -> GpuRecord:

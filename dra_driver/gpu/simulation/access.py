@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ..fabric import FabricCode
 from ..nvml import NvmlError, Return
 from .board import Board
 from .description import NodeDescription
@@ -142,15 +143,24 @@ class Access:
         gpu = initialized.description.gpus[position]
         return Board(gpu.board, state, vgpu=gpu.vgpu)
 
+    def fault(self, call: str) -> Return | FabricCode | None:
+        """The code that a call of another library fails with, or None. Waits as long as an injected fault requires."""
+        self._refresh_system()
+        return self._injected(call, None)
+
     def _strike(self, call: str, position: int | None) -> None:
+        code = self._injected(call, position)
+        if isinstance(code, Return):
+            raise NvmlError(code, call, "injected fault")
+
+    def _injected(self, call: str, position: int | None) -> Return | FabricCode | None:
         fault = next((fault for fault in self._system.faults if fault.hits(call, position)), None)
         if fault is not None and fault.times:
             fault = self._use_up(call, position)
         if fault is None:
-            return
+            return None
         self._linger(fault)
-        if fault.code is not None:
-            raise NvmlError(fault.code, call, "injected fault")
+        return fault.code
 
     def _linger(self, fault: Fault) -> None:
         """Wait as long as the fault requires. A call that hangs returns when its fault is cleared."""

@@ -15,6 +15,7 @@ gpus:
   minors: [1, 0]            # of /dev/nvidiaN; NVML's indexes follow the PCI addresses
   vgpu: true                # these are vGPUs, and the node is a virtual machine
 fabric: {clusterUUID: 5a1f…, clique: 1}
+partitions: [[1, 2], [1], [2]]  # of its NVSwitches, by module IDs (1 is the first GPU): Fabric Manager shares them
 faults:                     # see dra_driver.gpu.simulation.faults
 - {call: nvmlDeviceCreateGpuInstanceWithPlacement, gpu: 0, code: INSUFFICIENT_RESOURCES, times: 1}
 """
@@ -87,6 +88,7 @@ class NodeDescription:
     gpus: tuple[GpuDescription, ...]
     fabric: FabricDescription | None = None
     faults: tuple[Fault, ...] = ()
+    partitions: tuple[tuple[int, ...], ...] = ()
 
     def with_mig(self, indexes: range) -> "NodeDescription":
         """The same node with MIG mode enabled for those GPUs in `indexes` that have MIG."""
@@ -169,6 +171,8 @@ def encode_description(node: NodeDescription) -> dict[str, Any]:
         ],
         "faults": [encode_fault(fault) for fault in node.faults],
     }
+    if node.partitions:
+        encoded["partitions"] = [list(one) for one in node.partitions]
     if node.fabric is not None:
         encoded["fabric"] = {"clusterUUID": node.fabric.cluster_uuid, "clique": node.fabric.clique}
     return encoded
@@ -193,7 +197,10 @@ def _node(fields: Fields) -> NodeDescription:
         gpus=_with_minors(_with_addresses(gpus)),
         fabric=None if fabric is None else _fabric(fabric),
         faults=fields.objects("faults", decode_fault),
+        partitions=tuple(map(tuple, fields.array("partitions"))),
     )
+    if any(not one or not set(one) <= set(range(1, len(gpus) + 1)) for one in node.partitions):
+        raise fields.error("partitions", f"must be lists of module IDs from 1 to {len(gpus)}")
     fields.finish()
     return node
 

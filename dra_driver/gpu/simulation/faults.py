@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Injected faults: an NVML call that fails, takes long or never returns.
+"""Injected faults: a call of NVML or Fabric Manager that fails, takes long or never returns.
 
-call: nvmlGpuInstanceDestroy   # the NVML function
+call: nvmlGpuInstanceDestroy   # the function; Fabric Manager's begin with fm
 gpu: 3                         # position in the order of PCI addresses, from 0; default: every GPU
 code: IN_USE                   # the return code; default: the call succeeds after the delay
 seconds: 0.5                   # the delay
@@ -11,6 +11,7 @@ times: 2                       # how many calls are affected; default: all
 from dataclasses import dataclass
 
 from ...resource.codec import Fields
+from ..fabric import FabricCode
 from ..nvml import Return
 
 _LONGEST = 10**6  # as good as never, but still a valid argument of sleep
@@ -22,7 +23,7 @@ class Fault:
 
     call: str
     gpu: int | None = None
-    code: Return | None = None
+    code: Return | FabricCode | None = None
     seconds: float = 0.0
     times: int = 0
 
@@ -33,9 +34,10 @@ class Fault:
 
 def decode_fault(fields: Fields) -> Fault:
     """A fault from its YAML or JSON form."""
-    name = fields.optional_text("code")
-    if name is not None and name not in Return.__members__:
-        raise fields.error("code", f"{name!r} is not an NVML return code (these are {', '.join(Return.__members__)})")
+    call, name = fields.required_text("call"), fields.optional_text("code")
+    codes: type[Return | FabricCode] = FabricCode if call.startswith("fm") else Return
+    if name is not None and name not in codes.__members__:
+        raise fields.error("code", f"{name!r} is not a return code for {call} ({', '.join(codes.__members__)})")
     seconds = fields.take("seconds")
     if seconds is not None and (type(seconds) not in (int, float) or not 0 <= seconds <= _LONGEST):
         raise fields.error("seconds", f"must be a number of seconds up to {_LONGEST}")
@@ -43,9 +45,9 @@ def decode_fault(fields: Fields) -> Fault:
     if times < 0:
         raise fields.error("times", f"must not be negative: {times}")
     fault = Fault(
-        call=fields.required_text("call"),
+        call=call,
         gpu=fields.integer("gpu"),
-        code=None if name is None else Return[name],
+        code=None if name is None else codes[name],
         seconds=float(seconds or 0),
         times=times,
     )

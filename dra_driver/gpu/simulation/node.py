@@ -13,6 +13,7 @@ from ..nvml import NO_INSTANCE, EventType, FabricState, NvmlError, RecoveryActio
 from ..pci import NVIDIA_DRIVER
 from .board import COMPUTE_PROFILES, Board
 from .description import DescriptionError, GpuDescription, NodeDescription
+from .fabric import SimulatedFabric
 from .faults import Fault
 from .files import DriverFiles, SysFiles
 from .mps import SimulatedMps
@@ -34,6 +35,7 @@ class SimulatedNode:
         self._sysfs = SysFiles(sys or root / "driver/sys")
         self.nvidia_smi = SimulatedSmi(root / "state/nvidia-smi")
         self.mps = SimulatedMps(root / "state/mps")
+        self.fabric = SimulatedFabric(root)
 
     @classmethod
     def create(cls, root: Path, description: NodeDescription, identity: str) -> "SimulatedNode":
@@ -231,6 +233,8 @@ class SimulatedNode:
         self._files.create(description)
         self.nvidia_smi.create({gpu_uuid(identity, at): gpu for at, gpu in enumerate(description.gpus)})
         self.mps.create()
+        if description.partitions:
+            self.fabric.create(description.partitions)
         self._sysfs.load_module(description.driver_version)
         for index, gpu in enumerate(description.gpus):
             self._sysfs.plug(index, gpu)

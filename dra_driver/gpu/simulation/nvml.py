@@ -42,6 +42,7 @@ from ..nvml import (
 )
 from .access import Access, FileWatch
 from .board import COMPUTE_PROFILES, Board
+from .fabric import SimulatedFabric
 from .files import DriverFiles
 from .limits import get_limits, require_limits, set_limits
 from .store import Store
@@ -103,6 +104,7 @@ class SimulatedNvml(Nvml):
         self._store = Store(root / "state")
         self._files = DriverFiles(root / "driver")
         self._access = Access(self._store)
+        self._switches = SimulatedFabric(root)
 
     def initialize(self) -> None:
         self._access.initialize()
@@ -209,6 +211,8 @@ class SimulatedNvml(Nvml):
         fabric = self._access.description.fabric
         if fabric is None:
             return board.fabric(Fabric(FabricState.NOT_SUPPORTED))
+        if not self._switches.links(self.module_id(device)):
+            return board.fabric(Fabric(FabricState.IN_PROGRESS))
         return board.fabric(Fabric(FabricState.COMPLETED, fabric.cluster_uuid, fabric.clique))
 
     def compute_processes(self, device: DeviceHandle) -> tuple[int, ...]:

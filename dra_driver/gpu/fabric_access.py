@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fabric Manager during the life of a process, on a thread of its own with time limits.
+
+Fabric Manager may be started late, restarted or stopped. The partitions that it listed last stay known meanwhile, so
+that devices keep their attributes. A node without switches, library or socket costs a few system calls, and nothing is
+logged.
+"""
+
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from .calls import FABRIC, Calls, HungError, Limits
+from .fabric import NO_SWITCHES, FabricCode, FabricError, FabricManager, Partition, SwitchFacts
+
+T = TypeVar("T")
+
+_LIST: Final = "fmGetSupportedFabricPartitions"
+
+
+class FabricAccess:
+    """The Fabric Manager of the node, or None for a process without one. All methods may be called from several
+    threads, and raise FabricError.
+    """
+
+    def __init__(self, calls: Calls, manager: FabricManager | None, limits: Limits) -> None:
+        self._calls = calls
+        self._manager = manager
+        self._limits = limits
+        self._guard = threading.Lock()
+        self._facts = NO_SWITCHES
+
+    @property
+    def identity(self) -> str:
+        """See FabricManager. Costs a few system calls."""
+        return "" if self._manager is None else self._manager.identity
+
+    def has_switches(self) -> bool:
+        """Whether the node has NVSwitches."""
+        manager = self._manager
+        return manager is not None and self._run("has_switches", manager.has_switches, self._limits.look)
+
+    def read(self) -> SwitchFacts:
+        """What Fabric Manager reports, or reported last. Never raises an error."""
+        manager = self._manager
+        if manager is None or not manager.identity:
+            return self._facts
+        with self._guard:
+            try:
+                self._facts = self._run(_LIST, lambda: _read(manager), self._limits.look)
+            except FabricError as error:
+                self._facts = replace(self._facts, problem=str(error))
+            return self._facts
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """All partitions as they are now."""
+        return self._run(_LIST, self._require(_LIST).supported_partitions, self._limits.look)
+
+    def activate(self, partition: int) -> None:
+        """Activate a partition."""
+        self._change("fmActivateFabricPartition", lambda manager: manager.activate(partition))
+
+    def deactivate(self, partition: int) -> None:
+        """Deactivate a partition."""
+        self._change("fmDeactivateFabricPartition", lambda manager: manager.deactivate(partition))
+
+    def set_activated(self, partitions: Collection[int]) -> None:
+        """Tell a Fabric Manager that was restarted which partitions are active."""
+        self._change("fmSetActivatedFabricPartitions", lambda manager: manager.set_activated(partitions))
+
+    def _change(self, call: str, change: Callable[[FabricManager], None]) -> None:
+        manager = self._require(call)
+        self._run(call, lambda: change(manager), self._limits.partition)
+
+    def _require(self, call: str) -> FabricManager:
+        if self._manager is None or not self._manager.identity:
+            raise FabricError(FabricCode.CONNECTION_NOT_VALID, call)
+        return self._manager
+
+    def _run(self, call: str, work: Callable[[], T], seconds: float) -> T:
+        try:
+            return self._calls.run(FABRIC, lambda _beat: work(), seconds)
+        except HungError as error:
+            text = f"{error.hang}; restart nvidia-fabricmanager.service if it does not return"
+            raise FabricError(FabricCode.TIMEOUT, call, text) from None
+
+
+def _read(manager: FabricManager) -> SwitchFacts:
+    if not manager.has_switches():
+        return NO_SWITCHES
+    try:
+        partitions = manager.supported_partitions()
+    except FabricError as error:
+        if error.code is FabricCode.NOT_SUPPORTED:
+            return SwitchFacts(shared=False)
+        raise
+    failed = _optional(manager.failed_gpus, frozenset[str]())
+    return SwitchFacts(partitions, True, "", failed, _optional(manager.unsupported_partitions, ()))
+
+
+def _optional(query: Callable[[], T], default: T) -> T:
+    """The answer, or the default while Fabric Manager does not support the query (as after a restart)."""
+    try:
+        return query()
+    except FabricError as error:
+        if error.code not in (FabricCode.NOT_SUPPORTED, FabricCode.NOT_CONFIGURED):
+            raise
+        return default
