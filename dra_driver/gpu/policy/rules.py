@@ -54,7 +54,9 @@ class Enforcement(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
-    """The policy for one GPU. With `binding_conditions`, pods are bound only after the plugin has agreed."""
+    """The policy for one GPU. `vgpu_types` are the types of vGPUs that are created for claims (`12Q` or `L40S-12Q`).
+    With `binding_conditions`, pods are bound only after the plugin has agreed.
+    """
 
     publish: bool = True
     mig: MigPolicy = MigPolicy.AUTO
@@ -63,6 +65,7 @@ class GpuPolicy:
     shares: Shares | int = Shares.DISABLED
     enforce: Enforcement = Enforcement.NONE
     binding_conditions: bool = False
+    vgpu_types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class GpuRule:
     publish: bool | None = None
     mig: MigPolicy | None = None
     passthrough: bool | None = None
+    vgpu_types: tuple[str, ...] | None = None
     health: bool | None = None
     shares: Shares | int | None = None
     enforce: Enforcement | None = None
@@ -147,6 +151,11 @@ class NodePolicy:
         """The optional flags of SliceFeatures that this policy needs."""
         wanted = {"list_attributes": self.list_type_attributes, "binding_conditions": self.binding_conditions}
         return frozenset(flag for flag, is_wanted in wanted.items() if is_wanted)
+
+    @property
+    def has_machines(self) -> bool:
+        """Whether a rule is about GPUs or vGPUs of virtual machines."""
+        return any(rule.passthrough or rule.vgpu_types for rule in self.rules)
 
     def on_node(self, name: str) -> "NodePolicy":
         """The policy of one node, without the rules for other nodes."""

@@ -14,13 +14,17 @@ gpus:
   pcieRoots: ["pci0000:15", "pci0000:3d"]
   minors: [1, 0]            # of /dev/nvidiaN; NVML's indexes follow the PCI addresses
   vgpu: true                # these are vGPUs, and the node is a virtual machine
+  vgpuHost:                 # NVIDIA's vGPU manager runs on the node
+    framework: vfio         # vfio, or mdev
+    functions: 16           # virtual functions of each GPU; 0 for a board without SR-IOV
+    mixed: true             # vGPUs of several types can be on a GPU (heterogeneous mode)
 fabric: {clusterUUID: 5a1f…, clique: 1}
 faults:                     # see dra_driver.gpu.simulation.faults
 - {call: nvmlDeviceCreateGpuInstanceWithPlacement, gpu: 0, code: INSUFFICIENT_RESOURCES, times: 1}
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,12 +33,14 @@ from ...errors import DriverError
 from ...parsing import ParseError, decode_text, load
 from ...resource.codec import DecodeError, Fields
 from ..nvml import NvmlError, Placement
+from ..vgpus import VgpuFramework
 from .board import Board, BoardModel, ProfileModel, boards
 from .faults import Fault, decode_fault, encode_fault
 from .state import BoardState
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
 _MOST_GPUS = 240  # buses from 0000:10 on
+_MOST_FUNCTIONS = 32
 _LAST_MINOR = 253  # nvidia-modeset and nvidiactl have the next ones
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)+")
 
@@ -57,6 +63,15 @@ class InstanceDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class VgpuHostDescription:
+    """A GPU with NVIDIA's vGPU manager."""
+
+    framework: VgpuFramework
+    functions: int
+    mixed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GpuDescription:
     """One simulated GPU. `minor` is N of /dev/nvidiaN."""
 
@@ -68,6 +83,7 @@ class GpuDescription:
     mig: bool = False
     instances: tuple[InstanceDescription, ...] = ()
     vgpu: bool = False
+    vgpu_host: VgpuHostDescription | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +180,7 @@ def encode_description(node: NodeDescription) -> dict[str, Any]:
                 "pcieRoots": [gpu.pcie_root],
                 "minors": [gpu.minor],
                 "vgpu": gpu.vgpu,
+                **({} if gpu.vgpu_host is None else {"vgpuHost": asdict(gpu.vgpu_host)}),
             }
             for gpu in node.gpus
         ],
@@ -222,7 +239,8 @@ def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:
         raise fields.error("count", f"must be from 1 to {_MOST_GPUS}, not {count}")
     mig = fields.flag("mig")
     instances = fields.objects("instances", lambda instance: _instance(instance, board))
-    vgpu = fields.flag("vgpu")
+    vgpu, host = fields.flag("vgpu"), fields.object("vgpuHost")
+    vgpu_host = None if host is None else _vgpu_host(host)
     if instances and not mig:
         raise fields.error("instances", "need mig: true")
     if mig and not board.profiles:
@@ -248,9 +266,21 @@ def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:
             mig=mig,
             instances=instances,
             vgpu=vgpu,
+            vgpu_host=vgpu_host,
         )
         for i in range(count)
     )
+
+
+def _vgpu_host(fields: Fields) -> VgpuHostDescription:
+    framework, functions = fields.required_text("framework"), fields.integer("functions") or 0
+    if framework not in tuple(VgpuFramework):
+        raise fields.error("framework", f"must be {' or '.join(VgpuFramework)}, not {framework!r}")
+    if not (framework == VgpuFramework.VFIO) <= functions <= _MOST_FUNCTIONS:
+        raise fields.error("functions", f"must be from 1 to {_MOST_FUNCTIONS}, or 0 with mdev, not {functions}")
+    host = VgpuHostDescription(VgpuFramework(framework), functions, fields.flag("mixed"))
+    fields.finish()
+    return host
 
 
 def _per_gpu(fields: Fields, name: str, count: int, kind: type) -> list[Any]:
