@@ -87,6 +87,10 @@ class LeftOut:
 Complaint = tuple[Reason, str]
 
 
+NO_VGPU_MANAGER: Complaint = (Reason.VGPU_HOST, "its vGPUs: NVIDIA's vGPU manager does not run for it")
+"""The policy names vGPU types for an ordinary GPU."""
+
+
 @dataclass(frozen=True, slots=True)
 class StaticDevice:
     """A MIG device that an administrator created."""
@@ -116,7 +120,7 @@ def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], pa
     """
     complaints: list[Complaint] = []
     if wanted.vgpu_types:
-        complaints.append((Reason.VGPU_HOST, "its vGPUs: NVIDIA's vGPU manager does not run for it"))
+        complaints.append(NO_VGPU_MANAGER)
     switching = wanted.mig is MigPolicy.DYNAMIC and gpu.mig_switchable and bool(gpu.mig_profiles)
     making = switching or (gpu.in_mig_mode and wanted.mig is not MigPolicy.STATIC)
     if gpu.is_vgpu and (making or (gpu.mig_mode is not None and wanted.mig is MigPolicy.DYNAMIC)):

@@ -114,7 +114,7 @@ class NodeDescription:
 
 
 def shipped_nodes() -> list[str]:
-    """The names of the built-in example nodes. `-mig` or `-mixed` may be added to each."""
+    """The names of the built-in example nodes. `-mig`, `-mixed` or `-vgpu` may be added to each."""
     folder = resources.files(__package__).joinpath("nodes")
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir())
 
@@ -123,22 +123,26 @@ def load_description(name_or_path: str) -> NodeDescription:
     """The built-in example node with this name, or the node that this YAML file describes.
 
     `NAME-mig` is the example node with MIG mode enabled on all GPUs, and `NAME-mixed` with MIG mode enabled on the
-    second half of its GPUs. On GPUs without MIG it stays disabled. Raises DescriptionError.
+    second half of its GPUs. On GPUs without MIG it stays disabled. `NAME-vgpu` has NVIDIA's vGPU manager, with 32
+    virtual functions of each GPU, in heterogeneous mode. Raises DescriptionError.
     """
     shipped = shipped_nodes()
     base, _, mode = name_or_path.rpartition("-")
     if name_or_path in shipped:
         base, mode = name_or_path, ""
-    if base in shipped and mode in ("", "mig", "mixed"):
+    if base in shipped and mode in ("", "mig", "mixed", "vgpu"):
         text = resources.files(__package__).joinpath("nodes", f"{base}.yaml").read_text(encoding="utf-8")
         node = parse_description(text, base)
+        if mode == "vgpu":
+            host = VgpuHostDescription(VgpuFramework.VFIO, _MOST_FUNCTIONS, mixed=True)
+            return replace(node, gpus=tuple(replace(gpu, vgpu_host=host) for gpu in node.gpus))
         first = {"": len(node.gpus), "mig": 0, "mixed": len(node.gpus) // 2}[mode]
         return node.with_mig(range(first, len(node.gpus)))
     path = Path(name_or_path)
     if not path.is_file():
         raise DescriptionError(
             f"no simulated node {name_or_path!r}: there is no such file, and the built-in example nodes are"
-            f" {', '.join(shipped)}, each also with -mig or -mixed at its end"
+            f" {', '.join(shipped)}, each also with -mig, -mixed or -vgpu at its end"
         )
     try:
         text = decode_text(path.read_bytes())

@@ -1,23 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims for vGPUs: they are created for a claim and removed after it, and those of an administrator stay."""
 
+import json
 import os
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dra_driver.gpu.devices import VgpuDevice, device_targets
 from dra_driver.gpu.ownership import VgpuMarks
 from dra_driver.gpu.vgpus import VgpuPlace
-from kubeletplugin.hardware.targets import ClaimRef, PrepareError
+from dra_driver.resource import ResourceClaim
+from dra_driver.resource.claim import EXTENDED_CLAIM_ANNOTATION
+from dra_driver.resource.codec import V1, decode_claim
+from kubeletplugin.containers.limits import LimitFiles
+from kubeletplugin.containers.metadata import MetadataFiles, SpecMetadata
+from kubeletplugin.containers.mps import MpsFolders
+from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
+from kubeletplugin.hardware.targets import ClaimRef, PrepareError, Vgpu
 from kubeletplugin.hardware.vfio import StuckError
+from kubeletplugin.plans.plan import make_plan
+from kubeletplugin.records.format import decode, encode
+from kubeletplugin.records.store import Record, State
 from tests.gpu.test_vgpus import MIXED, VFIO, write_node
-from tests.kubeletplugin.inside import ApiServer, Plugin
+from tests.kubeletplugin.inside import RUNNING, ApiServer, Plugin
+from tests.support.claims import allocated_claim
 from tests.support.fuse import needs_fuse
 from tests.support.kernel import Kernel
+from tests.support.kubevirt import device_of, plugin_devices
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for
 
@@ -36,8 +51,9 @@ TEN = "b0e0d5b2-0000-4000-8000-00000000000a"
 class Host:
     """A host of vGPUs with one GPU, and its plugin."""
 
-    def __init__(self, folder: Path, kernel: Kernel, hardware: str) -> None:
+    def __init__(self, folder: Path, kernel: Kernel, hardware: str, specs: type[ClaimSpecs] = ClaimSpecs) -> None:
         self.folder = folder
+        self._specs = specs
         self.kernel = kernel
         self.api = ApiServer()
         self._hardware = hardware
@@ -45,7 +61,8 @@ class Host:
 
     def another(self) -> Plugin:
         """The next plugin process."""
-        self.plugin = Plugin(self.folder, self.api, hardware=self._hardware, write_seconds=1.0)
+        hardware = self._hardware
+        self.plugin = Plugin(self.folder, self.api, hardware=hardware, specs=self._specs, write_seconds=1.0)
         return self.plugin
 
     def vgpus(self) -> tuple[VgpuPlace, ...]:
@@ -65,13 +82,26 @@ class Host:
         (self.kernel.driver_root / "sys" / file).write_text(text)
 
 
+class WithMetadata(ClaimSpecs):
+    """Specs with metadata files, of devices that are not published any more."""
+
+    def __init__(self, common: CommonSpec, mps: MpsFolders, limits: LimitFiles) -> None:
+        def fetch(ref: ClaimRef) -> ResourceClaim:
+            return next(one.api.fetch(ref) for one in RUNNING if common.directory == one.cdi)
+
+        files = MetadataFiles(common.directory.parent / "metadata")
+        super().__init__(common, mps, limits, SpecMetadata(files, lambda _: {}, fetch, enabled=True))
+
+
 @contextmanager
-def a_host(folder: Path, host: str, board: str = "L40S-PCIE-48GB") -> Iterator[Host]:
+def a_host(
+    folder: Path, host: str, board: str = "L40S-PCIE-48GB", specs: type[ClaimSpecs] = ClaimSpecs
+) -> Iterator[Host]:
     hardware = write_node(folder, host, board)
     make_node(folder / "node", hardware)
     kernel = Kernel(folder / "node")
     with kernel.running():
-        yield Host(folder, kernel, hardware)
+        yield Host(folder, kernel, hardware, specs)
 
 
 @pytest.mark.parametrize("kind", HOSTS)
@@ -173,6 +203,70 @@ def test_a_vgpu_that_an_administrator_creates_at_the_same_moment_is_not_removed(
         node.kernel.strike = first
         assert "the kernel refuses to write '1104'" in node.fails(node.api.add(["gpu-0-vgpu-12q-1104-0"]))
         assert ([one.type_id for one in node.vgpus()], node.marks()) == ([type_id], frozenset())
+
+
+# What a container gets
+
+
+@pytest.mark.parametrize("kind", HOSTS)
+@pytest.mark.parametrize("existing", [False, True])
+def test_everything_about_a_vgpu_is_recorded(tmp_path: Path, kind: str, existing: bool) -> None:
+    host, board, name, _ = HOSTS[kind]
+    target = device_targets(make_node(tmp_path / "node", write_node(tmp_path, host, board)).inventory())[name]
+    assert isinstance(target, VgpuDevice)
+    if existing:
+        target = replace(target, start=None, place=replace(target.place, mdev="" if kind == "vfio" else TEN))
+    claim = allocated_claim("claim", [name])
+    ref = ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+    plan = make_plan(ref, claim, "node-a", {name: target}.get)
+    data = encode(Record(State.PREPARED, "boot", plan))
+    assert (decode(data).plan, json.loads(data)["version"]) == (plan, 6)
+
+
+@pytest.mark.parametrize("kind", HOSTS)
+def test_a_launcher_of_kubevirt_finds_its_vgpus(tmp_path: Path, kind: str) -> None:
+    """By metadata files for claims, and by variables for extended resources."""
+    host, board, *devices = HOSTS[kind]
+    with a_host(tmp_path, host, board, WithMetadata) as node:
+        requests, uid = ("container-0-request-0", "container-0-request-1"), str(uuid.uuid4())
+        results = [
+            {"request": request, "driver": "gpu.nvidia.com", "pool": "node-a", "device": device}
+            for request, device in zip(requests, devices, strict=True)
+        ]
+        wanted = [{"name": one, "exactly": {"deviceClassName": "vgpus"}} for one in requests]
+        value = {
+            "metadata": {
+                "name": "machine",
+                "namespace": "team",
+                "uid": uid,
+                "annotations": {EXTENDED_CLAIM_ANNOTATION: "true"},
+            },
+            "spec": {"devices": {"requests": wanted}},
+            "status": {"allocation": {"devices": {"results": results}}},
+        }
+        node.api.claims[uid] = decode_claim(value, V1)
+        claim = ClaimRef("team", "machine", uid)
+        (node.kernel.dev / "vfio/vfio").touch()
+        (node.kernel.dev / "vfio/devices").mkdir()
+        for number in (100, 101):
+            (node.kernel.dev / f"vfio/devices/vfio{number}").touch()
+        plan = node.plugin.lifecycle.prepare(claim)
+        found = [one.target.identifier for one in plan.devices if isinstance(one.target, Vgpu)]
+        assert len(set(found)) == 2
+        spec = json.loads(next(one for one in node.plugin.cdi.iterdir() if uid in one.name).read_text())
+        edits = {one["name"].removeprefix(f"{uid}-"): one["containerEdits"] for one in spec["devices"]}
+        environment = dict(one.split("=", 1) for device in devices for one in edits[device]["env"])
+        resource = "deviceclass.resource.kubernetes.io/vgpus"
+        assert plugin_devices(environment, resource, resource, mdev=kind != "vfio") == found
+        paths = [one["path"] for one in edits[devices[0]]["deviceNodes"]]
+        assert [*paths[1:2], *paths[3:]] == ["/dev/vfio/vfio", "/dev/iommu"]
+        assert paths[2].startswith("/dev/vfio/devices/vfio")
+        for one in (mount for edit in edits.values() for mount in edit.get("mounts", ())):
+            target = tmp_path / "container" / one["containerPath"].lstrip("/")
+            target.parent.mkdir(parents=True)
+            target.write_bytes(Path(one["hostPath"]).read_bytes())
+        shown = [device_of(tmp_path / "container", one, claim="machine") for one in requests]
+        assert shown == [("pci" if kind == "vfio" else "mdev", one) for one in found]
 
 
 # What goes wrong
