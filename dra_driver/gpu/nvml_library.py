@@ -467,7 +467,9 @@ class NvmlLibrary(Nvml):
                 _PLACEMENTS_VERSION,
             )
             size, starts = int(found.placementSize), tuple(sorted(found.placementIds[: found.count]))
-        return VgpuType(type_id, name.rpartition(" ")[2], memory, size, starts)
+        return VgpuType(
+            type_id, name.removeprefix("NVIDIA ").removeprefix("GRID ").replace(" ", "-"), memory, size, starts
+        )
 
     def _array(self, function: Callable[..., object], kind: Any, size: int, *arguments: object) -> list[Any]:
         """The elements that an NVML call writes into an array of `size` places."""

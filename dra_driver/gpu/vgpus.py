@@ -28,7 +28,8 @@ _CURRENT, _CREATABLE = "nvidia/current_vgpu_type", "nvidia/creatable_vgpu_types"
 
 @dataclass(frozen=True, slots=True)
 class VgpuType:
-    """A type of vGPU. `id` is its number in NVML and sysfs, `name` is `L40S-12Q`, and `memory` is in bytes.
+    """A type of vGPU. `id` is its number in NVML and sysfs. `name` is NVML's name without the vendor, in one word
+    (`L40S-12Q`). `memory` is in bytes.
 
     A vGPU of the type takes `size` consecutive units of the GPU, from one of `starts` on (NVML's placement IDs). On a
     GPU whose vGPUs all have one type (homogeneous mode), a vGPU is one unit, and there are as many as fit.
