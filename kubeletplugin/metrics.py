@@ -175,7 +175,9 @@ class PluginMetrics:
         self._registry.register(_Gauges("mps_daemon_start_time_seconds", text, ("driver", "devices"), starts))
 
     def prepared_devices(self, types: Callable[[], Iterable[str]]) -> None:
-        """Publish the number of devices of prepared claims. `types` returns the type of each: `gpu`, `mig`, `vfio`."""
+        """Publish the number of devices of prepared claims. `types` returns the type of each: `gpu`, `mig`, `vfio` or
+        `vgpu`.
+        """
 
         def counts() -> Tally[tuple[str, ...]]:
             found = Tally({"gpu": 0, "mig": 0})

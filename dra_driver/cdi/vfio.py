@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The edits for a GPU that is bound to a vfio driver: what a container with a virtual machine needs to pass it on.
+"""The edits for a GPU that is bound to a vfio driver, or a vGPU: what a container needs to pass it on to a machine.
 
 The kernel has two interfaces (Documentation/driver-api/vfio.rst). The older one has a node for each IOMMU group,
 `/dev/vfio/<group>`, and the node `/dev/vfio/vfio`. The newer one, iommufd, has a node for each function,
@@ -28,15 +28,14 @@ _PERMISSIONS: Final = "rw"
 
 
 def vfio_edits(
-    sys: Path, dev: Root, address: str, group: int, *, prefer_iommufd: bool = False, api_device: bool = False
+    device: Path, dev: Root, group: int, *, prefer_iommufd: bool = False, api_device: bool = False
 ) -> ContainerEdits:
-    """Edits for the function at `address` (`0000:1b:00.0`) in the IOMMU group `group`.
+    """Edits for a PCI function or a mediated device in the IOMMU group `group`. `device` is its folder in sysfs.
 
     With `prefer_iommufd`, also the nodes of iommufd, if the kernel has it. With `api_device`, also the nodes of the
-    interfaces themselves. `sys` is where sysfs is mounted, `dev` contains the host's /dev. Raises DriverFilesError if a
-    node is missing.
+    interfaces themselves. `dev` contains the host's /dev. Raises DriverFilesError if a node is missing.
     """
-    functions = _function_nodes(sys, address) if prefer_iommufd and dev.here(IOMMUFD_API).exists() else []
+    functions = _function_nodes(device) if prefer_iommufd and dev.here(IOMMUFD_API).exists() else []
     legacy = [f"/dev/vfio/{group}", *([VFIO_API] if api_device else [])]
     if functions:
         # A kernel may have iommufd only, or have it in the place of /dev/vfio/vfio.
@@ -64,20 +63,20 @@ def _node(dev: Root, path: str) -> DeviceNode:
     return DeviceNode(path, host_path if host_path != path else "", permissions=_PERMISSIONS)
 
 
-def _function_nodes(sys: Path, address: str) -> list[str]:
-    """The nodes of all functions of the IOMMU group. The group goes to one machine as a whole. Empty if the function
-    itself has none, because its kernel has no such nodes.
+def _function_nodes(device: Path) -> list[str]:
+    """The nodes of all devices of the IOMMU group. The group goes to one machine as a whole. Empty if the device itself
+    has none, because its kernel has no such nodes.
     """
-    device = sys / "bus/pci/devices" / address
     if not _names(device / "vfio-dev"):
         return []
-    functions = [address, *(one for one in _names(device / "iommu_group/devices") if one != address)]
-    return [f"/dev/vfio/devices/{name}" for one in functions for name in _vfio_names(sys, one)]
+    members = device / "iommu_group/devices"
+    devices = [device, *(members / one for one in _names(members) if one != device.name)]
+    return [f"/dev/vfio/devices/{name}" for one in devices for name in _vfio_names(one)]
 
 
-def _vfio_names(sys: Path, address: str) -> Iterator[str]:
-    """`vfio<N>` of a function that is bound to a vfio driver."""
-    return (name for name in _names(sys / "bus/pci/devices" / address / "vfio-dev") if name.startswith("vfio"))
+def _vfio_names(device: Path) -> Iterator[str]:
+    """`vfio<N>` of a device that VFIO has."""
+    return (name for name in _names(device / "vfio-dev") if name.startswith("vfio"))
 
 
 def _addresses(file: Path) -> set[str]:

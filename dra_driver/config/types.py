@@ -83,5 +83,9 @@ class VfioDeviceConfig:
 
 DeviceConfig = GpuConfig | MigDeviceConfig | VfioDeviceConfig
 
-DEVICE_TYPES: Mapping[type[DeviceConfig], str] = {GpuConfig: "gpu", MigDeviceConfig: "mig", VfioDeviceConfig: "vfio"}
-"""The attribute `type` of the devices to which a configuration applies."""
+DEVICE_TYPES: Mapping[type[DeviceConfig], tuple[str, ...]] = {
+    GpuConfig: ("gpu",),
+    MigDeviceConfig: ("mig",),
+    VfioDeviceConfig: ("vfio", "vgpu"),
+}
+"""The values of the attribute `type` of the devices to which a configuration applies."""

@@ -144,7 +144,7 @@ def _kept_away(node: Node, demand: Demand, claims: Iterable[ResourceClaim]) -> s
     return ""
 
 
-_KINDS: Final[dict[object, type[DeviceConfig]]] = {form: kind for kind, form in DEVICE_TYPES.items()}
+_KINDS: Final[dict[object, type[DeviceConfig]]] = {form: kind for kind, forms in DEVICE_TYPES.items() for form in forms}
 
 
 def refused_configs(claims: Iterable[ResourceClaim], cluster: Cluster) -> tuple[str, ...]:

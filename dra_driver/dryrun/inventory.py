@@ -37,6 +37,8 @@ CLASSES = tuple(
 
 PODS: Final = Kind("v1", "pods", namespaced=True)
 
+_VGPU_HOST: Final = "l40sx4-vgpu"
+_VGPU_TYPES: Final = ("4Q", "8Q", "12Q", "24Q")
 _UUIDS: Final = {"uuid", "parentUUID"}
 _PLURALS: Final = {
     "ResourceSlice": "resourceslices",
@@ -121,15 +123,13 @@ def from_cluster(connection: Transport, *, devices_only: bool, around: Sequence[
 @functools.cache
 def built_in_nodes(*, machines: bool = False) -> tuple[Decoded, ...]:
     """Every node that ships with the driver, once with MIG mode off and once with it on, and nothing in use. With
-    `machines`, whole GPUs can also be given to virtual machines, and are in NVSwitch partitions.
+    `machines`, whole GPUs can also be given to virtual machines, and are in NVSwitch partitions, and there is a host of
+    vGPUs.
     """
     policy = NodePolicy((GpuRule(passthrough=True),) if machines else ())
-    return tuple(
-        one
-        for name in shipped_nodes()
-        for node, its in ((name, policy), (f"{name}-mig", NodePolicy()))
-        for one in _simulated(node, node, its, partitioned=machines)
-    )
+    nodes = [pair for name in shipped_nodes() for pair in ((name, policy), (f"{name}-mig", NodePolicy()))]
+    nodes += [(_VGPU_HOST, NodePolicy((GpuRule(vgpu_types=_VGPU_TYPES),)))] if machines else []
+    return tuple(one for node, its in nodes for one in _simulated(node, node, its, partitioned=machines))
 
 
 def is_node_type(name: str) -> bool:

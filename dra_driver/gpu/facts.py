@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from .fabric import NO_SWITCHES, SwitchFacts
 from .nvml import Fabric, GpuInstanceProfile, MigMode, Placement
+from .vgpus import VgpuHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,9 @@ class Gpu:
     `nvlink_group` is the same for all GPUs of the node that reach each other over NVLink, and None for a GPU that
     reaches no other. `mig_switchable` tells that MIG mode can be switched without a reset (Hopper and later). The MIG
     profiles of such a GPU are known in both modes; those of other GPUs only while MIG mode is enabled. `is_vgpu` marks
-    a vGPU that a host gave to this virtual machine: only the host can split it. `memory_limits` tells that the NVIDIA
-    driver can limit the memory of containers on the GPU. `problems` are queries that failed.
+    a vGPU that a host gave to this virtual machine: only the host can split it. `vgpu_host` is set where NVIDIA's vGPU
+    manager runs. `memory_limits` tells that the NVIDIA driver can limit the memory of containers on the GPU. `problems`
+    are queries that failed.
     """
 
     index: int
@@ -56,6 +58,7 @@ class Gpu:
     nvlink_group: str | None = None
     fabric: Fabric | None = None
     is_vgpu: bool = False
+    vgpu_host: VgpuHost | None = None
     mig_mode: MigMode | None = None
     mig_switchable: bool = False
     mig_profiles: tuple[MigProfile, ...] = ()

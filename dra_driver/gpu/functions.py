@@ -57,7 +57,12 @@ def bound_driver(sys_root: Path, address: str) -> str | None:
 
 def iommu_group(sys_root: Path, address: str) -> int | None:
     """The number of a function's IOMMU group, or None if it has none."""
-    name = _link_name(device_folder(sys_root, address) / "iommu_group")
+    return group_of(device_folder(sys_root, address))
+
+
+def group_of(folder: Path) -> int | None:
+    """The number of the IOMMU group of the device with this folder in sysfs, or None if it has none."""
+    name = _link_name(folder / "iommu_group")
     return int(name) if name is not None and name.isdecimal() else None
 
 
@@ -66,7 +71,7 @@ def slot_functions(sys_root: Path, address: str) -> tuple[str, ...]:
     the board.
     """
     slot = address.rpartition(".")[0] + "."
-    found = (name for name in _names(sys_root / "bus/pci/devices") if name.startswith(slot))
+    found = (name for name in listed(sys_root / "bus/pci/devices") if name.startswith(slot))
     others = (name for name in found if name != address and not _is_virtual(sys_root, name))
     return (address, *sorted(others))
 
@@ -76,12 +81,20 @@ def virtual_functions(sys_root: Path, address: str) -> int:
     return _number(device_folder(sys_root, address) / "sriov_numvfs") or 0
 
 
+def virtual_function_addresses(sys_root: Path, address: str) -> tuple[str, ...]:
+    """The addresses of the SR-IOV virtual functions that are enabled, in the order of their numbers."""
+    folder = device_folder(sys_root, address)
+    numbers = sorted(int(name.removeprefix("virtfn")) for name in listed(folder) if name.startswith("virtfn"))
+    found = (_link_name(folder / f"virtfn{number}") for number in numbers)
+    return tuple(name for name in found if name is not None)
+
+
 def group_obstacles(sys_root: Path, address: str) -> tuple[str, ...]:
     """The functions in the IOMMU group because of which the GPU at `address` cannot be given to a virtual machine:
     other GPUs, whichever driver they are bound to, and functions of other slots that a driver of the node uses.
     """
     slot = address.rpartition(".")[0] + "."
-    members = _names(device_folder(sys_root, address) / "iommu_group/devices")
+    members = listed(device_folder(sys_root, address) / "iommu_group/devices")
     return tuple(sorted(one for one in members if not one.startswith(slot) and _is_obstacle(sys_root, one)))
 
 
@@ -108,7 +121,8 @@ def _is_virtual(sys_root: Path, address: str) -> bool:
     return (device_folder(sys_root, address) / "physfn").is_symlink()
 
 
-def _names(folder: Path) -> list[str]:
+def listed(folder: Path) -> list[str]:
+    """The names in a folder. Empty if there is no such folder."""
     try:
         return os.listdir(folder)  # noqa: PTH208 - only names are needed
     except OSError:

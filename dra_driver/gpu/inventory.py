@@ -31,6 +31,7 @@ from .nvml import (
 )
 from .pci import NVIDIA_DRIVER, pci_location, read_pci_gpus
 from .profiles import PROFILE_CONSTANTS, profile_name, whole_compute_profile
+from .vgpus import VgpuHost, VgpuTypes, read_vgpu_host, vgpu_functions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,7 +119,8 @@ class _Reader:
         pcie_root, numa_node = (None, None) if address is None else pci_location(sys_root, address)
         memory, architecture = self._fact(nvml.memory_total), self._fact(nvml.architecture)
         brand = self._fact(nvml.brand)
-        is_vgpu = self._fact(nvml.virtualization_mode) == VirtualizationMode.VGPU
+        virtualization = self._fact(nvml.virtualization_mode)
+        is_vgpu = virtualization == VirtualizationMode.VGPU
         switches = architecture is not None and _switches_without_reset(architecture)
         switchable = mode is not None and switches and not is_vgpu
         split = mode is not None and mode.current
@@ -139,6 +141,7 @@ class _Reader:
             module_id=self._fact(nvml.module_id) or None,
             fabric=self._fabric(),
             is_vgpu=is_vgpu,
+            vgpu_host=None if address is None else self._vgpu_host(virtualization, sys_root, uuid, address),
             memory_limits=self._limits_memory(str(cgroup_root(sys_root))),
             mig_mode=mode,
             mig_switchable=switchable,
@@ -160,6 +163,15 @@ class _Reader:
                 if subject:
                     subjects.append(subject)
             return None
+
+    def _vgpu_host(self, mode: int | None, sys_root: Path, uuid: str, address: str) -> VgpuHost | None:
+        """None unless NVIDIA's vGPU manager runs. Where NVML does not report the mode, its files in sysfs tell it."""
+        if mode is None and not vgpu_functions(sys_root, address)[1]:
+            return None
+        if mode not in (None, VirtualizationMode.HOST_VGPU):
+            return None
+        types = self._ask("its vGPU types", self._nvml.vgpu_types, self._handle) or VgpuTypes(False, ())
+        return read_vgpu_host(sys_root, uuid, address, types)
 
     def _limits_memory(self, cgroup: str) -> bool:
         """Whether NVML supports limits of memory on this GPU. An error about the cgroup itself means that it does."""

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The NVML interface: the calls that this driver needs.
 
-Each method is one NVML call (or the pair of calls that first asks for a size) and has its name. Arguments and return
-codes have the meaning of NVIDIA's NVML API reference. Handles are opaque and belong to the object that returned them.
-Every method may raise NvmlError.
+Each method is one NVML call, or a few that belong together. Arguments and return codes have the meaning of NVIDIA's
+NVML API reference. Handles are opaque and belong to the object that returned them. Methods may raise NvmlError.
 """
 
 import abc
@@ -13,6 +12,7 @@ from typing import NewType
 
 from ..errors import DriverError
 from .memory_limits import MemoryLimits
+from .vgpus import VgpuTypes
 
 DeviceHandle = NewType("DeviceHandle", object)
 """nvmlDevice_t: a GPU or a MIG device."""
@@ -228,9 +228,7 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class RemappedRows:
-    """nvmlDeviceGetRemappedRows: the number of rows replaced by spares, by kind of error; whether rows wait for a reset
-    to be replaced; and whether a replacement ever failed.
-    """
+    """nvmlDeviceGetRemappedRows: rows replaced by spares; whether rows wait for a reset; whether that ever failed."""
 
     correctable: int
     uncorrectable: int
@@ -288,9 +286,7 @@ class Nvml(abc.ABC):
 
     @abc.abstractmethod
     def initialize(self) -> None:
-        """nvmlInitWithFlags, which accepts a node without GPUs. Raises DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND,
-        ALREADY_INITIALIZED for this object, …
-        """
+        """nvmlInitWithFlags, which accepts a node without GPUs. Raises DRIVER_NOT_LOADED, ALREADY_INITIALIZED, …"""
 
     @abc.abstractmethod
     def shutdown(self) -> None:
@@ -367,6 +363,10 @@ class Nvml(abc.ABC):
     @abc.abstractmethod
     def virtualization_mode(self, device: DeviceHandle) -> int:
         """nvmlDeviceGetVirtualizationMode, see VirtualizationMode. A newer driver may return other values."""
+
+    @abc.abstractmethod
+    def vgpu_types(self, device: DeviceHandle) -> VgpuTypes:
+        """nvmlDeviceGetSupportedVgpus, nvmlDeviceGetVgpuHeterogeneousMode, and the queries about each type."""
 
     @abc.abstractmethod
     def nvlinks(self, device: DeviceHandle) -> tuple[bool, ...]:

@@ -45,6 +45,7 @@ from .nvml import (
     RemappedRows,
     Return,
 )
+from .vgpus import VgpuType, VgpuTypes
 
 LIBRARY = "libnvidia-ml.so.1"
 LIBRARY_DIRECTORIES = (
@@ -170,6 +171,8 @@ def _unload() -> None:
 
 
 _MOST_COMPUTE_INSTANCES = 8  # a compute instance has at least one slice of its GPU instance
+_NO_PROFILE = 0xFFFFFFFF  # INVALID_GPU_INSTANCE_PROFILE_ID
+_PLACEMENTS_VERSION = 2  # in version 1, pynvml gives no room for placements
 _ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
 
 
@@ -244,6 +247,15 @@ class NvmlLibrary(Nvml):
 
     def virtualization_mode(self, device: DeviceHandle) -> int:
         return int(self._call(pynvml.nvmlDeviceGetVirtualizationMode, device))
+
+    def vgpu_types(self, device: DeviceHandle) -> VgpuTypes:
+        mixed = self._known(pynvml.nvmlDeviceGetVgpuHeterogeneousMode, device) == 1
+        ids = [int(one) for one in self._call(pynvml.nvmlDeviceGetSupportedVgpus, device)]
+        # A type without a profile of GPU instances shares the whole GPU in time.
+        whole = [
+            one for one in ids if self._known(pynvml.nvmlVgpuTypeGetGpuInstanceProfileId, one) in (None, _NO_PROFILE)
+        ]
+        return VgpuTypes(mixed, tuple(self._vgpu_type(device, one, mixed) for one in whole))
 
     def nvlinks(self, device: DeviceHandle) -> tuple[bool, ...]:
         states: list[bool] = []
@@ -431,6 +443,33 @@ class NvmlLibrary(Nvml):
         """Call a pynvml function. Its errors are raised as NvmlError."""
         with self._gate.passing(function.__name__):
             return call(function, *arguments)
+
+    def _known(self, function: Callable[..., T], *arguments: Any) -> T | None:
+        """Like `_call`. None if the GPU or its driver does not have the feature."""
+        try:
+            return self._call(function, *arguments)
+        except NvmlError as error:
+            if error.code in (Return.NOT_SUPPORTED, Return.FUNCTION_NOT_FOUND, Return.ARGUMENT_VERSION_MISMATCH):
+                return None
+            raise
+
+    def _vgpu_type(self, device: DeviceHandle, type_id: int, mixed: bool) -> VgpuType:
+        name = str(self._call(pynvml.nvmlVgpuTypeGetName, type_id))
+        memory = int(self._call(pynvml.nvmlVgpuTypeGetFramebufferSize, type_id))
+        most = int(self._call(pynvml.nvmlVgpuTypeGetMaxInstances, device, type_id))
+        size, starts = 1, tuple(range(most))
+        if mixed:
+            found = self._call(
+                pynvml.nvmlDeviceGetVgpuTypeSupportedPlacements,
+                device,
+                type_id,
+                pynvml.NVML_VGPU_PGPU_HETEROGENEOUS_MODE,
+                _PLACEMENTS_VERSION,
+            )
+            size, starts = int(found.placementSize), tuple(sorted(found.placementIds[: found.count]))
+        return VgpuType(
+            type_id, name.removeprefix("NVIDIA ").removeprefix("GRID ").replace(" ", "-"), memory, size, starts
+        )
 
     def _array(self, function: Callable[..., object], kind: Any, size: int, *arguments: object) -> list[Any]:
         """The elements that an NVML call writes into an array of `size` places."""

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from ..files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
 from .functions import PciFunction
+from .ownership import VgpuMarks
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +50,11 @@ class VfioMark:
 
 
 class VfioMarks:
-    """The marks in `folder`, which is created with the first mark."""
+    """The marks in `folder`, which is created with the first mark. `vgpus` are those of vGPUs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.vgpus = VgpuMarks(folder / "vgpus")
 
     def set(self, mark: VfioMark) -> None:
         """Write or replace the mark of a GPU. Raises OSError."""

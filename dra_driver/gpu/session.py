@@ -31,6 +31,7 @@ from .nvml import NO_DRIVER, DeviceHandle, MigMode, Nvml, NvmlError, Placement, 
 from .passthrough import VfioMarks
 from .pci import KernelDriver, PciBus, read_driver
 from .profiles import supported_profiles
+from .vgpus import VgpuPlace, existing_vgpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,14 @@ class GpuPulse:
 class Pulse:
     """The node. If two pulses are equal, no value of the inventory has changed in between, as far as NVML and sysfs
     show this cheaply. `pci_gpus` has each GPU's address and the kernel driver that it is bound to. `fabric` changes
-    with a restart of Fabric Manager.
+    with a restart of Fabric Manager. `vgpus` are those of the GPUs that the last inventory had.
     """
 
     generation: int
     gpus: tuple[GpuPulse, ...]
     pci_gpus: tuple[tuple[str, str | None], ...]
     fabric: str = ""
+    vgpus: tuple[VgpuPlace, ...] = ()
 
 
 class PulseTaker:
@@ -392,7 +394,9 @@ class Session:
             current.lost = lost
         newly_lost = not lost <= current.lost
         current.stale |= newly_lost
-        return pulse, newly_lost
+        hosts = [(gpu.uuid, gpu.pci_address) for gpu in current.gpus.values() if gpu.vgpu_host is not None]
+        found = (existing_vgpus(self._sys_root, uuid, address) for uuid, address in hosts if address is not None)
+        return replace(pulse, vgpus=tuple(place for places in found for place in places)), newly_lost
 
     def _read(self, read: Callable[[_Initialization], T]) -> T:
         """The result of `read`. An initialization that turns out to be out of date is replaced, but only once."""

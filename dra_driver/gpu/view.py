@@ -20,7 +20,7 @@ from .fabric_marks import FabricMarks, FabricTrouble
 from .health import Finding, HealthMonitor, LostGpus, activation_findings, taint
 from .inventory import Failure, Inventory
 from .nvml import NvmlError, Return
-from .ownership import MigMarks, MigPlace
+from .ownership import MigMarks, MigPlace, Owned
 from .passthrough import VfioMark, VfioMarks
 from .policy import NodePolicy
 from .session import GpuPulse, LettingGoError, Pulse, Session
@@ -48,12 +48,12 @@ _NOTHING = Inventory(driver_version="", cuda_driver_version=None, gpus=())
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """An inventory, the places of the MIG instances that were created for claims, the GPUs of virtual machines, and the
-    partitions that could not be activated.
+    """An inventory, the places of the MIG instances and vGPUs that were created for claims, the GPUs of virtual
+    machines, and the partitions that could not be activated.
     """
 
     inventory: Inventory
-    owned: Set[MigPlace]
+    owned: Set[Owned]
     away: tuple[VfioMark, ...] = ()
     troubles: tuple[FabricTrouble, ...] = ()
 
@@ -247,8 +247,8 @@ class NodeView:
     def _read(self) -> bool:
         """Read the hardware. Whether the result differs from the previous one."""
         now = time.monotonic()
-        marks = self._marks.all()
-        pulse = _without(self._session.pulse(), marks | self._marks.all())
+        marks = self._owned()
+        pulse = _without(self._session.pulse(), marks | self._owned())
         self._answered_at = now
         since = self._clock() - self._policy().health.quiet_after
         troubles = () if self._partitions is None else self._partitions.troubles(since)
@@ -260,13 +260,17 @@ class NodeView:
         # Claims come and go meanwhile. Instances that were marked before or are marked now belong to the driver.
         on_bus = {gpu.address for gpu in inventory.pci_gpus}
         away = tuple(mark for mark in self._taken.all() if mark.address in on_bus)
-        seen = _Seen(inventory, marks | self._marks.all(), away, troubles)
+        seen = _Seen(inventory, marks | self._owned(), away, troubles)
         self._report(inventory)
         changed = seen != self._seen
         if changed:
             self._seen = seen
         self._pulse, self._read_at, self._failing = pulse, now, False
         return changed
+
+    def _owned(self) -> frozenset[Owned]:
+        """The places of what was created for claims."""
+        return self._marks.all() | self._taken.vgpus.all()
 
     def _failed(self, error: NvmlError) -> bool:
         """Handle a driver that does not answer: keep the last state for a while, then treat its GPUs as lost."""
@@ -299,12 +303,13 @@ class NodeView:
         self._reported = frozenset(problems)
 
 
-def _without(pulse: Pulse, owned: Set[MigPlace]) -> Pulse:
-    """The pulse without instances that were created for claims, because these do not change what is published."""
-    return replace(pulse, gpus=tuple(_without_owned(gpu, owned) for gpu in pulse.gpus))
+def _without(pulse: Pulse, owned: Set[Owned]) -> Pulse:
+    """The pulse without what was created for claims, because this does not change what is published."""
+    vgpus = tuple(place for place in pulse.vgpus if place not in owned)
+    return replace(pulse, gpus=tuple(_without_owned(gpu, owned) for gpu in pulse.gpus), vgpus=vgpus)
 
 
-def _without_owned(gpu: GpuPulse, owned: Set[MigPlace]) -> GpuPulse:
+def _without_owned(gpu: GpuPulse, owned: Set[Owned]) -> GpuPulse:
     if gpu.uuid is None or not gpu.instances:
         return gpu
     foreign = tuple(one for one in gpu.instances if MigPlace(gpu.uuid, one[1], one[2]) not in owned)

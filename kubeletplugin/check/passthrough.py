@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what GPUs for virtual machines need: an IOMMU, a vfio driver, groups that can be given away, and no users.
+"""Checks of what GPUs for virtual machines need: an IOMMU, a vfio driver, groups that can be given away, and no users;
+and which vGPUs claims can get.
 
 Nothing is checked if the policy gives no GPU of the node to virtual machines. No finding is a failure, because pods
 without virtual machines get GPUs anyway.
@@ -8,17 +9,25 @@ without virtual machines get GPUs anyway.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dra_driver.gpu.devices import NO_VGPU_MANAGER, Forms, Reason, vgpu_forms
 from dra_driver.gpu.functions import is_vfio, obstacle_text
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.pci import NVIDIA_DRIVER
 from dra_driver.gpu.policy import NodePolicy
 
+from ..hardware.marks import Marks
 from ..hardware.vfio.openers import names_of, openers
 from ..options import Node
 from ..records.store import read_records
 from .finding import CheckResult, passed, warned
 
-IOMMU, MODULES, GROUPS, USERS = "IOMMU", "vfio modules", "IOMMU groups", "GPU users"
+IOMMU, MODULES, GROUPS, USERS, VGPUS = "IOMMU", "vfio modules", "IOMMU groups", "GPU users", "vGPUs"
+_VGPU_REMEDIES = {
+    Reason.VGPU_HOST: "install NVIDIA's vGPU manager, enable the virtual functions of the board (sriov-manage -e), or"
+    " remove vgpuTypes for this GPU",
+    Reason.VGPU_TYPES: "correct vgpuTypes in the policy",
+    Reason.FOREIGN_VGPU: "remove the vGPUs that were created by hand, or vgpuTypes for this GPU",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +45,32 @@ class MachineGpu:
 
 @dataclass(frozen=True, slots=True)
 class PassthroughFacts:
-    """The number of IOMMU groups, whether the kernel has iommufd, and the GPUs that the policy gives to machines."""
+    """The number of IOMMU groups, whether the kernel has iommufd, and the GPUs that the policy gives to machines.
+    `vgpus` has, by address, the devices of the GPUs for which the policy names vGPU types.
+    """
 
     groups: int
     iommufd: bool
     gpus: tuple[MachineGpu, ...] = ()
+    vgpus: tuple[tuple[str, Forms], ...] = ()
 
 
 def read_passthrough(node: Node, policy: NodePolicy) -> PassthroughFacts | None:
-    """Read sysfs, modules and processes. None if the policy gives no GPU to virtual machines. Raises OSError, or
+    """Read sysfs, modules and processes. None if the policy gives nothing to virtual machines. Raises OSError, or
     NvmlError if the driver does not answer.
     """
-    if not any(rule.passthrough for rule in policy.rules):
+    if not policy.has_machines:
         return None
     inventory = node.hardware.inventory()
     by_address = {one.pci_address: one for one in inventory.gpus}
     pairs = [(pci, by_address.get(pci.address)) for pci in inventory.pci_gpus]
     wanted = [(pci, gpu) for pci, gpu in pairs if policy.for_gpu(gpu, pci).passthrough]
-    if not wanted:
+    vgpus = tuple(
+        (pci.address, _vgpu_forms(gpu, pci, policy, node))
+        for pci, gpu in pairs
+        if gpu is not None and policy.for_gpu(gpu, pci).vgpu_types
+    )
+    if not (wanted or vgpus):
         return None
     claimed = _claimed(node)
     folder = node.hardware.sys_root / "kernel/iommu_groups"
@@ -61,12 +78,16 @@ def read_passthrough(node: Node, policy: NodePolicy) -> PassthroughFacts | None:
         groups=len(list(folder.iterdir())) if folder.is_dir() else 0,
         iommufd=(node.hardware.machine_root / "dev/iommu").exists(),
         gpus=tuple(_machine_gpu(node, pci, gpu, claimed) for pci, gpu in wanted),
+        vgpus=vgpus,
     )
 
 
 def passthrough_findings(facts: PassthroughFacts | None) -> Iterator[CheckResult]:
     """Whether virtual machines can get the GPUs that the policy gives them."""
     if facts is None:
+        return
+    yield from _vgpus(facts.vgpus)
+    if not facts.gpus:
         return
     if not facts.groups:
         yield warned(
@@ -80,6 +101,22 @@ def passthrough_findings(facts: PassthroughFacts | None) -> Iterator[CheckResult
     yield from _modules(facts.gpus)
     yield from _groups(facts.gpus)
     yield from _users(facts.gpus)
+
+
+def _vgpu_forms(gpu: Gpu, pci: PciGpu, policy: NodePolicy, node: Node) -> Forms:
+    if gpu.vgpu_host is None:
+        return Forms(complaints=(NO_VGPU_MANAGER,))
+    owned = Marks(node.folder).vfio.vgpus.all()
+    return vgpu_forms(gpu, gpu.vgpu_host, pci, policy.for_gpu(gpu, pci), owned, partitionable=True)
+
+
+def _vgpus(found: Iterable[tuple[str, Forms]]) -> Iterator[CheckResult]:
+    for address, forms in found:
+        for reason, text in forms.complaints:
+            yield warned(VGPUS, f"GPU {address}: left out: {text}", _VGPU_REMEDIES.get(reason, "see the text"))
+        if forms.vgpus:
+            names = ", ".join(sorted({vgpu.type.name for vgpu, _ in forms.vgpus}))
+            yield passed(VGPUS, f"GPU {address} is published as {len(forms.vgpus)} vGPUs ({names})")
 
 
 def _claimed(node: Node) -> frozenset[str]:

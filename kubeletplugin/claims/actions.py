@@ -38,7 +38,7 @@ from ..records.format import MARKED_SINCE
 from ..records.ledger import Ledger
 from ..records.locks import Held, KeyedLocks, wait_on
 from ..records.store import Record, RecordError, State
-from ..steps import BUSY_SECONDS, FabricStep, InstanceStep, MigModeStep, Step, Tools, VfioStep
+from ..steps import BUSY_SECONDS, FabricStep, InstanceStep, MigModeStep, Step, Tools, VfioStep, VgpuStep
 
 
 class StoppedError(DriverError):
@@ -291,7 +291,7 @@ def _by_gpu(steps: Iterable[Step]) -> list[list[Step]]:
 
 
 def _uses_nvml(step: Step) -> bool:
-    return not isinstance(step, (FabricStep, VfioStep))
+    return not isinstance(step, FabricStep | VfioStep | VgpuStep)
 
 
 def fields_of(record: Record) -> dict[str, object]:

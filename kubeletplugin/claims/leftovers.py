@@ -15,7 +15,7 @@ from dra_driver.containment import contained
 from dra_driver.gpu.ownership import MigPlace
 
 from ..hardware.gpus import Gpus
-from ..hardware.targets import ClaimRef, MigSlot, VfioGpu
+from ..hardware.targets import ClaimRef, MigSlot, VfioGpu, Vgpu
 from ..plans.planning import Planner
 from ..records.locks import KeyedLocks
 from ..records.store import Record
@@ -29,6 +29,7 @@ from ..steps import (
     StrayMpsStep,
     TimeSliceStep,
     VfioStep,
+    VgpuStep,
 )
 from .actions import EXPECTED_ERRORS, Actions
 from .boundary import ClaimBoundary
@@ -144,6 +145,9 @@ class Leftovers:
                     *(StrayMpsStep(name) for name in marks.mps.all() if name.gpu == gpu_uuid and name not in served),
                     *stray[::-1],
                 ]
+                vgpus = {step.target.place for step in wanted if isinstance(step, VgpuStep)}
+                created = (one for one in marks.vfio.vgpus.all() if one.gpu_uuid == gpu_uuid and one not in vgpus)
+                stray = [*(VgpuStep(Vgpu(one, f"of type {one.type_id}")) for one in created), *stray]
                 # First of all, because the other changes need the GPU on NVIDIA's driver.
                 vfio = {step.target.address for step in wanted if isinstance(step, VfioStep)}
                 taken = (one for one in marks.vfio.all() if one.gpu_uuid == gpu_uuid and one.address not in vfio)

@@ -120,6 +120,7 @@ def find(node: Node) -> Found:
             *sorted(f"the time-slice interval of GPU {uuid}" for uuid in marks.time_slices.all()),
             *(f"the vfio driver of GPU {mark.address}" for mark in marks.vfio.all()),
             *(f"the NVSwitch partition {mark.partition}" for mark in marks.fabric.all() if not mark.found),
+            *sorted(f"a vGPU of type {one.type_id} on {one.address}" for one in marks.vfio.vgpus.all()),
             *sorted(f"the MPS daemon for GPU {uuid}" for uuid in {share.gpu for share in marks.mps.all()}),
         ),
         processes=tuple(processes_of(node.mps.files)),

@@ -31,7 +31,7 @@ from ..hardware.fabric import FabricPartitions
 from ..hardware.gpus import Gpus
 from ..hardware.marks import Marks
 from ..hardware.mps import MpsServices
-from ..hardware.targets import MigSlot, PrepareError
+from ..hardware.targets import MigSlot, PrepareError, Vgpu
 from ..kubelet.instance import sockets_of_all
 from ..kubelet.sockets import is_served
 from ..options import Node, node_options
@@ -161,7 +161,7 @@ def _gpus(records: Iterable[Record], found: Iterable[Gpu]) -> Iterable[GpuState]
     for record in records:
         for device in record.plan.devices:
             target, uid = device.target, record.plan.claim.uid
-            minors.setdefault(target.gpu_uuid, target.minor)
+            minors.setdefault(target.gpu_uuid, -1 if isinstance(target, Vgpu) else target.minor)
             if isinstance(target, MigSlot):
                 slots.setdefault(target.gpu_uuid, []).append((uid, target.profile, target.placement))
             else:

@@ -21,7 +21,7 @@ from dra_driver.resource import AttributeValue, Device, ObjectMeta, ResourceClai
 from dra_driver.resource.codec import V1, encode_slice
 from dra_driver.resource.names import is_label
 
-from ..hardware.targets import ClaimGoneError, VfioGpu
+from ..hardware.targets import ClaimGoneError, VfioGpu, Vgpu
 from ..plans.planning import FetchClaim
 from ..records.store import Record
 
@@ -187,8 +187,8 @@ class SpecMetadata:
 
     def _with_identity(self, device: str, record: Record) -> Mapping[str, AttributeValue]:
         """The published attributes, with the UUID of a MIG device that was created for the claim and is published
-        without one, or with the address of a GPU for a virtual machine. KubeVirt finds such a GPU only by its address,
-        also if the GPU is not published any more.
+        without one, or with the address of a GPU for a virtual machine or the UUID of a mediated device. KubeVirt finds
+        such a device only by these, also if it is not published any more.
         """
         published = self._attributes(device)
         if (ids := record.instances.get(device)) is not None:
@@ -196,6 +196,10 @@ class SpecMetadata:
         machine = next((one for one in record.plan.devices if one.name == device), None)
         if machine is not None and isinstance(machine.target, VfioGpu):
             return {"resource.kubernetes.io/pciBusID": machine.target.address, **published}
+        if machine is not None and isinstance(machine.target, Vgpu):
+            place = machine.target.place
+            found = {"resource.kubernetes.io/pciBusID": place.address, **published}
+            return {**found, "mdevUUID": place.mdev} if place.mdev else found
         return published
 
 

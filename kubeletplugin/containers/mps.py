@@ -14,7 +14,7 @@ from dra_driver.mps.protocol2 import shared_memory_folder
 from dra_driver.mps.protocol3 import namespace_folder
 from dra_driver.mps.shares import INSIDE, NODE_DAEMON
 
-from ..hardware.targets import ContainerTarget, MigSlot, VfioGpu
+from ..hardware.targets import ContainerTarget, MachineTarget, MigSlot
 from ..plans.plan import PlannedDevice
 from ..records.store import Record
 from ..steps import MpsStep
@@ -74,5 +74,5 @@ def _uuids(record: Record) -> dict[ContainerTarget, str]:
     return {
         one.target: record.instances[one.name].uuid if isinstance(one.target, MigSlot) else one.target.uuid
         for one in record.plan.devices
-        if not isinstance(one.target, VfioGpu)
+        if not isinstance(one.target, MachineTarget)
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dra_driver import cdi
 
-from ..hardware.targets import MigSlot, PrepareError, VfioGpu
+from ..hardware.targets import MachineTarget, MigSlot, PrepareError
 from ..plans.plan import PlannedDevice
 from ..records.store import Record
 from .limits import LimitFiles
@@ -184,7 +184,7 @@ class ClaimSpecs:
 
     def _edits(self, device: PlannedDevice, record: Record) -> cdi.ContainerEdits:
         root, hook, target = self._common.root, self._common.hook, device.target
-        if isinstance(target, VfioGpu):
+        if isinstance(target, MachineTarget):
             return vfio_edits(root, record.plan, device.name)
         if isinstance(target, MigSlot):
             ids = record.instances[device.name]
@@ -208,4 +208,4 @@ def cdi_names(uid: str, device: PlannedDevice) -> list[str]:
     under its first CDI name, and treats devices with the same first name as one.
     """
     own = cdi.claim_device(uid, device.cdi_name)
-    return [own] if isinstance(device.target, VfioGpu) else [own, cdi.BASE_DEVICE]
+    return [own] if isinstance(device.target, MachineTarget) else [own, cdi.BASE_DEVICE]

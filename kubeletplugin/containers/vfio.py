@@ -1,40 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The edits for a GPU of a virtual machine: the nodes through which the virtual machine monitor gets the GPU.
+"""The edits for a GPU or a vGPU of a virtual machine: the nodes through which the virtual machine monitor gets it.
 
 A container with such devices gets no files of NVIDIA's driver. The virtual machine has its own driver.
 """
 
-from dra_driver import cdi
+from pathlib import Path
 
-from ..hardware.targets import VfioGpu
+from dra_driver import cdi
+from dra_driver.gpu.functions import device_folder, group_of
+from dra_driver.gpu.vgpus import vgpu_folder
+
+from ..hardware.targets import MachineTarget, VfioGpu
 from ..plans.plan import Plan
 from ..plans.resources import container_of
 
 _NO_DRIVER_FILES = "NVIDIA_VISIBLE_DEVICES=void"
 """NVIDIA's container runtime, where it is the default, adds nothing."""
+_MDEV = "MDEV_"
+"""KubeVirt looks for mediated devices in variables that begin with this."""
 
 
 def vfio_edits(root: cdi.DriverRoot, plan: Plan, name: str) -> cdi.ContainerEdits:
-    """The edits for the device `name` of a plan, a GPU that is bound to a vfio driver. Raises DriverFilesError.
+    """The edits for the device `name` of a plan. Raises DriverFilesError.
 
     A container that gets several devices keeps only the last value of a variable. So each device has KubeVirt's
-    variables with the addresses of all devices of its container.
+    variables with the identifiers of all devices of its container.
     """
-    devices = {one.name: (one, one.target) for one in plan.devices if isinstance(one.target, VfioGpu)}
-    device, gpu = devices[name]
+    devices = {one.name: (one, one.target) for one in plan.devices if isinstance(one.target, MachineTarget)}
+    device, target = devices[name]
     container, access = container_of(device.request), device.passthrough
-    env = [_NO_DRIVER_FILES]
-    for variable in access.variables:
-        others = (one for one in devices.values() if variable in one[0].passthrough.variables)
-        found = [target.address for one, target in others if container_of(one.request) == container]
-        env.append(f"{variable}={','.join(found)}")
+    values: dict[str, list[str]] = {}
+    for other, its in devices.values():
+        for variable in other.passthrough.variables if container_of(other.request) == container else ():
+            values.setdefault(_variable(variable, its), []).append(_identifier(its))
+    own = [_variable(variable, target) for variable in access.variables]
+    folder, group = _place(root, target)
     nodes = cdi.vfio_edits(
-        root.sys,
-        root.machine,
-        gpu.address,
-        gpu.group,
-        prefer_iommufd=access.prefer_iommufd,
-        api_device=access.api_device,
+        folder, root.machine, group, prefer_iommufd=access.prefer_iommufd, api_device=access.api_device
     )
-    allocated = [target.address for _, target in devices.values()]
-    return cdi.ContainerEdits(env=tuple(env)) + nodes + cdi.egm_edits(root.sys, root.machine, gpu.address, allocated)
+    env = (_NO_DRIVER_FILES, *(f"{variable}={','.join(values[variable])}" for variable in own))
+    if not isinstance(target, VfioGpu):
+        return cdi.ContainerEdits(env=env) + nodes
+    allocated = [its.address for _, its in devices.values() if isinstance(its, VfioGpu)]
+    return cdi.ContainerEdits(env=env) + nodes + cdi.egm_edits(root.sys, root.machine, target.address, allocated)
+
+
+def _variable(name: str, target: MachineTarget) -> str:
+    return f"{_MDEV}{name}" if not isinstance(target, VfioGpu) and target.place.mdev else name
+
+
+def _identifier(target: MachineTarget) -> str:
+    return target.address if isinstance(target, VfioGpu) else target.identifier
+
+
+def _place(root: cdi.DriverRoot, target: MachineTarget) -> tuple[Path, int]:
+    """The folder of the device in sysfs, and its IOMMU group, which a mediated device has only while it exists."""
+    if isinstance(target, VfioGpu):
+        return device_folder(root.sys, target.address), target.group
+    folder = vgpu_folder(root.sys, target.place)
+    group = group_of(folder)
+    if group is None:
+        raise cdi.DriverFilesError(f"{folder} has no IOMMU group")
+    return folder, group

@@ -127,7 +127,8 @@ class Marks:
         served = frozenset(share.gpu for share in self.mps.all())
         taken = frozenset(mark.gpu_uuid for mark in self.vfio.all())
         taken |= {mark.gpus[0] for mark in self.fabric.all()}
-        return placed | served | taken | self.modes.all() | self.compute_modes.all() | self.time_slices.all()
+        created = frozenset(place.gpu_uuid for place in self.vfio.vgpus.all())
+        return placed | served | taken | created | self.modes.all() | self.compute_modes.all() | self.time_slices.all()
 
     def made(self, place: MigPlace) -> bool:
         """Whether an instance at this place was created for a claim."""
@@ -155,6 +156,8 @@ class Marks:
         for mark in self.vfio.all():
             self.vfio.clear(mark.address)
         self.fabric.forget()
+        for vgpu in self.vfio.vgpus.all():
+            self.vfio.vgpus.clear(vgpu)
         for share in self.mps.all():
             self.mps.remove(share)  # dra-mps removes what else there is
         try:

@@ -4,10 +4,11 @@
 from dataclasses import dataclass, field
 
 from dra_driver.errors import DriverError
-from dra_driver.gpu.devices import MigPlacement
+from dra_driver.gpu.devices import MigPlacement, VgpuDevice
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.nvml import Placement
 from dra_driver.gpu.ownership import MigPlace
+from dra_driver.gpu.vgpus import VgpuPlace
 
 
 class PrepareError(DriverError):
@@ -96,11 +97,42 @@ class VfioGpu:
         return f"GPU {self.address} (IOMMU group {self.group})"
 
 
+@dataclass(frozen=True, slots=True)
+class Vgpu:
+    """A vGPU for a virtual machine, of the type `name` (`L40S-12Q`).
+
+    One that is created for a claim takes `size` units of its GPU from `start` on (see dra_driver.gpu.vgpus), and is
+    placed there if vGPUs of several types can be on the GPU (`mixed`). `start` is None for one that exists already.
+    """
+
+    place: VgpuPlace
+    name: str
+    start: int | None = None
+    size: int = 1
+    mixed: bool = False
+
+    @property
+    def gpu_uuid(self) -> str:
+        """The UUID of the GPU."""
+        return self.place.gpu_uuid
+
+    @property
+    def identifier(self) -> str:
+        """By what a virtual machine monitor finds it: the UUID of a mediated device, or the address of a function."""
+        return self.place.mdev or self.place.address
+
+    def __str__(self) -> str:
+        return f"vGPU {self.name} {self.identifier}"
+
+
 ContainerTarget = WholeGpu | MigSlot
 """The hardware of a device that containers use through NVIDIA's driver."""
 
-Target = ContainerTarget | VfioGpu
+MachineTarget = VfioGpu | Vgpu
+"""The hardware of a device for a virtual machine."""
+
+Target = ContainerTarget | MachineTarget
 """The hardware of an allocated device."""
 
-Found = Gpu | MigPlacement | PciGpu
+Found = Gpu | MigPlacement | VgpuDevice | PciGpu
 """The hardware of a device name of this node."""

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning a GPU for a virtual machine. Pure."""
+"""Planning a GPU or a vGPU for a virtual machine. Pure."""
 
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, replace
+from typing import Final
 
 from dra_driver.config import DeviceConfig, IommuBackend, VfioDeviceConfig
-from dra_driver.gpu.devices import passthrough_problem
+from dra_driver.gpu.devices import VgpuDevice, passthrough_problem
 from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.gpu.vgpus import VgpuFramework
 from dra_driver.resource import AllocatedDevice
 
-from ..hardware.targets import PrepareError, VfioGpu
+from ..hardware.targets import PrepareError, VfioGpu, Vgpu
+
+_MDEVS: Final = uuid.UUID("6d0bb4a2-6f0f-5f4f-9d6c-6f1b0f3b8e57")
+"""The namespace of the UUIDs of mediated devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +55,29 @@ def unseen(_: PciGpu) -> SeenGpu:
     return SeenGpu()
 
 
-def vfio_target(result: AllocatedDevice, pci: PciGpu, seen: SeenGpu) -> VfioGpu:
-    """The target of an allocated vfio device. Raises PrepareError."""
+def vgpu_target(result: AllocatedDevice, vgpu: VgpuDevice, claim_uid: str) -> Vgpu:
+    """The target of an allocated vGPU. The UUID of a mediated device that will be created follows from the claim and
+    the device. Raises PrepareError.
+    """
+    _require_exclusive(result)
+    place = vgpu.place
+    if vgpu.start is not None and vgpu.framework is VgpuFramework.MDEV:
+        place = replace(place, mdev=str(uuid.uuid5(_MDEVS, f"{claim_uid}/{result.device}")))
+    host = vgpu.gpu.vgpu_host
+    return Vgpu(place, vgpu.type.name, vgpu.start, vgpu.type.size, host is not None and host.types.mixed)
+
+
+def _require_exclusive(result: AllocatedDevice) -> None:
     if result.admin_access:
         raise PrepareError(
             f"device {result.device} is a GPU for a virtual machine, and the request has adminAccess: a virtual machine"
             " needs the GPU for itself, so leave adminAccess out"
         )
+
+
+def vfio_target(result: AllocatedDevice, pci: PciGpu, seen: SeenGpu) -> VfioGpu:
+    """The target of an allocated vfio device. Raises PrepareError."""
+    _require_exclusive(result)
     problem = passthrough_problem(pci)
     if problem is not None or pci.iommu_group is None:
         text = "" if problem is None else problem[1].removeprefix("its vfio device: ")

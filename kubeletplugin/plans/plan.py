@@ -19,17 +19,17 @@ from dra_driver.config import (
     config_for,
     require_one_backend,
 )
-from dra_driver.gpu.devices import MigPlacement
+from dra_driver.gpu.devices import MigPlacement, VgpuDevice
 from dra_driver.gpu.fabric import NO_SWITCHES, SwitchFacts
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import Enforcement, MigPolicy, NodePolicy
 from dra_driver.resource import AllocatedDevice, ResourceClaim
 from dra_driver.resource.meta import empty
 
-from ..hardware.targets import ClaimRef, ContainerTarget, Found, MigSlot, PrepareError, Target, VfioGpu, WholeGpu
-from ..steps import InstanceStep, LookStep, MigModeStep, MpsStep, Step, VfioStep
+from ..hardware.targets import ClaimRef, ContainerTarget, Found, MigSlot, PrepareError, Target, VfioGpu, Vgpu, WholeGpu
+from ..steps import InstanceStep, LookStep, MigModeStep, MpsStep, Step, VfioStep, VgpuStep
 from .fabric import MemberGpu, fabric_steps
-from .passthrough import NOTHING_EXTRA, Passthrough, SeenGpu, passthrough_of, unseen, vfio_target
+from .passthrough import NOTHING_EXTRA, Passthrough, SeenGpu, passthrough_of, unseen, vfio_target, vgpu_target
 from .sharing import NO_MPS_3, Configured, MpsSupport, enforced, mps_steps, setting_steps
 
 NO_POLICY = NodePolicy()
@@ -118,14 +118,14 @@ def make_plan(
     gpus: list[Gpu] = []
     members: list[MemberGpu] = []
     for result, one in zip(ours, found, strict=True):
-        if isinstance(one, PciGpu):
-            known = seen(one)
-            machine = vfio_target(result, one, known)
+        if isinstance(one, PciGpu | VgpuDevice):
+            known = seen(one) if isinstance(one, PciGpu) else SeenGpu()
+            machine = vfio_target(result, one, known) if isinstance(one, PciGpu) else vgpu_target(result, one, ref.uid)
             machines.append(_chosen(result, VfioDeviceConfig, claim))
             access = passthrough_of(machines[-1].config, variables.get(result.request, ()))
             devices.append(replace(_device(result, machine), passthrough=access))
             gpus += [known.gpu] if known.gpu is not None else []
-            members.append((result.device, machine.gpu_uuid, known.module_id))
+            members += [(result.device, machine.gpu_uuid, known.module_id)] if isinstance(one, PciGpu) else []
             continue
         gpu, (target, kind) = gpu_of(one), _target(one)
         device = _device(result, target)
@@ -145,7 +145,7 @@ def make_plan(
     switchable = {gpu.uuid for gpu in gpus if may_switch(gpu, policy)}
     splittable = {gpu.uuid for gpu in gpus if gpu.mig_mode is not None}
     steps = steps_for(tuple(devices), splittable, switchable, setting_steps(configured))
-    steps = (*fabric_steps(members, switches), *steps, *mps_steps(configured, ref.uid, mps), *_vfio_steps(devices))
+    steps = (*fabric_steps(members, switches), *steps, *mps_steps(configured, ref.uid, mps), *_machine_steps(devices))
     return Plan(ref, pool, tuple(devices), steps)
 
 
@@ -177,11 +177,13 @@ def steps_for(
     return tuple(dict.fromkeys(sorted(steps, key=lambda step: _order(step, devices))))
 
 
-def _vfio_steps(devices: Iterable[PlannedDevice]) -> tuple[VfioStep, ...]:
-    """The steps that take GPUs from NVIDIA's driver. They come last, because NVML must be initialized anew after each
-    of them.
+def _machine_steps(devices: Iterable[PlannedDevice]) -> tuple[Step, ...]:
+    """The steps that create vGPUs, and those that take GPUs from NVIDIA's driver. The latter come last, because NVML
+    must be initialized anew after each of them.
     """
-    return tuple(dict.fromkeys(VfioStep(one.target) for one in devices if isinstance(one.target, VfioGpu)))
+    targets = [one.target for one in devices]
+    vgpus = dict.fromkeys(VgpuStep(one) for one in targets if isinstance(one, Vgpu))
+    return (*vgpus, *dict.fromkeys(VfioStep(one) for one in targets if isinstance(one, VfioGpu)))
 
 
 def _order(step: Step, devices: tuple[PlannedDevice, ...]) -> int:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from dra_driver import DRIVER_NAME
-from dra_driver.gpu.devices import MigPlacement
+from dra_driver.gpu.devices import MigPlacement, VgpuDevice
 from dra_driver.gpu.fabric import NO_SWITCHES, SwitchFacts
 from dra_driver.gpu.fabric_marks import FabricMarks
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.passthrough import VfioMarks
 from dra_driver.gpu.policy import NodePolicy
+from dra_driver.gpu.vgpus import VgpuHost
 from dra_driver.kubeapi import ApiClient, ApiError, Connection, NotFoundError, claims_of, newest_dialect
 from dra_driver.kubeapi.client import JSON
 from dra_driver.resource import ResourceClaim
@@ -25,7 +26,7 @@ from dra_driver.resource.codec import DecodeError, Dialect, decode_claim
 
 from ..hardware.gpus import Gpus
 from ..hardware.mps import knows_protocol_3
-from ..hardware.targets import ClaimGoneError, ClaimRef, Found, MigSlot, PrepareError, Target
+from ..hardware.targets import ClaimGoneError, ClaimRef, Found, MigSlot, PrepareError, Target, Vgpu
 from ..steps import MpsStep, TimeSliceStep
 from .passthrough import SeenGpu
 from .plan import Plan, PlannedDevice, make_plan, may_switch
@@ -86,8 +87,8 @@ class Planner:
                     f" vfio driver for virtual machines: {addresses}; kubelet tries again"
                 )
         found = [_usable(gpus, name, policy) for name in names]
-        machines = any(isinstance(one, PciGpu) for one in found)
-        whole = machines or any(isinstance(one, Gpu) for one in found)
+        machines = any(isinstance(one, PciGpu | VgpuDevice) for one in found)
+        whole = any(isinstance(one, PciGpu | Gpu) for one in found)
         variables = resource_variables(claim, self._resource_of) if machines else {}
         mps = MpsSupport(knows_protocol_3(gpus.inventory.driver_version), self._mps_shared_memory)
         return make_plan(
@@ -124,14 +125,18 @@ class Planner:
 
 
 def _usable(gpus: Gpus, device: str, policy: NodePolicy) -> Found | None:
-    """The hardware of a device name. None if its GPU is in the wrong MIG mode and must stay in it."""
+    """The hardware of a device name. None if its GPU is in the wrong MIG mode and must stay in it, or is a host of
+    vGPUs, which no container can use.
+    """
     found = gpus.find(device)
     match found:
+        case Gpu(vgpu_host=VgpuHost()) | MigPlacement(gpu=Gpu(vgpu_host=VgpuHost())):
+            return None
         case Gpu():
             return found if not found.in_mig_mode or may_switch(found, policy) else None
         case MigPlacement(gpu):
             return found if gpu.in_mig_mode or may_switch(gpu, policy) else None
-        case PciGpu() | None:
+        case VgpuDevice() | PciGpu() | None:
             return found
 
 
@@ -254,7 +259,17 @@ def exclusive(first: PlannedDevice, second: PlannedDevice) -> bool:
 def _overlap(first: Target, second: Target) -> bool:
     if first.gpu_uuid != second.gpu_uuid:
         return False
+    if isinstance(first, Vgpu) and isinstance(second, Vgpu):
+        return _vgpus_overlap(first, second)
     if not (isinstance(first, MigSlot) and isinstance(second, MigSlot)):
         return True  # one of them is the whole GPU, for containers or a virtual machine
     one, other = first.placement, second.placement
     return one.start < other.start + other.size and other.start < one.start + one.size
+
+
+def _vgpus_overlap(first: Vgpu, second: Vgpu) -> bool:
+    if first.start is None or second.start is None:  # one of them is an administrator's
+        return first.identifier == second.identifier
+    if first.place.type_id != second.place.type_id and not first.mixed:
+        return True
+    return first.start < second.start + second.size and second.start < first.start + first.size

@@ -18,12 +18,13 @@ from typing import Any
 from dra_driver import AdditionalDevice
 from dra_driver.errors import DriverError
 from dra_driver.gpu.nvml import ComputeMode, Placement
+from dra_driver.gpu.vgpus import VgpuPlace
 from dra_driver.resource.codec import DecodeError, Fields
 from dra_driver.resource.meta import empty
 from dra_driver.resource.names import is_subdomain
 
 from ..hardware.settings import LEVELS
-from ..hardware.targets import ClaimRef, MigInstanceIds, MigSlot, Target, VfioGpu, WholeGpu
+from ..hardware.targets import ClaimRef, MachineTarget, MigInstanceIds, MigSlot, Target, VfioGpu, Vgpu, WholeGpu
 from ..plans.passthrough import NOTHING_EXTRA, Passthrough
 from ..plans.plan import Plan, PlannedDevice, steps_for
 from ..steps import (
@@ -37,6 +38,7 @@ from ..steps import (
     Step,
     TimeSliceStep,
     VfioStep,
+    VgpuStep,
 )
 
 VERSION = 6
@@ -48,7 +50,14 @@ by place.
 """
 
 
-_SINCE: Mapping[type, int] = {FabricStep: 6, VfioStep: 5, MpsStep: 4, ComputeModeStep: 3, TimeSliceStep: 3}
+_SINCE: Mapping[type, int] = {
+    FabricStep: 6,
+    VgpuStep: 6,
+    VfioStep: 5,
+    MpsStep: 4,
+    ComputeModeStep: 3,
+    TimeSliceStep: 3,
+}
 """The version since which there are such steps, where that is not the oldest that is written."""
 
 
@@ -168,15 +177,19 @@ def _encode_device(device: PlannedDevice) -> dict[str, Any]:
             if slot.pci_address:
                 value["mig"]["pciAddress"] = slot.pci_address
         case VfioGpu(gpu_uuid, address, group, minor):
-            access = device.passthrough
-            value["vfio"] = {
-                "gpuUUID": gpu_uuid,
-                "pciAddress": address,
-                "group": group,
-                "minor": minor,
-                "preferIommuFD": access.prefer_iommufd,
-                "apiDevice": access.api_device,
-                "variables": list(access.variables),
+            found = {"gpuUUID": gpu_uuid, "pciAddress": address, "group": group, "minor": minor}
+            value["vfio"] = {**found, **_encode_passthrough(device.passthrough)}
+        case Vgpu(place, name, start, size, mixed):
+            value["vgpu"] = {
+                "gpuUUID": place.gpu_uuid,
+                "pciAddress": place.address,
+                "typeID": place.type_id,
+                "mdevUUID": place.mdev,
+                "type": name,
+                **({} if start is None else {"start": start}),
+                "size": size,
+                "mixed": mixed,
+                **_encode_passthrough(device.passthrough),
             }
     if device.admin:
         value["admin"] = True
@@ -189,8 +202,20 @@ def _encode_device(device: PlannedDevice) -> dict[str, Any]:
     return value
 
 
+def _encode_passthrough(access: Passthrough) -> dict[str, Any]:
+    return {
+        "preferIommuFD": access.prefer_iommufd,
+        "apiDevice": access.api_device,
+        "variables": list(access.variables),
+    }
+
+
+def _decode_passthrough(fields: Fields) -> Passthrough:
+    return Passthrough(fields.flag("preferIommuFD"), fields.flag("apiDevice"), fields.texts("variables"))
+
+
 def _decode_device(fields: Fields) -> PlannedDevice:
-    gpu, mig, vfio = fields.object("gpu"), fields.object("mig"), fields.object("vfio")
+    gpu, mig, vfio, vgpu = (fields.object(kind) for kind in ("gpu", "mig", "vfio", "vgpu"))
     passthrough = NOTHING_EXTRA
     if gpu is not None:
         target: Target = WholeGpu(gpu.required_text("uuid"), gpu.required_integer("minor"), gpu.text("pciAddress"))
@@ -213,10 +238,21 @@ def _decode_device(fields: Fields) -> PlannedDevice:
             vfio.required_integer("group"),
             vfio.required_integer("minor"),
         )
-        passthrough = Passthrough(vfio.flag("preferIommuFD"), vfio.flag("apiDevice"), vfio.texts("variables"))
+        passthrough = _decode_passthrough(vfio)
         vfio.finish()
+    elif vgpu is not None:
+        place = VgpuPlace(
+            vgpu.required_text("gpuUUID"),
+            vgpu.required_text("pciAddress"),
+            vgpu.required_integer("typeID"),
+            vgpu.text("mdevUUID"),
+        )
+        start, size = vgpu.integer("start"), vgpu.required_integer("size")
+        target = Vgpu(place, vgpu.required_text("type"), start, size, vgpu.flag("mixed"))
+        passthrough = _decode_passthrough(vgpu)
+        vgpu.finish()
     else:
-        raise fields.error("", "neither gpu nor mig nor vfio")
+        raise fields.error("", "neither gpu nor mig nor vfio nor vgpu")
     device = PlannedDevice(
         name=fields.required_text("name"),
         request=fields.required_text("request"),
@@ -254,7 +290,7 @@ def _encode_step(step: Step, plan: Plan) -> dict[str, Any]:
             return {"kind": "instance", "device": device}
         case LookStep(device):
             return {"kind": "look", "device": device}
-        case VfioStep(target):
+        case VfioStep(target) | VgpuStep(target):
             return {"kind": "vfio", "device": next(one.name for one in plan.devices if one.target == target)}
         case FabricStep(partition, modules, gpus):
             return {"kind": "fabric", "partition": partition, "modules": list(modules), "gpus": list(gpus)}
@@ -323,9 +359,9 @@ def _device_slot(fields: Fields, targets: Mapping[str, Target]) -> tuple[str, Mi
 def _vfio(fields: Fields, targets: Mapping[str, Target]) -> Step:
     device = fields.required_text("device")
     target = targets.get(device)
-    if not isinstance(target, VfioGpu):
+    if not isinstance(target, MachineTarget):
         raise DecodeError(fields.path("device"), f"{device!r} is not a GPU for a virtual machine of this record")
-    return VfioStep(target)
+    return VfioStep(target) if isinstance(target, VfioGpu) else VgpuStep(target)
 
 
 def _fabric(fields: Fields, _: Mapping[str, Target]) -> Step:
@@ -337,7 +373,7 @@ def _fabric(fields: Fields, _: Mapping[str, Target]) -> Step:
 
 def _mps(fields: Fields, targets: Mapping[str, Target]) -> Step:
     devices, group = fields.texts("devices"), fields.texts("group")
-    usable = {name: one for name, one in targets.items() if not isinstance(one, VfioGpu)}
+    usable = {name: one for name, one in targets.items() if not isinstance(one, MachineTarget)}
     unknown = [one for one in (*devices, *group) if one not in usable]
     if unknown or not devices or not set(devices) <= set(group):
         raise DecodeError(fields.path("devices"), f"{', '.join(unknown) or 'they'} are no devices of this record")

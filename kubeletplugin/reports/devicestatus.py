@@ -24,7 +24,7 @@ from dra_driver.kubeapi.errors import status_error
 from dra_driver.resource.codec import Dialect
 
 from ..containers.specs import cdi_names
-from ..hardware.targets import ClaimRef, MigSlot, VfioGpu
+from ..hardware.targets import ClaimRef, MigSlot, VfioGpu, Vgpu
 from ..plans.plan import Plan, PlannedDevice
 from ..records.store import Record
 
@@ -150,6 +150,16 @@ def _data(device: PlannedDevice, record: Record) -> JSON:
             "type": "vfio",
             "pciBusID": device.target.address,
             "iommuGroup": device.target.group,
+            "cdiDeviceIDs": cdi_ids,
+        }
+    if isinstance(device.target, Vgpu):
+        place = device.target.place
+        return {
+            "type": "vgpu",
+            "vgpuType": device.target.name,
+            "parentUUID": place.gpu_uuid,
+            "pciBusID": place.address,
+            **({"mdevUUID": place.mdev} if place.mdev else {}),
             "cdiDeviceIDs": cdi_ids,
         }
     return {"type": "gpu", "uuid": device.target.uuid, "cdiDeviceIDs": cdi_ids, **_limits(device, record.plan)}

@@ -8,6 +8,7 @@ from .mode import MigModeStep
 from .mps import MpsLimits, MpsStep, StrayMpsStep, share_key
 from .setting import ComputeModeStep, TimeSliceStep
 from .vfio import VfioStep
+from .vgpu import VgpuStep
 
 __all__ = [
     "BUSY_SECONDS",
@@ -23,5 +24,6 @@ __all__ = [
     "TimeSliceStep",
     "Tools",
     "VfioStep",
+    "VgpuStep",
     "share_key",
 ]

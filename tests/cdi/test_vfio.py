@@ -34,7 +34,11 @@ class Machine:
 
     def nodes(self, *, prefer_iommufd: bool = False, api_device: bool = False) -> list[str]:
         """The paths of the GPU's nodes in a container."""
-        return paths(vfio_edits(self.sys, self.dev, GPU, 16, prefer_iommufd=prefer_iommufd, api_device=api_device))
+        return paths(
+            vfio_edits(
+                self.sys / "bus/pci/devices" / GPU, self.dev, 16, prefer_iommufd=prefer_iommufd, api_device=api_device
+            )
+        )
 
     def egm(self, name: str, gpus: str) -> None:
         """A memory device of these GPUs."""
@@ -94,7 +98,7 @@ def test_a_node_that_the_container_needs_and_that_is_missing_is_an_error(machine
 
 
 def test_the_runtime_reads_the_numbers_and_lets_the_containers_user_open_the_nodes(machine: Machine) -> None:
-    edits = vfio_edits(machine.sys, Root(machine.root, "/"), GPU, 16, api_device=True)
+    edits = vfio_edits(machine.sys / "bus/pci/devices" / GPU, Root(machine.root, "/"), 16, api_device=True)
     assert all((one.type, one.major, one.file_mode, one.host_path) == ("", 0, None, "") for one in edits.device_nodes)
     spec = claim_spec(UID, {"gpu-vfio-0": edits})
     assert spec.kind == CLAIM_KIND

@@ -34,8 +34,8 @@ BATCH: Final = 50
 PLACE: Final = "spec.devices.config[0].opaque.parameters"
 REF: Final = ClaimRef("team", "claim", "uid")
 FOR_NO_DEVICE: Final = "it is for no device that this configuration applies to"
-TYPES: Final = {kind.__name__: form for kind, form in DEVICE_TYPES.items()}
-KINDS: Final = {form: kind for kind, form in DEVICE_TYPES.items()}
+TYPES: Final = {kind.__name__: forms[0] for kind, forms in DEVICE_TYPES.items()}
+KINDS: Final = {forms[0]: kind for kind, forms in DEVICE_TYPES.items()}
 NOWHERE: Final = Positions(yaml.MappingNode("", []), ())
 CONTEXT: Final = Context("1.36", Catalog((), "1.36", Origin("here", models=True)))
 

@@ -15,6 +15,7 @@ from dra_driver.gpu.fabric import Partition, SwitchFacts
 from dra_driver.gpu.health import documented
 from dra_driver.gpu.policy import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy
 from dra_driver.gpu.simulation.board import boards
+from dra_driver.gpu.vgpus import VgpuFramework, VgpuHost, VgpuPlace, VgpuType, VgpuTypes
 from dra_driver.resource import Device
 from dra_driver.resource.device import attribute_kind
 from tests.support.nodes import board_inventory, mig_instances
@@ -27,10 +28,13 @@ DEVICES, METRICS = DOCUMENTS = (DOCS / "devices.md", DOCS / "metrics.md")
 MODEL = "H100-SXM5-80GB"
 
 ATTRIBUTES: Mapping[str, str] = {
-    "type": "`gpu`, `mig` or `vfio`; the DeviceClasses select by this attribute",
+    "type": "`gpu`, `mig`, `vfio` or `vgpu`; the DeviceClasses select by this attribute",
     "uuid": "the UUID that NVML reports; a MIG placement has none; for vfio devices derived from the PCI address",
-    "parentUUID": "the GPU that a MIG device is part of; `matchAttribute` on it asks for slices of one GPU",
-    "profile": "the MIG profile",
+    "parentUUID": "the GPU that a MIG device or vGPU is part of; `matchAttribute` on it asks for parts of one GPU",
+    "profile": "the MIG profile; for vGPUs the end of the type, such as `12Q`",
+    "vgpuType": "the type of a vGPU",
+    "mdevUUID": "the UUID of a mediated device; only of vGPUs that an administrator created, and in the metadata of"
+    " claims",
     "model": "the product name without the vendor, in one word",
     "productName": "the name that NVML reports; for vfio devices the name in the PCI database",
     "brand": "the brand that NVML reports",
@@ -49,7 +53,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "vendorID": "the PCI vendor ID",
     "deviceID": "the PCI device ID",
     "iommuFDEnabled": "whether the node has `/dev/iommu`",
-    "resource.kubernetes.io/pciBusID": "standard attribute, also used by other DRA drivers",
+    "resource.kubernetes.io/pciBusID": "standard attribute, also used by other DRA drivers; for vGPUs the function"
+    " that is or has the vGPU",
     "resource.kubernetes.io/pcieRoot": "standard attribute; equal for devices below one PCIe root (GPU, NIC)",
     "resource.kubernetes.io/numaNode": "standard attribute; a list if `listTypeAttributes` is set",
 }
@@ -70,18 +75,22 @@ CAPACITIES: Mapping[str, str] = {
 def published() -> list[tuple[str, Device]]:
     """(kind, device) of a node that has every form of device."""
     model = boards()[MODEL]
-    inventory = board_inventory(model, 2, mig=True)
+    inventory = board_inventory(model, 3, mig=True)
     rules = (
         GpuRule(mig=MigPolicy.DYNAMIC, passthrough=True, shares=4, enforce=Enforcement.MPS),
         GpuRule(indexes=(1,), passthrough=False),
     )
     profile = next(one for one in model.profiles if one.info.name == "3g.40gb")
-    first, second = inventory.gpus
+    first, second, third = inventory.gpus
     taken = replace(second, mig_instances=mig_instances(second, [(profile, profile.placements[1])]))
     switches = SwitchFacts((Partition(4, (1, 2)),), True)
-    node = replace(inventory, gpus=(first, taken), switches=switches)
+    address = str(third.pci_address)
+    types = VgpuTypes(mixed=False, types=(VgpuType(1104, "H100-20C", 20 << 30, 1, tuple(range(4))),))
+    created = VgpuPlace(third.uuid, address, 1104, "b0e0d5b2-2f7c-4d3e-8a51-6c1d0e9f7a42")
+    host = replace(third, vgpu_host=VgpuHost(types, VgpuFramework.MDEV, (address,), (created,)))
+    node = replace(inventory, gpus=(first, taken, host), switches=switches)
     description = describe(node, NodePolicy(rules, mps=True))
-    kinds = {"gpu": "gpu", "vfio": "vfio"}
+    kinds = {"gpu": "gpu", "vfio": "vfio", "vgpu": "vgpu"}
     return [
         (kinds.get(kind, "mig" if "uuid" in device.attributes else "mig placement"), device)
         for gpu in description.gpus
@@ -150,7 +159,7 @@ def _family(name: str) -> str:
 
 def _kinds(kinds: Iterator[str]) -> str:
     found = set(kinds)
-    return ", ".join(kind for kind in ("gpu", "mig", "mig placement", "vfio") if kind in found)
+    return ", ".join(kind for kind in ("gpu", "mig", "mig placement", "vfio", "vgpu") if kind in found)
 
 
 def _text(value: object) -> str:

@@ -239,6 +239,63 @@ int nvmlDeviceGetVirtualizationMode(gpu_t *gpu, u32 *mode) {
     return SUCCESS;
 }
 
+// vGPU types: 1100 and 1106 of whole GPUs, and 1150, which is a part of a MIG instance
+
+typedef struct { u32 version, mode; } vgpu_mode_t;
+typedef struct { u32 version, size, count, *ids, mode; } vgpu_placements_t;
+
+int nvmlDeviceGetSupportedVgpus(gpu_t *gpu, u32 *count, u32 *types) {
+    REQUIRE_GPU(gpu);
+    if (*count < 3) {
+        *count = 3;
+        return INSUFFICIENT_SIZE;
+    }
+    types[0] = 1100, types[1] = 1150, types[2] = 1106;
+    return SUCCESS;
+}
+
+int nvmlVgpuTypeGetName(u32 type, char *name, u32 *size) {
+    if (*size < 64) return INSUFFICIENT_SIZE;
+    strcpy(name, type == 1100 ? "NVIDIA L40S-1Q" : "NVIDIA RTX Pro 6000 Blackwell DC-24Q");
+    return SUCCESS;
+}
+
+int nvmlVgpuTypeGetFramebufferSize(u32 type, u64 *bytes) {
+    *bytes = (type == 1100 ? 1ull : 24ull) << 30;
+    return SUCCESS;
+}
+
+int nvmlVgpuTypeGetMaxInstances(gpu_t *gpu, u32 type, u32 *count) {
+    REQUIRE_GPU(gpu);
+    *count = type == 1100 ? 32 : 2;
+    return SUCCESS;
+}
+
+#ifndef OLD_DRIVER
+int nvmlVgpuTypeGetGpuInstanceProfileId(u32 type, u32 *profile) {
+    *profile = type == 1150 ? 19 : 0xFFFFFFFF;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetVgpuHeterogeneousMode(gpu_t *gpu, vgpu_mode_t *mode) {
+    REQUIRE_GPU(gpu);
+    if (mode->version != 0x1000008) return VERSION_MISMATCH;
+    mode->mode = gpu->index == 0;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetVgpuTypeSupportedPlacements(gpu_t *gpu, u32 type, vgpu_placements_t *found) {
+    REQUIRE_GPU(gpu);
+    if (found->version != 0x2000020) return VERSION_MISMATCH;
+    if (found->mode != 0 || found->count < 2) return INSUFFICIENT_SIZE;
+    found->count = 2;
+    found->size = type == 1100 ? 1 : 24;
+    found->ids[0] = type == 1100 ? 47 : 24;
+    found->ids[1] = 0;
+    return SUCCESS;
+}
+#endif
+
 int nvmlDeviceGetNvLinkState(gpu_t *gpu, u32 link, u32 *active) {
     REQUIRE_GPU(gpu);
     if (gpu->index == 2) return NOT_SUPPORTED;

@@ -92,7 +92,7 @@ def test_a_text_that_is_no_description_is_answered_with_its_place(content: bytes
 
 def test_an_unknown_name_is_answered_with_those_there_are() -> None:
     with pytest.raises(
-        DescriptionError, match=r"no simulated node 'h100x9': .* a100-40x8, .* h100x8, .* -mig or -mixed"
+        DescriptionError, match=r"no simulated node 'h100x9': .* a100-40x8, .* h100x8, .* -mig, -mixed or -vgpu"
     ):
         load_description("h100x9")
 

@@ -3,6 +3,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from dra_driver.gpu.nvml import (
 )
 from dra_driver.gpu.nvml_library import NvmlLibrary
 from dra_driver.gpu.profiles import supported_profiles
+from dra_driver.gpu.vgpus import VgpuType, VgpuTypes
 from tests.gpu.stub import Session, build, failure, needs_compiler, process
 
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
@@ -106,6 +108,23 @@ def test_facts_of_a_gpu(driver: Session) -> None:
         "processes": (41, 42),
     }
     assert Pci(0x10, 0x3B, 0x1C, 0).address == "0010:3b:1c.0"
+
+
+def vgpus(nvml: NvmlLibrary) -> list[VgpuTypes]:
+    """The vGPU types of GPU 0, which has the heterogeneous mode, and of GPU 2."""
+    return [nvml.vgpu_types(nvml.device_by_index(index)) for index in (0, 2)]
+
+
+@needs_compiler
+def test_vgpu_types_have_placements_if_several_types_can_be_on_a_gpu(driver: Session, old_driver: Session) -> None:
+    small, large = (
+        VgpuType(1100, "L40S-1Q", 1 << 30, 1, (0, 47)),
+        VgpuType(1106, "RTX-Pro-6000-Blackwell-DC-24Q", 24 << 30, 24, (0, 24)),
+    )
+    same = replace(small, starts=tuple(range(32))), replace(large, size=1, starts=(0, 1))
+    assert driver(vgpus) == [VgpuTypes(True, (small, large)), VgpuTypes(False, same)]
+    parts = replace(same[1], id=1150)  # an old driver does not tell which types are parts of MIG instances
+    assert old_driver(vgpus) == [VgpuTypes(False, (same[0], parts, same[1]))] * 2
 
 
 def by_uuid(nvml: NvmlLibrary) -> tuple[int, object]:

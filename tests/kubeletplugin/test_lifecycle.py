@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.devices import MigPlacement, device_targets
+from dra_driver.gpu.devices import MigPlacement, VgpuDevice, device_targets
 from dra_driver.gpu.inventory import Gpu, PciGpu, read_inventory
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.kubeapi import ApiError
 from kubeletplugin.hardware.gpus import NoDriverError
-from kubeletplugin.hardware.targets import ClaimRef, PrepareError
+from kubeletplugin.hardware.targets import ClaimRef, Found, PrepareError
 from kubeletplugin.records.store import State
 from tests.support.waiting import wait_for
 
@@ -332,12 +332,12 @@ def test_mig_mode_switched_off_by_hand_is_said_and_blocks_no_unprepare(plugin: P
         plugin.lifecycle.prepare(plugin.api.add([SMALL]))
 
 
-def can_be_had(target: Gpu | MigPlacement | PciGpu) -> bool:
+def can_be_had(target: Found) -> bool:
     """Whether it is a device of this node as its GPUs are: whole ones, and slices of those in MIG mode."""
     match target:
         case Gpu():
             return not target.in_mig_mode
         case MigPlacement(gpu):
             return gpu.in_mig_mode
-        case PciGpu():
+        case PciGpu() | VgpuDevice():
             return False

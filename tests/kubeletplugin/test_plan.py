@@ -17,7 +17,7 @@ from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.gpu.session import Session
 from dra_driver.resource.codec import V1, decode_claim
 from kubeletplugin.hardware.gpus import Gpus
-from kubeletplugin.hardware.targets import ClaimRef, Found, MigSlot, PrepareError, VfioGpu, WholeGpu
+from kubeletplugin.hardware.targets import ClaimRef, Found, MigSlot, PrepareError, WholeGpu
 from kubeletplugin.plans.plan import NO_POLICY, Plan, make_plan
 from tests.support.nodes import make_node
 
@@ -76,7 +76,7 @@ def test_a_mig_device_that_does_graphics_knows_where_its_gpu_is(gpus: Gpus, suff
     assert found.gpu.pci_address
     variant = replace(found, profile=replace(found.profile, name=found.profile.name + suffix))
     (device,) = plan(gpus, [MIG], find=lambda _: variant).devices
-    assert not isinstance(device.target, VfioGpu)
+    assert isinstance(device.target, WholeGpu | MigSlot)
     assert device.target.pci_address == (found.gpu.pci_address if known else "")
 
 

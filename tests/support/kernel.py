@@ -2,7 +2,8 @@
 """The part of a kernel that binds drivers to PCI devices, for a simulated node: its /sys behaves like a real one.
 
 Writes to `bind`, `unbind`, `driver_override`, `drivers_probe` and `sriov_numvfs` have the effects and errors of
-drivers/base/bus.c and drivers/pci/pci-driver.c. A GPU that leaves NVIDIA's driver is gone from NVML. The nodes in
+drivers/base/bus.c and drivers/pci/pci-driver.c. `vgpus` answers writes that concern vGPUs. A GPU that leaves NVIDIA's
+driver is gone from NVML. The nodes in
 /dev/vfio appear with a delay, as udev makes them. Slots can have further functions, and groups further members. A test
 can let a write fail or block, a driver refuse a device, and look at every write.
 """
@@ -21,6 +22,7 @@ from dra_driver.gpu.nvml import NvmlError
 from dra_driver.gpu.simulation import SimulatedNode
 
 from .fuse import Fuse
+from .vgpus import VgpuManager
 
 VFIO, NVIDIA, AUDIO = "vfio-pci", "nvidia", "snd_hda_intel"
 NODE_DELAY = 0.2
@@ -76,8 +78,10 @@ class Kernel:
         self._numbers = itertools.count()
         self._cdevs = itertools.count()
         self._fuse = Fuse(self.sys, self.driver_root / "sys", self._write)
-        devices = self.sys / "bus/pci/devices"
-        self._positions = {name: index for index, name in enumerate(sorted(one.name for one in devices.iterdir()))}
+        devices = (self.sys / "bus/pci/devices").iterdir()
+        physical = sorted(one.name for one in devices if not (one / "physfn").exists())
+        self._positions = {name: index for index, name in enumerate(physical)}
+        self.vgpus = VgpuManager(self.sys, self.dev, self.node)
         for file in ("bus/pci/drivers_probe", LOAD):
             (self.sys / file).touch(0o200)
         for path, text, mode in (
@@ -195,6 +199,9 @@ class Kernel:
             self._bind(word, path.split("/")[-2])
         elif name == "drivers_probe":
             self._probe(word)
+        elif self.vgpus.answers(name):
+            with self._lock:
+                self.vgpus.write(path, word)
         elif name == "driver_override":
             (self.sys / path).write_text(f"{word or '(null)'}\n")
         else:

@@ -54,11 +54,13 @@ def _supported(stream: str) -> Any:
     raise NoDeviceError("no version that is supported")
 
 
-def plugin_devices(environment: Mapping[str, str], *resources: str) -> list[str]:
-    """The addresses that a machine gets for its GPUs, each with the `deviceName` of a resource, one after the other."""
+def plugin_devices(environment: Mapping[str, str], *resources: str, mdev: bool = False) -> list[str]:
+    """The addresses that a machine gets for its GPUs, each with the `deviceName` of a resource, one after the other. Or
+    the UUIDs of mediated devices.
+    """
     pools: dict[str, list[str]] = {}
     for resource in resources:
-        name = f"PCI_RESOURCE_{resource.upper().replace('/', '_').replace('.', '_')}"
+        name = f"{'MDEV_' if mdev else ''}PCI_RESOURCE_{resource.upper().replace('/', '_').replace('.', '_')}"
         pools[resource] = [one for one in environment.get(name, "").removesuffix(",").split(",") if one]
     found = []
     for resource in resources:
@@ -67,7 +69,7 @@ def plugin_devices(environment: Mapping[str, str], *resources: str) -> list[str]
         address = pools[resource][0]
         for other in pools.values():
             other[:] = [one for one in other if one != address]
-        found.append(_checked(address))
+        found.append(address if mdev else _checked(address))
     return found
 
 

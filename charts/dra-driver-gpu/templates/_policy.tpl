@@ -54,9 +54,9 @@ and comes first, so that `policy` can say otherwise. */ -}}
 {{- range (.Values.policy).gpus -}}{{- if .bindingConditions }}true{{ end -}}{{- end -}}
 {{- end -}}
 
-{{- /* "true" where a rule gives GPUs to virtual machines. */ -}}
+{{- /* "true" where a rule gives GPUs or vGPUs to virtual machines. */ -}}
 {{- define "dra-driver-gpu.passthrough" -}}
-{{- range (.Values.policy).gpus -}}{{- if .passthrough }}true{{ end -}}{{- end -}}
+{{- range (.Values.policy).gpus -}}{{- if or .passthrough .vgpuTypes }}true{{ end -}}{{- end -}}
 {{- end -}}
 
 {{- /* "true" where claims can use MPS */ -}}

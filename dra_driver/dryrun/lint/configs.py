@@ -87,4 +87,4 @@ def _fits(
 def _kinds(candidates: Iterable[Known]) -> list[type[DeviceConfig]]:
     """The kinds of configurations that these devices take."""
     types = {known.device.attributes.get("type") for known in candidates}
-    return [kind for kind, name in DEVICE_TYPES.items() if name in types]
+    return [kind for kind, names in DEVICE_TYPES.items() if not types.isdisjoint(names)]

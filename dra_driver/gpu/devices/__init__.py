@@ -7,23 +7,28 @@ inventory into devices. `device_targets` maps the names of devices to hardware. 
 API servers without taints.
 """
 
-from .attributes import ENFORCED_BY, GPU_TYPE, MIG_TYPE, VFIO_TYPE, model_name
+from .attributes import ENFORCED_BY, GPU_TYPE, MIG_TYPE, VFIO_TYPE, VGPU_TYPE, model_name
 from .describe import AVAILABLE, UNAVAILABLE, Description, GpuDevices, describe, without_tainted
-from .forms import LeftOut, Reason, passthrough_problem
-from .names import MigPlacement, device_targets, gpu_name, mig_name, mig_placements, vfio_name
+from .forms import NO_VGPU_MANAGER, Forms, LeftOut, Reason, passthrough_problem
+from .names import MigPlacement, VgpuDevice, device_targets, gpu_name, mig_name, mig_placements, vfio_name, vgpu_name
+from .vgpus import vgpu_forms
 
 __all__ = [
     "AVAILABLE",
     "ENFORCED_BY",
     "GPU_TYPE",
     "MIG_TYPE",
+    "NO_VGPU_MANAGER",
     "UNAVAILABLE",
     "VFIO_TYPE",
+    "VGPU_TYPE",
     "Description",
+    "Forms",
     "GpuDevices",
     "LeftOut",
     "MigPlacement",
     "Reason",
+    "VgpuDevice",
     "describe",
     "device_targets",
     "gpu_name",
@@ -32,5 +37,7 @@ __all__ = [
     "model_name",
     "passthrough_problem",
     "vfio_name",
+    "vgpu_forms",
+    "vgpu_name",
     "without_tainted",
 ]

@@ -17,10 +17,12 @@ from ..fabric import Partition
 from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Fabric, FabricState
 from ..policy import Enforcement
+from ..vgpus import VgpuType
 
 GPU_TYPE = "gpu"
 MIG_TYPE = "mig"
 VFIO_TYPE = "vfio"
+VGPU_TYPE = "vgpu"
 ENFORCED_BY = "sharesEnforcedBy"
 
 Attributes = dict[str, AttributeValue]
@@ -92,6 +94,12 @@ def partition_attributes(partitions: Iterable[Partition]) -> tuple[Attributes, M
 def mig_attributes(gpu: Gpu, profile: str, device_uuid: str | None) -> Attributes:
     """The attributes of MIG devices. The UUID is known only if the MIG device exists."""
     return _known({"type": MIG_TYPE, "uuid": device_uuid, "parentUUID": gpu.uuid, "profile": profile})
+
+
+def vgpu_attributes(gpu: Gpu, vgpu: VgpuType, mdev: str) -> Attributes:
+    """The attributes of vGPUs. The UUID of a mediated device is known only if it exists. KubeVirt reads it."""
+    known = {"type": VGPU_TYPE, "parentUUID": gpu.uuid, "vgpuType": vgpu.name, "profile": vgpu.profile}
+    return _known({**known, "mdevUUID": mdev or None})
 
 
 def enforced_by(enforcement: Enforcement) -> Attributes:

@@ -21,7 +21,7 @@ from ...resource.device import SliceFeatures
 from ...resource.meta import empty
 from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Placement
-from ..ownership import MigPlace
+from ..ownership import Owned
 from ..pci import NVIDIA_DRIVER
 from ..policy import Enforcement, GpuPolicy, NodePolicy, Shares
 from .attributes import (
@@ -32,12 +32,24 @@ from .attributes import (
     mig_attributes,
     partition_attributes,
     vfio_attributes,
+    vgpu_attributes,
     whole_attributes,
 )
-from .capacity import bytes_of, consumption, drawn, largest_capacity, profile_capacity, set_name, shared, slice_capacity
+from .capacity import (
+    Counters,
+    bytes_of,
+    consumption,
+    drawn,
+    largest_capacity,
+    profile_capacity,
+    set_name,
+    shared,
+    slice_capacity,
+)
 from .enforcement import UnenforceableError, enforcement
 from .forms import Complaint, Forms, LeftOut, Reason, by_preference, forms, passthrough_problem
-from .names import MigPlacement, gpu_name, mig_name, vfio_name
+from .names import MigPlacement, VgpuDevice, gpu_name, mig_name, vfio_name, vgpu_name
+from .vgpus import vgpu_forms
 
 AVAILABLE: Final = f"{DRIVER_NAME}/Available"
 """If true, the device is on the node and can be used."""
@@ -82,13 +94,13 @@ class Description:
 def describe(
     inventory: Inventory,
     policy: NodePolicy = _NO_POLICY,
-    owned: Set[MigPlace] = frozenset(),
+    owned: Set[Owned] = frozenset(),
     features: SliceFeatures = _EVERY_FEATURE,
     unexpected: Count = lambda _work: None,
 ) -> Description:
     """The devices that the node should publish under this policy, with the features that the API server stores.
 
-    `owned` are the places of MIG instances that were created for claims. All other instances belong to an
+    `owned` are the places of MIG instances and vGPUs that were created for claims. All others belong to an
     administrator. A GPU whose description fails unexpectedly is left out and counted with `unexpected`.
     """
     node = _Node(inventory, policy, owned, features, unexpected)
@@ -109,7 +121,7 @@ class _Node:
         self,
         inventory: Inventory,
         policy: NodePolicy,
-        owned: Set[MigPlace],
+        owned: Set[Owned],
         features: SliceFeatures,
         unexpected: Count,
     ) -> None:
@@ -152,7 +164,11 @@ class _Node:
         if not wanted.publish:
             self._leave_out(gpu.uuid, *_UNWANTED)
             return None
-        found = forms(gpu, pci, wanted, self._owned, self._features.partitionable_devices)
+        host, partitionable = gpu.vgpu_host, self._features.partitionable_devices
+        if host is None:
+            found = forms(gpu, pci, wanted, self._owned, partitionable)
+        else:
+            found = vgpu_forms(gpu, host, pci, wanted, self._owned, partitionable)
         for reason, text in found.complaints:
             self._leave_out(gpu.uuid, reason, text)
         counter_set = None if found.pot is None else CounterSet(set_name(gpu), found.pot)
@@ -166,7 +182,8 @@ class _Node:
             *(self._mig(mig, None, counter_set) for mig in placements),
         ]
         divisible = self._shared(gpu, wanted, whole, instances)
-        exclusive = [self._vfio(pci, gpu, counter_set, partitions)] if found.vfio and pci is not None else []
+        exclusive = [self._vgpu(vgpu, counters, counter_set) for vgpu, counters in found.vgpus]
+        exclusive += [self._vfio(pci, gpu, counter_set, partitions)] if found.vfio and pci is not None else []
         if not (divisible or exclusive):
             return None
         return GpuDevices(
@@ -215,6 +232,17 @@ class _Node:
             attributes=vfio_attributes(pci, gpu, self._iommufd, self._numa_lists) | partitions,
             capacity={} if pci.addressable_memory is None else {"addressableMemory": bytes_of(pci.addressable_memory)},
             consumes_counters=_all_of(counter_set),
+        )
+
+    def _vgpu(self, vgpu: VgpuDevice, counters: Counters, counter_set: CounterSet | None) -> Device:
+        place = vgpu.place
+        gpu = replace(vgpu.gpu, pci_address=place.address)  # the vGPU is at this function, and otherwise like its GPU
+        common = {**gpu_attributes(gpu, self._numa_lists), **self._common}
+        return Device(
+            vgpu_name(vgpu),
+            attributes={**vgpu_attributes(gpu, vgpu.type, place.mdev), **common},
+            capacity={"memory": bytes_of(vgpu.type.memory)},
+            consumes_counters=() if counter_set is None else consumption(counter_set, counters),
         )
 
     def _mig(self, mig: MigPlacement, uuid: str | None, counter_set: CounterSet | None) -> Device:

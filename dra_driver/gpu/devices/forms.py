@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices that one GPU can be: a whole GPU, a vfio device, existing MIG devices, MIG placements; and their order.
+`vgpus` does the same for GPUs with NVIDIA's vGPU manager.
 
 The scheduler must not be able to allocate two devices that exclude each other, nor one that cannot be created. Devices
 that may be claimed while the GPU is free consume the same counters. An instance for which no such device is published
@@ -27,10 +28,10 @@ from dataclasses import dataclass
 
 from ..functions import obstacle_text
 from ..inventory import Gpu, MigInstance, MigProfile, PciGpu
-from ..ownership import MigPlace
+from ..ownership import MigPlace, Owned
 from ..policy import GpuPolicy, MigPolicy
 from .capacity import ONE_GPU, Counters, drawn, fits, less, totals
-from .names import MigPlacement, mig_placements
+from .names import MigPlacement, VgpuDevice, mig_placements
 
 
 class Reason(enum.StrEnum):
@@ -55,6 +56,12 @@ class Reason(enum.StrEnum):
     """A GPU instance does not consist of exactly one compute instance."""
     VGPU = "vgpu"
     """The GPU is a vGPU, and only its host can split it."""
+    VGPU_HOST = "vgpu-host"
+    """The vGPU manager runs for the GPU, so containers cannot use it; or vGPUs are wanted, and it does not run."""
+    VGPU_TYPES = "vgpu-types"
+    """The GPU cannot have the vGPU types of the policy."""
+    FOREIGN_VGPU = "foreign-vgpu"
+    """An administrator has created vGPUs on the GPU."""
     TAINTED = "tainted"
     """The device should have a taint, and the API server does not store taints."""
     NO_PARTITIONABLE_DEVICES = "no-partitionable-devices"
@@ -82,6 +89,10 @@ class LeftOut:
 Complaint = tuple[Reason, str]
 
 
+NO_VGPU_MANAGER: Complaint = (Reason.VGPU_HOST, "its vGPUs: NVIDIA's vGPU manager does not run for it")
+"""The policy names vGPU types for an ordinary GPU."""
+
+
 @dataclass(frozen=True, slots=True)
 class StaticDevice:
     """A MIG device that an administrator created."""
@@ -93,7 +104,7 @@ class StaticDevice:
 @dataclass(frozen=True, slots=True)
 class Forms:
     """The devices to publish of a GPU. All except static devices consume counters of `pot`, which is None if no two of
-    them exclude each other.
+    them exclude each other. `vgpus` has what each vGPU consumes.
     """
 
     whole: bool = False
@@ -102,15 +113,18 @@ class Forms:
     placements: tuple[MigPlacement, ...] = ()
     pot: Counters | None = None
     complaints: tuple[Complaint, ...] = ()
+    vgpus: tuple[tuple[VgpuDevice, Counters], ...] = ()
 
 
-def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[MigPlace], partitionable: bool) -> Forms:
+def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], partitionable: bool) -> Forms:
     """The devices of a GPU that NVML sees. `pci` is the same GPU on the PCI bus. `partitionable` tells whether the API
     server stores counters. `owned` are the places of instances that were created for claims.
     """
+    complaints: list[Complaint] = []
+    if wanted.vgpu_types:
+        complaints.append(NO_VGPU_MANAGER)
     switching = wanted.mig is MigPolicy.DYNAMIC and gpu.mig_switchable and bool(gpu.mig_profiles)
     making = switching or (gpu.in_mig_mode and wanted.mig is not MigPolicy.STATIC)
-    complaints: list[Complaint] = []
     if gpu.is_vgpu and (making or (gpu.mig_mode is not None and wanted.mig is MigPolicy.DYNAMIC)):
         complaints.append((Reason.VGPU, "its MIG placements: it is a vGPU, and only its host can split it"))
         switching = making = False
@@ -155,7 +169,7 @@ def _place(gpu: Gpu, instance: MigInstance) -> MigPlace:
 
 
 def _settle(
-    gpu: Gpu, owned: Set[MigPlace], possible: tuple[MigPlacement, ...]
+    gpu: Gpu, owned: Set[Owned], possible: tuple[MigPlacement, ...]
 ) -> tuple[Sequence[MigInstance], Counters, tuple[MigPlacement, ...]]:
     """(Obstacles, remaining counters, placements that fit into these.) If the placement of an instance does not fit and
     is not published, the instance becomes an obstacle too. So this is repeated until nothing changes.
@@ -170,7 +184,7 @@ def _settle(
         placements = fitting
 
 
-def _obstacles(gpu: Gpu, owned: Set[MigPlace], possible: Sequence[MigPlacement]) -> list[MigInstance]:
+def _obstacles(gpu: Gpu, owned: Set[Owned], possible: Sequence[MigPlacement]) -> list[MigInstance]:
     """The instances for which no MIG placement is published."""
     ours = {MigPlace(gpu.uuid, one.profile.info.id, one.placement) for one in possible} & owned
     return [one for one in gpu.mig_instances if _place(gpu, one) not in ours]

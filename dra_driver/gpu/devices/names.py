@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..inventory import Gpu, Inventory, MigProfile, PciGpu
 from ..nvml import Placement
 from ..profiles import device_suffix
+from ..vgpus import VgpuFramework, VgpuPlace, VgpuType
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,20 @@ class MigPlacement:
     gpu: Gpu
     profile: MigProfile
     placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class VgpuDevice:
+    """An existing or possible vGPU. `place.mdev` is empty while a mediated device does not exist.
+
+    `start` is the first unit of a possible one (see VgpuType), and None for an existing one.
+    """
+
+    gpu: Gpu
+    type: VgpuType
+    framework: VgpuFramework
+    place: VgpuPlace
+    start: int | None = None
 
 
 def gpu_name(gpu: Gpu) -> str:
@@ -36,6 +51,44 @@ def vfio_name(gpu: PciGpu) -> str:
     return f"gpu-vfio-{gpu.position}"
 
 
+def vgpu_name(vgpu: VgpuDevice) -> str:
+    """`gpu-<minor>-vgpu-<profile>-<type id>-<start>` of a possible vGPU. Of an existing one, instead of the last two
+    parts, the UUID of the mediated device or the address of the function.
+    """
+    place = vgpu.place
+    where = f"{vgpu.type.id}-{vgpu.start}" if vgpu.start is not None else place.mdev or place.address
+    return f"{gpu_name(vgpu.gpu)}-vgpu-{vgpu.type.profile.lower()}-{where.replace(':', '-').replace('.', '-')}"
+
+
+def possible_vgpus(gpu: Gpu) -> Iterator[VgpuDevice]:
+    """The vGPUs that could be created on a GPU, if it had no other vGPUs.
+
+    Where each function is one vGPU, each start has a function of its own. So vGPUs that fit together have different
+    functions. If there are more starts than functions, those at which only small types start are left out.
+    """
+    host = gpu.vgpu_host
+    if host is None or host.problem:
+        return
+    sizes = sorted((-one.size, start) for one in host.types.types for start in one.starts)
+    starts = dict.fromkeys(start for _, start in sizes)
+    own = dict(zip(starts, host.functions, strict=False))
+    if host.functions == (gpu.pci_address,):
+        own = dict.fromkeys(starts, host.functions[0])
+    for one in host.types.types:
+        for start in one.starts:
+            if start in own:
+                yield VgpuDevice(gpu, one, host.framework, VgpuPlace(gpu.uuid, own[start], one.id), start)
+
+
+def existing_vgpu(gpu: Gpu, place: VgpuPlace) -> VgpuDevice | None:
+    """The device of an existing vGPU. None if NVML does not report its type."""
+    host = gpu.vgpu_host
+    types = {} if host is None else {one.id: one for one in host.types.types}
+    if host is None or place.type_id not in types:
+        return None
+    return VgpuDevice(gpu, types[place.type_id], host.framework, place)
+
+
 def mig_placements(gpu: Gpu) -> Iterator[tuple[str, MigPlacement]]:
     """Every possible MIG device of the GPU, by device name."""
     for profile in gpu.mig_profiles:
@@ -43,11 +96,14 @@ def mig_placements(gpu: Gpu) -> Iterator[tuple[str, MigPlacement]]:
             yield mig_name(gpu, profile, placement), MigPlacement(gpu, profile, placement)
 
 
-def device_targets(inventory: Inventory) -> Mapping[str, Gpu | MigPlacement | PciGpu]:
+def device_targets(inventory: Inventory) -> Mapping[str, Gpu | MigPlacement | VgpuDevice | PciGpu]:
     """The hardware of every device name of the node, published or not."""
-    targets: dict[str, Gpu | MigPlacement | PciGpu] = {}
+    targets: dict[str, Gpu | MigPlacement | VgpuDevice | PciGpu] = {}
     for gpu in inventory.gpus:
         targets[gpu_name(gpu)] = gpu
         targets.update(mig_placements(gpu))
+        existing = () if gpu.vgpu_host is None else gpu.vgpu_host.existing
+        vgpus = (*possible_vgpus(gpu), *(existing_vgpu(gpu, place) for place in existing))
+        targets.update((vgpu_name(one), one) for one in vgpus if one is not None)
     targets.update((vfio_name(gpu), gpu) for gpu in inventory.pci_gpus)
     return targets

@@ -11,6 +11,7 @@ gpus:
   publish: true
   mig: dynamic                  # auto, static, dynamic
   passthrough: true
+  vgpuTypes: [12Q]              # on hosts with NVIDIA's vGPU manager; several types need heterogeneous mode
   health: true
   shares: disabled              # disabled, unlimited, memory, or the number of claims that may share a device
                                 # or {mode: memory, enforce: auto}; enforce is none, mps, memory-limits or auto
@@ -98,6 +99,7 @@ def _rule(fields: Fields) -> GpuRule:
         publish=_flag(fields, "publish"),
         mig=_word(fields, "mig", MigPolicy),
         passthrough=_flag(fields, "passthrough"),
+        vgpu_types=fields.texts("vgpuTypes") if "vgpuTypes" in fields else None,
         health=_flag(fields, "health"),
         shares=shares,
         enforce=enforce,

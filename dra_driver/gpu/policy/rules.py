@@ -55,8 +55,9 @@ class Enforcement(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
-    """The policy for one GPU. With `binding_conditions`, pods are bound only after the plugin has agreed. Every
-    container with the GPU, or a MIG device of it, gets the `additional_devices`.
+    """The policy for one GPU. `vgpu_types` are the types of vGPUs that are created for claims (`12Q` or `L40S-12Q`).
+    With `binding_conditions`, pods are bound only after the plugin has agreed. Every container with the GPU, or a MIG
+    device of it, gets the `additional_devices`.
     """
 
     publish: bool = True
@@ -67,6 +68,7 @@ class GpuPolicy:
     enforce: Enforcement = Enforcement.NONE
     binding_conditions: bool = False
     additional_devices: tuple[AdditionalDevice, ...] = ()
+    vgpu_types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class GpuRule:
     publish: bool | None = None
     mig: MigPolicy | None = None
     passthrough: bool | None = None
+    vgpu_types: tuple[str, ...] | None = None
     health: bool | None = None
     shares: Shares | int | None = None
     enforce: Enforcement | None = None
@@ -152,6 +155,11 @@ class NodePolicy:
         """The optional flags of SliceFeatures that this policy needs."""
         wanted = {"list_attributes": self.list_type_attributes, "binding_conditions": self.binding_conditions}
         return frozenset(flag for flag, is_wanted in wanted.items() if is_wanted)
+
+    @property
+    def has_machines(self) -> bool:
+        """Whether a rule is about GPUs or vGPUs of virtual machines."""
+        return any(rule.passthrough or rule.vgpu_types for rule in self.rules)
 
     def on_node(self, name: str) -> "NodePolicy":
         """The policy of one node, without the rules for other nodes."""

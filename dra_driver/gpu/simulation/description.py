@@ -14,6 +14,10 @@ gpus:
   pcieRoots: ["pci0000:15", "pci0000:3d"]
   minors: [1, 0]            # of /dev/nvidiaN; NVML's indexes follow the PCI addresses
   vgpu: true                # these are vGPUs, and the node is a virtual machine
+  vgpuHost:                 # NVIDIA's vGPU manager runs on the node
+    framework: vfio         # vfio, or mdev
+    functions: 16           # virtual functions of each GPU; 0 for a board without SR-IOV
+    mixed: true             # vGPUs of several types can be on a GPU (heterogeneous mode)
 fabric: {clusterUUID: 5a1f…, clique: 1}
 partitions: [[1, 2], [1], [2]]  # of its NVSwitches, by module IDs (1 is the first GPU): Fabric Manager shares them
 faults:                     # see dra_driver.gpu.simulation.faults
@@ -21,7 +25,7 @@ faults:                     # see dra_driver.gpu.simulation.faults
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -30,12 +34,14 @@ from ...errors import DriverError
 from ...parsing import ParseError, decode_text, load
 from ...resource.codec import DecodeError, Fields
 from ..nvml import NvmlError, Placement
+from ..vgpus import VgpuFramework
 from .board import Board, BoardModel, ProfileModel, boards
 from .faults import Fault, decode_fault, encode_fault
 from .state import BoardState
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
 _MOST_GPUS = 240  # buses from 0000:10 on
+_MOST_FUNCTIONS = 32
 _LAST_MINOR = 253  # nvidia-modeset and nvidiactl have the next ones
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)+")
 
@@ -58,6 +64,15 @@ class InstanceDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class VgpuHostDescription:
+    """A GPU with NVIDIA's vGPU manager."""
+
+    framework: VgpuFramework
+    functions: int
+    mixed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GpuDescription:
     """One simulated GPU. `minor` is N of /dev/nvidiaN."""
 
@@ -69,6 +84,7 @@ class GpuDescription:
     mig: bool = False
     instances: tuple[InstanceDescription, ...] = ()
     vgpu: bool = False
+    vgpu_host: VgpuHostDescription | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +116,7 @@ class NodeDescription:
 
 
 def shipped_nodes() -> list[str]:
-    """The names of the built-in example nodes. `-mig` or `-mixed` may be added to each."""
+    """The names of the built-in example nodes. `-mig`, `-mixed` or `-vgpu` may be added to each."""
     folder = resources.files(__package__).joinpath("nodes")
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir())
 
@@ -109,22 +125,26 @@ def load_description(name_or_path: str) -> NodeDescription:
     """The built-in example node with this name, or the node that this YAML file describes.
 
     `NAME-mig` is the example node with MIG mode enabled on all GPUs, and `NAME-mixed` with MIG mode enabled on the
-    second half of its GPUs. On GPUs without MIG it stays disabled. Raises DescriptionError.
+    second half of its GPUs. On GPUs without MIG it stays disabled. `NAME-vgpu` has NVIDIA's vGPU manager, with 32
+    virtual functions of each GPU, in heterogeneous mode. Raises DescriptionError.
     """
     shipped = shipped_nodes()
     base, _, mode = name_or_path.rpartition("-")
     if name_or_path in shipped:
         base, mode = name_or_path, ""
-    if base in shipped and mode in ("", "mig", "mixed"):
+    if base in shipped and mode in ("", "mig", "mixed", "vgpu"):
         text = resources.files(__package__).joinpath("nodes", f"{base}.yaml").read_text(encoding="utf-8")
         node = parse_description(text, base)
+        if mode == "vgpu":
+            host = VgpuHostDescription(VgpuFramework.VFIO, _MOST_FUNCTIONS, mixed=True)
+            return replace(node, gpus=tuple(replace(gpu, vgpu_host=host) for gpu in node.gpus))
         first = {"": len(node.gpus), "mig": 0, "mixed": len(node.gpus) // 2}[mode]
         return node.with_mig(range(first, len(node.gpus)))
     path = Path(name_or_path)
     if not path.is_file():
         raise DescriptionError(
             f"no simulated node {name_or_path!r}: there is no such file, and the built-in example nodes are"
-            f" {', '.join(shipped)}, each also with -mig or -mixed at its end"
+            f" {', '.join(shipped)}, each also with -mig, -mixed or -vgpu at its end"
         )
     try:
         text = decode_text(path.read_bytes())
@@ -166,6 +186,7 @@ def encode_description(node: NodeDescription) -> dict[str, Any]:
                 "pcieRoots": [gpu.pcie_root],
                 "minors": [gpu.minor],
                 "vgpu": gpu.vgpu,
+                **({} if gpu.vgpu_host is None else {"vgpuHost": asdict(gpu.vgpu_host)}),
             }
             for gpu in node.gpus
         ],
@@ -229,7 +250,8 @@ def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:
         raise fields.error("count", f"must be from 1 to {_MOST_GPUS}, not {count}")
     mig = fields.flag("mig")
     instances = fields.objects("instances", lambda instance: _instance(instance, board))
-    vgpu = fields.flag("vgpu")
+    vgpu, host = fields.flag("vgpu"), fields.object("vgpuHost")
+    vgpu_host = None if host is None else _vgpu_host(host)
     if instances and not mig:
         raise fields.error("instances", "need mig: true")
     if mig and not board.profiles:
@@ -255,9 +277,21 @@ def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:
             mig=mig,
             instances=instances,
             vgpu=vgpu,
+            vgpu_host=vgpu_host,
         )
         for i in range(count)
     )
+
+
+def _vgpu_host(fields: Fields) -> VgpuHostDescription:
+    framework, functions = fields.required_text("framework"), fields.integer("functions") or 0
+    if framework not in tuple(VgpuFramework):
+        raise fields.error("framework", f"must be {' or '.join(VgpuFramework)}, not {framework!r}")
+    if not (framework == VgpuFramework.VFIO) <= functions <= _MOST_FUNCTIONS:
+        raise fields.error("functions", f"must be from 1 to {_MOST_FUNCTIONS}, or 0 with mdev, not {functions}")
+    host = VgpuHostDescription(VgpuFramework(framework), functions, fields.flag("mixed"))
+    fields.finish()
+    return host
 
 
 def _per_gpu(fields: Fields, name: str, count: int, kind: type) -> list[Any]:

@@ -10,13 +10,16 @@ import contextlib
 import os
 import shutil
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..nvml import Architecture
+from ..vgpus import VgpuFramework
 from .board import BoardModel
 from .description import GpuDescription, NodeDescription
 from .mps import PROGRAMS, mps_program
 from .smi import nvidia_smi_script
+from .vgpu import function_address, vgpu_files
 
 MAJORS = {"nvidia": 195, "nvidiactl": 195, "nvidia-uvm": 510, "nvidia-caps": 235}
 """The major numbers in /proc/devices of the simulated node."""
@@ -143,6 +146,7 @@ def _device_node(path: Path, major: int, minor: int, mode: int = 0o666) -> None:
 
 
 _FIRST_IOMMU_GROUP = 16
+_FIRST_FUNCTIONS_GROUP, _MOST_FUNCTIONS = 1000, 64
 _LINES = 13  # six BARs, the expansion ROM, and the windows that only bridges and virtual functions have
 _MEMORY_32, _MEMORY_64 = 0x40200, 0x14220C  # flags: plain memory; prefetchable memory with 64-bit addresses
 _WINDOWS = 0x2000_0000_0000  # where the BARs of the first GPU are mapped
@@ -161,9 +165,32 @@ class SysFiles:
 
     def plug(self, position: int, gpu: GpuDescription) -> None:
         """Add a GPU to the bus, bound to no driver."""
-        address, board = gpu.pci_address, gpu.board
-        device = self._sys / "devices" / gpu.pcie_root / address
-        group = self._sys / "kernel/iommu_groups" / str(_FIRST_IOMMU_GROUP + position)
+        host = gpu.vgpu_host
+        functions = 0 if host is None else host.functions
+        texts = {
+            "sriov_totalvfs": str(functions),
+            "sriov_numvfs": str(functions),
+            "resource": "\n".join(_resource(position, gpu.board)),
+        }
+        self._add(gpu, gpu.pci_address, _FIRST_IOMMU_GROUP + position, texts)
+        for number in range(functions):
+            address = function_address(gpu, number)
+            self._add(gpu, address, _FIRST_FUNCTIONS_GROUP + position * _MOST_FUNCTIONS + number, {})
+            device, physical = (self._sys / "devices" / gpu.pcie_root / one for one in (address, gpu.pci_address))
+            self._link(physical / f"virtfn{number}", device)
+            self._link(device / "physfn", physical)
+            self._link(device / "driver", self.add_driver("nvidia"))
+        if host is not None:
+            for address in [function_address(gpu, number) for number in range(functions)] or [gpu.pci_address]:
+                for name, text in vgpu_files(gpu, host).items():
+                    _text(self._sys / "devices" / gpu.pcie_root / address / name, text)
+                if host.framework is VgpuFramework.MDEV:
+                    self._link(self._sys / "class/mdev_bus" / address, self._sys / "devices" / gpu.pcie_root / address)
+
+    def _add(self, gpu: GpuDescription, address: str, number: int, texts: Mapping[str, str]) -> None:
+        """Add a function of a GPU to the bus, in the IOMMU group `number`."""
+        board, device = gpu.board, self._sys / "devices" / gpu.pcie_root / address
+        group = self._sys / "kernel/iommu_groups" / str(number)
         texts = {
             "class": "0x030200",
             "vendor": f"0x{board.pci_device_id & 0xFFFF:04x}",
@@ -173,9 +200,7 @@ class SysFiles:
             "numa_node": str(gpu.numa_node),
             "driver_override": "(null)",
             "modalias": _modalias(board),
-            "sriov_totalvfs": "0",
-            "sriov_numvfs": "0",
-            "resource": "\n".join(_resource(position, board)),
+            **texts,
         }
         device.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

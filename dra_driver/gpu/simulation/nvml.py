@@ -40,12 +40,14 @@ from ..nvml import (
     Return,
     VirtualizationMode,
 )
+from ..vgpus import VgpuTypes
 from .access import Access, FileWatch
 from .board import COMPUTE_PROFILES, Board
 from .fabric import SimulatedFabric
 from .files import DriverFiles
 from .limits import get_limits, require_limits, set_limits
 from .store import Store
+from .vgpu import vgpu_types
 
 _BRAND_NVIDIA = 14
 _NAMESPACE = uuid.UUID("6c1d2c1e-6c0f-5b43-9d4c-0a1b5f3c7e21")  # a random one, for name-based UUIDs
@@ -195,8 +197,18 @@ class SimulatedNvml(Nvml):
         return "HMM"
 
     def virtualization_mode(self, device: DeviceHandle) -> int:
-        vgpu = self._board("nvmlDeviceGetVirtualizationMode", device).vgpu
-        return VirtualizationMode.VGPU if vgpu else VirtualizationMode.NONE
+        call = "nvmlDeviceGetVirtualizationMode"
+        if self._board(call, device).vgpu:
+            return VirtualizationMode.VGPU
+        hosted = self._access.description.gpus[_position(device, call)].vgpu_host is not None
+        return VirtualizationMode.HOST_VGPU if hosted else VirtualizationMode.NONE
+
+    def vgpu_types(self, device: DeviceHandle) -> VgpuTypes:
+        call = "nvmlDeviceGetSupportedVgpus"
+        model, host = self._board(call, device).model, self._access.description.gpus[_position(device, call)].vgpu_host
+        if host is None:
+            raise NvmlError(Return.NOT_SUPPORTED, call)
+        return vgpu_types(model, host)
 
     def nvlinks(self, device: DeviceHandle) -> tuple[bool, ...]:
         return self._board("nvmlDeviceGetNvLinkState", device).nvlinks()

@@ -35,7 +35,11 @@ except OSError as error:
 
 
 class WriteError(PrepareError):
-    """The kernel refused a write."""
+    """The kernel refused a write with the errno `code`. EINTR: the write was interrupted and may have had an effect."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class StuckError(PrepareError):
@@ -59,7 +63,7 @@ class SysfsWrites:
             raise StuckError(_stuck(f"writing {text!r} to {file}, after {self._seconds:g} s"))
         if code:
             reason = f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
-            raise WriteError(f"the kernel refuses to write {text!r} to {file}: {reason}")
+            raise WriteError(f"the kernel refuses to write {text!r} to {file}: {reason}", code)
 
     def require_none(self, address: str) -> None:
         """Raises StuckError if an earlier write for the device has not returned, because it may still have an

@@ -401,9 +401,9 @@ CASES = [
     ),
     Case(
         "selector-never-true",
-        stream(device_class("device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'vgpu'")),
+        stream(device_class("device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'tpu'")),
         "spec.selectors[0].cel.expression",
-        "type is gpu, vfio, mig",
+        "type is gpu, vfio, mig, vgpu",
         stream(device_class(GPU_CLASS)),
     ),
     Case(

@@ -15,6 +15,7 @@ from dra_driver.gpu.policy import GpuRule, NodePolicy
 from kubeletplugin.check.passthrough import MachineGpu, PassthroughFacts, passthrough_findings, read_passthrough
 from kubeletplugin.hardware.vfio import HostPrograms, VfioModules
 from kubeletplugin.options import Node
+from tests.gpu.test_vgpus import VFIO, write_node
 from tests.support.nodes import make_node
 
 from .support import levels, only
@@ -93,6 +94,27 @@ def test_a_node_is_read_if_its_policy_gives_gpus_to_machines(tmp_path: Path) -> 
     assert (facts.groups, facts.iommufd) == (8, True)
     assert [one.pci.position for one in facts.gpus] == [0, 1]
     assert [f"(PID {os.getpid()})" in one.users for one in facts.gpus] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("host", "types", "expected"),
+    [
+        (VFIO, ("12Q",), [("pass", "GPU 0000:41:00.0 is published as 4 vGPUs (L40S-12Q)")]),
+        (VFIO, ("13Q",), [("warn", "GPU 0000:41:00.0: left out: its vGPUs: it has no type 13Q")]),
+        ("", ("12Q",), [("warn", "GPU 0000:41:00.0: left out: its vGPUs: NVIDIA's vGPU manager does not run for it")]),
+        (VFIO, (), []),
+    ],
+)
+def test_vgpus_that_claims_can_get_are_counted(
+    tmp_path: Path, host: str, types: tuple[str, ...], expected: list[tuple[str, str]]
+) -> None:
+    made = make_node(tmp_path / "node", write_node(tmp_path, host)).node
+    root = made.driver_root
+    hardware = Hardware(made.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
+    node = Node(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
+    found = list(passthrough_findings(read_passthrough(node, NodePolicy((GpuRule(vgpu_types=types),)))))
+    assert [(str(one.level), one.text[: len(text)]) for one, (_, text) in zip(found, expected, strict=True)] == expected
+    assert all(one.remedy for one in found if str(one.level) == "warn")
 
 
 @pytest.mark.parametrize(
