@@ -54,6 +54,7 @@ _PROGRAMS: Final = {
     "gpu-feature-discovery": "labels",
     "k8s-mig-manager": "mig",
     "k8s-device-plugin": "plugin",
+    "nvidia-device-plugin": "plugin",
 }
 """What a DaemonSet is for, by a part of its container's command, name or image. The first one counts."""
 
@@ -260,7 +261,8 @@ class _Gpus:
         devices = count_of(self.labels.get(f"{GPU}.count"))
         found = self.offered.get(GPU + SHARED) or self.offered.get(GPU) or 0
         whole = 0 if self.single else found // self.config.replicas.get(GPU, 1)
-        if self.config.mig_strategy != "none" and (configured := self.mig.get(self.labels.get(_MIG_LABEL, ""))):
+        done = self.labels.get(f"{_MIG_LABEL}.state", "success") == "success" and self.config.mig_strategy != "none"
+        if done and (configured := self.mig.get(self.labels.get(_MIG_LABEL, ""))):
             board = board_of(self.product)
             groups = [one for one in configured if _selects(one, board)]
             each = next((sum(one.profiles.values()) for one in groups if one.profiles), 1)
