@@ -3,7 +3,7 @@
 
 Facts: github.com/NVIDIA/k8s-device-plugin, api/config/v1 and cmd/nvidia-device-plugin (v0.20.0), and
 github.com/NVIDIA/mig-parted, api/spec/v1 (v0.15.0). A flag of the plugin's container counts more than its environment,
-and this more than the file. The plugin ignores `resources`, and in `sharing` the `devices` and the names in `rename`.
+and this more than the file. The plugin ignores `resources`, and in `sharing` `devices` and the names in `rename`.
 """
 
 import re
@@ -157,7 +157,6 @@ def read_plugin(value: Mapping[str, Any], where: str, container: Mapping[str, An
         known = flags.object(section) or Fields({}) if section else flags
         known.ignore(*names.split())
         known.finish()
-    ignored = _renamings(fields)
     sharing = fields.object("sharing") or Fields({})
     slicing, mps = sharing.object("timeSlicing"), sharing.object("mps")
     sharing.finish()
@@ -165,15 +164,14 @@ def read_plugin(value: Mapping[str, Any], where: str, container: Mapping[str, An
         raise fields.error("sharing", "time-slicing and MPS exclude each other")
     if mps is not None and strategy == "mixed":
         raise flags.error("migStrategy", "the device plugin refuses mixed together with sharing.mps")
-    renamed, replicas = _sharing(mps or slicing, ignored)
+    renamed, replicas = _sharing(mps or slicing)
     imex = fields.object("imex") or Fields({})
     if imex.array("channelIDs"):
         notes.append("containers get no IMEX channel any more: use a ComputeDomain of NVIDIA's DRA driver")
     imex.ignore("required")
     imex.finish()
+    fields.ignore("resources")
     fields.finish()
-    if ignored:
-        notes.append(f"the device plugin ignores {', '.join(ignored)}, and so does this plan")
     disabled = variables.get("DP_DISABLE_HEALTHCHECKS", "").lower()
     return PluginConfig(
         strategy,
@@ -204,42 +202,21 @@ def _flags(fields: Fields, container: Mapping[str, Any], variables: Mapping[str,
     return Fields(found, "flags", fields)
 
 
-def _renamings(fields: Fields) -> list[str]:
-    """The names in the section `resources`, in words."""
-
-    def named(one: Fields) -> str:
-        return f"the name {_full_name(one.required_text('name'))} for {one.required_text('pattern')}"
-
-    resources = fields.object("resources") or Fields({})
-    found = [*resources.decode_all("gpus", named), *resources.decode_all("mig", named)]
-    resources.finish()
-    return found
-
-
-def _sharing(fields: Fields | None, ignored: list[str]) -> tuple[bool, Mapping[str, int]]:
-    """Whether shared resources are renamed, and the number of shares by resource. What has no effect is `ignored`."""
+def _sharing(fields: Fields | None) -> tuple[bool, Mapping[str, int]]:
+    """Whether shared resources are renamed, and the number of shares of each resource."""
     if fields is None:
         return False, {}
-    renamed = fields.flag("renameByDefault")
-    fields.ignore("failRequestsGreaterThanOne")
 
     def replicated(one: Fields) -> tuple[str, int]:
-        name, replicas = _full_name(one.required_text("name")), one.required_integer("replicas")
+        name, replicas = one.required_text("name"), one.required_integer("replicas")
         if replicas < 2:
             raise one.error("replicas", f"must be 2 or more, not {replicas}")
-        rename = _full_name(one.text("rename") or name)
-        if rename not in (name, name + SHARED * renamed):
-            ignored.append(f"the name {rename} for {name}")
-        if one.take("devices") not in (None, "all"):
-            ignored.append(f"the devices of {name}")
-        return name, replicas
+        one.ignore("rename", "devices")
+        return name if name.startswith(PREFIX) else PREFIX + name, replicas
 
-    replicas = dict(fields.decode_all("resources", replicated))
+    renamed, replicas = fields.flag("renameByDefault"), dict(fields.decode_all("resources", replicated))
     if not replicas:
         raise fields.error("resources", "is required")
+    fields.ignore("failRequestsGreaterThanOne")
     fields.finish()
     return renamed, replicas
-
-
-def _full_name(name: str) -> str:
-    return name if name.startswith(PREFIX) else PREFIX + name

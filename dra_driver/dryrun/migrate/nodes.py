@@ -54,6 +54,7 @@ _PROGRAMS: Final = {
     "gpu-feature-discovery": "labels",
     "k8s-mig-manager": "mig",
     "k8s-device-plugin": "plugin",
+    "nvidia-device-plugin": "plugin",
 }
 """What a DaemonSet is for, by a part of its container's command, name or image. The first one counts."""
 
@@ -240,40 +241,39 @@ def permitted_machines(documents: Iterable[Document]) -> dict[str, str]:
     return found
 
 
+@dataclass
 class _Gpus:
-    """The GPUs of one node, while they are counted."""
+    """The GPUs of one node, while they are counted. `offered` are the resources that kubelet reports."""
 
-    def __init__(
-        self,
-        labels: Mapping[str, str],
-        offered: Mapping[str, int],
-        config: PluginConfig,
-        mig: Mapping[str, tuple[MigGroup, ...]],
-    ) -> None:
-        self.notes: list[str] = []
-        self._labels, self._offered, self._config = labels, offered, config
-        label = _PRODUCT.fullmatch(labels.get(f"{GPU}.product", ""))
+    labels: Mapping[str, str]
+    offered: Mapping[str, int]
+    config: PluginConfig
+    mig: Mapping[str, tuple[MigGroup, ...]]
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        label = _PRODUCT.fullmatch(self.labels.get(f"{GPU}.product", ""))
         self.product = label["model"] if label is not None else ""
-        self._single = (label["mig"] or "") if label is not None and config.mig_strategy == "single" else ""
-        self._groups = mig.get(labels.get(_MIG_LABEL, "")) if config.mig_strategy != "none" else None
+        self.single = (label["mig"] or "") if label is not None and self.config.mig_strategy == "single" else ""
 
     def layout(self) -> tuple[tuple[str, ...] | None, ...]:
         """For each GPU the profiles of its MIG devices, or None."""
-        devices = count_of(self._labels.get(f"{GPU}.count"))
-        found = self._offered.get(GPU + SHARED) or self._offered.get(GPU) or 0
-        whole = 0 if self._single else found // self._config.replicas.get(GPU, 1)
-        if self._groups is not None:
+        devices = count_of(self.labels.get(f"{GPU}.count"))
+        found = self.offered.get(GPU + SHARED) or self.offered.get(GPU) or 0
+        whole = 0 if self.single else found // self.config.replicas.get(GPU, 1)
+        done = self.labels.get(f"{_MIG_LABEL}.state", "success") == "success" and self.config.mig_strategy != "none"
+        if done and (configured := self.mig.get(self.labels.get(_MIG_LABEL, ""))):
             board = board_of(self.product)
-            groups = [one for one in self._groups if _selects(one, board)]
+            groups = [one for one in configured if _selects(one, board)]
             each = next((sum(one.profiles.values()) for one in groups if one.profiles), 1)
-            count = -(-devices // each) if self._single else devices or whole
+            count = -(-devices // each) if self.single else devices or whole
             return tuple(_layout(groups, index) for index in range(count))
         profiles = self._profiles(devices)
-        if self._single == "INVALID":
+        if self.single == "INVALID":
             self.notes.append("it offers no GPU: its MIG devices are not all the same, as the strategy single demands")
         if not profiles:
             return (None,) * (whole or devices)
-        split = (0 if self._single else max(devices - whole, 0)) or -(-sum(profiles.values()) // _MOST_INSTANCES)
+        split = (0 if self.single else max(devices - whole, 0)) or -(-sum(profiles.values()) // _MOST_INSTANCES)
         self.notes.append(
             f"it is assumed that its last {split} GPUs have the MIG devices, evenly: its label {_MIG_LABEL} names no"
             " known configuration of mig-parted"
@@ -285,12 +285,12 @@ class _Gpus:
 
     def _profiles(self, devices: int) -> dict[str, int]:
         """The number of MIG devices of each profile on the node."""
-        if self._config.mig_strategy == "none" or self._single:
-            return {self._single: devices} if self._single not in ("", "INVALID") else {}
-        shares = self._config.replicas
-        found = {name: count // shares.get(name.removesuffix(SHARED), 1) for name, count in self._offered.items()}
+        if self.config.mig_strategy == "none" or self.single:
+            return {self.single: devices} if self.single not in ("", "INVALID") else {}
+        shares = self.config.replicas
+        found = {name: count // shares.get(name.removesuffix(SHARED), 1) for name, count in self.offered.items()}
         found |= {
-            name.removesuffix(".count"): count_of(one) for name, one in self._labels.items() if name.endswith(".count")
+            name.removesuffix(".count"): count_of(one) for name, one in self.labels.items() if name.endswith(".count")
         }
         return {profile: count for name, count in found.items() if count and (profile := profile_of(name))}
 

@@ -6,7 +6,7 @@ simulation has is as there, others have the memory and compute capability of the
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import NAMESPACE_DNS, uuid5
@@ -139,7 +139,7 @@ def _inventory(node: GpuNode) -> Inventory:
 
 def _gpu(node: GpuNode, index: int, profiles: tuple[str, ...] | None) -> Gpu:
     board, uuid = node.board, f"GPU-{uuid5(NAMESPACE_DNS, f'{node.name}.{index}')}"
-    known = _profiles(node, profiles or ())
+    known = {name: _profile(node, name, 1000 + number) for number, name in enumerate(dict.fromkeys(profiles or ()))}
     capability = node.label("compute.major"), node.label("compute.minor")
     return Gpu(
         index=index,
@@ -160,25 +160,21 @@ def _gpu(node: GpuNode, index: int, profiles: tuple[str, ...] | None) -> Gpu:
     )
 
 
-def _profiles(node: GpuNode, names: Iterable[str]) -> Mapping[str, MigProfile]:
-    """The profiles of these names, as the board has them. Of others, only the name is known."""
-    found: dict[str, MigProfile] = {}
-    for name in dict.fromkeys(names):
-        model = node.board.profile_by_name(name) if node.board is not None else None
-        unknown = GpuInstanceProfile(0, 1000 + len(found), name, *(1, 1), *[0] * 7)
-        info, placements = (unknown, ()) if model is None else (model.info, model.placements)
-        found[name] = MigProfile(name, info, placements)
-    return found
+def _profile(node: GpuNode, name: str, number: int) -> MigProfile:
+    """The profile as the board has it. Of a board that the simulation lacks, only the name is known."""
+    model = node.board.profile_by_name(name) if node.board is not None else None
+    if model is None:
+        return MigProfile(name, GpuInstanceProfile(0, number, name, 1, 1, *[0] * 7), (Placement(0, 1),))
+    return MigProfile(name, model.info, model.placements)
 
 
 def _instances(uuid: str, profiles: Iterable[MigProfile]) -> Iterator[MigInstance]:
     """An instance of each profile, one after the other."""
     start = 0
     for number, profile in enumerate(profiles, start=1):
-        size = profile.placements[0].size if profile.placements else 1
-        device = f"MIG-{uuid5(NAMESPACE_DNS, f'{uuid}.{number}')}"
-        yield MigInstance(number, profile.info.id, Placement(start, size), ((0, device),))
-        start += size
+        placement = Placement(start, profile.placements[0].size)
+        start += placement.size
+        yield MigInstance(number, profile.info.id, placement, ((0, f"MIG-{uuid5(NAMESPACE_DNS, f'{uuid}.{number}')}"),))
 
 
 def _address(position: int) -> str:

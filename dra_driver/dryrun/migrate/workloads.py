@@ -149,6 +149,8 @@ def _is_made(value: JSON) -> bool:
     """Whether another workload has made it, or it has ended."""
     owners = each(value, "metadata", "ownerReferences")
     ended = value["kind"] == "Pod" and within(value, "status").get("phase") in ("Succeeded", "Failed")
+    conditions = each(value, "status", "conditions") if value["kind"] == "Job" else []
+    ended |= any(one.get("type") in ("Complete", "Failed") and one.get("status") == "True" for one in conditions)
     return ended or any(one.get("kind") in PATHS for one in owners)
 
 

@@ -120,6 +120,14 @@ def test_strategy_mixed_names_profiles_as_the_plugin_spells_them(migrate: Migrat
     assert list(got.values()) == [*profiles, None]
 
 
+@pytest.mark.parametrize(("state", "resource"), [("success", "nvidia.com/mig-1g.5gb"), ("failed", "nvidia.com/gpu")])
+def test_what_mig_parted_has_not_done_does_not_count(migrate: Migrate, state: str, resource: str) -> None:
+    labels = {"nvidia.com/mig.config": "all", "nvidia.com/mig.config.state": state}
+    groups = mig_parted(all=[("all", {"1g.5gb": 7})])
+    found = migrate(plugin(MIG_STRATEGY="mixed"), groups, node("n", A100, 1, gpu=1, labels=labels))
+    assert list(found["nodes"][0]["resources"]) == [resource]
+
+
 def test_mig_devices_are_counted_where_mig_parted_is_not_known(migrate: Migrate) -> None:
     labels = {"nvidia.com/mig-1g.5gb.count": "7", "nvidia.com/mig-3g.20gb.count": "2"}
     found = migrate(plugin(MIG_STRATEGY="mixed"), node("n", A100, 4, gpu=2, labels=labels))
@@ -282,7 +290,7 @@ def test_one_device_with_two_names_is_noted(migrate: Migrate) -> None:
         ({"flags": {"gdsEnabled": True}}, {}, {}, "GPUDirect Storage"),
         ({}, {"MOFED_ENABLED": "true"}, {}, "MOFED"),
         ({"imex": {"channelIDs": [0], "required": True}}, {}, {}, "IMEX"),
-        ({"resources": {"gpus": [{"pattern": "*T4*", "name": "t4"}]}}, {}, {}, "nvidia.com/t4 for *T4*"),
+        ({"resources": {"gpus": [{"pattern": "*T4*", "name": "t4"}]}}, {}, {}, ""),
         (
             {
                 "sharing": {
@@ -291,7 +299,7 @@ def test_one_device_with_two_names_is_noted(migrate: Migrate) -> None:
             },
             {},
             {"policy": {"gpus": [{"shares": 2}]}},
-            "the name nvidia.com/half for nvidia.com/gpu, the devices of nvidia.com/gpu",
+            "",
         ),
     ],
 )

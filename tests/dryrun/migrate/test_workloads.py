@@ -161,9 +161,10 @@ def test_pods_that_others_made_or_that_ended_are_passed_over(migrate: Migrate) -
     made = pod(name="made") | {"spec": {**pod()["spec"], "nodeName": "n"}}
     made["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "servers-1"}]
     ended = pod(name="ended") | {"status": {"phase": "Succeeded"}}
+    done = workload("Job", pod()["spec"]) | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     running = pod(name="running") | {"status": {"phase": "Running"}}
     running["spec"]["nodeName"] = "n"
-    found = migrate(plugin(), node("n", T4, 2), made, ended, running, deployment(1), options=("--verify",))
+    found = migrate(plugin(), node("n", T4, 2), made, ended, done, running, deployment(1), options=("--verify",))
     assert verdicts(found) == {"Pod running": "runs unchanged", "Deployment servers": "runs unchanged"}
     assert found["workloads"][0]["notes"] == ["nothing creates this pod again after its node was drained"]
     assert [len(devices) for devices in given(found).values()] == [1, 1]
