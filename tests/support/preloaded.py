@@ -33,7 +33,7 @@ from dra_driver.gpu.simulation.board import boards
 PRELOADED = (
     *("controller.main", "controller.cluster.main", "controller.webhook.main", "kubeletplugin.main"),
     *("dra_driver.dryrun.main", "dra_driver.mps.main", "dra_driver.sandbox.main", "dra_driver.sandbox.demo"),
-    *("dra_driver.dryrun.start", "tests.faults.child"),
+    *("dra_driver.dryrun.start", "grpc._server", "tests.faults.child"),
 )
 _ROOT = Path(__file__).parents[2]
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
