@@ -39,6 +39,9 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
 
+# Helm and kubectl, as a library and as programs, need not save memory.
+os.environ.setdefault("GOGC", "400")
+
 # readline, which pytest loads, writes the width of its terminal to the environment of the workers.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
