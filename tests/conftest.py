@@ -20,6 +20,7 @@ from dra_driver.gpu.calls import Calls
 from dra_driver.kubeapi import ApiClient
 
 from .support.apiserver import api_server, connect
+from .support.preloaded import adopt_sandboxes
 
 # The same examples in every run: a change is blamed for what it broke. HYPOTHESIS_PROFILE=explore finds new ones.
 settings.register_profile("repeat", derandomize=True, deadline=None)
@@ -39,6 +40,9 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
 
+# Helm and kubectl, as a library and as programs, need not save memory.
+os.environ.setdefault("GOGC", "400")
+
 # readline, which pytest loads, writes the width of its terminal to the environment of the workers.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
@@ -49,6 +53,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+
+adopt_sandboxes()
 
 FEW_THREADS = 50
 LIVING: weakref.WeakSet[Calls] = weakref.WeakSet()

@@ -35,7 +35,7 @@ BIN = Path(sys.executable).parent
 
 def clean(**environment: str) -> dict[str, str]:
     """An environment that says nothing else to our commands."""
-    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ} | environment
+    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ} | environment
 
 
 def run(command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -42,7 +42,7 @@ def processes_of(folder: Path, proc: Path = Path("/proc")) -> list[int]:
             environment = _environment(proc, pid)
             if not environment:
                 starting.append(pid)
-            elif pid != own and any(one == exact or one.startswith(exact + b"/") for one in environment.split(b"\0")):
+            elif exact in environment and pid != own and _has(environment, exact):
                 found.append(pid)
         pids = [pid for pid in starting if _is_program(proc, pid)]
     return [pid for pid in found if _is_program(proc, pid)]
@@ -64,6 +64,10 @@ def end_processes(folder: Path, patience: float, proc: Path = Path("/proc")) -> 
         if not left:
             return
     raise MpsError(f"processes {', '.join(map(str, left))} of the MPS daemon in {folder} cannot be killed")
+
+
+def _has(environment: bytes, exact: bytes) -> bool:
+    return any(one == exact or one.startswith(exact + b"/") for one in environment.split(b"\0"))
 
 
 def _all(proc: Path) -> Iterator[int]:

@@ -2,6 +2,7 @@
 """The chart, rendered by Helm's own engine as for a cluster of a given Kubernetes release."""
 
 import json
+import pickle
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -75,7 +76,13 @@ def render(values: JSON, minor: int = NEWEST, **options: Any) -> list[JSON]:
 def objects(files: Mapping[str, str]) -> list[JSON]:
     """The objects in rendered files."""
     texts = (text for name, text in sorted(files.items()) if name.endswith(".yaml"))
-    return [value for text in texts for value in yaml.load_all(text, yaml.CSafeLoader) if value]
+    return [value for text in texts for value in pickle.loads(_parsed(text))]
+
+
+@lru_cache(maxsize=10_000)
+def _parsed(text: str) -> bytes:
+    """The objects of a file, pickled: most files are the same for many values, and parsing takes longest."""
+    return pickle.dumps([value for value in yaml.load_all(text, yaml.CSafeLoader) if value])
 
 
 def find(objects: Iterable[JSON], kind: str, name: str = "") -> JSON:

@@ -112,12 +112,14 @@ def rendered(what: str, name: str, text: str) -> list[Any]:
     given = merged(values(name, text), OTHERS[what](name, text))
     chart().validate_schema(given)
     files = render_files(given, namespace=name, release=name)
-    return [
-        value
-        for file, content in sorted(files.items())
-        if file.endswith(".yaml")
-        for value in yaml.load_all(content, Loader)
-    ]
+    contents = (content for file, content in sorted(files.items()) if file.endswith(".yaml"))
+    return [value for content in contents for value in parsed(content)]
+
+
+@cache
+def parsed(content: str) -> list[Any]:
+    """The objects of a file, which nobody changes."""
+    return list(yaml.load_all(content, Loader))
 
 
 @cache
@@ -137,8 +139,10 @@ def without_policy(objects: list[Any]) -> list[str]:
     return sorted(json.dumps(one, sort_keys=True) for one in objects if one and one["kind"] != "ConfigMap")
 
 
-@pytest.mark.parametrize("word", TEXTS)
-@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize(
+    ("what", "word"),
+    [(what, word) for number, what in enumerate(OTHERS) for word in (TEXTS[number % 2 :: 2] if number else TEXTS)],
+)
 def test_text_stays_text(what: str, word: str) -> None:
     name = word if word in NAMES else "name"
     objects = rendered(what, name, word)

@@ -104,7 +104,7 @@ class Model:
         doubtful = {one.uid: one for one in self.of(Is.IN_DOUBT)}
         records: Mapping[str, str] = {name[:-5]: one["state"] for name, one in picture["records"].items()}
         specs = {name[:-5].partition("claim_")[2] for name in picture["specs"] if "claim_" in name}
-        there = {one.split()[0]: one.endswith("()") for one in picture["instances"]}
+        there = {one.split()[0]: one.endswith("[]") for one in picture["instances"]}
         marked = {self._marked(name) for name in picture["marks"] if not name.endswith(("_on", "_off"))}
         wanted = {str(place) for one in prepared.values() for place in one.places if place.is_slice}
         maybe = {str(place) for one in doubtful.values() for place in one.places if place.is_slice}

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver.files import read_file
-from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation import SimulatedNode
+from dra_driver.gpu.simulation.nvml import gpu_uuid
+from dra_driver.gpu.simulation.store import Store
 from tests.kubeletplugin.inside import MARKS
 from tests.support.mps import daemons_of
+from tests.support.nodes import stored_boards, stored_instances
 
 Picture = dict[str, Any]
 
@@ -20,15 +22,14 @@ def picture(node: SimulatedNode, state: Path, cdi: Path) -> Picture:
     """The GPUs' modes, settings and instances, and the files of the plugin (in `state` and `cdi`) with their content;
     the names of those that were left half written apart.
     """
-    nvml = node.nvml()
-    nvml.initialize()  # one that was initialized before does not survive a reload of the driver
-    gpus = read_inventory(nvml, node.driver_root / "sys").gpus
+    boards = stored_boards(node)
+    identity = Store(node.root / "state").read_system().identity
     return {
-        "modes": [str(gpu.mig_mode) for gpu in gpus],
+        "modes": [f"{one.mig_current}, {one.mig_pending} after a reset" for one in boards],
         "settings": [
-            (nvml.compute_mode(nvml.device_by_uuid(gpu.uuid)), node.nvidia_smi.level(gpu.uuid)) for gpu in gpus
+            (one.compute_mode, node.nvidia_smi.level(gpu_uuid(identity, index))) for index, one in enumerate(boards)
         ],
-        "instances": [f"{gpu.index}/{one.placement} {one.devices}" for gpu in gpus for one in gpu.mig_instances],
+        "instances": [f"{gpu}/{place} {devices}" for gpu, place, devices in stored_instances(node)],
         "records": _files(state / "claims"),
         "specs": _files(cdi),
         "half written": sorted(path.name for folder in (state / "claims", cdi) for path in _half_written(folder)),

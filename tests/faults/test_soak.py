@@ -32,7 +32,7 @@ from .model import Is, KnownClaim, Model, Place
 from .processes import DoomedPlugin, doomed_plugin, require_as_before
 
 SEED = int(os.environ.get("SOAK_SEED", "20250601"))
-OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "250"))
+OPERATIONS = int(os.environ.get("SOAK_OPERATIONS", "120"))
 CLAIMS_AT_A_TIME = 10
 
 WHOLE = [["gpu-0"], ["gpu-2"], ["gpu-3"]]

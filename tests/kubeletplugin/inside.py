@@ -32,7 +32,7 @@ from kubeletplugin.hardware.vfio import HostPrograms, PersistenceModes, SysfsWri
 from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
 from kubeletplugin.records.store import Record, Records
 from tests.support.claims import allocated_claim
-from tests.support.nodes import make_node
+from tests.support.nodes import make_node, stored_instances
 from tests.support.waiting import wait_for
 
 SMALL = "gpu-4-mig-1g10gb-19-0"
@@ -229,8 +229,8 @@ class Plugin:
 
     def instances(self, index: int = 4) -> list[str]:
         """The GPU instances of a GPU, as start:size; those without a compute instance in brackets."""
-        found = ((str(one.placement), one.devices) for one in self.gpu(index).mig_instances)
-        return sorted(text if devices else f"({text})" for text, devices in found)
+        found = stored_instances(self.node)
+        return sorted(place if devices else f"({place})" for gpu, place, devices in found if gpu == index)
 
     def make_by_hand(self, device: str, compute: bool = True) -> str:
         """An administrator makes a MIG device; gives its UUID."""
@@ -245,7 +245,7 @@ class Plugin:
     def left(self) -> dict[str, list[str]]:
         """Everything that claims have on the node."""
         return {
-            "instances": [str(one.placement) for gpu in self.gpus() for one in gpu.mig_instances],
+            "instances": [place for _, place, _ in stored_instances(self.node)],
             "specs": [path.name for path in sorted(self.cdi.glob("*-claim_*"))],
             "records": [path.name for path in sorted((self.root / "claims").iterdir())],
             "marks": sorted(path.name for folder in MARKS for path in self.root.glob(f"{folder}/*")),

@@ -7,9 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -33,10 +33,12 @@ def test_the_demo_shows_every_step_and_leaves_nothing(short_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def up(folder: Path, errors: IO[str] | None = None) -> Iterator["subprocess.Popen[str]"]:
+def up(
+    folder: Path, errors: IO[str] | None = None, begin: Callable[..., "subprocess.Popen[Any]"] = preloaded.start
+) -> Iterator["subprocess.Popen[str]"]:
     """`dra-sandbox up` in a folder, from when it says that it is up."""
     command = [*SANDBOX, "up", "--folder", str(folder), "--node", "a30x4"]
-    with preloaded.start(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+    with begin(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         assert process.stdout is not None
         assert "KUBECONFIG" in process.stdout.readline()
         try:
@@ -55,7 +57,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object
 
 def test_up_ends_if_one_of_its_processes_is_killed(short_path: Path) -> None:
     errors = short_path / "errors"
-    with errors.open("w") as output, up(short_path, errors=output) as process:
+    # Its processes are its children only where it does not come from `preloaded`.
+    with errors.open("w") as output, up(short_path, output, subprocess.Popen) as process:
         pid = child_of(process.pid, "controller.main")
         os.kill(pid, signal.SIGKILL)
         assert process.wait(60) == 1

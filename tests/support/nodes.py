@@ -18,6 +18,8 @@ from dra_driver.gpu.nvml import Architecture, Fabric, FabricState, MigMode, Nvml
 from dra_driver.gpu.policy import NodePolicy
 from dra_driver.gpu.simulation import SimulatedNode, load_description
 from dra_driver.gpu.simulation.board import BoardModel, ProfileModel
+from dra_driver.gpu.simulation.state import BoardState
+from dra_driver.gpu.simulation.store import Store
 
 CLUSTER_UUID = "5a1f0c1e-6c3e-4a6f-9f0e-2b7d8c9e0f11"
 
@@ -51,6 +53,23 @@ def make_node(root: Path, name: str, identity: str = "node-a") -> TestNode:
     nvml = node.nvml()
     nvml.initialize()
     return TestNode(node, nvml)
+
+
+def stored_boards(node: SimulatedNode) -> list[BoardState]:
+    """The state of each GPU as it is stored: to look at it takes a fraction of the time that NVML takes to read all of
+    a node, and needs no driver.
+    """
+    store = Store(node.root / "state")
+    return [store.read_board(index) for index in range(len(list(store.folder.glob("gpu-*.json"))))]
+
+
+def stored_instances(node: SimulatedNode) -> list[tuple[int, str, list[int]]]:
+    """The GPU instances of all GPUs, in order: index of the GPU, `start:size`, and the ids of the compute instances."""
+    return sorted(
+        (index, f"{one.start}:{one.size}", [compute.id for compute in one.compute_instances])
+        for index, board in enumerate(stored_boards(node))
+        for one in board.gpu_instances
+    )
 
 
 def board_inventory(model: BoardModel, count: int, *, mig: bool = False) -> Inventory:

@@ -25,7 +25,7 @@ told = os.environ.pop({variable!r}, None)
 if told is None:
     os.execv(script, [script, *sys.argv[1:]])
 status, writer = os.pipe()
-order = {{"command": [script, *sys.argv[1:]], "cwd": os.getcwd(), "environment": dict(os.environ)}}
+order = {{"command": [script, *sys.argv[1:]], "cwd": os.getcwd(), "environment": dict(os.environ), "passed": []}}
 with socket.socket(fileno=os.dup(int(told))) as orders:
     socket.send_fds(orders, [json.dumps(order).encode()], [0, 1, 2, writer])
 os.close(writer)

@@ -16,7 +16,6 @@ import grpc
 
 from dra_driver import DRIVER_NAME
 from dra_driver.cdi import BASE_KIND, CLAIM_KIND, SpecDirectory
-from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation.faults import Fault
 from dra_driver.kubeapi import ApiClient
 from dra_driver.resource.codec import V1
@@ -25,7 +24,7 @@ from kubeletplugin.protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2
 
 from .apiserver import CLAIMS
 from .claims import config_of
-from .nodes import TestNode, make_node
+from .nodes import TestNode, make_node, stored_instances
 from .preloaded import run, start
 from .waiting import wait_for
 
@@ -199,11 +198,8 @@ class Plugin:
 
     def instances(self) -> list[str]:
         """The GPU instances of all GPUs, as `gpu/start:size`; those without a compute instance in brackets."""
-        nvml = self.node.nvml()
-        nvml.initialize()  # one that was initialized before does not survive a reload of the driver
-        inventory = read_inventory(nvml, self.hardware.sys_root)
-        found = [(f"{gpu.index}/{one.placement}", one.devices) for gpu in inventory.gpus for one in gpu.mig_instances]
-        return sorted(text if devices else f"({text})" for text, devices in found)
+        found = stored_instances(self.node)
+        return sorted(f"{gpu}/{place}" if devices else f"({gpu}/{place})" for gpu, place, devices in found)
 
     def left(self) -> dict[str, list[str]]:
         """Everything that claims have on the node, with whatever was left half written."""

@@ -6,13 +6,15 @@ Tests start these commands about a thousand times, and most of such a process's 
 path of an installed script. What they start is a process with its own ID, environment, working folder and standard
 streams, which can be stopped and killed. Two things differ from a process that starts from nothing: environment
 variables that the interpreter itself reads at its start (PYTHONPATH, PYTHONIOENCODING, ...) have no effect, and modules
-that the command does not need are loaded as well. Tests of these two use subprocess.
+that the command does not need are loaded as well. Tests of these two use subprocess. The processes of a sandbox's nodes
+are such processes too, in a test (`adopt_sandboxes`) as in a `dra-sandbox` that was started here.
 
 Each test worker has one such parent process. It is this module as a program: `python -m tests.support.preloaded FD`.
 """
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -24,19 +26,25 @@ import signal
 import socket
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from dra_driver.gpu.simulation.board import boards
+from dra_driver.sandbox import child, nodes
 
 PRELOADED = (
     *("controller.main", "controller.cluster.main", "controller.webhook.main", "kubeletplugin.main"),
     *("dra_driver.dryrun.main", "dra_driver.mps.main", "dra_driver.sandbox.main", "dra_driver.sandbox.demo"),
-    *("dra_driver.dryrun.start", "tests.faults.child"),
+    *("dra_driver.dryrun.start", "grpc._server", "tests.faults.child"),
 )
 _ROOT = Path(__file__).parents[2]
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
+_MOST_FILES = 16
+_HIGH = 1000  # where a file is out of the way of the number that it is to have
+_given: list[socket.socket] = []
+"""In a process that was forked: its own end of a socket to the parent process."""
 
 
 class _Process(subprocess.Popen[Any]):
@@ -44,17 +52,18 @@ class _Process(subprocess.Popen[Any]):
     """The read end of a pipe: the parent process writes the ID of the process into it, and its exit status later."""
 
     def _execute_child(self, args: Sequence[str], *options: Any) -> None:
-        cwd, environment = options[4:6]
+        passed, cwd, environment = options[3:6]
         streams = options[9:15]
         order = {
             "command": [os.fspath(one) for one in args],
             "cwd": os.fspath(cwd or Path.cwd()),
             "environment": dict(os.environ if environment is None else environment),
+            "passed": list(passed),
         }
         self._status, writer = os.pipe()
         given = (streams[0], streams[3], streams[5])
         files = [own if one == -1 else one for own, one in enumerate(given)]
-        socket.send_fds(orders(), [json.dumps(order).encode()], [*files, writer])
+        socket.send_fds(orders(), [json.dumps(order).encode()], [*files, *passed, writer])
         os.close(writer)
         self.pid = self._told()
         self._child_created = True
@@ -82,7 +91,7 @@ class _Process(subprocess.Popen[Any]):
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """subprocess.Popen for our commands. Of its options, those about streams, `cwd` and `env` are understood."""
+    """subprocess.Popen for our commands. Of its options, those about streams, files, `cwd` and `env` are understood."""
     return _Process(command, **options)
 
 
@@ -97,9 +106,16 @@ def run(command: Sequence[str], *, timeout: float = 60, **options: Any) -> "subp
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
+def adopt_sandboxes() -> None:
+    """From now on, sandboxes of this process start their nodes' processes so."""
+    nodes.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": _Process})  # type: ignore[attr-defined]
+
+
 @functools.cache
 def orders() -> socket.socket:
     """The worker's end of a socket to its parent process, which ends with the worker."""
+    if _given:
+        return _given[0]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         descriptor = theirs.fileno()
@@ -113,28 +129,39 @@ def orders() -> socket.socket:
 def serve(orders: socket.socket) -> Callable[[], object]:
     """Fork a process for each order. Returns in these processes only: what they have to do."""
     children: dict[int, int] = {}
+    sources = [orders]  # and those of the processes that were forked
     woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the worker's end is this process's end
     signal.set_wakeup_fd(wakes)
     while True:
-        ready, _, _ = select.select([orders.fileno(), woken], [], [])
+        ready, _, _ = select.select([*sources, woken], [], [])
         if woken in ready:
             os.read(woken, 4096)
             _bury(children)
-        if orders.fileno() in ready:
-            message, received, _, _ = socket.recv_fds(orders, _LARGEST_ORDER, 4)
-            if not message:
+        for source in sources:
+            if source not in ready:
+                continue
+            message, received, _, _ = socket.recv_fds(source, _LARGEST_ORDER, _MOST_FILES)
+            if not message and source is orders:
                 for pid in children:
                     os.kill(pid, signal.SIGKILL)
                 sys.exit()
+            if not message:
+                sources = [one for one in sources if one is not source]
+                source.close()
+                continue
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-                orders.detach()
-                return _become(json.loads(message), received)
+                for one in (*sources, theirs):
+                    one.detach()
+                return _become(json.loads(message), received, ours)
+            ours.close()
+            sources = [*sources, theirs]
             *files, children[pid] = received
             os.write(children[pid], pid.to_bytes(4, "big"))
             for file in files:
@@ -152,10 +179,15 @@ def _bury(children: dict[int, int]) -> None:
             os.close(pipe)
 
 
-def _become(order: dict[str, Any], files: Sequence[int]) -> Callable[[], object]:
+def _become(order: dict[str, Any], files: Sequence[int], orders: socket.socket) -> Callable[[], object]:
     for number, file in enumerate(files[:3]):
         os.dup2(file, number)
-    os.closerange(3, 1 << 16)
+    passed = [fcntl.fcntl(file, fcntl.F_DUPFD, _HIGH) for file in files[3:-1]]
+    _given.append(socket.socket(fileno=fcntl.fcntl(orders.detach(), fcntl.F_DUPFD_CLOEXEC, _HIGH)))
+    os.closerange(3, _HIGH)
+    for number, file in zip(order["passed"], passed, strict=True):
+        os.dup2(file, number)
+        os.close(file)
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -168,7 +200,8 @@ def _become(order: dict[str, Any], files: Sequence[int]) -> Callable[[], object]
     if how == "-c":
         return lambda: exec(what, {"__name__": "__main__"})
     assert how == "-m", order["command"]
-    sys.modules.pop(what, None)
+    for module in (what, arguments[0]) if what == child.__name__ else (what,):
+        sys.modules.pop(module, None)
     return lambda: runpy.run_module(what, run_name="__main__", alter_sys=True)
 
 
@@ -176,6 +209,7 @@ def _preload() -> None:
     for module in PRELOADED:
         importlib.import_module(module)
     boards()  # which every simulated node reads
+    adopt_sandboxes()
     gc.collect()
     gc.freeze()
 

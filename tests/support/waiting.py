@@ -7,7 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.2
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.4
 
 
 def wait_for(condition: Callable[[], T], what: str, seconds: float = 60.0) -> T:
@@ -20,4 +20,4 @@ def wait_for(condition: Callable[[], T], what: str, seconds: float = 60.0) -> T:
         waited = time.monotonic() - began
         assert waited < seconds, f"waited {seconds} s in vain for {what}"
         # Asking is work that slows down who is waited for: seldom, after a while.
-        time.sleep(min(max(_FIRST_PAUSE, waited / 10), _LONGEST_PAUSE))
+        time.sleep(min(max(_FIRST_PAUSE, waited / 5), _LONGEST_PAUSE))

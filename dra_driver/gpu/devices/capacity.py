@@ -14,6 +14,7 @@ not fit into the rest is not published. So every device that the scheduler alloc
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from ...resource import (
     CounterConsumption,
@@ -53,6 +54,7 @@ def engines(info: GpuInstanceProfile) -> dict[str, int]:
     }
 
 
+@lru_cache(maxsize=64)  # there are few profiles, and many placements of each
 def profile_capacity(info: GpuInstanceProfile) -> Capacities:
     """The capacities of an instance of the profile."""
     counts = {name: DeviceCapacity(Quantity.of(count)) for name, count in engines(info).items()}
@@ -118,8 +120,7 @@ def set_name(gpu: Gpu) -> str:
 
 def drawn(profile: GpuInstanceProfile, placement: Placement) -> dict[str, Quantity]:
     """The counters that an instance consumes, without those of which it consumes nothing."""
-    amounts = {name: amount for name, amount in _amounts(profile).items() if amount.nanos}
-    return {**amounts, **{f"memory-slice-{index}": Quantity.of(1) for index in placement.slices}}
+    return {**_amounts(profile), **{f"memory-slice-{index}": Quantity.of(1) for index in placement.slices}}
 
 
 def totals(profiles: Iterable[MigProfile]) -> dict[str, Quantity]:
@@ -152,10 +153,12 @@ def consumption(counter_set: CounterSet, counters: Counters) -> tuple[CounterCon
     return (CounterConsumption(counter_set.name, counters),)
 
 
+@lru_cache(maxsize=64)
 def _amounts(info: GpuInstanceProfile) -> dict[str, Quantity]:
-    """The amounts that an instance consumes, except memory slices."""
+    """The amounts that an instance consumes, without memory slices and what it consumes nothing of."""
     counts = {_counter_name(name): Quantity.of(count) for name, count in engines(info).items()}
-    return {"memory": Quantity.of(info.memory_mib << 20, Format.BINARY_SI), **counts}
+    amounts = {"memory": Quantity.of(info.memory_mib << 20, Format.BINARY_SI), **counts}
+    return {name: amount for name, amount in amounts.items() if amount.nanos}
 
 
 def _counter_name(capacity: str) -> str:
