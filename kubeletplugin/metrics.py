@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from dra_driver import DRIVER_NAME
 from dra_driver.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
 from dra_driver.gpu.calls import HungError
+from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kubeapi import ApiError
 
@@ -42,6 +43,7 @@ _ERROR_TYPES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (RecordError, "record"),
     (NoDriverError, "no_driver"),
     (HungError, "hung"),
+    (FabricError, "fabric_manager"),
     (StoppedError, "stopped"),
     (ApiError, "api_server"),
     (NvmlError, "nvml"),

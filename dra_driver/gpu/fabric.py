@@ -36,7 +36,10 @@ class FabricCode(enum.IntEnum):
     @staticmethod
     def of(number: int) -> "FabricCode":
         """The code with this number. Numbers of newer versions are GENERIC_ERROR."""
-        return FabricCode(number) if number in FabricCode._value2member_map_ else FabricCode.GENERIC_ERROR
+        try:
+            return FabricCode(number)
+        except ValueError:
+            return FabricCode.GENERIC_ERROR
 
 
 _START = "kubelet tries again; if it lasts, read its log (/var/log/fabricmanager.log)"

@@ -7,6 +7,7 @@ restart is recognized by the socket, which is another file then, or by the code 
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,8 @@ from dra_driver.gpu.fabric_marks import FabricMark, FabricMarks, SeenManager
 from .targets import PrepareError
 
 log = logging.getLogger(__name__)
+
+_PATIENCE = 5.0
 
 Beat = Callable[[], None]
 """Called while this waits, and before each change. Raises an exception if no caller waits any more."""
@@ -66,7 +69,9 @@ class FabricPartitions:
         if not identity or (before is not None and before.identity == identity):
             return False
         try:
-            with self._current(lambda: None):
+            if not self._access.has_switches():
+                return False
+            with self._current(_not_long()):
                 self._problem = ""
         except (FabricError, OSError) as error:
             if isinstance(error, FabricError) and error.code is FabricCode.NOT_SUPPORTED:
@@ -125,6 +130,17 @@ class FabricPartitions:
                 f"partition {_find(wanted, partitions)} of the NVSwitches cannot be activated, because these partitions"
                 f" are active: {'; '.join(map(str, others))}; kubelet tries again"
             ) from None
+
+
+def _not_long() -> Beat:
+    """Raises FabricError if this waits for long, because nobody waits for the result."""
+    deadline = time.monotonic() + _PATIENCE
+
+    def check() -> None:
+        if time.monotonic() > deadline:
+            raise FabricError(FabricCode.TIMEOUT, "a look", "another process of this plugin is changing a partition")
+
+    return check
 
 
 def _active(partitions: tuple[Partition, ...]) -> list[int]:

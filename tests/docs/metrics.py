@@ -30,7 +30,7 @@ def _values(label: str, values: Iterable[str]) -> str:
 _OPERATIONS = _values("operation", (PREPARE, UNPREPARE))
 _ERROR_TYPES = _values("error_type", sorted({"internal", *(error_type(one.__new__(one)) for one in EXPECTED_ERRORS)}))
 
-_STEPS = ("mig_mode", "instance", "look", "compute_mode", "time_slice", "mps")
+_STEPS = ("fabric", "mig_mode", "instance", "look", "compute_mode", "time_slice", "mps", "vfio")
 
 MORE: Mapping[str, str] = {
     "api_requests_total": "`code` is `unreachable` if there was no answer",

@@ -310,6 +310,19 @@ def test_a_fabric_manager_that_waits_for_its_first_list_gets_an_empty_one(tmp_pa
     assert active(plugin) == [PAIR]
 
 
+def test_a_look_does_not_wait_for_a_process_that_changes_partitions(
+    plugin: Plugin, api: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    claim, marks = api.add(PAIR_GPUS), FabricMarks(plugin.root / "fabric")
+    with marks.locked(lambda: None):
+        plugin.node.fabric.start()
+        plugin.access.wake()
+        wait_for(lambda: "another process of this plugin is changing a partition" in caplog.text, "the look to end")
+    plugin.access.wake()
+    wait_for(lambda: plugin.node.fabric.state.told, "the list")
+    settle(plugin, "prepare", claim)
+
+
 @pytest.mark.parametrize("call", ["fmGetSupportedFabricPartitions", "fmActivateFabricPartition"])
 def test_a_call_that_hangs_fails_the_claim_and_other_claims_go_on(tmp_path: Path, api: ApiServer, call: str) -> None:
     plugin = Plugin(tmp_path, api, hardware=NODE, settings=replace(QUICK, step=1.0), partition_seconds=0.2)

@@ -97,7 +97,7 @@ def looked(
     links = max(record.links, reading.links_up or 0)
     conditions = reading_conditions(reading if switches is None else without_links(reading), links)
     found, known = set(conditions.found), {*conditions.known, UNMONITORED}
-    if switches is not None:
+    if switches is not None and not (reading.lost or reading.hung):
         found |= switches
         known |= {FABRIC, NVLINK}
     if not (watched or reading.lost or reading.hung):

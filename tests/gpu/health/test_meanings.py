@@ -129,5 +129,5 @@ def test_the_documentation_has_a_row_for_each() -> None:
     assert len(rows) == len(MEANINGS) + 3
     assert rows[XID, "application XIDs"] == ("None", "after the quiet time")
     assert rows[ECC, "double-bit"] == ("NoSchedule", "after a GPU reset or a reload of the NVIDIA driver")
-    assert rows[ROW_REMAP, "pending"] == ("None", "when NVML no longer reports it")
-    assert rows[RECOVERY_ACTION, "drain-and-reset"] == ("NoSchedule", "when NVML no longer reports it")
+    assert rows[ROW_REMAP, "pending"] == ("None", "when it is no longer reported")
+    assert rows[RECOVERY_ACTION, "drain-and-reset"] == ("NoSchedule", "when it is no longer reported")
