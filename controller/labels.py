@@ -308,9 +308,13 @@ class Labeler:
         """Write when the labels change, and when a write is due."""
         wanted: Labels | None = None
         due = 0.0
-        while not self._stopped:
+        while True:
             self._changed.clear()
-            labels = self._labels()
+            if self._stopped:  # asked only now: `stop` sets it before it wakes the thread
+                return
+            labels = None
+            with contained("make labels", "of the node", self._unexpected):
+                labels = self._labels()
             if labels is not None and (labels != wanted or time.monotonic() >= due):
                 wanted, due = labels, self._write(labels) + time.monotonic()
             self._changed.wait(None if labels is None else max(0.0, due - time.monotonic()))

@@ -306,17 +306,26 @@ class Recorded:
 
 def test_labels_are_written_when_they_change_and_again_after_a_failure() -> None:
     current: list[Labels | None] = [None]
+
+    def labels() -> Labels | None:
+        if current[0] == {}:
+            raise KeyError("a defect")
+        return current[0]
+
     unexpected: list[str] = []
     output = Recorded(ApiError("unavailable"), OSError("read-only"), KeyError("a defect"))
     timing = LabelTiming(first_retry=0.001, longest_retry=0.002)
-    labeler = Labeler(output, lambda: current[0], unexpected.append, timing)
+    labeler = Labeler(output, labels, unexpected.append, timing)
     labeler.start()
     for value in ("1", "2"):
         current[0] = {"nvidia.com/gpu.count": value}
         labeler.wake()
         wait_for(lambda: current[0] in output.written, "the labels")
         labeler.wake()
+    current[0] = {}
+    labeler.wake()
+    wait_for(lambda: len(unexpected) == 2, "the defect to be counted")
     labeler.stop()
     assert output.written == [{"nvidia.com/gpu.count": "1"}, {"nvidia.com/gpu.count": "2"}]
-    assert unexpected == ["write labels"]
+    assert unexpected == ["write labels", "make labels"]
     assert output.ended

@@ -87,6 +87,19 @@ def test_processes_that_have_a_node_open_are_found_under_any_name(tmp_path: Path
         child.kill()
 
 
+@pytest.mark.parametrize(("kind", "found"), [("tmpfs", True), ("fuse.sshfs", False), ("nfs4", False)])
+def test_files_whose_server_may_not_answer_are_not_looked_at(tmp_path: Path, kind: str, found: bool) -> None:
+    """A look at them may block for ever."""
+    node, process = tmp_path / "node", tmp_path / "proc/7"
+    node.touch()
+    for name in ("fd", "fdinfo"):
+        (process / name).mkdir(parents=True)
+    (process / "fd/3").symlink_to(node)
+    (process / "fdinfo/3").write_text("pos:\t0\nflags:\t02\nmnt_id:\t36\nino:\t1\n", encoding="ascii")
+    (process / "mountinfo").write_text(f"36 35 98:0 / /mnt rw,noatime master:1 - {kind} x rw\n", encoding="ascii")
+    assert [one.pid for one in openers([node], tmp_path / "proc")] == ([7] if found else [])
+
+
 def test_many_processes_are_not_all_named() -> None:
     text = names_of(Opener(pid, "python") for pid in range(1, 9))
     assert text.startswith("python (PID 1), ")
