@@ -215,7 +215,8 @@ class _Workload:
     def _notes(self) -> Iterator[str]:
         labels = sorted({name for name in self._labels() if _DISCOVERED.fullmatch(name)})
         if labels:
-            yield f"it selects nodes by {', '.join(labels)}: let GPU Feature Discovery run, with its configuration"
+            text = "let GPU Feature Discovery run, with its configuration, or set nodeLabels of this driver's chart"
+            yield f"it selects nodes by {', '.join(labels)}: {text}"
         using = [one.container for one in self._requests]
         for container in each(self._spec, "containers"):
             visible = environment(container).get("NVIDIA_VISIBLE_DEVICES", "")
