@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ... import AdditionalDevice
 from ...parsing import ParseError, load
 from ...resource.codec import DecodeError, Fields
 from ...resource.meta import empty
@@ -35,7 +36,11 @@ _WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "": "failOnInitError mpsRoot nvidiaDevRoot useNodeFeatureAPI deviceDiscoveryStrategy",
 }
 """Fields of `flags.plugin`, `flags.gfd` and `flags` that change nothing of what a workload gets."""
-_INJECTED: Final = {"gdrcopyEnabled": "GDRCopy", "gdsEnabled": "GPUDirect Storage", "mofedEnabled": "MOFED"}
+_ADDITIONAL: Final = {
+    "gdsEnabled": AdditionalDevice.GDS,
+    "gdrcopyEnabled": AdditionalDevice.GDRCOPY,
+    "mofedEnabled": AdditionalDevice.MOFED,
+}
 _PROFILE: Final = re.compile(rf"{PREFIX}mig-([0-9]+g\.[0-9]+gb)(.*?)({re.escape(SHARED)})?")
 
 
@@ -52,6 +57,7 @@ class PluginConfig:
     driver_root: str = ""
     health: bool = True
     application_xids: tuple[int, ...] = ()
+    additional_devices: tuple[AdditionalDevice, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -152,7 +158,7 @@ def read_plugin(value: Mapping[str, Any], where: str, container: Mapping[str, An
     if strategy not in _STRATEGIES:
         raise flags.error("migStrategy", f"must be {', '.join(_STRATEGIES)}, not {strategy!r}")
     root = flags.text("nvidiaDriverRoot")
-    notes = [f"containers get no {what} any more" for name, what in _INJECTED.items() if flags.flag(name)]
+    additional = tuple(device for name, device in _ADDITIONAL.items() if flags.flag(name))
     for section, names in _WITHOUT_EFFECT.items():
         known = flags.object(section) or Fields({}) if section else flags
         known.ignore(*names.split())
@@ -166,8 +172,8 @@ def read_plugin(value: Mapping[str, Any], where: str, container: Mapping[str, An
         raise flags.error("migStrategy", "the device plugin refuses mixed together with sharing.mps")
     renamed, replicas = _sharing(mps or slicing)
     imex = fields.object("imex") or Fields({})
-    if imex.array("channelIDs"):
-        notes.append("containers get no IMEX channel any more: use a ComputeDomain of NVIDIA's DRA driver")
+    imex_note = "containers get no IMEX channel any more: use a ComputeDomain of NVIDIA's DRA driver"
+    notes = (imex_note,) if imex.array("channelIDs") else ()
     imex.ignore("required")
     imex.finish()
     fields.ignore("resources")
@@ -181,7 +187,8 @@ def read_plugin(value: Mapping[str, Any], where: str, container: Mapping[str, An
         "" if root == "/" else root,
         health=not ("xids" in disabled or disabled == "all"),
         application_xids=tuple(int(one) for one in re.findall("[0-9]+", disabled)),
-        notes=tuple(notes),
+        additional_devices=additional,
+        notes=notes,
     )
 
 
@@ -198,7 +205,7 @@ def _flags(fields: Fields, container: Mapping[str, Any], variables: Mapping[str,
         given = re.search(rf"(?:^|\s)--?{flag}(?:[= ](?P<value>[^\s-]\S*))?(?=\s|$)", line)
         text = (given["value"] or "true") if given is not None else variables.get(variable)
         if text:
-            found[name] = text == "true" if name in _INJECTED else text
+            found[name] = text == "true" if name in _ADDITIONAL else text
     return Fields(found, "flags", fields)
 
 

@@ -133,6 +133,8 @@ def _rules(node: GpuNode) -> Iterator[JSON]:
     rule: JSON = {"mig": "static"} if node.config.mig_strategy != "none" else {}
     rule |= {"passthrough": True} if node.machines else {}
     rule |= {} if node.config.health else {"health": False}
+    additional = [device.value for device in node.config.additional_devices]
+    rule |= {"additionalDevices": additional} if additional else {}
     modes = {most: {"mode": most, "enforce": "mps"} if node.config.mps else most for most in by_shares if most > 1}
     if len(by_shares) == 1 and modes:
         rule["shares"] = next(iter(modes.values()))

@@ -287,8 +287,12 @@ def test_one_device_with_two_names_is_noted(migrate: Migrate) -> None:
         ({}, {"NVIDIA_DRIVER_ROOT": "/opt/nvidia"}, {"nvidiaDriverRoot": "/opt/nvidia"}, ""),
         ({}, {"DP_DISABLE_HEALTHCHECKS": "all"}, {"policy": {"gpus": [{"health": False}]}}, ""),
         ({}, {"DP_DISABLE_HEALTHCHECKS": "137,13"}, {"policy": {"health": {"applicationXIDs": [13, 137]}}}, ""),
-        ({"flags": {"gdsEnabled": True}}, {}, {}, "GPUDirect Storage"),
-        ({}, {"MOFED_ENABLED": "true"}, {}, "MOFED"),
+        (
+            {"flags": {"gdrcopyEnabled": True, "gdsEnabled": True}},
+            {"MOFED_ENABLED": "true"},
+            {"policy": {"gpus": [{"additionalDevices": ["gds", "gdrcopy", "mofed"]}]}},
+            "",
+        ),
         ({"imex": {"channelIDs": [0], "required": True}}, {}, {}, "IMEX"),
         ({"resources": {"gpus": [{"pattern": "*T4*", "name": "t4"}]}}, {}, {}, ""),
         (
