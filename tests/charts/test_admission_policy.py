@@ -312,6 +312,20 @@ def test_a_real_api_server_enforces_the_policies(client: ApiClient, kubeconfig: 
         a.delete(SLICES, own["metadata"]["name"])
         assert client.get(SLICES, foreign["metadata"]["name"])["metadata"]["uid"] == foreign["metadata"]["uid"]
 
+        taints = client.get(NODES, "a")["spec"].get("taints") or []
+        starting = {"spec": {"taints": [*taints, {"key": TAINT, "effect": "NoSchedule"}]}}
+        for node in ("a", "b"):
+            client.patch(NODES, node, starting)
+        assert "may change that Node only" in denied(lambda: a.patch(NODES, "b", {"spec": {"taints": taints}}))
+        assert ONE_TAINT in denied(
+            lambda: a.patch(NODES, "a", {"spec": {"taints": [{"key": "x", "effect": "NoExecute"}]}})
+        )
+        more = {"metadata": {"labels": {"a": "b"}}, "spec": {"taints": taints}}
+        assert TAINTS_ONLY in denied(lambda: a.patch(NODES, "a", more))
+        assert denied(lambda: a.patch(NODES, "a", {"spec": {"unschedulable": True}})), "the server adds a taint for it"
+        a.patch(NODES, "a", {"spec": {"taints": taints}})
+        assert (client.get(NODES, "a")["spec"].get("taints") or []) == taints
+
         claim = allocated_claim(client)
         status = {"status": {"devices": [device("a")]}}
         # From 1.36 the server's own rules refuse these already, before 1.36 the policy does.
