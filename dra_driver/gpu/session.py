@@ -37,7 +37,8 @@ from .vgpus import VgpuPlace, existing_vgpus
 @dataclass(frozen=True, slots=True)
 class GpuPulse:
     """One GPU. `instances` has (id, profile id, placement) of its GPU instances, and `computes` has (GPU instance id,
-    compute instance id) of its compute instances. `problem` is the reason if these values are incomplete.
+    compute instance id) of its compute instances. `vgpus` are those on it. `problem` is the reason if these values are
+    incomplete.
     """
 
     index: int
@@ -45,6 +46,7 @@ class GpuPulse:
     mig_mode: MigMode | None = None
     instances: tuple[tuple[int, int, Placement], ...] = ()
     computes: tuple[tuple[int, int], ...] = ()
+    vgpus: tuple[VgpuPlace, ...] = ()
     problem: Return | None = None
 
 
@@ -52,14 +54,13 @@ class GpuPulse:
 class Pulse:
     """The node. If two pulses are equal, no value of the inventory has changed in between, as far as NVML and sysfs
     show this cheaply. `pci_gpus` has each GPU's address and the kernel driver that it is bound to. `fabric` changes
-    with a restart of Fabric Manager. `vgpus` are those of the GPUs that the last inventory had.
+    with a restart of Fabric Manager.
     """
 
     generation: int
     gpus: tuple[GpuPulse, ...]
     pci_gpus: tuple[tuple[str, str | None], ...]
     fabric: str = ""
-    vgpus: tuple[VgpuPlace, ...] = ()
 
 
 class PulseTaker:
@@ -73,10 +74,13 @@ class PulseTaker:
         self._handles: dict[int, DeviceHandle] = {}
         self._profiles: dict[int, tuple[int, ...]] = {}
 
-    def take(self, generation: int, sys_root: Path) -> Pulse:
-        """Take a pulse. Raises NvmlError if the NVIDIA driver as a whole fails."""
+    def take(self, generation: int, sys_root: Path, vgpu_hosts: Mapping[int, str | None]) -> Pulse:
+        """Take a pulse. `vgpu_hosts` has the addresses of the GPUs with a vGPU manager, by index. Raises NvmlError if
+        the NVIDIA driver as a whole fails.
+        """
         count = self._threads.library(self._count)
-        answers = self._threads.gpus({index: partial(self._gpu, index) for index in range(count)})
+        asks = {index: partial(self._gpu, index, sys_root, vgpu_hosts.get(index)) for index in range(count)}
+        answers = self._threads.gpus(asks)
         self._before = {index: self._found(index, answer) for index, answer in answers.items()}
         return Pulse(generation, tuple(self._before.values()), self._bus.bound_gpus(sys_root))
 
@@ -100,11 +104,14 @@ class PulseTaker:
             return GpuPulse(index, problem=answer.code)
         return answer or self._before.get(index) or GpuPulse(index, problem=Return.NOT_READY)
 
-    def _gpu(self, index: int) -> GpuPulse:
+    def _gpu(self, index: int, sys_root: Path, vgpu_host: str | None) -> GpuPulse:
         nvml, pulse = self._nvml, GpuPulse(index)
         try:
             handle = self.handle(index)
-            pulse = replace(pulse, uuid=nvml.uuid(handle))
+            uuid = nvml.uuid(handle)
+            pulse = replace(pulse, uuid=uuid)
+            if vgpu_host is not None:
+                pulse = replace(pulse, vgpus=existing_vgpus(sys_root, uuid, vgpu_host))
             mode = mig_mode(nvml, handle)
             pulse = replace(pulse, mig_mode=mode)
             if mode is None or not mode.current:
@@ -385,7 +392,9 @@ class Session:
 
     def _take(self, current: _Initialization) -> tuple[Pulse, bool]:
         """Take a pulse. Also tells whether GPUs are lost that were not lost when this initialization began."""
-        pulse = replace(current.taker.take(current.generation, self._sys_root), fabric=self.fabric.identity)
+        hosts = {index: gpu.pci_address for index, gpu in current.gpus.items() if gpu.vgpu_host is not None}
+        taken = current.taker.take(current.generation, self._sys_root, hosts)
+        pulse = replace(taken, fabric=self.fabric.identity)
         for gpu in pulse.gpus:
             if gpu.uuid is not None:
                 current.threads.name(gpu.index, gpu.uuid)
@@ -394,9 +403,7 @@ class Session:
             current.lost = lost
         newly_lost = not lost <= current.lost
         current.stale |= newly_lost
-        hosts = [(gpu.uuid, gpu.pci_address) for gpu in current.gpus.values() if gpu.vgpu_host is not None]
-        found = (existing_vgpus(self._sys_root, uuid, address) for uuid, address in hosts if address is not None)
-        return replace(pulse, vgpus=tuple(place for places in found for place in places)), newly_lost
+        return pulse, newly_lost
 
     def _read(self, read: Callable[[_Initialization], T]) -> T:
         """The result of `read`. An initialization that turns out to be out of date is replaced, but only once."""

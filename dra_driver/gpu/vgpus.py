@@ -90,7 +90,7 @@ class VgpuHost:
 
 
 def vgpu_functions(sys_root: Path, address: str) -> tuple[VgpuFramework, tuple[str, ...]]:
-    """The functions of the GPU at `address` that can be or have vGPUs. None without a vGPU manager."""
+    """The functions of the GPU at `address` that can be or have vGPUs. Empty without a vGPU manager."""
     for functions in (virtual_function_addresses(sys_root, address), (address,)):
         for framework, file in ((VgpuFramework.VFIO, _CURRENT), (VgpuFramework.MDEV, _MDEV_TYPES)):
             found = tuple(one for one in functions if (device_folder(sys_root, one) / file).exists())
@@ -100,7 +100,7 @@ def vgpu_functions(sys_root: Path, address: str) -> tuple[VgpuFramework, tuple[s
 
 
 def existing_vgpus(sys_root: Path, gpu_uuid: str, address: str) -> tuple[VgpuPlace, ...]:
-    """The vGPUs of the GPU at `address`, whoever created them. Costs a system call for each function."""
+    """The vGPUs of the GPU at `address`, whoever created them. Costs a few system calls for each function."""
     framework, functions = vgpu_functions(sys_root, address)
     if framework is VgpuFramework.MDEV:
         return tuple(_mdevs(sys_root, gpu_uuid, functions))

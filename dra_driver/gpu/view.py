@@ -305,11 +305,12 @@ class NodeView:
 
 def _without(pulse: Pulse, owned: Set[Owned]) -> Pulse:
     """The pulse without what was created for claims, because this does not change what is published."""
-    vgpus = tuple(place for place in pulse.vgpus if place not in owned)
-    return replace(pulse, gpus=tuple(_without_owned(gpu, owned) for gpu in pulse.gpus), vgpus=vgpus)
+    return replace(pulse, gpus=tuple(_without_owned(gpu, owned) for gpu in pulse.gpus))
 
 
 def _without_owned(gpu: GpuPulse, owned: Set[Owned]) -> GpuPulse:
+    if gpu.vgpus:
+        gpu = replace(gpu, vgpus=tuple(place for place in gpu.vgpus if place not in owned))
     if gpu.uuid is None or not gpu.instances:
         return gpu
     foreign = tuple(one for one in gpu.instances if MigPlace(gpu.uuid, one[1], one[2]) not in owned)

@@ -24,6 +24,7 @@ from kubeletplugin.containers.mps import MpsFolders
 from kubeletplugin.containers.specs import ClaimSpecs, CommonSpec
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError, Vgpu
 from kubeletplugin.hardware.vfio import StuckError
+from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
 from kubeletplugin.plans.plan import make_plan
 from kubeletplugin.records.format import decode, encode
 from kubeletplugin.records.store import Record, State
@@ -54,6 +55,7 @@ class Host:
     def __init__(self, folder: Path, kernel: Kernel, hardware: str, specs: type[ClaimSpecs] = ClaimSpecs) -> None:
         self.folder = folder
         self._specs = specs
+        self.write_seconds = WRITE_SECONDS
         self.kernel = kernel
         self.api = ApiServer()
         self._hardware = hardware
@@ -62,7 +64,8 @@ class Host:
     def another(self) -> Plugin:
         """The next plugin process."""
         hardware = self._hardware
-        self.plugin = Plugin(self.folder, self.api, hardware=hardware, specs=self._specs, write_seconds=1.0)
+        seconds = self.write_seconds
+        self.plugin = Plugin(self.folder, self.api, hardware=hardware, specs=self._specs, write_seconds=seconds)
         return self.plugin
 
     def vgpus(self) -> tuple[VgpuPlace, ...]:
@@ -325,6 +328,9 @@ def test_a_vgpu_without_a_record_is_removed(tmp_path: Path, kind: str) -> None:
 def test_a_write_that_does_not_return_is_waited_for(tmp_path: Path) -> None:
     with a_host(tmp_path, MDEV, T4) as node:
         claim, released = node.api.add(["gpu-0-vgpu-4q-1102-0"]), threading.Event()
+        node.plugin.stop()
+        node.write_seconds = 1.0
+        node.another()
         node.kernel.strike = lambda *_: (released.wait(), None)[1]
         with pytest.raises(StuckError, match="the kernel does not finish writing"):
             node.plugin.lifecycle.prepare(claim)
