@@ -66,7 +66,7 @@ class Hardware:
             self.sys_root,
             dev_root=self.dev_root,
             driver_root=self.driver_root,
-            must_let_go=None if taken is None else taken.must_let_go,
+            taken=taken,
             fabric_manager=self.fabric_manager,
         )
 

@@ -8,7 +8,8 @@ vfio driver has no mark, and is left as it is. Marks need no fsync, because a re
 
 The kernel does not take a GPU from NVIDIA's driver while a process has it open, and NVML opens all GPUs. So while a GPU
 is being taken, this driver holds a lock (`letting_go`), and all sessions (`dra_driver.gpu.session`) end NVML and begin
-it again only afterwards. The kernel ends the lock with its process, so a process that is killed holds up nothing.
+it again only afterwards. Each session holds another lock while it uses NVML (`using`), so it is known when all of them
+have ended it. The kernel ends the locks with their processes, so a process that is killed holds up nothing.
 """
 
 import contextlib
@@ -16,17 +17,20 @@ import fcntl
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..files import NotAFileError, make_folder, names_in, read_file, remove_file, write_file
 from .functions import PciFunction
 
 log = logging.getLogger(__name__)
 
-_SUFFIX, _TEMPORARY, _LOCK = ".json", ".new", "letting-go"
+_SUFFIX, _TEMPORARY, _LOCK, _USERS = ".json", ".new", "letting-go", "using-nvml"
+
+_LOOK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +85,49 @@ class VfioMarks:
         remove_file(self._file(address))
 
     @contextlib.contextmanager
-    def letting_go(self) -> Iterator[None]:
-        """Let no process of this driver use NVML inside of the context. Several GPUs may be taken at the same time."""
+    def letting_go(self, seconds: float) -> Iterator[None]:
+        """Let no process of this driver use NVML inside of the context. Waits until none does, at most `seconds`.
+        Several GPUs may be taken at the same time.
+        """
         make_folder(self._folder)
-        descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        (self._folder / _LOCK).touch()
+        with self._sharing(_LOCK):
+            deadline = time.monotonic() + seconds
+            while self._is_shared(_USERS) and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)
+            yield
+
+    def must_let_go(self) -> bool:
+        """Whether a process is inside of `letting_go`. Costs a few system calls."""
+        return self._is_shared(_LOCK)
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator[None]:
+        """The context in which a session uses NVML. The controller may not write here, so if it begins before the
+        plugin's first session, the first attempt to take a GPU finds it by its open device nodes.
+        """
+        try:
+            make_folder(self._folder)
+            (self._folder / _USERS).touch()
+        except OSError as error:
+            log.debug("the folder of marks is read-only: %s", error)
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                stack.enter_context(self._sharing(_USERS))
+            yield
+
+    @contextlib.contextmanager
+    def _sharing(self, name: str) -> Iterator[None]:
+        descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             yield
         finally:
             os.close(descriptor)
 
-    def must_let_go(self) -> bool:
-        """Whether a process is inside of `letting_go`. Costs a few system calls."""
+    def _is_shared(self, name: str) -> bool:
         try:
-            descriptor = os.open(self._folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
         try:

@@ -28,6 +28,7 @@ from .fabric_access import FabricAccess
 from .facts import Failure, Gpu, Inventory
 from .inventory import Threads, mig_mode, read_inventory
 from .nvml import NO_DRIVER, DeviceHandle, MigMode, Nvml, NvmlError, Placement, Return
+from .passthrough import VfioMarks
 from .pci import KernelDriver, PciBus, read_driver
 from .profiles import supported_profiles
 
@@ -148,7 +149,8 @@ class LettingGoError(NvmlError):
 @dataclass(slots=True)
 class _Initialization:
     """One initialization of NVML. `users` is the number of running uses, and `stale` tells that it is out of date.
-    `lost` are the GPUs that were lost when the first pulse was taken. `gpus` are the GPUs as they were last read.
+    `held` is closed when it is over. `lost` are the GPUs that were lost when the first pulse was taken. `gpus` are the
+    GPUs as they were last read.
     """
 
     nvml: Nvml
@@ -156,6 +158,7 @@ class _Initialization:
     generation: int
     threads: "_Threads"
     taker: PulseTaker
+    held: contextlib.ExitStack
     users: int = 0
     stale: bool = False
     lost: frozenset[int] | None = None
@@ -222,8 +225,7 @@ class Session:
 
     `fabric` has the partitions of NVSwitches, from `fabric_manager`.
 
-    The session ends NVML soon after `must_let_go` returns True, and then raises LettingGoError until it returns False.
-    See `passthrough`.
+    While this driver takes one of the GPUs `taken`, the session ends NVML and raises LettingGoError. See `passthrough`.
     """
 
     def __init__(
@@ -235,10 +237,10 @@ class Session:
         driver_root: Path | None = None,
         patience: float = _PATIENCE,
         limits: Limits | None = None,
-        must_let_go: Callable[[], bool] | None = None,
+        taken: VfioMarks | None = None,
         fabric_manager: FabricManager | None = None,
     ) -> None:
-        self._must_let_go = must_let_go or (lambda: False)
+        self._taken = taken
         self._closed = threading.Event()
         self._make_nvml = make_nvml
         self._sys_root = sys_root
@@ -252,7 +254,7 @@ class Session:
         self._current: _Initialization | None = None
         self._generation = 0
         self._uuids: dict[str, str] = {}
-        if must_let_go is not None:
+        if taken is not None:
             threading.Thread(target=self._let_go, name="nvml-let-go", daemon=True).start()
 
     @property
@@ -457,6 +459,10 @@ class Session:
         thread = threading.Thread(target=_shut_down, args=(current.nvml,), name="nvml-shutdown", daemon=True)
         thread.start()
         thread.join(self._patience)
+        current.held.close()
+
+    def _must_let_go(self) -> bool:
+        return self._taken is not None and self._taken.must_let_go()
 
     def _let_go(self) -> None:
         """End NVML when that is necessary, although nobody may ask anything at the moment."""
@@ -470,10 +476,14 @@ class Session:
             raise LettingGoError
         driver = read_driver(self._sys_root)
         nvml = self._make_nvml()
-        nvml.initialize()
-        self._generation += 1
-        threads = _Threads(self, self._generation)
-        self._current = _Initialization(nvml, driver, self._generation, threads, PulseTaker(nvml, threads))
+        with contextlib.ExitStack() as held:
+            if self._taken is not None:
+                held.enter_context(self._taken.using())
+            nvml.initialize()
+            self._generation += 1
+            threads = _Threads(self, self._generation)
+            taker = PulseTaker(nvml, threads)
+            self._current = _Initialization(nvml, driver, self._generation, threads, taker, held.pop_all())
 
 
 def _of_nvml(ask: Callable[[], T]) -> Callable[[Nvml], T]:

@@ -66,7 +66,7 @@ class VfioStep:
             tools.going_on()
             if mode:
                 vfio.persistence.set(gpu.address, False)
-            with marks.letting_go():
+            with marks.letting_go(vfio.release_seconds):
                 vfio.take(gpu, wanted, tools.going_on)
         except ProgramError as error:
             raise PrepareError(f"the persistence mode of {gpu} cannot be disabled: {error}") from None

@@ -24,7 +24,7 @@ def impatient_session(hardware: Hardware, taken: VfioMarks | None = None) -> Ses
         dev_root=hardware.dev_root,
         driver_root=hardware.driver_root,
         limits=Limits(initialize=3.0, look=3.0),
-        must_let_go=None if taken is None else taken.must_let_go,
+        taken=taken,
     )
 
 

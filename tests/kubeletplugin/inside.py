@@ -129,7 +129,7 @@ class Plugin:
             lambda: gateway(self.node.nvml()),
             self.sys_root,
             limits=limits,
-            must_let_go=taken.must_let_go if self.sys_root.is_mount() else None,  # else no GPU can be taken
+            taken=taken if self.sys_root.is_mount() else None,  # else no GPU can be taken
             fabric_manager=fabric(self.node.fabric) if self.node.fabric.exists else None,
         )
         self.access = GpuAccess(self._session, self._on_ready)

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 NODE_SECONDS: Final = 3.0
 """How long udev may take to create the node of a group."""
 RELEASE_SECONDS: Final = 5.0
-"""How long this driver's own processes, or a short query of another program, may take to release a GPU."""
+"""How long this driver's own processes may take to release a GPU."""
 
 _LOOK_SECONDS: Final = 0.05
 
@@ -166,14 +166,9 @@ class VfioBinder:
         return driver is not None and not is_vfio(driver)
 
     def _require_unused(self, gpu: VfioGpu, nodes: tuple[Path, ...], meaning: str) -> None:
-        """Raises PrepareError if processes have the GPU open, and do not release it soon."""
-        deadline = time.monotonic() + self.release_seconds
-        while found := openers(nodes):
-            if time.monotonic() >= deadline:
-                raise PrepareError(
-                    f"{gpu} is in use by {names_of(found)}: {meaning}; end them, and kubelet tries again"
-                )
-            time.sleep(_LOOK_SECONDS)
+        """Raises PrepareError if processes have the GPU open. Does not wait for them, because kubelet tries again."""
+        if found := openers(nodes):
+            raise PrepareError(f"{gpu} is in use by {names_of(found)}: {meaning}; end them, and kubelet tries again")
 
     def _nvidia_nodes(self, gpu: VfioGpu) -> tuple[Path, ...]:
         """The device node of a GPU that is bound to NVIDIA's driver."""

@@ -131,10 +131,10 @@ def test_marks_of_an_earlier_boot_are_forgotten(tmp_path: Path) -> None:
 def test_nvml_is_not_used_while_a_gpu_is_taken(tmp_path: Path) -> None:
     node = make_node(tmp_path / "node", "h100x8")
     marks = VfioMarks(tmp_path / "vfio")
-    session = Session(node.node.nvml, node.sys_root, must_let_go=marks.must_let_go)
+    session = Session(node.node.nvml, node.sys_root, taken=marks)
     generation = session.reach()
-    with marks.letting_go(), marks.letting_go():
-        wait_for(lambda: _is_over(session, generation), "the end of NVML")
+    with marks.letting_go(60), marks.letting_go(60):
+        assert _is_over(session, generation)
         with pytest.raises(LettingGoError):
             session.pulse()
     assert len(session.inventory().gpus) == 8

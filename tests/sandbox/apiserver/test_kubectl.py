@@ -123,6 +123,17 @@ def test_server_side_apply_reports_conflicts(kubectl: Kubectl) -> None:
     kubectl("delete", "deployment", "web")
 
 
+def test_what_was_applied_by_the_client_is_taken_over_by_the_server(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
+    without_b = DEPLOYMENT.replace(', {name: b, image: "b:1"}', "").replace("a:1", "a:2")
+    kubectl("apply", "--server-side", "-f", "-", stdin=without_b)
+    found = kubectl.json("get", "deployment/web", "--show-managed-fields")
+    assert [(one["name"], one["image"]) for one in found["spec"]["template"]["spec"]["containers"]] == [("a", "a:2")]
+    managers = [(one["manager"], one["operation"]) for one in found["metadata"]["managedFields"]]
+    assert ("kubectl", "Apply") in managers
+    assert ("kubectl-client-side-apply", "Update") not in managers
+
+
 def test_unknown_fields_are_refused_by_the_server(kubectl: Kubectl) -> None:
     wrong = CLAIM.replace("exactly:", "basic:")
     refused = kubectl("create", "-f", "-", stdin=wrong, fails=True)
