@@ -7,10 +7,10 @@ a process, and again when another file was installed, because it must have the v
 """
 
 import _ctypes
+import contextlib
 import ctypes
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -65,12 +65,7 @@ class PartitionInfo(ctypes.Structure):
 class PartitionList(ctypes.Structure):
     """fmFabricPartitionList_v2, which has the version number 1."""
 
-    _fields_ = (
-        ("version", _u32),
-        ("count", _u32),
-        ("most", _u32),
-        ("partitions", PartitionInfo * _PARTITIONS),
-    )
+    _fields_ = (("version", _u32), ("count", _u32), ("most", _u32), ("partitions", PartitionInfo * _PARTITIONS))
 
 
 class ActivatedList(ctypes.Structure):
@@ -137,7 +132,7 @@ class FabricLibrary(FabricManager):
         self.address = address
         self._devices = proc_root / "driver/nvidia-nvswitch/devices"
         self._adapters = sys_root / "class/infiniband"
-        self._bridges: dict[str, bool] = {}
+        self._bridges: dict[Path, bool] = {}
         self._library: Any = None
         self._loaded: object = None
 
@@ -154,16 +149,7 @@ class FabricLibrary(FabricManager):
         return f"{found.st_dev}-{found.st_ino}-{found.st_ctime_ns}"
 
     def has_switches(self) -> bool:
-        try:
-            if any(self._devices.iterdir()):
-                return True
-        except OSError:
-            pass  # no driver for switches on the PCI bus
-        try:
-            names = [one.name for one in self._adapters.iterdir()]
-        except OSError:
-            return False
-        return any(self._is_bridge(name) for name in names)
+        return any(self._devices.glob("*")) or any(map(self._is_bridge, self._adapters.glob("*/device/vpd")))
 
     def supported_partitions(self) -> tuple[Partition, ...]:
         found = PartitionList()
@@ -208,14 +194,11 @@ class FabricLibrary(FabricManager):
 
     # Parts
 
-    def _is_bridge(self, name: str) -> bool:
-        if name not in self._bridges:  # reading this takes long
-            try:
-                with (self._adapters / name / "device/vpd").open("rb") as file:
-                    self._bridges[name] = _MANAGEMENT in file.read(_VPD_BYTES)
-            except OSError:
-                self._bridges[name] = False
-        return self._bridges[name]
+    def _is_bridge(self, vpd: Path) -> bool:
+        if vpd not in self._bridges:  # reading this takes long
+            with contextlib.suppress(OSError), vpd.open("rb") as file:
+                self._bridges[vpd] = _MANAGEMENT in file.read(_VPD_BYTES)
+        return self._bridges.get(vpd, False)
 
     def _find(self) -> Path | None:
         paths = (self._driver_root / folder / LIBRARY for folder in LIBRARY_DIRECTORIES)
@@ -225,7 +208,7 @@ class FabricLibrary(FabricManager):
         with self._connected() as (library, handle):
             _checked(name, getattr(library, name)(handle, argument))
 
-    @contextmanager
+    @contextlib.contextmanager
     def _connected(self) -> Iterator[tuple[Any, ctypes.c_void_p]]:
         library, handle = self._load(), ctypes.c_void_p()
         params = ConnectParams()

@@ -37,16 +37,20 @@ def read_fabric(node: Node, policy: NodePolicy) -> FabricFacts | None:
         return FabricFacts(session.fabric.read(), bool(session.fabric.identity), machines)
 
 
+def _pass(check: str, text: str, _remedy: str) -> CheckResult:
+    return passed(check, text)
+
+
 def fabric_findings(facts: FabricFacts | None) -> Iterator[CheckResult]:
     """Whether claims can have partitions."""
     if facts is None:
         return
-    switches = facts.switches
+    switches, tell = facts.switches, warned if facts.machines else _pass  # without machines, nothing is missing
     if not facts.reachable:
         text = (
             "this node has NVSwitches, and no claim gets a partition of them, because the library libnvfm.so.1 or the"
         )
-        yield (warned if facts.machines else _unneeded)(
+        yield tell(
             NVSWITCH,
             f"{text} socket of Fabric Manager is missing below the driver root",
             "for partitions, install nvidia-fabricmanager-dev in the version of the driver, and set FABRIC_MODE=1,"
@@ -55,7 +59,7 @@ def fabric_findings(facts: FabricFacts | None) -> Iterator[CheckResult]:
     elif switches.problem:
         yield warned(NVSWITCH, f"the partitions are unknown: {switches.problem}", "see that Fabric Manager runs")
     elif switches.shared is False:
-        yield (warned if facts.machines else _unneeded)(
+        yield tell(
             NVSWITCH,
             "Fabric Manager answers, but not in shared NVSwitch mode (FABRIC_MODE is 0), so there are no partitions",
             "set FABRIC_MODE=1, because a virtual machine with some of the GPUs cannot use their NVLinks otherwise",
@@ -71,8 +75,3 @@ def fabric_findings(facts: FabricFacts | None) -> Iterator[CheckResult]:
         for one in switches.unsupported:
             remedy = "read the log of Fabric Manager, and replace what failed"
             yield warned(NVSWITCH, f"partition {one} is impossible because of a failure", remedy)
-
-
-def _unneeded(check: str, text: str, _remedy: str) -> CheckResult:
-    """A finding that is only worth a warning where virtual machines get GPUs."""
-    return passed(check, text)
