@@ -62,6 +62,8 @@ def nodes(name: str, origin: Origin, what_if: WhatIf, policy: Path | None, outpu
     if output == "resourceslices":
         click.echo(written(list(encoded(_template(name, origin, what_if, policy))), "yaml"), nl=False)
         return
+    if policy is not None:
+        raise InputError("--policy: it is only for -o resourceslices")
     source = _read(origin, what_if)
     by_node = {one.name: [0, 0] for one in source.objects if isinstance(one, Node) and name in ("", one.name)}
     if name and not by_node:

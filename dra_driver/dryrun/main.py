@@ -2,12 +2,13 @@
 """The dra-dryrun command, also `kubectl dra-dryrun`, with its subcommands."""
 
 import difflib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from .. import __version__
 from ..command import Extra, InputError, run, version_option
@@ -76,6 +77,19 @@ def completion(shell: str) -> None:
 
 for question in (fit, capacity, cel, lint, migrate, nodes, devices, snapshot, completion, version):
     dryrun.add_command(question)
+
+
+def complete(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of kubectl_complete-dra_dryrun, which kubectl runs to complete a word of `kubectl dra-dryrun`.
+
+    Prints each candidate with its help, and then a directive of Cobra: 4 if no file can follow, else 0.
+    """
+    *words, incomplete = (sys.argv[1:] if arguments is None else arguments) or [""]
+    found = ShellComplete(dryrun, {}, "dra-dryrun", "").get_completions(words, incomplete)
+    for one in found:
+        if one.type == "plain":
+            click.echo(f"{one.value}\t{one.help}" if one.help else one.value)
+    click.echo(f":{4 if all(one.type == 'plain' for one in found) else 0}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

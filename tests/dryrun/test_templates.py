@@ -78,6 +78,7 @@ def test_a_name_selects_one_of_the_nodes(dryrun: DryRun, write: Write) -> None:
     [
         (["-o", "resourceslices"], "-o resourceslices needs NAME"),
         (["none", "-o", "resourceslices"], "there is no node 'none' with slices in"),
+        (["h100x8", "--policy", "POLICY"], "--policy: it is only for -o resourceslices"),
         (["none"], "there is no node 'none' in built-in example nodes"),
         (["none", "-o", "resourceslices", "--policy", "POLICY"], "--policy: none is not a built-in type"),
         (["h100x8", "-o", "resourceslices", "--policy", "POLICY"], "gpus[0].mig: must be auto"),

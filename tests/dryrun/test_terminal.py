@@ -25,6 +25,7 @@ from dra_driver.dryrun.inventory import with_defaults
 from dra_driver.dryrun.lint.catalog import Origin
 from dra_driver.dryrun.lint.check import check
 from dra_driver.dryrun.lint.source import read
+from dra_driver.dryrun.main import complete
 from dra_driver.dryrun.progress import bar
 from dra_driver.dryrun.sources import Source
 from dra_driver.dryrun.workload import Demand
@@ -106,6 +107,30 @@ def test_bash_completes_commands_options_and_files(typed: str, offered: set[str]
     found = run(program, env=environment)
     assert offered <= set(found.stdout.splitlines())
     assert found.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "offered", "directive"),
+    [
+        ([""], {"lint"}, ":0"),
+        (["li"], {"lint"}, ":0"),
+        (["completion", "z"], {"zsh"}, ":4"),
+        (["fit", "-f", "cl"], set(), ":0"),
+        (["nodes", "--out"], {"--output"}, ":4"),
+        ([], {"fit"}, ":0"),
+    ],
+)
+def test_kubectl_completes_as_cobra_wants_it(
+    words: list[str],
+    offered: set[str],
+    directive: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    complete(words)
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == directive
+    assert offered <= {line.partition("\t")[0] for line in lines}
+    assert all(line.startswith(words[-1]) for line in lines if words)
 
 
 @pytest.mark.parametrize(("color", "colored"), [("always", True), ("never", False), ("auto", False)])

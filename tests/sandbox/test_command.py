@@ -116,5 +116,5 @@ def test_without_a_command_it_says_what_there_is() -> None:
     result = preloaded.run(SANDBOX)
     assert (result.returncode, result.stdout) == (2, "")
     commands = result.stderr.partition("Commands:")[2]
-    assert [line.split()[0] for line in commands.strip().splitlines()] == ["demo", "up"]
+    assert [line.split()[0] for line in commands.strip().splitlines()] == ["demo", "kind-config", "up"]
     assert "..." not in commands, "a summary is cut off"
