@@ -79,6 +79,7 @@ def published() -> list[tuple[str, Device]]:
     rules = (
         GpuRule(mig=MigPolicy.DYNAMIC, passthrough=True, shares=4, enforce=Enforcement.MPS),
         GpuRule(indexes=(1,), passthrough=False),
+        GpuRule(indexes=(2,), vgpu_types=("20C",)),
     )
     profile = next(one for one in model.profiles if one.info.name == "3g.40gb")
     first, second, third = inventory.gpus

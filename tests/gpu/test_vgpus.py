@@ -253,6 +253,16 @@ def test_several_types_need_counters_and_not_too_many_of_them(tmp_path: Path) ->
     assert reasons(published(wide, "1Q", "24Q")) == [Reason.VGPU_TYPES]
 
 
+def test_placements_of_one_type_may_overlap(tmp_path: Path) -> None:
+    found = inventory(tmp_path, MIXED)
+    host = host_of(found)
+    wide = replace(host, types=VgpuTypes(True, (replace(host.types.types[6], starts=(0, 12, 24)),)))
+    overlapping = replace(found, gpus=(replace(found.gpus[0], vgpu_host=wide),))
+    claims = NodeClaims(node_slices("node-a", "uid", published(overlapping, "24Q").gpus))
+    assert claims.room("true") == 2
+    assert reasons(published(overlapping, "24Q", features=NO_COUNTERS)) == [Reason.NO_PARTITIONABLE_DEVICES]
+
+
 # vGPUs that are there
 
 
@@ -263,7 +273,7 @@ def test_vgpus_of_an_administrator_are_published_as_they_are_and_nothing_beside_
     name = f"gpu-0-vgpu-4q-{TEN}"
     assert devices(description)[name].attributes["mdevUUID"] == TEN
     assert (len(devices(description)), description.gpus[0].counter_set) == (1, None)
-    assert reasons(description) == [Reason.VGPU_TYPES, Reason.FOREIGN_VGPU, Reason.FOREIGN_VGPU]
+    assert reasons(description) == [Reason.POLICY, Reason.FOREIGN_VGPU, Reason.FOREIGN_VGPU]
     target = device_targets(with_vgpus(found, place))[name]
     assert isinstance(target, VgpuDevice)
     assert (target.place, target.start) == (place, None)
@@ -272,7 +282,9 @@ def test_vgpus_of_an_administrator_are_published_as_they_are_and_nothing_beside_
 def test_a_function_that_an_administrator_made_a_vgpu_is_named_after_its_address(tmp_path: Path) -> None:
     found = inventory(tmp_path, VFIO)
     made = with_vgpus(found, VgpuPlace(found.gpus[0].uuid, "0000:41:01.0", 1106))
-    assert list(devices(published(made))) == ["gpu-0-vgpu-24q-0000-41-01-0"]
+    assert list(devices(published(made, "24Q"))) == ["gpu-0-vgpu-24q-0000-41-01-0"]
+    for types in ((), ("12Q",)):
+        assert "of type L40S-24Q: the policy does not name it" in str(published(made, *types).left_out[0])
 
 
 def test_vgpus_of_claims_change_nothing(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class Kernel:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             path.chmod(mode)
-        (self.dev / "vfio").mkdir()
+        (self.dev / "vfio").mkdir(exist_ok=True)
 
     @contextmanager
     def running(self) -> Iterator["Kernel"]:

@@ -32,6 +32,8 @@ class VgpuManager:
         self._cdevs = itertools.count(100)
         self.used: set[str] = set()
         self.params: dict[str, str] = {}
+        for group in (dev / "vfio").glob("*"):  # here they exist as long as their vGPUs
+            group.unlink()
         nvml = node.nvml()
         nvml.initialize()
         for gpu in map(nvml.device_by_index, range(nvml.device_count())):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices of a GPU with NVIDIA's vGPU manager: vGPUs, and the GPU for a virtual machine. Containers cannot use it.
 
-- If an administrator has created vGPUs on the GPU, exactly these are published. Nothing is created beside them, because
-  neither NVML nor sysfs tells which part of the GPU a vGPU will take when its machine starts.
+- If an administrator has created vGPUs on the GPU, those of the policy's types are published. Nothing is created beside
+  them, because neither NVML nor sysfs tells which part of the GPU a vGPU will take when its machine starts.
 - Otherwise the types of the policy are published: one device for each place at which a vGPU can be created.
 - All vGPUs of a GPU in homogeneous mode have one type. Counters cannot express that. So the policy must name one type.
 - In heterogeneous mode, each placement of each type is a device, and the counters are the parts of the GPU between all
@@ -19,8 +19,8 @@ from ...resource.limits import COUNTERS_PER_SET, DEVICES_PER_SLICE_WITH_EXTRAS
 from ..inventory import Gpu, PciGpu
 from ..ownership import Owned
 from ..policy import GpuPolicy
-from ..vgpus import VgpuHost, VgpuType
-from .capacity import ONE_GPU, Counters
+from ..vgpus import VgpuHost, VgpuPlace, VgpuType
+from .capacity import Counters
 from .forms import Complaint, Forms, Reason, passthrough_problem
 from .names import VgpuDevice, existing_vgpu, possible_vgpus
 
@@ -33,14 +33,7 @@ def vgpu_forms(
     """The devices of a GPU with a vGPU manager. For the arguments, see `forms`."""
     foreign = [place for place in host.existing if place not in owned]
     if foreign:
-        devices = [existing_vgpu(gpu, place) for place in foreign]
-        unknown = [place.type_id for place, device in zip(foreign, devices, strict=True) if device is None]
-        complaints = [_unknown(unknown)] if unknown else []
-        if wanted.vgpu_types:
-            complaints.append((Reason.FOREIGN_VGPU, f"the vGPUs of the policy: {_TAKEN}"))
-        if wanted.passthrough:
-            complaints.append((Reason.FOREIGN_VGPU, f"its vfio device: {_TAKEN}"))
-        return Forms(vgpus=tuple((one, {}) for one in devices if one is not None), complaints=tuple(complaints))
+        return _existing(gpu, foreign, wanted)
     types, complaint = _types(host, wanted)
     if {place.type_id for place in host.existing} - {one.id for one in types}:
         text = "everything: vGPUs that were created for claims are on it, and the policy does not name their types"
@@ -49,29 +42,45 @@ def vgpu_forms(
     problem = _vfio_problem(pci) if wanted.passthrough else None
     vfio = wanted.passthrough and problem is None
     complaints += [] if problem is None else [problem]
-    if vfio and types and not partitionable:
-        complaints.append((Reason.NO_PARTITIONABLE_DEVICES, "its vfio device: the API server stores no counters"))
-        vfio = False
-    if len(types) > 1 and not partitionable:
+    vgpus, pot, overlapping = _counted(gpu, types)
+    if vgpus and overlapping and not partitionable:
         text = "its vGPUs: the API server stores no counters, so the policy must name one type"
         complaints.append((Reason.NO_PARTITIONABLE_DEVICES, text))
-        types = ()
-    vgpus, pot = _counted(gpu, types)
-    if len(pot) > COUNTERS_PER_SET or len(vgpus) + vfio > DEVICES_PER_SLICE_WITH_EXTRAS:
+        vgpus = ()
+    elif len(pot) > COUNTERS_PER_SET or len(vgpus) + vfio > DEVICES_PER_SLICE_WITH_EXTRAS:
         text = f"its vGPUs: its types have {len(vgpus)} placements, which is too many; name fewer or larger types"
         complaints.append((Reason.VGPU_TYPES, text))
-        vgpus, pot = (), ONE_GPU
+        vgpus = ()
+    if vfio and vgpus and not partitionable:
+        complaints.append((Reason.NO_PARTITIONABLE_DEVICES, "its vfio device: the API server stores no counters"))
+        vfio = False
     if not (vgpus or vfio or complaints):
         text = "the GPU: NVIDIA's vGPU manager runs for it, and the policy has neither vgpuTypes nor passthrough"
         complaints.append((Reason.VGPU_HOST, text))
-    if not vgpus or not (vfio or len(types) > 1):  # no two of them exclude each other
+    if not (vgpus and (vfio or overlapping)):  # no two of them exclude each other
         return Forms(vfio=vfio, vgpus=tuple((one, {}) for one, _ in vgpus), complaints=tuple(complaints))
     return Forms(vfio=vfio, vgpus=vgpus, pot=pot, complaints=tuple(complaints))
 
 
-def _unknown(types: Sequence[int]) -> Complaint:
-    text = f"vGPUs of the types {', '.join(map(str, sorted(set(types))))}: NVML does not report these types"
-    return Reason.VGPU_TYPES, text
+def _existing(gpu: Gpu, foreign: Sequence[VgpuPlace], wanted: GpuPolicy) -> Forms:
+    """The vGPUs of an administrator, as far as the policy names their types."""
+    vgpus: list[VgpuDevice] = []
+    others: set[str] = set()
+    for place in foreign:
+        vgpu = existing_vgpu(gpu, place)
+        if vgpu is not None and not {vgpu.type.name, vgpu.type.profile}.isdisjoint(wanted.vgpu_types):
+            vgpus.append(vgpu)
+        else:
+            others.add(str(place.type_id) if vgpu is None else vgpu.type.name)
+    complaints: list[Complaint] = []
+    if others:
+        text = f"vGPUs that an administrator created, of type {', '.join(sorted(others))}: the policy does not name it"
+        complaints.append((Reason.POLICY, text))
+    if wanted.vgpu_types:
+        complaints.append((Reason.FOREIGN_VGPU, f"further vGPUs: {_TAKEN}"))
+    if wanted.passthrough:
+        complaints.append((Reason.FOREIGN_VGPU, f"its vfio device: {_TAKEN}"))
+    return Forms(vgpus=tuple((one, {}) for one in vgpus), complaints=tuple(complaints))
 
 
 def _types(host: VgpuHost, wanted: GpuPolicy) -> tuple[tuple[VgpuType, ...], Complaint | None]:
@@ -98,21 +107,20 @@ def _vfio_problem(pci: PciGpu | None) -> Complaint | None:
     return passthrough_problem(pci)
 
 
-def _counted(gpu: Gpu, types: Sequence[VgpuType]) -> tuple[tuple[tuple[VgpuDevice, Counters], ...], Counters]:
-    """The vGPUs of these types with what they consume, and all there is. Small types come first, and of each type the
-    placement nearest to the end, so that the front stays free for large types.
+def _counted(gpu: Gpu, types: Sequence[VgpuType]) -> tuple[tuple[tuple[VgpuDevice, Counters], ...], Counters, bool]:
+    """(The vGPUs of these types with what they consume, all there is, whether any two of them overlap.) Small types
+    come first, and of each type the placement nearest to the end, so that the front stays free for large types.
     """
-    every = [one for one in possible_vgpus(gpu) if one.type in types]
-    every.sort(key=lambda one: (one.type.size, one.type.memory, -(one.start or 0)))
+    every = [(one, one.start) for one in possible_vgpus(gpu) if one.type in types and one.start is not None]
+    every.sort(key=lambda pair: (pair[0].type.size, pair[0].type.memory, -pair[1]))
+    parts = list(pairwise(sorted({end for one, start in every for end in (start, start + one.type.size)})))
     unit = Quantity.of(1)
-    if len(types) <= 1:
-        return tuple((vgpu, {"vgpus": unit}) for vgpu in every), {"vgpus": Quantity.of(len(every))}
-    spans = {id(vgpu): (vgpu.start or 0, (vgpu.start or 0) + vgpu.type.size) for vgpu in every}
-    parts = list(pairwise(sorted({end for span in spans.values() for end in span})))
 
-    def drawn(vgpu: VgpuDevice) -> Counters:
-        first, end = spans[id(vgpu)]
+    def drawn(first: int, end: int) -> Counters:
         return {f"vgpu-part-{start}": unit for start, last in parts if first <= start and last <= end}
 
-    counted = tuple((vgpu, drawn(vgpu)) for vgpu in every)
-    return counted, {name: unit for _, counters in counted for name in counters}
+    counted = tuple((one, drawn(start, start + one.type.size)) for one, start in every)
+    taken = [name for _, counters in counted for name in counters]
+    if len(taken) > len(set(taken)):
+        return counted, dict.fromkeys(taken, unit), True
+    return tuple((one, {"vgpus": unit}) for one, _ in every), {"vgpus": Quantity.of(len(every))}, False

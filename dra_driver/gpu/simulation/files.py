@@ -26,6 +26,7 @@ MAJORS = {"nvidia": 195, "nvidiactl": 195, "nvidia-uvm": 510, "nvidia-caps": 235
 
 _CTL_MINOR, _MODESET_MINOR = 255, 254
 _CONTROLLERS = "cpuset cpu io memory pids dmem\n"  # of cgroup version 2 in Linux 6.14
+_VFIO = 510
 _IOMMU = (10, 126)  # a miscellaneous device of the kernel
 _LIBRARIES = {
     "libcuda.so": "libcuda.so.1",
@@ -59,8 +60,10 @@ class DriverFiles:
 
     def create(self, node: NodeDescription) -> None:
         """Create all files that do not depend on MIG instances."""
-        for gpu in node.gpus:
+        for position, gpu in enumerate(node.gpus):
             _device_node(self._dev / f"nvidia{gpu.minor}", MAJORS["nvidia"], gpu.minor)
+            for number in range(0 if gpu.vgpu_host is None else gpu.vgpu_host.functions):
+                _device_node(self._dev / f"vfio/{_function_group(position, number)}", _VFIO, number)
         _device_node(self._dev / "nvidiactl", MAJORS["nvidiactl"], _CTL_MINOR)
         _device_node(self._dev / "nvidia-modeset", MAJORS["nvidia"], _MODESET_MINOR)
         _device_node(self._dev / "nvidia-uvm", MAJORS["nvidia-uvm"], 0)
@@ -157,6 +160,11 @@ inode, as in sysfs.
 """
 
 
+def _function_group(position: int, number: int) -> int:
+    """The IOMMU group of a virtual function of the GPU at this position."""
+    return _FIRST_FUNCTIONS_GROUP + position * _MOST_FUNCTIONS + number
+
+
 class SysFiles:
     """The files of /sys, which are in the folder `sys`."""
 
@@ -175,7 +183,7 @@ class SysFiles:
         self._add(gpu, gpu.pci_address, _FIRST_IOMMU_GROUP + position, texts)
         for number in range(functions):
             address = function_address(gpu, number)
-            self._add(gpu, address, _FIRST_FUNCTIONS_GROUP + position * _MOST_FUNCTIONS + number, {})
+            self._add(gpu, address, _function_group(position, number), {})
             device, physical = (self._sys / "devices" / gpu.pcie_root / one for one in (address, gpu.pci_address))
             self._link(physical / f"virtfn{number}", device)
             self._link(device / "physfn", physical)

@@ -2,7 +2,8 @@
 """Hosts of vGPUs on a simulated node: their types, and their files in /sys as NVIDIA's vGPU manager makes them.
 
 A GPU with N GiB of memory has the types `<board>-<GiB>Q`, of which as many fit as the memory allows. Real boards have
-other sizes, and further series of types (A, B, C). The files do not change when vGPUs are created.
+other sizes, and further series of types (A, B, C). Only `current_vgpu_type` can be written to. The lists of types do
+not change when vGPUs are created, and there are no mediated devices.
 """
 
 from typing import Final

@@ -14,7 +14,7 @@ import pytest
 
 from dra_driver.gpu.devices import VgpuDevice, device_targets
 from dra_driver.gpu.ownership import VgpuMarks
-from dra_driver.gpu.vgpus import VgpuPlace
+from dra_driver.gpu.vgpus import VgpuPlace, existing_vgpus
 from dra_driver.resource import ResourceClaim
 from dra_driver.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from dra_driver.resource.codec import V1, decode_claim
@@ -126,6 +126,19 @@ def test_a_vgpu_exists_as_long_as_its_claim(tmp_path: Path, kind: str) -> None:
         node.plugin.lifecycle.unprepare(claims[1])
         assert (node.vgpus(), node.marks()) == ((), frozenset())
         node.plugin.lifecycle.unprepare(claims[1])
+
+
+def test_simulated_nodes_have_vgpus_without_a_kernel(tmp_path: Path) -> None:
+    """As in the sandbox."""
+    api = ApiServer()
+    plugin, claim = Plugin(tmp_path, api, hardware="l40sx4-vgpu"), api.add(["gpu-1-vgpu-12q-1104-24"])
+    (device,) = plugin.lifecycle.prepare(claim).devices
+    address = plugin.gpu(1).pci_address
+    assert address is not None
+    assert [one.type_id for one in existing_vgpus(plugin.sys_root, "", address)] == [1104]
+    assert plugin.nodes_of(claim)[device.name]
+    plugin.lifecycle.unprepare(claim)
+    assert existing_vgpus(plugin.sys_root, "", address) == ()
 
 
 def test_the_uuid_of_a_mediated_device_follows_from_claim_and_device(tmp_path: Path) -> None:
