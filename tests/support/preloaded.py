@@ -31,6 +31,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kubernetes import client
+
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.sandbox import child, nodes
 
@@ -39,6 +41,8 @@ PRELOADED = (
     *("dra_driver.dryrun.main", "dra_driver.mps.main", "dra_driver.sandbox.main", "dra_driver.sandbox.demo"),
     *("dra_driver.dryrun.start", "grpc._server", "tests.faults.child"),
 )
+OF_KUBELET = ("ApiClient", "ApiException", "CoreV1Api", "ResourceV1Api", "V1DeleteOptions", "V1Preconditions")
+"""What the kubelet of a sandbox imports of the official client when it begins."""
 _ROOT = Path(__file__).parents[2]
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
 _MOST_FILES = 16
@@ -208,6 +212,8 @@ def _become(order: dict[str, Any], files: Sequence[int], orders: socket.socket) 
 def _preload() -> None:
     for module in PRELOADED:
         importlib.import_module(module)
+    for name in OF_KUBELET:
+        getattr(client, name)
     boards()  # which every simulated node reads
     adopt_sandboxes()
     gc.collect()
