@@ -112,7 +112,7 @@ def run(command: Sequence[str], *, timeout: float = 60, **options: Any) -> "subp
 
 def adopt_sandboxes() -> None:
     """From now on, sandboxes of this process start their nodes' processes so."""
-    nodes.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": _Process})  # type: ignore[attr-defined]
+    nodes.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": _Process})  # type: ignore[attr-defined, assignment]
 
 
 @functools.cache
@@ -139,12 +139,12 @@ def serve(orders: socket.socket) -> Callable[[], object]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the worker's end is this process's end
     signal.set_wakeup_fd(wakes)
     while True:
-        ready, _, _ = select.select([*sources, woken], [], [])
+        ready, _, _ = select.select([woken, *(one.fileno() for one in sources)], [], [])
         if woken in ready:
             os.read(woken, 4096)
             _bury(children)
         for source in sources:
-            if source not in ready:
+            if source.fileno() not in ready:
                 continue
             message, received, _, _ = socket.recv_fds(source, _LARGEST_ORDER, _MOST_FILES)
             if not message and source is orders:
@@ -167,7 +167,8 @@ def serve(orders: socket.socket) -> Callable[[], object]:
             ours.close()
             sources = [*sources, theirs]
             *files, children[pid] = received
-            os.write(children[pid], pid.to_bytes(4, "big"))
+            with contextlib.suppress(BrokenPipeError):  # who ordered it has ended meanwhile
+                os.write(children[pid], pid.to_bytes(4, "big"))
             for file in files:
                 os.close(file)
 
