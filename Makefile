@@ -68,7 +68,7 @@ sbom: $(IMAGE_TOOLS)/.ready
 
 $(IMAGE_TOOLS)/.ready: $(READY)
 	$(PYTHON) -m venv --without-pip $(IMAGE_TOOLS)
-	$(BIN)/python -m pip --python $(IMAGE_TOOLS)/bin/python install --quiet --group image
+	$(BIN)/python -m pip --python $(IMAGE_TOOLS)/bin/python install --quiet --no-compile --group image
 	@touch $@
 
 scan: $(READY)
@@ -82,8 +82,8 @@ scan: $(READY)
 
 # The lowest version that the runtime dependencies allow, so that the generated code runs with all of them.
 proto: $(READY)
-	$(PYTHON) -m venv $(VENV)/proto
-	$(VENV)/proto/bin/python -m pip install --quiet 'grpcio-tools==1.74.*'
+	$(PYTHON) -m venv --without-pip $(VENV)/proto
+	$(BIN)/python -m pip --python $(VENV)/proto install --quiet --no-compile 'grpcio-tools==1.74.*'
 	$(VENV)/proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeletplugin/protocol/*.proto
 
 # The tables of CEL's parser, after an upgrade of celpy or lark.

@@ -25,6 +25,7 @@ from dra_driver.resource import (
     ResourceClaim,
     ResourceSlice,
 )
+from tests.support import examples
 
 from .build import (
     ANY_CLASS,
@@ -128,7 +129,7 @@ def answer(where: Cluster, asked: list[ResourceClaim], features: Features, **fie
     return allocate(where, asked, NODE.name, features, share_ids=lambda: "id", **fields)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(clusters(), claims(), FEATURES)
 def test_nothing_is_given_away_twice(where: Cluster, asked: list[ResourceClaim], features: Features) -> None:
     """Devices, counters and capacity, counting what was in use: more is not given than there is."""
@@ -154,7 +155,7 @@ def slots(names: set[str], published: Mapping[str, Device]) -> int:
     return sum(taken.counters["slots"].value for name in names for taken in published[name].consumes_counters)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(clusters(), claims(), FEATURES, st.randoms(use_true_random=False))
 def test_the_order_of_slices_nodes_and_claims_in_use_does_not_matter(
     where: Cluster, asked: list[ResourceClaim], features: Features, random: Random
@@ -166,7 +167,7 @@ def test_the_order_of_slices_nodes_and_claims_in_use_does_not_matter(
     assert answer(where, asked, features) == answer(other, asked, features)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(clusters(), claims(), FEATURES)
 def test_what_is_not_tried_would_not_have_helped(
     where: Cluster, asked: list[ResourceClaim], features: Features
@@ -177,7 +178,7 @@ def test_what_is_not_tried_would_not_have_helped(
         assert answer(where, asked, features) == watched
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(clusters(), claims(), FEATURES, st.booleans())
 def test_nodes_answer_together_as_they_do_alone(
     where: Cluster, asked: list[ResourceClaim], features: Features, twice: bool
@@ -201,7 +202,7 @@ def test_nodes_answer_together_as_they_do_alone(
         assert outcomes[node.name] == allocate(where, asked, node.name, features, share_ids=lambda: "id")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(clusters(), claims(), FEATURES, st.data())
 def test_a_cluster_after_a_change_of_claims_answers_as_one_that_is_read_anew(
     before: Cluster, asked: list[ResourceClaim], features: Features, data: st.DataObject
@@ -217,7 +218,7 @@ def test_a_cluster_after_a_change_of_claims_answers_as_one_that_is_read_anew(
     assert dict(found) == dict(wanted)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(clusters(), claims())
 def test_the_ideal_answer_finds_whatever_kubernetes_finds_but_for_forgotten_values(
     where: Cluster, asked: list[ResourceClaim]
@@ -257,7 +258,7 @@ def fits(chosen: Sequence[Device], asked: ResourceClaim) -> bool:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(devices("gpu"), simple_claims())
 def test_the_ideal_answer_is_yes_whenever_some_choice_of_devices_is(
     published: list[Device], asked: list[ResourceClaim]
@@ -305,7 +306,7 @@ def fits_shared(chosen: Sequence[tuple[Device, ...]], asked: ResourceClaim) -> b
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(devices("gpu"), claims_for_shares())
 def test_the_ideal_answer_shares_whenever_some_choice_of_shares_is(
     published: list[Device], asked: ResourceClaim

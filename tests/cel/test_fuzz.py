@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_driver.cel import CelError, Environment, compile_selector
+from tests.support import examples
 
 from .support import DEVICE, DRIVER, LISTS
 from .test_libraries import LIBRARIES
 
-EXPRESSIONS: Final = 10_000
+EXPRESSIONS: Final = examples(10_000)
 PARTS: Final = 4
 DEPTH: Final = 4
 
@@ -124,7 +125,7 @@ def test_random_expressions_end_in_an_answer_or_an_error_of_ours(part: int) -> N
     assert reached == {"refused", "failed", "answered"}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(max_size=60) | st.text("abx01 .,:?!()[]{}'\"\\&|=<>+-*/%\n", max_size=60))
 def test_any_text_compiles_or_is_refused(text: str) -> None:
     assert run(text, Environment()) in ("refused", "failed", "answered")

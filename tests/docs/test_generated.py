@@ -2,7 +2,8 @@
 """What makes a file of the repository makes the file that is there; and the demo of the README runs.
 
 All of it in a copy of the checkout, which must be as it was afterwards. The copy's .venv is a view of the environment
-that the tests run in: what a target installs, from PyPI, it installs into environments of its own.
+that the tests run in, with the dra-sandbox of `on_path`. What a target installs, from PyPI, it installs into
+environments of its own.
 """
 
 import hashlib
@@ -13,16 +14,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.onpath import on_path
+
 from .ledger import run_by
 from .running import copy_checkout, environment
 
-ENVIRONMENT = ("bin", "lib", "pyvenv.cfg")
+ENVIRONMENT = ("lib", "pyvenv.cfg")
 COMMANDS = sorted({" ".join(words) for step in run_by(__name__) for words in step.parts})
 """Without their comments: some stand on two pages."""
 
 
+Checkout = tuple[Path, dict[str, str], int]
+"""The folder, and the variables and the file descriptor that its dra-sandbox needs."""
+
+
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """The copy."""
     if sys.prefix == sys.base_prefix:
         pytest.skip("the tests do not run in a virtual environment")
@@ -32,7 +39,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ENVIRONMENT:
         (copy / ".venv" / name).symlink_to(Path(sys.prefix) / name)
     (copy / ".venv/.ready").touch()
-    return copy
+    with on_path("dra-sandbox") as (programs, variables, descriptor):
+        (copy / ".venv/bin").mkdir()
+        for program in (*programs.iterdir(), *(Path(sys.prefix) / "bin").iterdir()):
+            if not (copy / ".venv/bin" / program.name).exists():
+                (copy / ".venv/bin" / program.name).symlink_to(program)
+        yield copy, {**environment(), **variables}, descriptor
 
 
 def contents(checkout: Path) -> Iterator[tuple[str, str]]:
@@ -44,12 +56,14 @@ def contents(checkout: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_is_in_the_repository_is_what_the_command_makes(command: str, checkout: Path) -> None:
+def test_what_is_in_the_repository_is_what_the_command_makes(command: str, checkout: Checkout) -> None:
+    folder, variables, descriptor = checkout
     if "tests.charts" in command:
         pytest.importorskip("helm_python", reason="Helm's engine has wheels for x86-64 only")
-    before = dict(contents(checkout))
+    before = dict(contents(folder))
+    shell = ["bash", "-euc", command]
     done = subprocess.run(
-        ["bash", "-euc", command], cwd=checkout, env=environment(), capture_output=True, text=True, check=False
+        shell, cwd=folder, env=variables, pass_fds=[descriptor], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert set(contents(checkout)) ^ set(before.items()) == set(), f"`{command}` writes it anew"
+    assert set(contents(folder)) ^ set(before.items()) == set(), f"`{command}` writes it anew"

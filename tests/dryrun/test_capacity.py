@@ -17,6 +17,7 @@ from dra_driver.dryrun.snapshot import encoded
 from dra_driver.dryrun.stock import Amount, DeviceKind, PoolStock, Stocktaker, best_fit, first_fit, totals
 from dra_driver.resource import Device, DeviceTaint, ResourceSlice, TaintEffect
 from dra_driver.resource.codec import Decoded
+from tests.support import examples
 
 from .clusters import DRIVER, cluster, devices_of, holding, node, wanting
 from .conftest import DryRun, Write, gpu, slice_of
@@ -60,7 +61,7 @@ def most_beside(held: Sequence[str], profile: str) -> int:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(sorted(DEVICES)), max_size=4, unique=True))
 def test_free_and_stranded_are_what_trying_finds(held: list[str]) -> None:
     claims = [holding(name, "new-a30-1", name) for name in held]

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import os
 import shutil
+import signal
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -115,14 +116,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
     profile = tmp_path_factory.mktemp("profile")
     command = [str(BROWSER), *flags, "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as browser:
+    begun: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "start_new_session": True}
+    with subprocess.Popen(command, text=True, **begun) as browser:
         try:
             assert browser.stderr is not None
             marker = "DevTools listening on "
             lines = iter(browser.stderr.readline, "")
             yield next(line.removeprefix(marker).strip() for line in lines if line.startswith(marker))
         finally:
-            browser.kill()
+            os.killpg(browser.pid, signal.SIGKILL)  # Debian's command is a script that starts the browser
 
 
 @pytest.fixture(scope="module")

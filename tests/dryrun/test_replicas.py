@@ -19,6 +19,7 @@ from dra_driver.dryrun.replicas import Copies, count_copies, fitting_nodes, only
 from dra_driver.dryrun.workload import Demand, sort_documents
 from dra_driver.resource import ResourceClaim, ResourceSlice
 from dra_driver.resource.codec import Decoded
+from tests.support import examples
 
 from .clusters import cluster, devices_of, holding, node, wanting
 from .conftest import DryRun, Write, gpu, slice_of
@@ -57,7 +58,7 @@ DEVICES = [(pool, name) for pool, name, _ in devices_of([*NODES, *SHARED])]
 PROFILES = sorted({profile for _, _, profile in devices_of(NODES)})
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.sampled_from(DEVICES), max_size=4, unique=True),
     st.sampled_from(PROFILES),

@@ -114,7 +114,7 @@ def test_a_plugin_that_is_killed_at_a_write_brings_everything_back(
             bound = kernel.picture()
             assert bound != before
             try:
-                for point in points(made, 8):
+                for point in points(made, 12):
                     bring(plugin, claim, OPPOSITE[verb])
                     where = kill_at(kernel, plugin, claim, verb, point, made)
                     if not where:
@@ -160,7 +160,7 @@ def test_a_write_that_fails_or_hangs_changes_nothing_in_the_end(tmp_path: Path, 
     with a_kernel(tmp_path / "node") as kernel:
         plugin = InsidePlugin(tmp_path, api, hardware=str(NODE), write_seconds=1.0)
         claim, before = api.add([DEVICE]), kernel.picture()
-        for point in points(0, 3):
+        for point in points(0, 5):
             settle(plugin, claim, OPPOSITE[verb])
             struck = fault(kernel, point)
             error = attempt(plugin, claim, verb)

@@ -12,6 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from dra_driver.gpu.nvml import NvmlError, Return
 from dra_driver.gpu.simulation.board import COMPUTE_PROFILES, Board, boards
 from dra_driver.gpu.simulation.state import BoardState, GpuInstanceState
+from tests.support import examples
 
 T = TypeVar("T")
 
@@ -22,7 +23,7 @@ class BoardUser(RuleBasedStateMachine):
     instances = Bundle("instances")
     computes = Bundle("computes")
 
-    @initialize(model=st.sampled_from(list(boards())))
+    @initialize(model=st.sampled_from([name for name, model in boards().items() if model.profiles]))
     def choose(self, model: str) -> None:
         self.board = Board(boards()[model], BoardState(mig_current=True, mig_pending=True))
         self.alive: dict[int, list[int]] = {}
@@ -101,4 +102,4 @@ def _slots(instance: GpuInstanceState) -> range:
 
 
 TestBoardUser = BoardUser.TestCase
-TestBoardUser.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestBoardUser.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)

@@ -21,6 +21,7 @@ from dra_driver.resource.codec import V1, V1BETA1, V1BETA2, decode_slice, encode
 from dra_driver.resource.device import SliceFeatures
 from dra_driver.resource.limits import ATTRIBUTE_VALUES_PER_DEVICE, ATTRIBUTES_AND_CAPACITIES_PER_DEVICE
 from dra_driver.resource.validation import slice_problems
+from tests.support import examples
 from tests.support.allocating import NodeClaims
 from tests.support.apiserver import SLICES
 from tests.support.nodes import board_inventory, mig_instances
@@ -37,7 +38,7 @@ NAMES = (
 )
 MODELS = [boards()[name] for name in NAMES]
 SPLITTABLE = [model for model in MODELS if model.profiles]
-RUNS = 300
+RUNS = examples(300)
 LISTS = SliceFeatures(list_attributes=True)
 
 

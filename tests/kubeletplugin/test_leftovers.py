@@ -165,7 +165,8 @@ def test_a_prepared_claim_that_could_not_be_recovered_is_tried_again(plugin: Plu
     assert "not enough free memory slices for 2g.20gb" in after.events[0][2]
     destroy(after, obstacle)
     wait_for(lambda: after.instances() == FOUR_MADE, "the instances to be made again")
-    wait_for(lambda: after.reasons() == ["RecoveryFailed", "DevicesRestored"], "the event")
+    # A try while the obstacle is half gone fails for another reason, and says so.
+    wait_for(lambda: after.reasons()[-1] == "DevicesRestored", "the event")
 
 
 def test_kubelets_next_call_for_such_a_claim_gets_the_error_or_the_devices(plugin: Plugin) -> None:

@@ -31,6 +31,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kubernetes import client
+
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.sandbox import child, nodes
 
@@ -39,6 +41,8 @@ PRELOADED = (
     *("dra_driver.dryrun.main", "dra_driver.mps.main", "dra_driver.sandbox.main", "dra_driver.sandbox.demo"),
     *("dra_driver.dryrun.start", "grpc._server", "tests.faults.child"),
 )
+OF_KUBELET = ("ApiClient", "ApiException", "CoreV1Api", "ResourceV1Api", "V1DeleteOptions", "V1Preconditions")
+"""What the kubelet of a sandbox imports of the official client when it begins."""
 _ROOT = Path(__file__).parents[2]
 _LARGEST_ORDER = 1 << 20  # bytes: a command and its environment
 _MOST_FILES = 16
@@ -108,7 +112,7 @@ def run(command: Sequence[str], *, timeout: float = 60, **options: Any) -> "subp
 
 def adopt_sandboxes() -> None:
     """From now on, sandboxes of this process start their nodes' processes so."""
-    nodes.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": _Process})  # type: ignore[attr-defined]
+    nodes.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": _Process})  # type: ignore[attr-defined, assignment]
 
 
 @functools.cache
@@ -135,12 +139,12 @@ def serve(orders: socket.socket) -> Callable[[], object]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the worker's end is this process's end
     signal.set_wakeup_fd(wakes)
     while True:
-        ready, _, _ = select.select([*sources, woken], [], [])
+        ready, _, _ = select.select([woken, *(one.fileno() for one in sources)], [], [])
         if woken in ready:
             os.read(woken, 4096)
             _bury(children)
         for source in sources:
-            if source not in ready:
+            if source.fileno() not in ready:
                 continue
             message, received, _, _ = socket.recv_fds(source, _LARGEST_ORDER, _MOST_FILES)
             if not message and source is orders:
@@ -163,7 +167,8 @@ def serve(orders: socket.socket) -> Callable[[], object]:
             ours.close()
             sources = [*sources, theirs]
             *files, children[pid] = received
-            os.write(children[pid], pid.to_bytes(4, "big"))
+            with contextlib.suppress(BrokenPipeError):  # who ordered it has ended meanwhile
+                os.write(children[pid], pid.to_bytes(4, "big"))
             for file in files:
                 os.close(file)
 
@@ -208,6 +213,8 @@ def _become(order: dict[str, Any], files: Sequence[int], orders: socket.socket) 
 def _preload() -> None:
     for module in PRELOADED:
         importlib.import_module(module)
+    for name in OF_KUBELET:
+        getattr(client, name)
     boards()  # which every simulated node reads
     adopt_sandboxes()
     gc.collect()

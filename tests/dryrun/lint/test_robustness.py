@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_driver.dryrun.lint.source import resolve
+from tests.support import examples
 
 from .support import claim, config, device_class, lint_text, pod, request, selectors, stream, template
 
@@ -38,7 +39,7 @@ def all_places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [place for key, item in items for place in [(*path, key), *all_places(item, (*path, key))]]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_spoilt_objects_are_found_fault_with(data: st.DataObject) -> None:
     objects = copy.deepcopy(OBJECTS)
@@ -59,7 +60,7 @@ def test_spoilt_objects_are_found_fault_with(data: st.DataObject) -> None:
         assert "stand-in" not in one.message
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text("ab:-[]{}|>'\"#&*!<%@ \t\n\\x", max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     assert all(one.rule in ("unreadable", "not-an-object") for one in lint_text(text))
