@@ -3,8 +3,8 @@
 
 A machine that was written for a device plugin names its GPUs by an extended resource (`deviceName:
 nvidia.com/GH100_H100_SXM5_80GB`). If a DeviceClass serves the resource, the scheduler makes a claim for the pod
-(KEP-5004). KubeVirt then expects the PCI addresses of the devices in the variable `PCI_RESOURCE_<name>`
-(`ResourceNameToEnvVar` in KubeVirt's pkg/util/util.go).
+(KEP-5004). KubeVirt then expects the PCI addresses of the devices in the variable `PCI_RESOURCE_<name>`, and the UUIDs
+of mediated devices in `MDEV_PCI_RESOURCE_<name>` (`ResourceNameToEnvVar` in KubeVirt's pkg/util/util.go).
 
 The scheduler's claim has the name of the class, but not that of the resource. The class has it, and the pod's status
 has it as well. The plugin reads the class, because the right to read classes reveals nothing, and the right to read

@@ -50,7 +50,7 @@ def test_the_class_of_the_page_serves_the_resource_of_the_example() -> None:
     (served,) = {
         one["spec"]["extendedResourceName"]
         for _, _, content in blocks(PAGE)
-        for one in (objects(content, "DeviceClass") if "kind: DeviceClass" in content else ())
+        for one in (objects(content, "DeviceClass") if "extendedResourceName" in content else ())
     }
     (kubevirt,) = objects((ROOT / "examples/kubevirt-extended-resource.yaml").read_text(encoding="utf-8"), "KubeVirt")
     (permitted,) = kubevirt["spec"]["configuration"]["permittedHostDevices"]["pciHostDevices"]

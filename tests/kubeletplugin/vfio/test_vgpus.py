@@ -170,6 +170,20 @@ def test_all_vgpus_of_a_gpu_have_one_type(tmp_path: Path) -> None:
         assert len(node.vgpus()) == 1
 
 
+def test_a_gpu_with_vgpus_is_not_given_away_as_a_whole(tmp_path: Path) -> None:
+    with a_host(tmp_path, MDEV, T4) as node:
+        before = node.kernel.picture()
+        part, whole = node.api.add(["gpu-0-vgpu-4q-1102-0"]), node.api.add(["gpu-vfio-0"])
+        node.plugin.lifecycle.prepare(part)
+        assert "gpu-0-vgpu-4q-1102-0" in node.fails(whole)
+        assert node.kernel.picture() == before
+        node.plugin.lifecycle.unprepare(part)
+        node.plugin.lifecycle.prepare(whole)
+        assert node.kernel.driver(GPU) == "vfio-pci"
+        node.plugin.lifecycle.unprepare(whole)
+        assert node.kernel.picture() == before
+
+
 def test_a_container_gets_nothing_of_a_host_of_vgpus(tmp_path: Path) -> None:
     with a_host(tmp_path, VFIO) as node:
         assert "there is no device gpu-0 on node" in node.fails(node.api.add(["gpu-0"]))
