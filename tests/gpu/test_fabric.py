@@ -226,8 +226,9 @@ def test_a_gpu_outside_of_active_partitions_has_no_taint_although_it_is_not_regi
     with node.session.use() as nvml:
         assert nvml.fabric(nvml.device_by_index(0)).state is FabricState.IN_PROGRESS
     assert node.taints() == {}
+    uuid = node.gpu(0).uuid
     with node.simulated.fabric.changing() as state:
-        state.failed, state.broken = [node.gpu(0).uuid], [PAIR]
+        state.failed, state.broken = [uuid], [PAIR]
     assert node.discovery.look_now(30)
     node.simulated.fabric.start(resilient=False)
     key = "gpu.nvidia.com/fabric"
