@@ -2,7 +2,7 @@
 """Every request of the plugin fails: it is refused, answered too late, or carried out without an answer.
 
 Requests are counted at the server from the start of a process on, so that those of the start and those that tell of
-claims are among them. kubelet repeats its calls until they go well. Without FAULTS_EVERY=1 every third request fails,
+claims are among them. kubelet repeats its calls until they go well. Without FAULTS_EVERY=1 every fifth request fails,
 for each fault from another one on.
 """
 
@@ -95,7 +95,7 @@ def test_any_request_up_to_the_answer(
     plugin.start()
     nothing = plugin.picture()
     claim = stored_claim(cluster.client, SLICE)
-    for point in points(number, 3):
+    for point in points(number, 5):
         plugin.kill()
         struck = cluster.fail(FAULTS[name], point, times)
         plugin.start()
@@ -112,7 +112,7 @@ def test_any_request_up_to_the_answer(
 @pytest.mark.parametrize(("number", "name"), list(enumerate(OF_A_STATUS)), ids=OF_A_STATUS)
 def test_any_request_about_a_status(cluster: Cluster, plugin: DoomedPlugin, number: int, name: str) -> None:
     plugin.start()
-    for point in points(number, 3):
+    for point in points(number, 5):
         claim = stored_claim(cluster.client, SLICE)
         struck = cluster.fail(FAULTS[name], point, 1)
         wait_for(lambda: not plugin.prepare(claim)[claim.uid].error, f"the claim after request {point}")  # noqa: B023

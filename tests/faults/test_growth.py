@@ -16,7 +16,7 @@ from .census import Census
 from .processes import doomed_plugin, require_as_before
 from .test_memory import method_of
 
-EARLY, LATE = 30, 150
+EARLY, LATE = 30, 90
 DEVICES = [
     ["gpu-0"],
     ["gpu-1-mig-1g10gb-19-0", "gpu-1-mig-1g10gb-19-1"],
