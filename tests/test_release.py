@@ -27,6 +27,8 @@ from click.testing import CliRunner
 from dra_driver import __version__
 from release import CHART, release
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*make_default_short_help:DeprecationWarning")  # of click-man
+
 URL = "https://downloads.example.com/v1"
 WHEEL = f"dra_driver_gpu-{__version__}-py3-none-any.whl"
 TGZ = f"dra-driver-gpu-{__version__}.tgz"

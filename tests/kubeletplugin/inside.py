@@ -3,6 +3,7 @@
 
 import json
 import threading
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +86,7 @@ class ApiServer:
     def renew(self, ref: ClaimRef) -> None:
         """A claim goes, and another one of its name appears."""
         claim = self.claims.pop(ref.uid)
-        uid = f"{ref.uid[:-2]}00"
+        uid = str(uuid.uuid4())
         self.claims[uid] = replace(claim, metadata=replace(claim.metadata, uid=uid))
 
 
@@ -239,8 +240,8 @@ class Plugin:
     def mig_uuid(self, index: int = 4) -> str:
         """The UUID of the only MIG device of a GPU."""
         (instance,) = self.gpu(index).mig_instances
-        ((_, uuid),) = instance.devices
-        return uuid
+        ((_, mig_uuid),) = instance.devices
+        return mig_uuid
 
     def left(self) -> dict[str, list[str]]:
         """Everything that claims have on the node."""

@@ -128,6 +128,7 @@ def test_what_was_applied_by_the_client_is_taken_over_by_the_server(kubectl: Kub
     without_b = DEPLOYMENT.replace(', {name: b, image: "b:1"}', "").replace("a:1", "a:2")
     kubectl("apply", "--server-side", "-f", "-", stdin=without_b)
     found = kubectl.json("get", "deployment/web", "--show-managed-fields")
+    kubectl("delete", "deployment", "web")
     assert [(one["name"], one["image"]) for one in found["spec"]["template"]["spec"]["containers"]] == [("a", "a:2")]
     managers = [(one["manager"], one["operation"]) for one in found["metadata"]["managedFields"]]
     assert ("kubectl", "Apply") in managers
