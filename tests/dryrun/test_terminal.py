@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from dra_driver.dryrun.workload import Demand
 from dra_driver.resource import ObjectMeta
 from dra_driver.resource.codec import decode
 from tests.support.preloaded import run, start
+from tests.support.waiting import wait_for
 
 from .conftest import DryRun, Write, gpu, slice_of
 from .reports import claim as claim_for
@@ -185,10 +187,22 @@ def test_ctrl_c_before_there_is_an_answer_says_so(command: str, tmp_path: Path) 
     os.mkfifo(fifo)
     words = [sys.executable, "-c", "from dra_driver.dryrun.start import main; main()", *command.split(), str(fifo)]
     pipe = subprocess.PIPE
-    with start(words, stdout=pipe, stderr=pipe, text=True) as asked, fifo.open("w"):  # when it reads the file
+    with start(words, stdout=pipe, stderr=pipe, text=True) as asked, fifo.open("w"):  # when it opens the file
+        wait_for(lambda: _sleeps(asked.pid), "the command to read the file")
         asked.send_signal(signal.SIGINT)
         out, err = asked.communicate(timeout=60)
     assert (asked.returncode, out, err) == (130, "", "interrupted: there is no answer yet\n")
+
+
+def _sleeps(pid: int) -> bool:
+    """Whether a process waits, and not only for a moment. A signal just before it begins to read would not end that."""
+
+    def state() -> str:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+    first = state()
+    time.sleep(0.05)
+    return first == state() == "S"
 
 
 def test_ctrl_c_while_modules_load_is_quiet() -> None:
