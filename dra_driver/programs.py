@@ -65,17 +65,17 @@ def run_program(
     except subprocess.TimeoutExpired:
         raise ProgramError(f"{name} did not end within {seconds:g} s and was killed") from None
     finally:
-        _end(process)
+        end(process)
     return Ended(process.returncode, output)
 
 
-def _end(process: "subprocess.Popen[str]") -> None:
-    """Kill the remaining processes of the session of the program, and wait for the program."""
+def end(process: "subprocess.Popen[str]") -> None:
+    """Kill the remaining processes of the session that a program leads, and wait for the program."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_END_SECONDS)
-    for stream in (process.stdin, process.stdout):
+    for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             with contextlib.suppress(OSError):  # input that nobody read
                 stream.close()

@@ -83,8 +83,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two workers for a processor: many tests wait for processes and time limits."""
-    return 2 * (os.cpu_count() or 1)
+    """Three workers for a processor: many tests wait for processes and time limits. More than 24 start too slowly."""
+    return min(3 * (os.cpu_count() or 1), 24)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -16,6 +16,7 @@ SHARED = {
     "errors",
     "files",
     "parsing",
+    "programs",
 }
 MAY_IMPORT = {
     "resource": {"errors"},
@@ -26,7 +27,7 @@ MAY_IMPORT = {
     "config": {"resource", *SHARED},
     "cdi": {"errors", "files"},
     "mps": {"cdi", *SHARED},
-    "kubeapi": {"resource", "containment", "errors", "parsing"},
+    "kubeapi": {"resource", "containment", "errors", "parsing", "programs"},
     "dryrun": {"resource", "cel", "allocation", "scheduling", "gpu", "config", "kubeapi", *SHARED},
     "sandbox": {
         "resource",

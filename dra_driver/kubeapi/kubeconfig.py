@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..parsing import ParseError, decode_text, load
+from ..programs import end
 from .errors import ConfigError
 from .proxy import Proxy, parse_proxy
 
@@ -151,26 +152,31 @@ class ExecPlugin:
         request = {"apiVersion": self._version, "kind": "ExecCredential", "spec": spec}
         environment = {**os.environ, **self._environment, "KUBERNETES_EXEC_INFO": json.dumps(request)}
         try:
-            done = subprocess.run(  # noqa: S603 - the user's kubeconfig requests it
+            process = subprocess.Popen(  # noqa: S603 - the user's kubeconfig requests it
                 self._command,
                 env=environment,
                 stdin=None if self._interactive else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=None if self._interactive else subprocess.PIPE,
                 text=True,
-                check=False,
-                timeout=self._seconds,
+                start_new_session=not self._interactive,  # so that all of its processes can be killed
             )
+            try:
+                output, errors = process.communicate(timeout=self._seconds)
+            finally:
+                process.kill() if self._interactive else end(process)
         except subprocess.TimeoutExpired:
             raise ConfigError(
                 f"{self._what} returned no credential within {self._seconds:g} s and was stopped: run it to see why"
             ) from None
         except (OSError, ValueError) as error:  # ValueError: an invalid character in an argument, or output not UTF-8
             raise ConfigError(f"{self._what}: {reason(error)} ({self._hint})") from None
-        if done.returncode != 0:
-            said = " ".join((done.stderr or "").split())
-            raise ConfigError(f"{self._what} failed with exit status {done.returncode}: {said or 'without a message'}")
-        return done.stdout
+        if process.returncode != 0:
+            said = " ".join((errors or "").split())
+            raise ConfigError(
+                f"{self._what} failed with exit status {process.returncode}: {said or 'without a message'}"
+            )
+        return output
 
     def _decode(self, text: str) -> _Credential:
         try:

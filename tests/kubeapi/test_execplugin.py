@@ -13,6 +13,7 @@ import yaml
 from dra_driver.kubeapi import ConfigError, Connection, Credentials, UnreachableError, load_credentials
 from dra_driver.kubeapi.kubeconfig import ExecPlugin
 from tests.support.scripted import Reply, scripted
+from tests.support.waiting import wait_for
 
 V1 = "client.authentication.k8s.io/v1"
 
@@ -141,10 +142,20 @@ def test_an_answer_that_is_none_is_said(plugin: Plugin, answer: str, said: str) 
     assert said in plugin.refusal()
 
 
-def test_one_that_never_ends_is_ended() -> None:
-    spec = {"apiVersion": V1, "command": "sh", "args": ["-c", "sleep 1000; true"], "interactiveMode": "Never"}
-    with pytest.raises(ConfigError, match=r"me: sh returned no credential within 0\.2 s and was stopped"):
-        ExecPlugin(spec, "me", Path(), {}, seconds=0.2).token()
+def test_one_that_never_ends_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    args = ["-c", f"sleep 1000 & echo $! > {started}; wait"]
+    spec = {"apiVersion": V1, "command": "sh", "args": args, "interactiveMode": "Never"}
+    with pytest.raises(ConfigError, match=r"me: sh returned no credential within 1 s and was stopped"):
+        ExecPlugin(spec, "me", Path(), {}, seconds=1.0).token()
+    wait_for(lambda: not _command_of(int(started.read_text())), "the end of what the program started")
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()  # empty for a process that nobody has waited for yet
+    except OSError:
+        return b""
 
 
 def test_what_a_failing_program_wrote_is_handed_on(plugin: Plugin) -> None:
