@@ -113,6 +113,15 @@ def open_lock(path: Path) -> int:
         os.close(folder)
 
 
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file or folder for this descriptor only, until it is closed. False if another one has the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def set_aside(path: Path) -> None:
     """Rename a path to a hidden name, or remove it if it is an empty directory. Raises OSError."""
     with contextlib.suppress(OSError):

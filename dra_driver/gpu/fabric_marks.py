@@ -8,7 +8,6 @@ of it. An `.error` file reports a partition whose NVLinks could not be trained, 
 """
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ..files import NotAFileError, make_folder, names_in, open_lock, read_file, remove_file, write_file
+from ..files import NotAFileError, make_folder, names_in, open_lock, read_file, remove_file, try_lock, write_file
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +125,7 @@ class FabricMarks:
         make_folder(self._folder)
         descriptor = open_lock(self._folder / _LOCK)
         try:
-            while not _try_lock(descriptor):
+            while not try_lock(descriptor):
                 going_on()
                 time.sleep(_LOOK_SECONDS)
             yield
@@ -149,14 +148,6 @@ class FabricMarks:
         except (OSError, NotAFileError, ValueError, LookupError, TypeError) as error:
             log.error("the file %s about NVSwitch partitions cannot be read: %r", self._folder / name, error)
             return None
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _mark(value: Any) -> FabricMark:

@@ -12,15 +12,18 @@ no daemon survives a reboot.
 """
 
 import json
+import os
 import re
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from ..boot import boot_id
-from ..files import make_folder, names_in, read_file, remove_file, write_file
+from ..files import make_folder, names_in, open_lock, read_file, remove_file, try_lock, write_file
 from .errors import MpsError
 
 NODE_DAEMON: Final = "protocol3"
@@ -28,6 +31,9 @@ NODE_DAEMON: Final = "protocol3"
 
 INSIDE: Final = "/run/nvidia-mps"
 """The folder of the pipe directories in containers and in the mount namespaces of daemons."""
+
+_PATIENCE: Final = 5.0
+_PAUSE: Final = 0.002
 
 _NAME: Final = re.compile(r"(?P<gpu>[A-Za-z0-9-]+)_(?P<key>[a-z0-9]+)\.json", re.ASCII)
 _SERVER: Final = re.compile(r"s[0-9a-f]{10}", re.ASCII)
@@ -68,11 +74,12 @@ class ShareFiles:
         self.folder = folder
 
     def put(self, name: ShareName, share: Share) -> None:
-        """Write a share, or replace it. Raises OSError."""
+        """Write a share, or replace it. Raises OSError or MpsError."""
         file = self._file(name)
-        make_folder(file.parent)
         data = json.dumps({"boot": boot_id(), **share.settings}).encode()
-        write_file(file, data, file.with_suffix(".new"))
+        with self._alone():
+            make_folder(file.parent)
+            write_file(file, data, file.with_suffix(".new"))
 
     def get(self, name: ShareName) -> Share | None:
         """A share. None if its file is missing, invalid or of an earlier boot. Raises OSError."""
@@ -116,9 +123,27 @@ class ShareFiles:
         folder = self.folder / server
         if not folder.is_dir():
             return
-        if self.names(server):
-            raise MpsError(f"{folder} is still wanted")
-        shutil.rmtree(folder)
+        with self._alone():
+            if self.names(server):
+                raise MpsError(f"{folder} is still wanted")
+            shutil.rmtree(folder)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A context for one process at a time, because dra-mps removes the folder of a group that has no share yet.
+        Raises MpsError if another process stays in it, or OSError.
+        """
+        make_folder(self.folder)
+        descriptor = open_lock(self.folder / "groups.lock")
+        try:
+            deadline = time.monotonic() + _PATIENCE
+            while not try_lock(descriptor):
+                if time.monotonic() > deadline:
+                    raise MpsError(f"another process has changed {self.folder} for {_PATIENCE:g} s; does dra-mps hang?")
+                time.sleep(_PAUSE)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _file(self, name: ShareName) -> Path:
         return self.folder / name.server / "shares" / f"{name.gpu}_{name.key}.json"

@@ -35,8 +35,8 @@ class MpsServices:
 
     def provide(self, name: ShareName, share: Share) -> None:
         """Let dra-mps serve the share. Raises PrepareError or OSError."""
-        self.files.put(name, share)
         try:
+            self.files.put(name, share)
             self._supervisor.settle(name.server)
         except SupervisorAwayError as error:
             raise PrepareError(
