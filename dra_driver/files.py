@@ -114,7 +114,9 @@ def open_lock(path: Path) -> int:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file or folder for this descriptor only, until it is closed. False if another one has the lock."""
+    """Lock an open file until the descriptor is closed, also by processes that inherit it. False if another descriptor
+    has the lock.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

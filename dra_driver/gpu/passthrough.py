@@ -105,8 +105,9 @@ class VfioMarks:
 
     @contextlib.contextmanager
     def using(self) -> Iterator[None]:
-        """The context in which a session uses NVML. The controller may not write here, so if it begins before the
-        plugin's first session, the first attempt to take a GPU finds it by its open device nodes.
+        """The context in which a session uses NVML. The controller may not write here. If it is the first process on
+        the node, it has no lock until it initializes NVML again. Then `letting_go` does not wait for it, and the GPU is
+        refused until the controller has closed its device nodes.
         """
         try:
             make_folder(self._folder)

@@ -2,7 +2,6 @@
 """The dra-mps command: supervises the MPS control daemons of a node."""
 
 import contextlib
-import fcntl
 import logging
 import os
 import threading
@@ -23,7 +22,7 @@ from ..command import (
     run,
     version_option,
 )
-from ..files import make_folder, open_lock
+from ..files import make_folder, open_lock, try_lock
 from .errors import MpsError
 from .options import shared_memory_option
 from .program import Program
@@ -109,10 +108,9 @@ def _alone(folder: Path) -> Iterator[None]:
     """Hold a lock on the folder, because two supervisors would end each other's daemons. It ends with the process."""
     lock = open_lock(folder / "supervisor.lock")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not try_lock(lock):
+            raise MpsError(f"another dra-mps works in {folder}")
         yield
-    except BlockingIOError:
-        raise MpsError(f"another dra-mps works in {folder}") from None
     finally:
         os.close(lock)
 

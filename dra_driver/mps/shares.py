@@ -4,6 +4,7 @@
     FOLDER/SERVER/shares/GPU_KEY.json   the limits and devices of one claim in the group SERVER
     FOLDER/SERVER/pipe, log             the sockets and logs of the control daemon (protocol 2)
     FOLDER/protocol3/pipe, log          the sockets and logs of the node's daemon (protocol 3)
+    FOLDER/groups.lock                  locked while the folder of a group is created or removed
 
 SERVER is the name of a group of devices, and KEY is the name of a claim's share of the group. GPU is the UUID of a
 board of the group, so that leftovers of a board can be found without reading the files. A file is only a request;

@@ -9,7 +9,6 @@ Only one sandbox can use a folder at a time.
 """
 
 import contextlib
-import fcntl
 import os
 import select
 import time
@@ -23,6 +22,7 @@ import yaml
 
 from .. import DRIVER_NAME, __version__
 from ..errors import DriverError
+from ..files import try_lock
 from ..gpu.simulation import load_description
 from ..kubeapi import ApiClient, Connection, load_credentials
 from .controlplane import Kubernetes, control_plane, device_classes
@@ -56,18 +56,13 @@ def held(folder: Path) -> Iterator[int]:
 
 def _lock(descriptor: int, folder: Path) -> None:
     deadline = time.monotonic() + _ENDING_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(descriptor, 20, 0).decode()
-            if _runs(owner) or time.monotonic() > deadline:
-                raise FolderInUseError(
-                    f"{folder} is in use by the sandbox of process {owner}: end that one, or choose another folder"
-                ) from None
-            time.sleep(_PAUSE_SECONDS)
-        else:
-            return
+    while not try_lock(descriptor):
+        owner = os.pread(descriptor, 20, 0).decode()
+        if _runs(owner) or time.monotonic() > deadline:
+            raise FolderInUseError(
+                f"{folder} is in use by the sandbox of process {owner}: end that one, or choose another folder"
+            )
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _runs(pid: str) -> bool:

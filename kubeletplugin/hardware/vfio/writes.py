@@ -10,7 +10,6 @@ meanwhile, also by the next plugin process. Otherwise a write that was left behi
 """
 
 import errno
-import fcntl
 import os
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from dra_driver.files import make_folder
+from dra_driver.files import make_folder, try_lock
 
 from ..targets import PrepareError
 
@@ -78,10 +77,9 @@ class SysfsWrites:
         make_folder(self._folder)
         lock = os.open(self._folder / f"{address}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(lock):
+                raise StuckError(_stuck(f"an earlier change of {address}"))
             yield lock
-        except BlockingIOError:
-            raise StuckError(_stuck(f"an earlier change of {address}")) from None
         finally:
             os.close(lock)
 
