@@ -20,9 +20,18 @@ For a claim:
     ids = [claim_device(uid, "gpu-0"), BASE_DEVICE]
 """
 
-from .directory import BASE_DEVICE, BASE_KIND, CLAIM_KIND, SpecDirectory, base_spec, claim_device, claim_spec
+from .directory import (
+    BASE_DEVICE,
+    BASE_KIND,
+    CLAIM_KIND,
+    DOMAIN_CLAIM_KIND,
+    SpecDirectory,
+    base_spec,
+    claim_device,
+    claim_spec,
+)
 from .edits import common_edits, gpu_edits, mig_edits
-from .files import ADDITIONAL_DEVICES, character_majors, find_additional, find_node
+from .files import ADDITIONAL_DEVICES, character_majors, find_additional, find_node, find_program
 from .fingerprint import Fingerprint, fingerprint
 from .libraries import LIBRARY_FOLDERS, HookTool, find_hook_tool
 from .root import DriverFilesError, DriverRoot, Root
@@ -34,6 +43,7 @@ __all__ = [
     "BASE_DEVICE",
     "BASE_KIND",
     "CLAIM_KIND",
+    "DOMAIN_CLAIM_KIND",
     "LIBRARY_FOLDERS",
     "ContainerEdits",
     "DriverFilesError",
@@ -53,6 +63,7 @@ __all__ = [
     "find_additional",
     "find_hook_tool",
     "find_node",
+    "find_program",
     "fingerprint",
     "gpu_edits",
     "mig_edits",

@@ -7,9 +7,9 @@ file is in the same directory, because the runtimes' watchers do not notice a re
 the names that the container-device-interface library uses: `vendor-class.json`, or `vendor-class_identifier.json` for
 the spec of a claim.
 
-There are two kinds of spec: one for the node's driver, and one for each claim with its devices. Kinds and names are
-those of NVIDIA's DRA driver. The claim's UID is in the name, so that a runtime never uses a cached device of an earlier
-claim.
+There is one kind of spec for the node's driver, and one for the claims of each DRA driver, where each claim has a spec
+with its devices. Kinds and names are those of NVIDIA's DRA driver. The claim's UID is in the name, so that a runtime
+never uses a cached device of an earlier claim.
 
 A container requests `BASE_DEVICE` and each of its devices by `claim_device`. Every device that kubelet reports comes
 with `BASE_DEVICE`, so a container with eight GPUs requests it eight times. containerd applies the edits of a repeated
@@ -157,6 +157,8 @@ class SpecDirectory:
 
 
 CLAIM_KIND = "k8s.gpu.nvidia.com/claim"
+DOMAIN_CLAIM_KIND = "k8s.compute-domain.nvidia.com/claim"
+"""The kind of the specs of claims with devices of the driver compute-domain.nvidia.com."""
 BASE_KIND = "k8s.gpu.nvidia.com/driver"
 BASE_DEVICE = qualified_name(BASE_KIND, "common")
 """The device that every container with a GPU requests."""
@@ -170,11 +172,11 @@ def base_spec(edits: ContainerEdits) -> Spec:
     return Spec(BASE_KIND, (Device("common", ContainerEdits(env=(VOID,))),), container_edits=edits)
 
 
-def claim_spec(claim_uid: str, devices: Mapping[str, ContainerEdits]) -> Spec:
+def claim_spec(claim_uid: str, devices: Mapping[str, ContainerEdits], kind: str = CLAIM_KIND) -> Spec:
     """The spec of a claim, with edits by the device names of the ResourceSlice (`gpu-0`)."""
-    return Spec(CLAIM_KIND, tuple(Device(f"{claim_uid}-{name}", edits) for name, edits in devices.items()))
+    return Spec(kind, tuple(Device(f"{claim_uid}-{name}", edits) for name, edits in devices.items()))
 
 
-def claim_device(claim_uid: str, device: str) -> str:
+def claim_device(claim_uid: str, device: str, kind: str = CLAIM_KIND) -> str:
     """The qualified name of a claim's device. Raises ValueError if it is not a valid CDI name."""
-    return qualified_name(CLAIM_KIND, f"{claim_uid}-{device}")
+    return qualified_name(kind, f"{claim_uid}-{device}")

@@ -44,14 +44,14 @@ def vfio_edits(
     return ContainerEdits(device_nodes=tuple(_node(dev, path) for path in [*legacy, *functions]))
 
 
-def egm_edits(sys: Path, dev: Root, address: str, allocated: Collection[str]) -> ContainerEdits:
-    """Edits for the memory devices of the GPU at `address`, all of whose GPUs are `allocated` together (addresses)."""
-    together = {one.lower() for one in allocated}
+def egm_edits(sys: Path, dev: Root, gpus: Collection[str], allocated: Collection[str]) -> ContainerEdits:
+    """Edits for the memory devices of these GPUs, all of whose GPUs are `allocated` together (addresses)."""
+    own, together = ({one.lower() for one in some} for some in (gpus, allocated))
     folder = sys / "class/egm"
     nodes = []
     for name in _names(folder):
-        gpus = _addresses(folder / name / "gpu_devices") if name.startswith("egm") else set()
-        if address.lower() in gpus and gpus <= together:
+        its = _addresses(folder / name / "gpu_devices") if name.startswith("egm") else set()
+        if its & own and its <= together:
             nodes.append(_node(dev, f"/dev/{name}"))
     return ContainerEdits(device_nodes=tuple(nodes))
 

@@ -6,13 +6,17 @@ problems of a configuration. Each error has the path of its field.
 """
 
 import re
+from collections.abc import Sequence
 
 from .. import AdditionalDevice
 from ..resource import Quantity
 from ..resource.codec import DecodeError, Fields
 from .types import (
     DEVICE_TYPES,
+    ComputeDomainChannelConfig,
+    ComputeDomainDaemonConfig,
     DeviceConfig,
+    DomainConfig,
     GpuConfig,
     IommuBackend,
     MigDeviceConfig,
@@ -26,6 +30,7 @@ from .types import (
 API_VERSION = "resource.nvidia.com/v1beta1"
 
 _KINDS = tuple(kind.__name__ for kind in DEVICE_TYPES)
+_DOMAIN_KINDS = (ComputeDomainChannelConfig.__name__, ComputeDomainDaemonConfig.__name__)
 _MEBIBYTE = 1 << 20
 _INT64_MAX = (1 << 63) - 1
 _INDEX = re.compile(r"[0-9]+", re.ASCII)
@@ -41,6 +46,14 @@ def decode_config(parameters: object, place: str = "", *, of_class: bool = False
     """
     try:
         return _config(Fields(parameters, place), of_class)
+    except DecodeError as error:
+        raise ConfigError(error.path, error.problem) from None
+
+
+def decode_domain_config(parameters: object, place: str = "") -> DomainConfig:
+    """The configuration in opaque parameters for the driver compute-domain.nvidia.com. Raises ConfigError."""
+    try:
+        return _domain_config(Fields(parameters, place))
     except DecodeError as error:
         raise ConfigError(error.path, error.problem) from None
 
@@ -61,12 +74,32 @@ def _join(place: str, field: str) -> str:
     return f"{place}.{field}" if place else field
 
 
-def _config(fields: Fields, of_class: bool) -> DeviceConfig:
+def _kind(fields: Fields, known: Sequence[str]) -> str:
+    """The kind of a configuration, whose apiVersion is checked, too."""
     version, kind = fields.required_text("apiVersion"), fields.required_text("kind")
     if version != API_VERSION:
         raise fields.error("apiVersion", f"must be {API_VERSION}, not {version!r}")
-    if kind not in _KINDS:
-        raise fields.error("kind", f"{kind!r} is not supported (there are {', '.join(_KINDS[:-1])} and {_KINDS[-1]})")
+    if kind not in known:
+        raise fields.error("kind", f"{kind!r} is not supported (there are {', '.join(known[:-1])} and {known[-1]})")
+    return kind
+
+
+def _domain_config(fields: Fields) -> DomainConfig:
+    kind, domain = _kind(fields, _DOMAIN_KINDS), fields.text("domainID")
+    if not domain:
+        raise fields.error("domainID", "cannot be empty: it is the UID of a ComputeDomain")
+    config: DomainConfig = ComputeDomainDaemonConfig(domain)
+    if kind == ComputeDomainChannelConfig.__name__:
+        mode = fields.text("allocationMode") or "Single"
+        if mode not in ("Single", "All"):
+            raise fields.error("allocationMode", f"must be Single or All, not {mode!r}")
+        config = ComputeDomainChannelConfig(domain, mode == "All")
+    fields.finish()
+    return config
+
+
+def _config(fields: Fields, of_class: bool) -> DeviceConfig:
+    kind = _kind(fields, _KINDS)
     config: DeviceConfig
     if kind == VfioDeviceConfig.__name__:
         iommu = fields.object("iommu")

@@ -6,14 +6,23 @@ earlier ones. Entries are never merged. An entry that names requests applies onl
 their devices. An entry without requests applies to all devices of its kind.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from ..resource import AllocatedConfiguration, AllocatedDevice, ResourceClaim
 from ..resource.claim import EXTENDED_CLAIM_ANNOTATION
-from .decode import ConfigError, decode_config
-from .types import DeviceConfig, IommuBackend, VfioDeviceConfig
+from .decode import ConfigError, decode_config, decode_domain_config
+from .types import (
+    ComputeDomainChannelConfig,
+    ComputeDomainDaemonConfig,
+    DeviceConfig,
+    DomainConfig,
+    IommuBackend,
+    VfioDeviceConfig,
+)
+
+D = TypeVar("D", ComputeDomainChannelConfig, ComputeDomainDaemonConfig)
 
 _SOURCES: Final = ("FromClass", "FromClaim")
 """The sources of configurations. Later sources have precedence."""
@@ -33,19 +42,40 @@ class Chosen:
 
 def config_for(device: AllocatedDevice, kind: type[DeviceConfig], claim: ResourceClaim) -> Chosen:
     """The configuration of a device of a claim. `kind` is the kind for the device. Raises ConfigError."""
-    for place, config in reversed(_ranked(claim)):
-        if config.opaque.driver != device.driver:
-            continue
-        named = bool(config.requests)
-        if named and device.request not in config.requests and device.base_request not in config.requests:
-            continue
-        parameters = f"{place}.opaque.parameters"
+    for parameters, config in _entries(device, claim):
         decoded = decode_config(config.opaque.parameters, parameters, of_class=config.source == "FromClass")
         if isinstance(decoded, kind):
             return Chosen(decoded, parameters)
-        if named:
+        if config.requests:
             raise ConfigError(f"{parameters}.kind", misfit(device.base_request, decoded, (kind,)))
     return Chosen(_default(kind, claim))
+
+
+def domain_config_for(device: AllocatedDevice, kind: type[D], claim: ResourceClaim) -> D:
+    """The configuration of a device of the driver compute-domain.nvidia.com. Raises ConfigError, also without an
+    entry, because there is no default domain.
+    """
+    for parameters, config in _entries(device, claim):
+        decoded = decode_domain_config(config.opaque.parameters, parameters)
+        if isinstance(decoded, kind):
+            return decoded
+        if config.requests:
+            raise ConfigError(f"{parameters}.kind", misfit(device.base_request, decoded, (kind,)))
+    raise ConfigError(
+        "spec.devices.config",
+        f"device {device.device} of request {device.base_request!r} needs a {kind.__name__} with the domainID of a"
+        " ComputeDomain: use the ResourceClaimTemplate that the ComputeDomain makes",
+    )
+
+
+def _entries(device: AllocatedDevice, claim: ResourceClaim) -> Iterator[tuple[str, AllocatedConfiguration]]:
+    """The configurations for a device and the paths of their parameters. The one with the highest precedence comes
+    first. Raises ConfigError.
+    """
+    for place, config in reversed(_ranked(claim)):
+        named = not config.requests or device.request in config.requests or device.base_request in config.requests
+        if named and config.opaque.driver == device.driver:
+            yield f"{place}.opaque.parameters", config
 
 
 def _default(kind: type[DeviceConfig], claim: ResourceClaim) -> DeviceConfig:
@@ -59,12 +89,14 @@ def _default(kind: type[DeviceConfig], claim: ResourceClaim) -> DeviceConfig:
     return kind()
 
 
-def misfit(request: str, config: DeviceConfig, kinds: Iterable[type[DeviceConfig]]) -> str:
+def misfit(
+    request: str, config: DeviceConfig | DomainConfig, kinds: Iterable[type[DeviceConfig] | type[DomainConfig]]
+) -> str:
     """The error for a configuration that names a request for devices of other `kinds`."""
     return f"request {request!r} is not given devices that take a {type(config).__name__}: {use_other(kinds)}"
 
 
-def use_other(kinds: Iterable[type[DeviceConfig]]) -> str:
+def use_other(kinds: Iterable[type[DeviceConfig] | type[DomainConfig]]) -> str:
     """The advice for a configuration of the wrong kind. `kinds` are those that the devices take."""
     names = " or ".join(kind.__name__ for kind in kinds)
     return f"use a {names}, or another class" if names else "use another class"

@@ -89,3 +89,23 @@ DEVICE_TYPES: Mapping[type[DeviceConfig], tuple[str, ...]] = {
     VfioDeviceConfig: ("vfio", "vgpu"),
 }
 """The values of the attribute `type` of the devices to which a configuration applies."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeDomainChannelConfig:
+    """Configuration of a channel of the driver compute-domain.nvidia.com. `domain` is the UID of the ComputeDomain.
+    With `all_channels`, containers get every channel of the node.
+    """
+
+    domain: str
+    all_channels: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeDomainDaemonConfig:
+    """Configuration of the daemon of a ComputeDomain, which only the cluster controller makes."""
+
+    domain: str
+
+
+DomainConfig = ComputeDomainChannelConfig | ComputeDomainDaemonConfig

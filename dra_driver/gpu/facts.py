@@ -79,7 +79,8 @@ class PciGpu:
     `position` counts the node's GPUs in the order of their addresses. `driver` is `nvidia`, `vfio-pci` or another
     kernel driver, and None if no driver is bound. `addressable_memory` is the sum of its 64-bit BARs in bytes, rounded
     up to a power of two. `group_obstacles` are other functions in its IOMMU group because of which the GPU cannot be
-    given to a virtual machine. `virtual_functions` is the number of its SR-IOV virtual functions that are enabled.
+    given to a virtual machine. `group_gpus` are the addresses of the other GPUs in its IOMMU group.
+    `virtual_functions` is the number of its SR-IOV virtual functions that are enabled.
     """
 
     position: int
@@ -93,6 +94,7 @@ class PciGpu:
     pcie_root: str | None
     numa_node: int | None
     group_obstacles: tuple[str, ...] = ()
+    group_gpus: tuple[str, ...] = ()
     virtual_functions: int = 0
 
 

@@ -4,7 +4,8 @@
 A GPU's slot may have further functions: audio, USB and UCSI. They belong to the board, so they go to a virtual machine
 together with the GPU. The kernel gives an IOMMU group to a virtual machine only if every function of the group is bound
 to a vfio driver or to no driver; bridges are exempt (Documentation/driver-api/vfio.rst). So a GPU can be given to a
-virtual machine only if the group has no function of another slot that the node uses, and no other GPU.
+virtual machine only if the group has no function of another slot that the node uses, and together with the other GPUs
+of the group.
 """
 
 import os
@@ -91,11 +92,19 @@ def virtual_function_addresses(sys_root: Path, address: str) -> tuple[str, ...]:
 
 def group_obstacles(sys_root: Path, address: str) -> tuple[str, ...]:
     """The functions in the IOMMU group because of which the GPU at `address` cannot be given to a virtual machine:
-    other GPUs, whichever driver they are bound to, and functions of other slots that a driver of the node uses.
+    functions of other slots that a driver of the node uses, without those of other GPUs' slots, and virtual functions
+    of GPUs.
     """
-    slot = address.rpartition(".")[0] + "."
+    slots = tuple(one.rpartition(".")[0] + "." for one in (address, *group_gpus(sys_root, address)))
     members = listed(device_folder(sys_root, address) / "iommu_group/devices")
-    return tuple(sorted(one for one in members if not one.startswith(slot) and _is_obstacle(sys_root, one)))
+    return tuple(sorted(one for one in members if not one.startswith(slots) and _is_obstacle(sys_root, one)))
+
+
+def group_gpus(sys_root: Path, address: str) -> tuple[str, ...]:
+    """The other GPUs in the IOMMU group of the GPU at `address`, whichever driver they are bound to."""
+    members = listed(device_folder(sys_root, address) / "iommu_group/devices")
+    found = (one for one in members if one != address and _is_gpu(sys_root, one) and not _is_virtual(sys_root, one))
+    return tuple(sorted(found))
 
 
 def obstacle_text(group: int, obstacles: Iterable[str]) -> str:
@@ -107,14 +116,18 @@ def obstacle_text(group: int, obstacles: Iterable[str]) -> str:
 
 
 def _is_obstacle(sys_root: Path, address: str) -> bool:
-    folder = device_folder(sys_root, address)
-    kind = _number(folder / "class") or 0
+    kind = _number(device_folder(sys_root, address) / "class") or 0
     if kind >> 16 == _BRIDGE:
         return False
-    if _number(folder / "vendor") == NVIDIA_VENDOR and kind >> 8 in GPU_CLASSES:
+    if _is_gpu(sys_root, address):
         return True
     driver = bound_driver(sys_root, address)
     return driver is not None and not is_vfio(driver) and driver not in _HARMLESS
+
+
+def _is_gpu(sys_root: Path, address: str) -> bool:
+    folder = device_folder(sys_root, address)
+    return _number(folder / "vendor") == NVIDIA_VENDOR and (_number(folder / "class") or 0) >> 8 in GPU_CLASSES
 
 
 def _is_virtual(sys_root: Path, address: str) -> bool:

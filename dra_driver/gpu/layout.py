@@ -29,10 +29,15 @@ _EVERY_FEATURE = SliceFeatures()
 
 
 def node_slices(
-    node_name: str, node_uid: str, gpus: Sequence[GpuDevices], features: SliceFeatures = _EVERY_FEATURE
+    node_name: str,
+    node_uid: str,
+    gpus: Sequence[GpuDevices],
+    features: SliceFeatures = _EVERY_FEATURE,
+    *,
+    driver: str = DRIVER_NAME,
 ) -> tuple[ResourceSlice, ...]:
-    """The slices that the node should have. There is at least one, so that an empty node differs from a node whose
-    driver does not run.
+    """The slices of a driver that the node should have. There is at least one, so that an empty node differs from a
+    node whose driver does not run.
 
     The generation is 0, because it depends on the slices that were published before. `describe`, `taint` and
     `without_tainted` must already have left out what the API server does not store.
@@ -41,8 +46,8 @@ def node_slices(
     owner = OwnerReference("v1", "Node", node_name, node_uid, controller=True)
     return tuple(
         ResourceSlice(
-            metadata=ObjectMeta(name=object_name(f"{index:05x}-{DRIVER_NAME}-{node_name}"), owner_references=(owner,)),
-            driver=DRIVER_NAME,
+            metadata=ObjectMeta(name=object_name(f"{index:05x}-{driver}-{node_name}"), owner_references=(owner,)),
+            driver=driver,
             pool=ResourcePool(node_name, generation=0, resource_slice_count=len(contents)),
             node_name=node_name,
             devices=devices,

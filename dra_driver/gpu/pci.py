@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .facts import PciGpu
-from .functions import GPU_CLASSES, NVIDIA_VENDOR, group_obstacles, virtual_functions
+from .functions import GPU_CLASSES, NVIDIA_VENDOR, group_gpus, group_obstacles, virtual_functions
 
 
 def pci_location(sys_root: Path, address: str) -> tuple[str | None, int | None]:
@@ -126,6 +126,7 @@ def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[Pci
                 pcie_root=pcie_root,
                 numa_node=numa_node,
                 group_obstacles=group_obstacles(sys_root, folder.name),
+                group_gpus=group_gpus(sys_root, folder.name),
                 virtual_functions=virtual_functions(sys_root, folder.name),
             )
         )

@@ -23,7 +23,8 @@ from .nvml import NvmlError, Return
 from .ownership import MigMarks, MigPlace, Owned
 from .passthrough import VfioMark, VfioMarks
 from .policy import NodePolicy
-from .session import GpuPulse, LettingGoError, Pulse, Session
+from .pulse import GpuPulse, Pulse
+from .session import LettingGoError, Session
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +166,15 @@ class NodeView:
         """The inventory, and the places of what was created for claims; None while the hardware cannot be read."""
         seen = self._seen
         return None if self._failing or seen is None else (seen.inventory, seen.owned)
+
+    def last_inventory(self) -> Inventory:
+        """The latest inventory, also while the hardware cannot be read. Raises NvmlError until the driver has answered
+        for the first time.
+        """
+        seen = self._seen
+        if seen is None:
+            raise self._problem
+        return seen.inventory
 
     @property
     def described(self) -> Sequence[GpuDevices]:

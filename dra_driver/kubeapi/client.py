@@ -3,7 +3,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
@@ -214,6 +214,13 @@ class ApiClient:
         path = kind.path(namespace, name, subresource)
         return self._json("PATCH", path, value, content_type="application/merge-patch+json")
 
+    def json_patch(self, kind: Kind, name: str, operations: Sequence[JSON], *, namespace: str = "") -> JSON:
+        """Carry out operations on an object (JSON Patch, RFC 6902), all of them or none. ApiError with status 422 if
+        one fails, such as a `test`.
+        """
+        path = kind.path(namespace, name)
+        return self._json("PATCH", path, operations, content_type="application/json-patch+json")
+
     def delete(self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", resource_version: str = "") -> None:
         """Delete an object. With `uid` or `resource_version`, only if the object still has these."""
         preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
@@ -229,6 +236,7 @@ class ApiClient:
         *,
         namespace: str = "",
         field_selector: str = "",
+        label_selector: str = "",
         metadata_only: bool = False,
     ) -> EventStream:
         """Watch changes after `resource_version`, for 5 to 10 minutes. Raises GoneError, here or from the stream, if
@@ -240,6 +248,7 @@ class ApiClient:
                 "watch": "1",
                 "resourceVersion": resource_version,
                 "fieldSelector": field_selector,
+                "labelSelector": label_selector,
                 "allowWatchBookmarks": "true",
                 "timeoutSeconds": str(seconds),
             }
@@ -258,7 +267,7 @@ class ApiClient:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[JSON] | None = None,
         content_type: str = "application/json",
         *,
         repeatable: bool = True,

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from ..containment import Count, contained, nobody
 from .client import JSON, ApiClient, EventStream, Kind
@@ -31,7 +32,9 @@ class Watcher:
         client: ApiClient,
         kind: Kind,
         *,
+        namespace: str = "",
         field_selector: str = "",
+        label_selector: str = "",
         metadata_only: bool = False,
         keep: Callable[[JSON], JSON] = lambda value: value,
         on_list: Callable[[list[JSON]], None],
@@ -40,9 +43,13 @@ class Watcher:
         longest_pause: float = 30.0,
         count: Count = nobody,
     ) -> None:
-        self._client = client
         self._kind = kind
-        self._field_selector = field_selector
+        self._list_all = partial(
+            client.list, kind, namespace=namespace, field_selector=field_selector, label_selector=label_selector
+        )
+        self._watch_from = partial(
+            client.watch, kind, namespace=namespace, field_selector=field_selector, label_selector=label_selector
+        )
         self._metadata_only = metadata_only
         self._keep = keep
         self._on_list = on_list
@@ -91,7 +98,8 @@ class Watcher:
             except ApiError as error:
                 if self._stopped.is_set():
                     return  # `stop` has closed the connection
-                log.warning("watching %s: %s", self._kind.plural, error)
+                known = str(error) == self._problem
+                log.log(logging.DEBUG if known else logging.WARNING, "watching %s: %s", self._kind.plural, error)
                 self._problem = str(error)
                 if isinstance(error, NotFoundError):
                     self.missing.set()
@@ -107,17 +115,13 @@ class Watcher:
         self._version, self._problem = "", repr(error)
 
     def _list(self) -> None:
-        page = self._client.list(
-            self._kind, field_selector=self._field_selector, metadata_only=self._metadata_only, keep=self._keep
-        )
+        page = self._list_all(metadata_only=self._metadata_only, keep=self._keep)
         if not self._stopped.is_set():
             self._on_list(page.items)
         self._version = page.resource_version
 
     def _watch(self) -> None:
-        self._stream = self._client.watch(
-            self._kind, self._version, field_selector=self._field_selector, metadata_only=self._metadata_only
-        )
+        self._stream = self._watch_from(self._version, metadata_only=self._metadata_only)
         self._problem = None
         self.forbidden = None
         if self._stopped.is_set():

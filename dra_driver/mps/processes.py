@@ -25,12 +25,13 @@ _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD of linux/sched.h
 _DEAD: Final = {b"Z", b"X"}
 
 
-def processes_of(folder: Path, proc: Path = Path("/proc")) -> list[int]:
-    """The daemons of a folder and of all folders below it, and all processes that they started.
+def processes_of(folder: Path, proc: Path = Path("/proc"), *, variable: str = VARIABLE) -> list[int]:
+    """The daemons of a folder and of all folders below it, and all processes that they started. The sandbox gives
+    another `variable`, for processes of its containers.
 
     A process has no environment for a moment while it begins to execute a program. It is looked at again.
     """
-    exact = f"{VARIABLE}={folder}".encode()
+    exact = f"{variable}={folder}".encode()
     own, found, pids = os.getpid(), list[int](), list(_all(proc))
     for attempt in range(_ATTEMPTS):
         if not pids:

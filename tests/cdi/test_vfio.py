@@ -122,13 +122,19 @@ def test_memory_of_the_host_goes_to_the_machine_that_has_all_its_gpus(
     machine: Machine, gpus: str, allocated: list[str], nodes: list[str]
 ) -> None:
     machine.egm("egm4", gpus)
-    assert paths(egm_edits(machine.sys, machine.dev, GPU, allocated)) == nodes
+    assert paths(egm_edits(machine.sys, machine.dev, [GPU], allocated)) == nodes
 
 
 def test_a_memory_device_without_a_list_of_gpus_goes_to_nobody(machine: Machine) -> None:
     (machine.sys / "class/egm/egm4").mkdir(parents=True)
-    assert egm_edits(machine.sys, machine.dev, GPU, [GPU]) == ContainerEdits()
+    assert egm_edits(machine.sys, machine.dev, [GPU], [GPU]) == ContainerEdits()
     machine.egm("egm5", GPU)
     (machine.root / "dev/egm5").unlink()
     with pytest.raises(DriverFilesError, match="/dev/egm5 is missing: "):
-        egm_edits(machine.sys, machine.dev, GPU, [GPU])
+        egm_edits(machine.sys, machine.dev, [GPU], [GPU])
+
+
+def test_gpus_that_go_together_get_the_memory_of_each(machine: Machine) -> None:
+    machine.egm("egm4", GPU)
+    machine.egm("egm5", OTHER)
+    assert paths(egm_edits(machine.sys, machine.dev, [GPU, OTHER], [GPU, OTHER])) == ["/dev/egm4", "/dev/egm5"]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_driver.gpu.imex import fabric_of, read_channels, read_management
 from dra_driver.gpu.nvml import Return
 from dra_driver.gpu.simulation import DescriptionError, load_description, shipped_nodes
 from dra_driver.gpu.simulation.board import boards
@@ -23,6 +24,7 @@ from dra_driver.gpu.simulation.description import (
 )
 from dra_driver.gpu.simulation.faults import Fault
 from tests.support.hostile import HOSTILE
+from tests.support.nodes import make_node
 
 VERSIONS = 'driverVersion: 570.158.01\ncudaVersion: "12.8"\n'
 H100 = "model: H100-SXM5-80GB"
@@ -47,6 +49,8 @@ MISTAKES = {
     VERSIONS + f"gpus: [{{{H100}, minors: [1]}}, {{{H100}, minors: [1]}}]": "gpus: two GPUs have the minor 1",
     VERSIONS + f"gpus: [{{{H100}, minors: [254]}}]": "gpus[0].minors: must be from 0 to 253",
     VERSIONS + "gpus: [{model: L40S-PCIE-48GB, mig: true}]": "gpus[0].mig: L40S-PCIE-48GB has no MIG",
+    VERSIONS + "imexChannels: 2000000": "imexChannels: must be from 0 to 1048576, not 2000000",
+    VERSIONS + "fabric: {clusterUUID: a, nodesPerClique: -1}": "fabric.nodesPerClique: must not be negative: -1",
     VERSIONS + f"gpus: [{{{H100}, mig: 1}}]": "gpus[0].mig: must be true or false, not a number",
     VERSIONS + f"gpus: [{{{H100}, instances: [{{profile: 1g.10gb}}]}}]": "gpus[0].instances: need mig: true",
     VERSIONS + f"gpus: [{{{H100}, mig: true, instances: [{{profile: 1g.5gb}}]}}]": (
@@ -147,6 +151,42 @@ def test_a_file_may_describe_the_node(tmp_path: Path) -> None:
     assert [gpu.board.model for gpu in node.gpus] == ["H100-SXM5-80GB"]
 
 
+@pytest.mark.parametrize(
+    ("fabric", "channels", "identity", "clique"),
+    [
+        ("", 0, "node-1", None),
+        ("imexChannels: 16", 16, "node-1", None),
+        ("fabric: {clusterUUID: a, clique: 3}", 2048, "node-40", 3),
+        ("fabric: {clusterUUID: a, clique: 3}\nimexChannels: 0", 0, "node-1", 3),
+        ("fabric: {clusterUUID: a, clique: 3, nodesPerClique: 9}", 2048, "node-9", 3),
+        ("fabric: {clusterUUID: a, clique: 3, nodesPerClique: 9}", 2048, "node-10", 4),
+        ("fabric: {clusterUUID: a, clique: 3, nodesPerClique: 9}", 2048, "node", 3),
+    ],
+)
+def test_a_node_is_in_a_clique_and_has_channels(
+    tmp_path: Path, fabric: str, channels: int, identity: str, clique: int | None
+) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(f"{VERSIONS}gpus: [{{{H100}}}]\n{fabric}\n")
+    for _ in range(2):  # the second time, it exists
+        node = make_node(tmp_path / "node", str(file), identity)
+    found = fabric_of(node.inventory())
+    assert (found.clique or None) == (None if clique is None else f"a.{clique}")
+    proc = node.node.driver_root / "proc"
+    there = read_channels(proc)
+    assert (0 if there is None else there.count) == channels
+    management = read_management(proc)
+    assert (management is None) == (channels == 0)
+    if management is not None:
+        assert (node.node.driver_root / f"dev/nvidia-caps/nvidia-cap{management.minor}").exists()
+
+
+def test_the_channels_of_two_nodes_have_different_majors(tmp_path: Path) -> None:
+    roots = (make_node(tmp_path / name, "gb200x4", name).node.driver_root for name in ("node-1", "node-2"))
+    majors = [channels and channels.major for channels in (read_channels(root / "proc") for root in roots)]
+    assert len({*majors, None}) == 3
+
+
 faults = st.builds(
     Fault,
     call=st.sampled_from(["nvmlShutdown", "nvmlDeviceGetName"]),
@@ -173,8 +213,10 @@ def nodes(draw: st.DrawFn) -> NodeDescription:
         vgpu = draw(st.booleans())
         address = f"{domains[index]:04x}:{index:02x}:00.0"
         gpus.append(GpuDescription(board, address, draw(st.integers(-1, 3)), "pci0000:15", minor, mig, instances, vgpu))
-    fabric = draw(st.none() | st.builds(FabricDescription, st.uuids().map(str), st.integers(0, 9)))
-    return NodeDescription("570.158.01", "12.8", tuple(gpus), fabric, tuple(draw(st.lists(faults, max_size=2))))
+    fabrics = st.builds(FabricDescription, st.uuids().map(str), st.integers(0, 9), st.integers(0, 18))
+    fabric, channels = draw(st.none() | fabrics), draw(st.sampled_from([0, 16, 2048]))
+    errors = tuple(draw(st.lists(faults, max_size=2)))
+    return NodeDescription("570.158.01", "12.8", tuple(gpus), fabric, errors, imex_channels=channels)
 
 
 @given(nodes())

@@ -44,6 +44,7 @@ BOARDS = {
     "h100x8": (8, "NVIDIA H100 80GB HBM3", "Hopper", (9, 0), 81559, 7),
     "h200x8": (8, "NVIDIA H200", "Hopper", (9, 0), 143771, 7),
     "b200x8": (8, "NVIDIA B200", "Blackwell", (10, 0), 183359, 7),
+    "gb200x4": (4, "NVIDIA GB200", "Blackwell", (10, 0), 189471, 7),
     "a30x4": (4, "NVIDIA A30", "Ampere", (8, 0), 24576, 5),
     "l40sx4": (4, "NVIDIA L40S", "Ada Lovelace", (8, 9), 46068, 0),
 }

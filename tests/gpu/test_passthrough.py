@@ -73,7 +73,8 @@ def test_a_gpu_that_was_pulled_out_of_a_virtual_machine_is_lost(node: Node, mark
     wait_for(node.taints, "the taint")
 
 
-def test_gpus_that_share_a_group_are_no_vfio_devices(tmp_path: Path, node: Node) -> None:
+def join(node: Node) -> None:
+    """The second GPU is in the IOMMU group of the first."""
     sys = node.simulated.driver_root / "sys"
     first, second = sorted((sys / "bus/pci/devices").iterdir())[:2]
     group = (first / "iommu_group").resolve()
@@ -81,11 +82,42 @@ def test_gpus_that_share_a_group_are_no_vfio_devices(tmp_path: Path, node: Node)
     link = second.resolve() / "iommu_group"
     link.unlink()
     link.symlink_to(group)
-    node.simulated.bind_driver(7, None)  # so that the node is read again
-    assert node.discovery.look_now(30)
+    for driver in (None, "nvidia"):  # so that the node is read again
+        node.simulated.bind_driver(7, driver)
+        assert node.discovery.look_now(30)
+
+
+def test_gpus_that_share_a_group_are_no_vfio_devices(node: Node) -> None:
+    join(node)
     assert not {"gpu-vfio-0", "gpu-vfio-1"} & set(node.devices())
     assert {"gpu-0", "gpu-1", "gpu-vfio-2"} <= set(node.devices())
     assert Reason.SHARED_GROUP in node.left_out()
+
+
+def test_a_group_stays_published_at_every_moment_of_its_way(node: Node, marks: VfioMarks) -> None:
+    join(node)
+    node.replace_policy("gpus:\n- {passthrough: only}\n")
+    wait_for(lambda: "gpu-0" not in node.devices(), "the policy")
+    before = node.devices()
+    assert {"gpu-vfio-0", "gpu-vfio-2"} <= before.keys()
+    assert "gpu-vfio-1" not in before
+    gpus = [node.gpu(index) for index in (0, 1)]
+    every = [VfioMark(str(one.pci_address), one.uuid, (PciFunction(str(one.pci_address), "nvidia"),)) for one in gpus]
+    for mark in every:
+        marks.set(mark)
+    taking = [(0, None), (0, "vfio-pci"), (1, None), (1, "vfio-pci")]
+    bringing = [(1, None), (1, "nvidia"), (0, None), (0, "nvidia")]
+    for index, driver in (*taking, *bringing):
+        node.simulated.bind_driver(index, driver)
+        assert node.discovery.look_now(30)
+        assert node.devices() == before
+    for mark in every:
+        marks.clear(mark.address)
+    assert node.discovery.look_now(30)
+    assert node.devices() == before
+    marks.set(every[1])
+    marks.stick(every[1].address, "the kernel does not finish it")
+    assert wait_for(node.taints, "the taint") == {"gpu-vfio-0": [("gpu.nvidia.com/gpu-lost", "hung")]}
 
 
 def test_a_gpu_that_an_administrator_gives_back_is_a_gpu_again(node: Node) -> None:

@@ -15,6 +15,7 @@ from dra_driver.gpu.policy import (
     HealthPolicy,
     MigPolicy,
     NodePolicy,
+    PassthroughMode,
     PolicyError,
     PolicyFile,
     Shares,
@@ -129,6 +130,17 @@ def test_a_model_matches_whichever_driver_has_the_gpu(
 ) -> None:
     policy = read(path, "gpus: [{match: {models: ['NVIDIA H100*']}, passthrough: true}]")
     assert policy.for_gpu(gpu, pci).passthrough is matches
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("false", False), ("only", PassthroughMode.ONLY), ("null", PassthroughMode.ONLY)],
+)
+def test_a_gpu_may_be_for_virtual_machines_only(path: Path, text: str, value: object) -> None:
+    policy = read(path, f"gpus: [{{passthrough: only}}, {{passthrough: {text}}}]")
+    assert policy.for_gpu(GPU, PCI).passthrough is value
+    with pytest.raises(PolicyError, match=r"gpus\[0\].passthrough: must be true, false or only, not 'never'"):
+        read(path, "gpus: [{passthrough: never}]")
 
 
 def test_a_later_rule_overrides_what_it_names_and_nothing_else(path: Path) -> None:

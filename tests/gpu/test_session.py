@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.gpu.nvml import EventType, MigMode, Nvml, NvmlError, Placement, Return
-from dra_driver.gpu.session import GpuPulse, Session
+from dra_driver.gpu.nvml import EventType, FabricState, MigMode, Nvml, NvmlError, Placement, Return
+from dra_driver.gpu.pulse import GpuPulse
+from dra_driver.gpu.session import Session
+from dra_driver.gpu.simulation import SimulatedNode
 from dra_driver.gpu.simulation.faults import Fault
 from tests.gpu.calls import destroy_instance, make_instance, refusal
 from tests.support.nodes import TestNode, make_node
@@ -332,13 +334,33 @@ def test_a_pulse_is_the_same_when_all_is_as_before(node: TestNode) -> None:
 
 
 def test_a_pulse_asks_little(tmp_path: Path) -> None:
-    """A GPU that is not split costs two calls, and every pulse one more for the driver and one for the count."""
+    """A GPU that is not split costs three calls, and every pulse one more for the driver and one for the count."""
     node = make_node(tmp_path, "a100-40x16")
     held = session(node)
     held.pulse()
     for call in ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetGpuInstanceProfileInfo", "nvmlDeviceGetName"):
         node.node.inject(Fault(call, code=Return.UNKNOWN))
     assert [gpu.problem for gpu in held.pulse().gpus] == [None] * 16
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda node: node.set_fabric(1),
+        lambda node: node.set_fabric(1, status=Return.UNKNOWN),
+        lambda node: node.set_clique("a", 2),
+    ],
+    ids=["joined", "failed", "moved"],
+)
+def test_a_pulse_shows_the_fabric(tmp_path: Path, change: Callable[[SimulatedNode], object]) -> None:
+    node = make_node(tmp_path, "gb200x4")
+    node.node.set_fabric(1, FabricState.IN_PROGRESS)
+    held = session(node)
+    before = held.pulse()
+    node.node.set_fabric(2, health_mask=1)
+    assert held.pulse() == before, "health is not described"
+    change(node.node)
+    assert held.pulse() != before
 
 
 def test_a_gpu_without_mig_has_a_pulse(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ API servers without taints.
 
 from .attributes import ENFORCED_BY, GPU_TYPE, MIG_TYPE, VFIO_TYPE, VGPU_TYPE, model_name
 from .describe import AVAILABLE, UNAVAILABLE, Description, GpuDevices, describe, without_tainted
-from .forms import NO_VGPU_MANAGER, Forms, LeftOut, Reason, passthrough_problem
+from .forms import NO_VGPU_MANAGER, Forms, LeftOut, Reason, among_peers, passthrough_problem
 from .names import MigPlacement, VgpuDevice, device_targets, gpu_name, mig_name, mig_placements, vfio_name, vgpu_name
 from .vgpus import vgpu_forms
 
@@ -29,6 +29,7 @@ __all__ = [
     "MigPlacement",
     "Reason",
     "VgpuDevice",
+    "among_peers",
     "describe",
     "device_targets",
     "gpu_name",

@@ -8,14 +8,14 @@ are made for matchAttribute.
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...resource import AttributeList, AttributeValue, Version
 from ...resource.device import from_dotted
 from ...resource.limits import ATTRIBUTE_VALUE_BYTES
 from ..fabric import Partition
+from ..imex import clique_of
 from ..inventory import Gpu, Inventory, PciGpu
-from ..nvml import Fabric, FabricState
 from ..policy import Enforcement
 from ..vgpus import VgpuType
 
@@ -29,7 +29,6 @@ Attributes = dict[str, AttributeValue]
 
 _NVIDIA = "NVIDIA "
 _BRACKETS = re.compile(r"\[(.+)\]")
-_NO_CLUSTER = str(uuid.UUID(int=0))
 
 
 def model_name(product_name: str) -> str:
@@ -75,7 +74,7 @@ def whole_attributes(gpu: Gpu) -> Attributes:
             "uuid": gpu.uuid,
             "gpuModuleID": gpu.module_id,
             "nvlinkGroup": gpu.nvlink_group,
-            "fabricClique": _clique(gpu.fabric),
+            "fabricClique": clique_of(gpu.fabric),
         }
     )
 
@@ -128,6 +127,13 @@ def vfio_attributes(pci: PciGpu, gpu: Gpu | None, iommufd: bool, numa_lists: boo
     )
 
 
+def group_attributes(addresses: Sequence[str], lists: bool) -> Attributes:
+    """The attributes of a vfio device with several GPUs, which share an IOMMU group. The others are the first GPU's."""
+    if len(addresses) == 1:
+        return {}
+    return {"gpus": len(addresses), **({"pciBusIDs": AttributeList("strings", tuple(addresses))} if lists else {})}
+
+
 def _place(
     address: str | None, root: str | None, numa_node: int | None, lists: bool
 ) -> Mapping[str, AttributeValue | None]:
@@ -138,13 +144,6 @@ def _place(
         "resource.kubernetes.io/pcieRoot": root,
         "resource.kubernetes.io/numaNode": numa,
     }
-
-
-def _clique(fabric: Fabric | None) -> str | None:
-    """The clique, or None if the GPU has not joined a fabric, failed to join, or the fabric does not leave the node."""
-    if fabric is None or fabric.state is not FabricState.COMPLETED or fabric.status != 0:
-        return None
-    return f"{fabric.cluster_uuid}.{fabric.clique}" if fabric.cluster_uuid not in ("", _NO_CLUSTER) else None
 
 
 def _known(attributes: Mapping[str, AttributeValue | None]) -> Attributes:

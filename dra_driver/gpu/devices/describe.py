@@ -23,12 +23,13 @@ from ..inventory import Gpu, Inventory, PciGpu
 from ..nvml import Placement
 from ..ownership import Owned
 from ..pci import NVIDIA_DRIVER
-from ..policy import Enforcement, GpuPolicy, NodePolicy, Shares
+from ..policy import Enforcement, GpuPolicy, NodePolicy, PassthroughMode, Shares
 from .attributes import (
     Attributes,
     driver_attributes,
     enforced_by,
     gpu_attributes,
+    group_attributes,
     mig_attributes,
     partition_attributes,
     vfio_attributes,
@@ -47,7 +48,7 @@ from .capacity import (
     slice_capacity,
 )
 from .enforcement import UnenforceableError, enforcement
-from .forms import Complaint, Forms, LeftOut, Reason, by_preference, forms, passthrough_problem
+from .forms import Complaint, Forms, LeftOut, Reason, among_peers, by_preference, forms, passthrough_problem
 from .names import MigPlacement, VgpuDevice, gpu_name, mig_name, vfio_name, vgpu_name
 from .vgpus import vgpu_forms
 
@@ -73,7 +74,8 @@ class GpuDevices:
 
     `key` is the GPU's UUID, or its PCI address if NVML does not see the GPU (then `gpu` is None). `devices` are in the
     order in which they should be allocated. `counter_set` is None if no two of them exclude each other. `placements`
-    has the memory slices of each MIG device, by device name.
+    has the memory slices of each MIG device, by device name. `others` has the keys of the other GPUs of its IOMMU group
+    if the only device is the vfio device of them all.
     """
 
     key: str
@@ -81,6 +83,7 @@ class GpuDevices:
     devices: tuple[Device, ...]
     counter_set: CounterSet | None = None
     placements: Mapping[str, Placement] = field(default_factory=empty)
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,7 @@ class _Node:
         self._features = features
         self._iommufd = inventory.iommufd
         self._on_bus = {pci.address: pci for pci in inventory.pci_gpus}
+        self._seen = {gpu.pci_address: gpu for gpu in inventory.gpus}
         self._common = driver_attributes(inventory)
         self._switches = inventory.switches
         self._numa_lists = policy.list_type_attributes and features.list_attributes
@@ -160,15 +164,12 @@ class _Node:
     def gpu(self, gpu: Gpu) -> GpuDevices | None:
         """The devices of a GPU that NVML sees. None if there are none."""
         pci = None if gpu.pci_address is None else self._on_bus.get(gpu.pci_address)
+        pci = None if pci is None else among_peers(pci, self._goes)
         wanted = self._policy.for_gpu(gpu, pci)
         if not wanted.publish:
             self._leave_out(gpu.uuid, *_UNWANTED)
             return None
-        host, partitionable = gpu.vgpu_host, self._features.partitionable_devices
-        if host is None:
-            found = forms(gpu, pci, wanted, self._owned, partitionable)
-        else:
-            found = vgpu_forms(gpu, host, pci, wanted, self._owned, partitionable)
+        found = self._forms(gpu, pci, wanted)
         for reason, text in found.complaints:
             self._leave_out(gpu.uuid, reason, text)
         counter_set = None if found.pot is None else CounterSet(set_name(gpu), found.pot)
@@ -183,7 +184,8 @@ class _Node:
         ]
         divisible = self._shared(gpu, wanted, whole, instances)
         exclusive = [self._vgpu(vgpu, counters, counter_set) for vgpu, counters in found.vgpus]
-        exclusive += [self._vfio(pci, gpu, counter_set, partitions)] if found.vfio and pci is not None else []
+        machine = pci is not None and found.vfio and self._leads(pci)
+        exclusive += [self._vfio(pci, gpu, counter_set, partitions)] if machine and pci is not None else []
         if not (divisible or exclusive):
             return None
         return GpuDevices(
@@ -192,16 +194,50 @@ class _Node:
             devices=self._bound(gpu.uuid, wanted, (*divisible, *exclusive)),
             counter_set=counter_set,
             placements={_name(mig): mig.placement for mig in (*static, *placements)},
+            others=self._others(pci) if machine and pci is not None else (),
         )
 
     def unseen(self, pci: PciGpu) -> GpuDevices | None:
         """The devices of a GPU that NVML does not see: at most a vfio device."""
+        pci = among_peers(pci, self._goes)
         wanted = self._policy.for_gpu(None, pci)
         problem = _unseen_problem(pci, wanted)
         if problem is not None:
             self._leave_out(pci.address, *problem)
             return None
-        return GpuDevices(pci.address, None, self._bound(pci.address, wanted, (self._vfio(pci, None, None, {}),)))
+        if not self._leads(pci):
+            return None
+        devices = self._bound(pci.address, wanted, (self._vfio(pci, None, None, {}),))
+        return GpuDevices(pci.address, None, devices, others=self._others(pci))
+
+    def _forms(self, gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy) -> Forms:
+        host, partitionable = gpu.vgpu_host, self._features.partitionable_devices
+        if host is None:
+            return forms(gpu, pci, wanted, self._owned, partitionable)
+        if wanted.passthrough is PassthroughMode.ONLY:
+            wanted = replace(wanted, vgpu_types=())
+        return vgpu_forms(gpu, host, pci, wanted, self._owned, partitionable)
+
+    # GPUs of one IOMMU group are one vfio device, with the name of the first. They are published as nothing else. So
+    # no counters are necessary, of which a device may consume two sets only.
+
+    def _goes(self, address: str) -> bool:
+        """Whether a GPU may be given to a virtual machine together with the others of its IOMMU group."""
+        pci, gpu = self._on_bus.get(address), self._seen.get(address)
+        if pci is None:
+            return False
+        wanted = self._policy.for_gpu(gpu, pci)
+        if gpu is None:
+            return _unseen_problem(pci, wanted) is None
+        return wanted.publish and wanted.passthrough is PassthroughMode.ONLY and self._forms(gpu, pci, wanted).vfio
+
+    def _leads(self, pci: PciGpu) -> bool:
+        """Whether a GPU is the first of its IOMMU group, all of which can be given to a virtual machine."""
+        return all(pci.position < self._on_bus[one].position for one in pci.group_gpus)
+
+    def _others(self, pci: PciGpu) -> tuple[str, ...]:
+        """The keys of the other GPUs of the IOMMU group."""
+        return tuple(self._seen[one].uuid if one in self._seen else one for one in pci.group_gpus)
 
     def _partitions(self, gpu: Gpu) -> Attributes:
         """The NVSwitch partitions of a GPU as attributes."""
@@ -227,10 +263,16 @@ class _Node:
         )
 
     def _vfio(self, pci: PciGpu, gpu: Gpu | None, counter_set: CounterSet | None, partitions: Attributes) -> Device:
+        members = [pci, *(self._on_bus[one] for one in pci.group_gpus)]
+        memory = [one.addressable_memory for one in members if one.addressable_memory is not None]
         return Device(
             vfio_name(pci),
-            attributes=vfio_attributes(pci, gpu, self._iommufd, self._numa_lists) | partitions,
-            capacity={} if pci.addressable_memory is None else {"addressableMemory": bytes_of(pci.addressable_memory)},
+            attributes={
+                **vfio_attributes(pci, gpu, self._iommufd, self._numa_lists),
+                **partitions,
+                **group_attributes([one.address for one in members], self._numa_lists),
+            },
+            capacity={"addressableMemory": bytes_of(sum(memory))} if len(memory) == len(members) else {},
             consumes_counters=_all_of(counter_set),
         )
 

@@ -23,13 +23,13 @@ GPU first, would save more space for 4g. But it would use all GPUs at once, and 
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, replace
 
 from ..functions import obstacle_text
 from ..inventory import Gpu, MigInstance, MigProfile, PciGpu
 from ..ownership import MigPlace, Owned
-from ..policy import GpuPolicy, MigPolicy
+from ..policy import GpuPolicy, MigPolicy, PassthroughMode
 from .capacity import ONE_GPU, Counters, drawn, fits, less, totals
 from .names import MigPlacement, VgpuDevice, mig_placements
 
@@ -44,7 +44,7 @@ class Reason(enum.StrEnum):
     """The GPU is bound to a kernel driver that is neither NVIDIA's nor VFIO."""
     NO_IOMMU = "no-iommu"
     SHARED_GROUP = "shared-iommu-group"
-    """The IOMMU group has other devices that the node uses, or other GPUs."""
+    """The IOMMU group has other devices that the node uses, or other GPUs that stay on the node."""
     VIRTUAL_FUNCTIONS = "virtual-functions"
     """SR-IOV virtual functions of the GPU are enabled."""
     NO_MIG_PROFILES = "no-mig-profiles"
@@ -123,6 +123,10 @@ def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], pa
     complaints: list[Complaint] = []
     if wanted.vgpu_types:
         complaints.append(NO_VGPU_MANAGER)
+    if wanted.passthrough is PassthroughMode.ONLY:  # nothing excludes the vfio device, so it needs no counters
+        problem = _passthrough_problem(pci, gpu.mig_instances, partitionable=True)
+        complaints += [] if problem is None else [problem]
+        return Forms(vfio=problem is None, complaints=tuple(complaints))
     switching = wanted.mig is MigPolicy.DYNAMIC and gpu.mig_switchable and bool(gpu.mig_profiles)
     making = switching or (gpu.in_mig_mode and wanted.mig is not MigPolicy.STATIC)
     if gpu.is_vgpu and (making or (gpu.mig_mode is not None and wanted.mig is MigPolicy.DYNAMIC)):
@@ -138,7 +142,7 @@ def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], pa
     whole = could_be_whole and not obstacles
 
     problem = _passthrough_problem(pci, obstacles, partitionable) if wanted.passthrough else None
-    vfio = wanted.passthrough and problem is None
+    vfio = bool(wanted.passthrough) and problem is None
     found = [_static_device(gpu, one) for one in foreign]
     static = tuple(one for one in found if isinstance(one, StaticDevice))
     complaints += [one for one in (*found, problem) if isinstance(one, tuple)]
@@ -154,14 +158,24 @@ def passthrough_problem(pci: PciGpu) -> Complaint | None:
     """Why a GPU cannot be given to a virtual machine, whichever driver it is bound to, or None."""
     if pci.iommu_group is None:
         return Reason.NO_IOMMU, "its vfio device: it has no IOMMU group (enable the IOMMU in firmware and kernel)"
-    if pci.group_obstacles:
-        return Reason.SHARED_GROUP, f"its vfio device: {obstacle_text(pci.iommu_group, pci.group_obstacles)}"
     if pci.virtual_functions:
         return (
             Reason.VIRTUAL_FUNCTIONS,
             f"its vfio device: {pci.virtual_functions} SR-IOV virtual functions are enabled",
         )
+    if pci.group_obstacles:
+        return Reason.SHARED_GROUP, f"its vfio device: {obstacle_text(pci.iommu_group, pci.group_obstacles)}"
     return None
+
+
+def among_peers(pci: PciGpu, goes: Callable[[str], bool]) -> PciGpu:
+    """The GPU, whose obstacles now are those GPUs of its IOMMU group that do not go to a virtual machine together with
+    it, unless it has other obstacles. `goes` tells which GPUs of the group do, by address.
+    """
+    if not pci.group_gpus or pci.group_obstacles:
+        return pci
+    staying = tuple(one for one in pci.group_gpus if not goes(one))
+    return replace(pci, group_obstacles=staying if goes(pci.address) else pci.group_gpus)
 
 
 def _place(gpu: Gpu, instance: MigInstance) -> MigPlace:

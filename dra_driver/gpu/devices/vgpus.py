@@ -40,7 +40,7 @@ def vgpu_forms(
         return Forms(complaints=((Reason.VGPU_TYPES, text),))
     complaints = [] if complaint is None else [complaint]
     problem = _vfio_problem(pci) if wanted.passthrough else None
-    vfio = wanted.passthrough and problem is None
+    vfio = bool(wanted.passthrough) and problem is None
     complaints += [] if problem is None else [problem]
     vgpus, pot, overlapping = _counted(gpu, types)
     if vgpus and overlapping and not partitionable:

@@ -52,16 +52,20 @@ class LostGpus:
     ) -> tuple[tuple[GpuDevices, ...], tuple[Finding, ...]]:
         """The vanished GPUs that stay published, and their findings in addition to those of the monitor. Times are in
         seconds. A GPU that is `away` (by UUID) was given to a virtual machine. It stays published without a finding,
-        unless the kernel does not finish a change of it.
+        also if it is one of several GPUs of a device, unless the kernel does not finish a change of it.
         """
         self._known |= {gpu.key: _untainted(gpu) for gpu in described}
         there = {gpu.uuid for gpu in inventory.gpus} | {gpu.pci_address for gpu in inventory.gpus}
         elsewhere = {gpu.address for gpu in inventory.pci_gpus if gpu.driver not in (None, "nvidia")}
         current = {gpu.key for gpu in described}
         self._hung = frozenset(one.uuid for one in inventory.failures if one.hung and one.uuid is not None)
+        taken = {
+            key: [away[one] for one in (key, *gpu.others) if one in away] if key in away or key in current else []
+            for key, gpu in self._known.items()
+        }
         for key, gpu in list(self._known.items()):
             not_wanted = key in there or _addresses(gpu) & elsewhere
-            if key in away and away[key].stuck:
+            if any(mark.stuck for mark in taken[key]):
                 self._since.setdefault(key, now)
             elif key in current or key in away:
                 self._since.pop(key, None)
@@ -69,7 +73,8 @@ class LostGpus:
                 self._forget(key)
         lost = tuple(gpu for key, gpu in self._known.items() if key not in current)
         self._heard = {gpu.key: _about(gpu.key, findings) or self._heard.get(gpu.key, ()) for gpu in lost}
-        stuck = [_stuck(mark, self._since[key]) for key, mark in away.items() if mark.stuck and key in self._since]
+        marks = ((key, mark) for key, found in taken.items() for mark in found)
+        stuck = [_stuck(mark, self._since[key]) for key, mark in marks if mark.stuck and key in self._since]
         gone = [gpu.key for gpu in lost if gpu.key not in away]
         return lost, (*(one for key in gone for one in (*self._heard[key], self._finding(key))), *stuck)
 

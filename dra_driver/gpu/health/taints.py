@@ -28,7 +28,7 @@ _MEMORY_SLICE = re.compile(r"memory-slice-(\d+)|memorySlice(\d+)")
 
 def concerns(finding: Finding, gpu: GpuDevices, device: str) -> bool:
     """Whether a finding affects this device of this GPU."""
-    if finding.gpu_uuid != gpu.key:
+    if finding.gpu_uuid not in (gpu.key, *gpu.others):
         return False
     place = gpu.placements.get(device)
     return finding.placement is None or place is None or not set(place.slices).isdisjoint(finding.placement.slices)

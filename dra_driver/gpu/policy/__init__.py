@@ -6,7 +6,7 @@ nodes, some of which exclude each other. Here each GPU may have a different poli
 """
 
 from .parse import PolicyError, PolicyFile, load_policy
-from .rules import Enforcement, GpuPolicy, GpuRule, HealthPolicy, MigPolicy, NodePolicy, Shares
+from .rules import Enforcement, GpuPolicy, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode, Shares
 
 __all__ = [
     "Enforcement",
@@ -15,6 +15,7 @@ __all__ = [
     "HealthPolicy",
     "MigPolicy",
     "NodePolicy",
+    "PassthroughMode",
     "PolicyError",
     "PolicyFile",
     "Shares",

@@ -10,7 +10,7 @@ gpus:
     nodes: ["gpu-a*"]
   publish: true
   mig: dynamic                  # auto, static, dynamic
-  passthrough: true
+  passthrough: true             # false, true, only (the GPU is a vfio device and nothing else)
   vgpuTypes: [12Q]              # on hosts with NVIDIA's vGPU manager; several types need heterogeneous mode
   health: true
   shares: disabled              # disabled, unlimited, memory, or the number of claims that may share a device
@@ -38,7 +38,7 @@ from ...errors import DriverError
 from ...parsing import ParseError, decode_text, load
 from ...resource import TaintEffect
 from ...resource.codec import DecodeError, Fields
-from .rules import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, Shares
+from .rules import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode, Shares
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def _rule(fields: Fields) -> GpuRule:
         nodes=match.texts("nodes"),
         publish=_flag(fields, "publish"),
         mig=_word(fields, "mig", MigPolicy),
-        passthrough=_flag(fields, "passthrough"),
+        passthrough=_passthrough(fields),
         vgpu_types=fields.texts("vgpuTypes") if "vgpuTypes" in fields else None,
         health=_flag(fields, "health"),
         shares=shares,
@@ -135,6 +135,15 @@ def _health(fields: Fields) -> HealthPolicy:
 
 def _flag(fields: Fields, field: str) -> bool | None:
     return fields.flag(field) if field in fields else None
+
+
+def _passthrough(fields: Fields) -> PassthroughMode | bool | None:
+    value = fields.take("passthrough")
+    if value is None or type(value) is bool:
+        return value
+    if value == PassthroughMode.ONLY:
+        return PassthroughMode.ONLY
+    raise fields.error("passthrough", f"must be true, false or {PassthroughMode.ONLY}, not {value!r}")
 
 
 def _word(fields: Fields, field: str, words: type[E]) -> E | None:

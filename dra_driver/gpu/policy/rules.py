@@ -28,6 +28,14 @@ class MigPolicy(enum.StrEnum):
     DYNAMIC = "dynamic"
 
 
+class PassthroughMode(enum.StrEnum):
+    """What `passthrough` may be beside true and false. ONLY: the GPU is published as a vfio device and as nothing else,
+    so that containers cannot use it. GPUs that share an IOMMU group need this to be given to a virtual machine.
+    """
+
+    ONLY = "only"
+
+
 class Shares(enum.StrEnum):
     """How many claims may share a device: the modes of the official --consumable-shares.
 
@@ -62,7 +70,7 @@ class GpuPolicy:
 
     publish: bool = True
     mig: MigPolicy = MigPolicy.AUTO
-    passthrough: bool = False
+    passthrough: PassthroughMode | bool = False
     health: bool = True
     shares: Shares | int = Shares.DISABLED
     enforce: Enforcement = Enforcement.NONE
@@ -86,7 +94,7 @@ class GpuRule:
     nodes: tuple[str, ...] = ()
     publish: bool | None = None
     mig: MigPolicy | None = None
-    passthrough: bool | None = None
+    passthrough: PassthroughMode | bool | None = None
     vgpu_types: tuple[str, ...] | None = None
     health: bool | None = None
     shares: Shares | int | None = None

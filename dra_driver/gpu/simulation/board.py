@@ -195,7 +195,8 @@ class Board:
         state = described.state if health.fabric_state is None else FabricState(health.fabric_state)
         if state is not FabricState.COMPLETED:
             return Fabric(state, status=health.fabric_status, health_mask=health.fabric_health)
-        return Fabric(state, described.cluster_uuid, described.clique, health.fabric_status, health.fabric_health)
+        cluster, clique = health.clique or (described.cluster_uuid, described.clique)
+        return Fabric(state, cluster, clique, health.fabric_status, health.fabric_health)
 
     def remapped_rows(self) -> RemappedRows:
         """The rows of memory that were replaced."""

@@ -18,7 +18,11 @@ gpus:
     framework: vfio         # vfio, or mdev
     functions: 16           # virtual functions of each GPU; 0 for a board without SR-IOV
     mixed: true             # vGPUs of several types can be on a GPU (heterogeneous mode)
-fabric: {clusterUUID: 5a1f…, clique: 1}
+fabric:                     # the NVLink fabric of all nodes with this description
+  clusterUUID: 5a1f…        # zeros for one that does not leave the node
+  clique: 1
+  nodesPerClique: 9         # node-1 to node-9 are in clique 1, node-10 to node-18 in clique 2, …; default: all in one
+imexChannels: 2048          # default: 2048 with a fabric, 0 without
 partitions: [[1, 2], [1], [2]]  # of its NVSwitches, by module IDs (1 is the first GPU): Fabric Manager shares them
 faults:                     # see dra_driver.gpu.simulation.faults
 - {call: nvmlDeviceCreateGpuInstanceWithPlacement, gpu: 0, code: INSUFFICIENT_RESOURCES, times: 1}
@@ -43,6 +47,8 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
 _MOST_GPUS = 240  # buses from 0000:10 on
 _MOST_FUNCTIONS = 32
 _LAST_MINOR = 253  # nvidia-modeset and nvidiactl have the next ones
+_DEFAULT_CHANNELS, _MOST_CHANNELS = 2048, 1 << 20
+_NUMBER = re.compile(r"[0-9]+$")
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)+")
 
 
@@ -89,10 +95,20 @@ class GpuDescription:
 
 @dataclass(frozen=True, slots=True)
 class FabricDescription:
-    """The NVLink fabric that all GPUs of the node belong to."""
+    """The NVLink fabric that all GPUs of the node belong to. `nodes_per_clique` is 0 if all nodes are in one clique."""
 
     cluster_uuid: str
     clique: int
+    nodes_per_clique: int = 0
+
+    def of_node(self, name: str) -> "FabricDescription":
+        """The fabric of the node with this name. Its clique follows from the number at the end of the name, counted
+        from 1.
+        """
+        number = _NUMBER.search(name)
+        if not self.nodes_per_clique or number is None:
+            return self
+        return FabricDescription(self.cluster_uuid, self.clique + max(int(number[0]) - 1, 0) // self.nodes_per_clique)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +121,7 @@ class NodeDescription:
     fabric: FabricDescription | None = None
     faults: tuple[Fault, ...] = ()
     partitions: tuple[tuple[int, ...], ...] = ()
+    imex_channels: int = 0
 
     def with_mig(self, indexes: range) -> "NodeDescription":
         """The same node with MIG mode enabled for those GPUs in `indexes` that have MIG."""
@@ -195,7 +212,12 @@ def encode_description(node: NodeDescription) -> dict[str, Any]:
     if node.partitions:
         encoded["partitions"] = [list(one) for one in node.partitions]
     if node.fabric is not None:
-        encoded["fabric"] = {"clusterUUID": node.fabric.cluster_uuid, "clique": node.fabric.clique}
+        fabric = node.fabric
+        encoded["fabric"] = {"clusterUUID": fabric.cluster_uuid, "clique": fabric.clique}
+        if fabric.nodes_per_clique:
+            encoded["fabric"]["nodesPerClique"] = fabric.nodes_per_clique
+    if node.imex_channels != _default_channels(node.fabric):
+        encoded["imexChannels"] = node.imex_channels
     return encoded
 
 
@@ -211,15 +233,20 @@ def _node(fields: Fields) -> NodeDescription:
     for minor in minors:
         if minors.count(minor) > 1:
             raise fields.error("gpus", f"two GPUs have the minor {minor}")
-    fabric = fields.object("fabric")
+    fabric_fields = fields.object("fabric")
+    fabric = None if fabric_fields is None else _fabric(fabric_fields)
+    channels = fields.integer("imexChannels")
     node = NodeDescription(
         driver_version=_version(fields, "driverVersion"),
         cuda_version=_version(fields, "cudaVersion"),
         gpus=_with_minors(_with_addresses(gpus)),
-        fabric=None if fabric is None else _fabric(fabric),
+        fabric=fabric,
         faults=fields.objects("faults", decode_fault),
         partitions=tuple(map(tuple, fields.array("partitions"))),
+        imex_channels=_default_channels(fabric) if channels is None else channels,
     )
+    if not 0 <= node.imex_channels <= _MOST_CHANNELS:
+        raise fields.error("imexChannels", f"must be from 0 to {_MOST_CHANNELS}, not {node.imex_channels}")
     if any(not one or not set(one) <= set(range(1, len(gpus) + 1)) for one in node.partitions):
         raise fields.error("partitions", f"must be lists of module IDs from 1 to {len(gpus)}")
     fields.finish()
@@ -234,9 +261,16 @@ def _version(fields: Fields, name: str) -> str:
 
 
 def _fabric(fields: Fields) -> FabricDescription:
-    fabric = FabricDescription(fields.required_text("clusterUUID"), fields.integer("clique") or 0)
+    per_clique = fields.integer("nodesPerClique") or 0
+    if per_clique < 0:
+        raise fields.error("nodesPerClique", f"must not be negative: {per_clique}")
+    fabric = FabricDescription(fields.required_text("clusterUUID"), fields.integer("clique") or 0, per_clique)
     fields.finish()
     return fabric
+
+
+def _default_channels(fabric: FabricDescription | None) -> int:
+    return 0 if fabric is None else _DEFAULT_CHANNELS
 
 
 def _gpu_group(fields: Fields) -> tuple[GpuDescription, ...]:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import stat
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ..nvml import Architecture
 from ..vgpus import VgpuFramework
 from .board import BoardModel
 from .description import GpuDescription, NodeDescription
+from .imex import install_imex
 from .mps import PROGRAMS, mps_program
 from .smi import nvidia_smi_script
 from .vgpu import function_address, vgpu_files
@@ -24,6 +26,8 @@ from .vgpu import function_address, vgpu_files
 MAJORS = {"nvidia": 195, "nvidiactl": 195, "nvidia-uvm": 510, "nvidia-caps": 235}
 """The major numbers in /proc/devices of the simulated node."""
 
+_FIRST_CHANNEL_MAJOR, _CHANNEL_MAJORS = 384, 100
+_IMEX_MINOR = 4323  # as on a real GB200
 _CTL_MINOR, _MODESET_MINOR = 255, 254
 _CONTROLLERS = "cpuset cpu io memory pids dmem\n"  # of cgroup version 2 in Linux 6.14
 _VFIO = 510
@@ -50,6 +54,11 @@ def capability_minor(minor: int, instance: int, compute: int | None = None) -> i
     return base if compute is None else base + 1 + compute
 
 
+def channel_major(identity: str) -> int:
+    """The major number of the IMEX channels on a node. It differs between nodes, as on real ones."""
+    return _FIRST_CHANNEL_MAJOR + zlib.crc32(identity.encode()) % _CHANNEL_MAJORS
+
+
 class DriverFiles:
     """The driver's files below `root`."""
 
@@ -58,7 +67,7 @@ class DriverFiles:
         self._dev = root / "dev"
         self._capabilities = root / "proc/driver/nvidia/capabilities"
 
-    def create(self, node: NodeDescription) -> None:
+    def create(self, node: NodeDescription, identity: str) -> None:
         """Create all files that do not depend on MIG instances."""
         for position, gpu in enumerate(node.gpus):
             _device_node(self._dev / f"nvidia{gpu.minor}", MAJORS["nvidia"], gpu.minor)
@@ -69,10 +78,15 @@ class DriverFiles:
         _device_node(self._dev / "nvidia-uvm", MAJORS["nvidia-uvm"], 0)
         _device_node(self._dev / "nvidia-uvm-tools", MAJORS["nvidia-uvm"], 1)
         _device_node(self._dev / "iommu", *_IOMMU)
-        lines = "".join(f"{major:3} {name}\n" for name, major in MAJORS.items())
+        majors = MAJORS | ({"nvidia-caps-imex-channels": channel_major(identity)} if node.imex_channels else {})
+        lines = "".join(f"{major:3} {name}\n" for name, major in majors.items())
         _text(self.root / "proc/devices", f"Character devices:\n{lines}\nBlock devices:\n")
         for name, minor in (("config", 1), ("monitor", 2)):
             self._add_capability(Path("mig") / name, minor)
+        if node.imex_channels:
+            self._add_capability(Path("fabric-imex-mgmt"), _IMEX_MINOR, 0o400)
+        parameters = f"ImexChannelCount: {node.imex_channels}\nCreateImexChannel0: 0\n"
+        _text(self.root / "proc/driver/nvidia/params", parameters)
         products = {gpu.board.pci_device_id >> 16: gpu.board.pci_name for gpu in node.gpus}
         lines = "".join(f"\t{number:04x}  {name}\n" for number, name in sorted(products.items()))
         _text(self.root / "usr/share/misc/pci.ids", f"10de  NVIDIA Corporation\n{lines}")
@@ -93,6 +107,7 @@ class DriverFiles:
         _text(self.root / "usr/bin/nvidia-smi", nvidia_smi_script(version), 0o755)
         for name in PROGRAMS:
             _text(self.root / "usr/bin" / name, mps_program(), 0o755)
+        install_imex(self.root)
         shutil.rmtree(self.root / "lib/firmware/nvidia", ignore_errors=True)
         for name in ("gsp_ga10x.bin", "gsp_tu10x.bin"):
             _text(self.root / "lib/firmware/nvidia" / version / name, "simulated firmware\n")
@@ -115,9 +130,9 @@ class DriverFiles:
         """Remove the access file and device node of a compute instance."""
         self._remove_capability(f"gpu{minor}/mig/gi{instance}/ci{compute}", capability_minor(minor, instance, compute))
 
-    def _add_capability(self, path: Path, minor: int) -> None:
-        _text(self._capabilities / path, f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
-        _device_node(self._dev / f"nvidia-caps/nvidia-cap{minor}", MAJORS["nvidia-caps"], minor, 0o444)
+    def _add_capability(self, path: Path, minor: int, mode: int = 0o444) -> None:
+        _text(self._capabilities / path, f"DeviceFileMinor: {minor}\nDeviceFileMode: {mode}\nDeviceFileModify: 1\n")
+        _device_node(self._dev / f"nvidia-caps/nvidia-cap{minor}", MAJORS["nvidia-caps"], minor, mode)
 
     def _remove_capability(self, folder: str, minor: int) -> None:
         shutil.rmtree(self._capabilities / folder, ignore_errors=True)

@@ -7,6 +7,7 @@ all GPUs are bound to the NVIDIA driver, this number is their NVML index.
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ..nvml import NO_INSTANCE, EventType, FabricState, NvmlError, RecoveryAction, RemappedRows, Return
@@ -16,6 +17,7 @@ from .description import DescriptionError, GpuDescription, NodeDescription
 from .fabric import SimulatedFabric
 from .faults import Fault
 from .files import DriverFiles, SysFiles
+from .imex import SimulatedImex
 from .mps import SimulatedMps
 from .nvml import SimulatedNvml, gpu_uuid, mig_uuid
 from .smi import SimulatedSmi
@@ -35,6 +37,7 @@ class SimulatedNode:
         self._sysfs = SysFiles(sys or root / "driver/sys")
         self.nvidia_smi = SimulatedSmi(root / "state/nvidia-smi")
         self.mps = SimulatedMps(root / "state/mps")
+        self.imex = SimulatedImex(root / "state/imex")
         self.fabric = SimulatedFabric(root)
 
     @classmethod
@@ -44,6 +47,8 @@ class SimulatedNode:
         The UUIDs are derived from `identity` (a node name). Raises DescriptionError if `root` has another node.
         """
         node = cls(root)
+        if description.fabric is not None:
+            description = replace(description, fabric=description.fabric.of_node(identity))
         node._store.folder.mkdir(parents=True, exist_ok=True)
         with node._store.lock("create"):
             existing = node._store.read_description()
@@ -179,6 +184,14 @@ class SimulatedNode:
             health.fabric_state = None if state is None else int(state)
             health.fabric_health, health.fabric_status = health_mask, int(status or 0)
 
+    def set_clique(self, cluster_uuid: str, clique: int) -> None:
+        """Move all GPUs to another clique, as an administrator of the NVLink switches can. A cluster UUID of zeros is
+        that of a fabric that does not leave the node.
+        """
+        for index in range(len(self._description().gpus)):
+            with self._changing(index) as board:
+                board.state.health.clique = (cluster_uuid, clique)
+
     def set_remapped_rows(self, index: int, rows: RemappedRows) -> None:
         """Set which rows of a GPU's memory were replaced, wait for the next reset, or could not be replaced."""
         with self._changing(index) as board:
@@ -230,7 +243,7 @@ class SimulatedNode:
     def _build(self, description: NodeDescription, identity: str) -> None:
         self._store.make_events()
         self._store.write_system(SystemState(identity=identity, faults=list(description.faults)))
-        self._files.create(description)
+        self._files.create(description, identity)
         self.nvidia_smi.create({gpu_uuid(identity, at): gpu for at, gpu in enumerate(description.gpus)})
         self.mps.create()
         if description.partitions:

@@ -53,12 +53,15 @@ class SlotState:
 
 @dataclass(slots=True)
 class HealthState:
-    """The state that health checks read. If `fabric_state` is None, it is as in the node's description."""
+    """The state that health checks read. If `fabric_state` is None, it is as in the node's description, and so is
+    `clique` (cluster UUID, clique).
+    """
 
     nvlinks_up: bool = True
     fabric_state: int | None = None
     fabric_status: int = 0
     fabric_health: int = 0
+    clique: tuple[str, int] | None = None
     correctable_rows: int = 0
     uncorrectable_rows: int = 0
     rows_pending: bool = False

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The IMEX channel and the daemon of a node as DRA devices. Pure.
+
+Names and attributes are those of NVIDIA's DRA driver. In addition, a channel has the clique of its node, and the domain
+that the node is in. Unlike there, several pods of one domain can use the channel on a node.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from .. import DRIVER_NAME
+from ..gpu.devices import Description, GpuDevices, without_tainted
+from ..gpu.imex import FabricProgress, NodeFabric
+from ..resource import AttributeValue, Device, DeviceTaint, TaintEffect
+from ..resource.device import SliceFeatures
+from . import CHANNEL_DEVICE, CHANNEL_TYPE, DAEMON_DEVICE, DAEMON_TYPE, DRIVER
+
+CLIQUE_ATTRIBUTE: Final = f"{DRIVER_NAME}/fabricClique"
+"""The clique of the node: `<cluster UUID>.<clique ID>`. GPUs have the same attribute."""
+DOMAIN_ATTRIBUTE: Final = "domain"
+"""The UID of the ComputeDomain that the node is in."""
+FABRIC_TAINT: Final = f"{DRIVER}/fabric"
+"""On a channel whose node has not joined its NVLink fabric (yet). The value is that of FabricProgress."""
+
+_UNREADY: Final = (FabricProgress.IN_PROGRESS, FabricProgress.FAILED)
+
+
+def describe_channels(fabric: NodeFabric, gpus: int, domain: str, features: SliceFeatures) -> Description:
+    """The devices of a node with IMEX channels and this number of GPUs. `domain` is the UID of its domain, or empty.
+
+    Channel 0 can be allocated several times. An API server that does not store this gets channel 0 under as many names
+    as the node has GPUs. On one that stores no taints, a channel with a taint is withdrawn.
+    """
+    attributes: dict[str, AttributeValue] = {"type": CHANNEL_TYPE, "id": 0}
+    if fabric.clique:
+        attributes[CLIQUE_ATTRIBUTE] = fabric.clique
+    if domain:
+        attributes[DOMAIN_ATTRIBUTE] = domain
+    taints = (DeviceTaint(FABRIC_TAINT, TaintEffect.NO_SCHEDULE, fabric.progress),)
+    channel = Device(
+        CHANNEL_DEVICE,
+        attributes,
+        taints=taints if fabric.progress in _UNREADY else (),
+        allow_multiple_allocations=features.consumable_capacity,
+    )
+    aliases = range(1, 1 if features.consumable_capacity else gpus)
+    made = GpuDevices(
+        CHANNEL_DEVICE,
+        None,
+        (
+            channel,
+            *(replace(channel, name=f"{CHANNEL_DEVICE}-{number}") for number in aliases),
+            Device(DAEMON_DEVICE, {"type": DAEMON_TYPE, "id": 0}),
+        ),
+    )
+    return Description((made,)) if features.device_taints else without_tainted((made,))

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the report of this daemon to its own row of the clique, on a thread of its own.
+
+A report is written if it differs from the row. A change of `ready` is written at once, because a workload waits for it.
+Other changes wait a moment, because a domain passes through several states while its daemons start.
+"""
+
+import logging
+import threading
+import time
+from typing import Final
+
+from ..backoff import Backoff
+from ..computedomains.names import CLIQUES
+from ..computedomains.objects import DaemonReport, Member, encode_report
+from ..containment import Count, contained, nobody
+from ..kubeapi import ApiClient, ApiError, StatusError
+from ..kubeapi.client import JSON
+from .peers import CliqueWatch
+
+log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS: Final = 5.0
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 30.0
+_REFUSED: Final = (403, 404, 409, 422)
+"""The row has moved, or this daemon may not write it. So only another object or policy can help."""
+_REFUSED_SECONDS: Final = 60.0
+
+
+class RowReporter:
+    """Reports to the row of `node`, as long as the row has the address of this daemon."""
+
+    def __init__(
+        self, client: ApiClient, namespace: str, watch: CliqueWatch, node: str, address: str, count: Count = nobody
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._watch = watch
+        self._node = node
+        self._address = address
+        self._count = count
+        self._wanted: DaemonReport | None = None
+        self._answer: tuple[DaemonReport, DaemonReport] | None = None  # a report, and what the server stored of it
+        self._differs_since: float | None = None
+        self._refused: tuple[int, float] | None = None  # the number of watch events, and the time
+        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._retry = 0.0
+        self._closing = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Compare again, after the clique has changed."""
+        self._wake.set()
+
+    def report(self, report: DaemonReport) -> None:
+        """Set the report. Returns at once."""
+        self._wanted = report
+        self._wake.set()
+
+    def close(self, seconds: float) -> None:
+        """Write the last report and end, within this time."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while True:
+            wait: float | None = _LONGEST_PAUSE
+            with contained("report to clique", self._node, self._count):
+                wait = self._attempt()
+            if wait is None and self._closing:
+                return
+            self._wake.wait(wait)
+            self._wake.clear()
+
+    def _attempt(self) -> float | None:
+        """Write the report if that is due. Returns the seconds until it is due, None if there is nothing to do."""
+        wanted, found = self._wanted, self._own_row()
+        if wanted is None or found is None or self._is_stored(found[2], wanted):
+            self._differs_since = None
+            self._backoff.reset()
+            return None
+        name, position, row = found
+        now = time.monotonic()
+        if self._differs_since is None:
+            self._differs_since = now
+        due = self._retry
+        if row.report.ready == wanted.ready and not self._closing:
+            due = max(due, self._differs_since + _SETTLE_SECONDS)
+        if self._refused is not None and self._refused[0] == self._watch.events:
+            due = max(due, self._refused[1] + _REFUSED_SECONDS)
+        if now < due:
+            return due - now
+        return self._write(name, position, wanted)
+
+    def _own_row(self) -> tuple[str, int, Member] | None:
+        clique = self._watch.clique
+        position = None if clique is None else clique.row(self._node)
+        if clique is None or position is None or clique.members[position].address != self._address:
+            return None
+        return clique.name, position, clique.members[position]
+
+    def _is_stored(self, row: Member, wanted: DaemonReport) -> bool:
+        """Whether the row has the report. NVIDIA's CRD drops some of its fields."""
+        return row.report == wanted or self._answer == (wanted, row.report)
+
+    def _write(self, name: str, position: int, wanted: DaemonReport) -> float | None:
+        path = f"/daemons/{position}"
+        operations: list[JSON] = [
+            {"op": "test", "path": f"{path}/nodeName", "value": self._node},
+            {"op": "test", "path": f"{path}/ipAddress", "value": self._address},
+        ]
+        operations += [
+            {"op": "add", "path": f"{path}/{key}", "value": one} for key, one in encode_report(wanted).items()
+        ]
+        events = self._watch.events
+        try:
+            answer = self._client.json_patch(CLIQUES, name, operations, namespace=self._namespace)
+        except ApiError as error:
+            log.warning("the state of this daemon cannot be reported: %s", error)
+            if isinstance(error, StatusError) and error.status in _REFUSED:
+                self._refused = events, time.monotonic()
+                return 0.0
+            pause = self._backoff.pause()
+            self._retry = time.monotonic() + pause
+            return pause
+        self._refused = None
+        self._watch.offer(answer)
+        if (found := self._own_row()) is not None:
+            self._answer = wanted, found[2].report
+        return 0.0
