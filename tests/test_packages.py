@@ -28,7 +28,9 @@ MAY_IMPORT = {
     "cdi": {"errors", "files"},
     "mps": {"cdi", *SHARED},
     "kubeapi": {"resource", "containment", "errors", "parsing", "programs"},
-    "dryrun": {"resource", "cel", "allocation", "scheduling", "gpu", "config", "kubeapi", *SHARED},
+    "computedomains": {"resource", "gpu", "config", "kubeapi", *SHARED},
+    "imex": {"resource", "kubeapi", "computedomains", *SHARED},
+    "dryrun": {"resource", "cel", "allocation", "scheduling", "gpu", "config", "kubeapi", "computedomains", *SHARED},
     "sandbox": {
         "resource",
         "cel",
@@ -39,6 +41,8 @@ MAY_IMPORT = {
         "cdi",
         "mps",
         "kubeapi",
+        "computedomains",
+        "imex",
         "dryrun",
         *SHARED,
     },
@@ -55,17 +59,19 @@ FOLDERS = (
     "reports",
     "kubelet",
     "limits",
+    "computedomains",
     "commands",
 )
 """The packages of kubeletplugin, the lowest layer first. Modules outside of these packages may import all of them."""
 
 SANDBOX = (
-    *("kubelet", "apiserver", "child", "loop"),
+    *("kubelet", "apiserver", "child", "processes", "programs", "loop"),
     *(
         "claimcontroller",
         "scheduler",
         "workloads",
         "controlplane",
+        "computedomains",
         "nodes",
         "environment",
         "demo",

@@ -8,8 +8,29 @@ its other end. The pipe closes when the parent ends, and this has the effect of 
 import os
 import runpy
 import signal
+import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+def start(
+    module: str, arguments: Sequence[str], log: Path, lock: int, environment: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Run a module in such a process. It appends its output to `log`, and inherits the descriptor `lock`.
+
+    Its environment is that of this process, or `environment`. Raises OSError.
+    """
+    with log.open("ab") as output:
+        return subprocess.Popen(  # noqa: S603
+            (sys.executable, "-m", __name__, module, *arguments),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            pass_fds=(lock,),
+            env=environment,
+        )
 
 
 def main() -> None:

@@ -119,29 +119,42 @@ def _selector_problem(expression: str, release: str) -> str | None:
 RELEASE = "dra-driver-gpu"
 """The name and the namespace of the Helm release that may adopt the classes. The README's `helm install` uses them."""
 
-_CHECKOUT = Path(__file__).parents[2] / "charts/dra-driver-gpu/files/deviceclasses.yaml"
+_CHART = Path(__file__).parents[2] / "charts/dra-driver-gpu/files"
 
 
-def device_classes() -> list[JSON]:
-    """Return the DeviceClasses as API objects.
+def chart_file(name: str) -> Path:
+    """Return a file or folder of the chart: that of the checkout, or its copy in this package."""
+    packaged = Path(str(resources.files("dra_driver.sandbox") / name))
+    return packaged if packaged.exists() else _CHART / name
+
+
+def device_classes(*, compute_domains: bool = False) -> list[JSON]:
+    """Return the DeviceClasses as API objects, and with `compute_domains` also those of ComputeDomains.
 
     They look like those of the Helm release `RELEASE`, so `helm install` adopts them.
     """
-    packaged = Path(str(resources.files("dra_driver.sandbox") / "deviceclasses.yaml"))
-    text = (_CHECKOUT if _CHECKOUT.is_file() else packaged).read_text(encoding="utf-8")
+    names = ("deviceclasses.yaml", *(("computedomain-deviceclasses.yaml",) if compute_domains else ()))
     return [
-        {
-            "apiVersion": V1.api_version,
-            "kind": "DeviceClass",
-            "metadata": {
-                "name": one["name"],
-                "labels": {"app.kubernetes.io/managed-by": "Helm"},
-                "annotations": {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": RELEASE},
-            },
-            "spec": {"selectors": [{"cel": {"expression": one["expression"]}}]},
-        }
-        for one in yaml.safe_load(text)
+        of_release(
+            {
+                "apiVersion": V1.api_version,
+                "kind": "DeviceClass",
+                "metadata": {"name": one["name"]},
+                "spec": {"selectors": [{"cel": {"expression": one["expression"]}}]},
+            }
+        )
+        for name in names
+        for one in yaml.safe_load(chart_file(name).read_text(encoding="utf-8"))
     ]
+
+
+def of_release(value: JSON) -> JSON:
+    """Return the object with the labels and annotations by which Helm knows objects of the release `RELEASE`."""
+    meta = value["metadata"]
+    labels = {**(meta.get("labels") or {}), "app.kubernetes.io/managed-by": "Helm"}
+    release = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": RELEASE}
+    annotations = {**(meta.get("annotations") or {}), **release}
+    return {**value, "metadata": {**meta, "labels": labels, "annotations": annotations}}
 
 
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")

@@ -12,9 +12,10 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from ipaddress import IPv4Network
 from pathlib import Path
 from types import TracebackType
 
@@ -25,9 +26,11 @@ from ..errors import DriverError
 from ..files import try_lock
 from ..gpu.simulation import load_description
 from ..kubeapi import ApiClient, Connection, load_credentials
+from . import computedomains
 from .controlplane import Kubernetes, control_plane, device_classes
 from .loop import CLAIMS, CLASSES, JSON, PODS, SLICES, TEMPLATES
-from .nodes import SandboxError, SandboxNode
+from .nodes import SandboxNode
+from .processes import Processes, SandboxError
 
 _ENDING_SECONDS = 10.0
 """How long to wait for the processes of a killed sandbox to end."""
@@ -86,8 +89,12 @@ __all__ = ["JSON", "NODE", "Kubernetes", "Sandbox", "SandboxError", "SandboxNode
 class Sandbox:
     """A sandbox. Everything runs from `start` (or the start of the context) to `stop`. Its files are in `folder`.
 
-    `simulated` names or describes the hardware of each of the `nodes`. `policy` is the driver's policy file.
+    `simulated` names or describes the hardware of each of the `nodes`. `policy` is the driver's policy file. If the
+    nodes have IMEX channels, there are ComputeDomains.
     """
+
+    cluster: computedomains.ClusterProcesses
+    """The processes of the cluster. It has some only with ComputeDomains."""
 
     def __init__(
         self,
@@ -105,6 +112,7 @@ class Sandbox:
         self._names = [f"node-{number}" for number in range(1, nodes + 1)]
         self._policy = policy.absolute() if policy else None
         self._description = load_description(simulated)
+        self.compute_domains = self._description.imex_channels > 0
         self._kubernetes = kubernetes or Kubernetes()
         if self._kubernetes.assets is None:
             self._kubernetes.release()
@@ -130,16 +138,29 @@ class Sandbox:
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = self._running.enter_context(held(self.folder))
         plane = control_plane(self._kubernetes, self.folder / "control-plane", self.kubeconfig, lock)
+        networks: Sequence[IPv4Network | None] = [None] * len(self._names)
+        if self.compute_domains:
+            networks = self._running.enter_context(computedomains.pod_networks())
         self.nodes = tuple(
-            SandboxNode(name, self.folder / name, self.kubeconfig, self._description, policy=self._policy, lock=lock)
-            for name in self._names
+            SandboxNode(
+                *(name, self.folder / name, self.kubeconfig, self._description),
+                policy=self._policy,
+                lock=lock,
+                pod_network=network,
+            )
+            for name, network in zip(self._names, networks, strict=False)
         )
+        self.cluster = computedomains.ClusterProcesses(self.folder / "logs", self.kubeconfig, lock)
         start_controllers = self._running.enter_context(plane)
         credentials = load_credentials(str(self.kubeconfig))
         self.client = ApiClient(self._running.enter_context(Connection(credentials, f"dra-sandbox/{__version__}")))
         self.url = credentials.server
-        for value in device_classes():
+        for value in device_classes(compute_domains=self.compute_domains):
             self.client.create(CLASSES, value)
+        if self.compute_domains:
+            computedomains.install(self.client)
+            self._running.callback(self.cluster.stop)
+            self.cluster.start_controller()
         for node in self.nodes:
             self._running.enter_context(node.kubelet_running())
         start_controllers()
@@ -147,22 +168,23 @@ class Sandbox:
             self._running.enter_context(node.driver_running())
         for node in self.nodes:
             node.wait_registered()
-            node.wait("controller", partial(self.slices, node.name))
+            for driver in node.drivers:
+                node.wait("controller", partial(self.slices, node.name, driver))
 
     def wait(self) -> str:
         """Wait until a process of the driver ends by itself. Return which one, how it ended, and where its log is."""
         with contextlib.ExitStack() as opened:
-            ends: dict[int, tuple[SandboxNode, str]] = {}
-            for node in self.nodes:
-                for name in node.processes():
-                    descriptor = os.pidfd_open(node.pid(name))
+            ends: dict[int, tuple[Processes, str]] = {}
+            for place in (self.cluster, *self.nodes):
+                for name in place.processes():
+                    descriptor = os.pidfd_open(place.pid(name))
                     opened.callback(os.close, descriptor)
-                    ends[descriptor] = node, name
+                    ends[descriptor] = place, name
             ended: list[int] = []
             while not ended:  # Python handles signals between these calls; a wait without an end could miss them
                 ended = select.select(list(ends), [], [], _LOOK_SECONDS)[0]
-        node, name = ends[ended[0]]
-        return node.ending(name)
+        place, name = ends[ended[0]]
+        return place.ending(name)
 
     def stop(self) -> None:
         """Stop everything. The files stay."""
@@ -172,10 +194,10 @@ class Sandbox:
         """Create the objects of a manifest in namespace default, and return them as stored."""
         return [self._create(value) for value in yaml.safe_load_all(Path(path).read_text(encoding="utf-8")) if value]
 
-    def slices(self, node: str = "") -> list[JSON]:
+    def slices(self, node: str = "", driver: str = DRIVER_NAME) -> list[JSON]:
         """Return the driver's ResourceSlices of one node, or of all nodes."""
         where = f",spec.nodeName={node}" if node else ""
-        return self.client.list(SLICES, field_selector=f"spec.driver={DRIVER_NAME}{where}").items
+        return self.client.list(SLICES, field_selector=f"spec.driver={driver}{where}").items
 
     def claims(self) -> list[JSON]:
         """Return all ResourceClaims."""

@@ -14,14 +14,16 @@ import pytest
 import yaml
 
 from dra_driver.command import run
+from dra_driver.computedomains.names import COMPUTE_DOMAINS
 from dra_driver.gpu.simulation.mps import connect as connect_to_mps
 from dra_driver.kubeapi import NODES, ApiClient, Kind
 from dra_driver.mps.processes import processes_of
 from dra_driver.sandbox.controlplane import PROGRAMS, RELEASE, device_classes
 from dra_driver.sandbox.demo import examples_folder
-from dra_driver.sandbox.environment import Sandbox
-from dra_driver.sandbox.loop import CLASSES, DAEMON_SETS, PODS, SLICES, TEMPLATES
+from dra_driver.sandbox.environment import Sandbox, held
+from dra_driver.sandbox.loop import CLASSES, DAEMON_SETS, NAMESPACES, PODS, SLICES, TEMPLATES
 from dra_driver.sandbox.main import sandbox
+from dra_driver.sandbox.programs import MARK
 from tests.support import preloaded
 from tests.support.apiserver import connect
 from tests.support.waiting import wait_for
@@ -95,6 +97,37 @@ def test_pods_with_mps_run_and_no_daemon_is_left_when_it_ends(short_path: Path) 
         assert len(daemons) == 4  # each has a server
         os.kill(daemons[0], signal.SIGSTOP)
     assert processes_of(short_path) == []
+
+
+def test_a_sandbox_that_is_killed_leaves_no_imex_daemon(short_path: Path) -> None:
+    folder = short_path / "sandbox"
+    command = [*SANDBOX, "up", "--folder", str(folder), "--node", "gb200x4"]
+    with preloaded.start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with connect(folder / "kubeconfig") as client:
+            channel = {"resourceClaimTemplate": {"name": "channel"}}
+            meta = {"name": "domain"}
+            spec: Any = {"channel": channel}
+            domain = {
+                "apiVersion": COMPUTE_DOMAINS.api_version,
+                "kind": "ComputeDomain",
+                "metadata": meta,
+                "spec": spec,
+            }
+            client.create(COMPUTE_DOMAINS, domain, "default")
+            spec = {
+                "containers": [{"name": "c", "image": "i", "resources": {"claims": [{"name": "c"}]}}],
+                "resourceClaims": [{"name": "c", "resourceClaimTemplateName": "channel"}],
+            }
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker"}, "spec": spec}
+            client.create(PODS, pod, "default")
+            wait_for(lambda: _is_running(client.get(PODS, "worker", "default")), "the worker")
+        assert processes_of(folder, variable=MARK)
+        process.kill()
+    wait_for(lambda: not processes_of(folder, variable=MARK), "nvidia-imex to end")
+    with held(folder):  # waits for all processes that have inherited the lock
+        assert processes_of(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -177,19 +210,22 @@ def test_kubernetes_own_programs_place_pods_on_the_simulated_nodes(short_path: P
         assert {one["spec"]["nodeName"] for one in client.list(PODS).items} == {"node-1", "node-2"}
 
 
-def test_the_chart_is_installed_beside_what_the_sandbox_runs(short_path: Path) -> None:
-    """The DeviceClasses become the release's; the DaemonSet and the Deployment get pods, in which no program runs."""
+@pytest.mark.parametrize(("hardware", "nodes"), [("a30x4", 2), ("gb200x4", 1)], ids=["gpus", "compute-domains"])
+def test_the_chart_is_installed_beside_what_the_sandbox_runs(short_path: Path, hardware: str, nodes: int) -> None:
+    """The sandbox's objects become the release's; its DaemonSet and Deployment get pods, in which no program runs."""
     helm = pytest.importorskip("helm_python")
-    with Sandbox(short_path, "a30x4", nodes=2) as running:
+    with Sandbox(short_path, hardware, nodes=nodes) as running:
         before = running.slices()
         with helm.Config(kubeconfig_path=running.kubeconfig, namespace=RELEASE) as config:
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RELEASE}}
-            running.client.create(Kind("v1", "namespaces"), namespace)
-            config.install(str(CHART), RELEASE, {"simulatedNode": "a30x4"}, namespace=RELEASE)
-            wait_for(lambda: sum(map(_is_running, running.pods())) == 3, "the chart's pods")
-            for made, ours in zip(running.client.list(CLASSES).items, device_classes(), strict=True):
-                assert made["metadata"]["labels"]["app.kubernetes.io/instance"] == RELEASE
-                assert made["spec"] == ours["spec"]
+            if not running.compute_domains:
+                namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RELEASE}}
+                running.client.create(NAMESPACES, namespace)
+            config.install(str(CHART), RELEASE, {"simulatedNode": hardware}, namespace=RELEASE)
+            wait_for(lambda: sum(map(_is_running, running.pods())) == nodes + 1, "the chart's pods")
+            made = {one["metadata"]["name"]: one for one in running.client.list(CLASSES).items}
+            assert {one["metadata"]["labels"]["app.kubernetes.io/instance"] for one in made.values()} == {RELEASE}
+            ours = {one["metadata"]["name"]: one["spec"] for one in device_classes(compute_domains=True)}
+            assert {name: one["spec"] for name, one in made.items()} == ours
             config.uninstall(RELEASE)
         wait_for(lambda: not running.pods(), "the chart's pods to go")
         assert running.client.list(CLASSES).items == []

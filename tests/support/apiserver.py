@@ -21,11 +21,11 @@ CLAIMS: Final = Kind(V1.api_version, "resourceclaims", namespaced=True)
 
 
 @contextlib.contextmanager
-def api_server(folder: Path) -> Iterator[Path]:
-    """A server that runs inside of the context; gives its administrator's kubeconfig."""
+def api_server(folder: Path, *, rbac: bool = False) -> Iterator[Path]:
+    """A server that runs inside of the context; gives its administrator's kubeconfig. A real one always has RBAC."""
     path = folder / "kubeconfig"
     if not ASSETS:
-        with ApiServer(ApiServerOptions()) as server:
+        with ApiServer(ApiServerOptions(rbac=rbac)) as server:
             yield server.write_kubeconfig(path)
         return
     # Without a controller manager no namespace gets a service account.

@@ -34,12 +34,12 @@ from typing import Any
 from kubernetes import client
 
 from dra_driver.gpu.simulation.board import boards
-from dra_driver.sandbox import child, nodes
+from dra_driver.sandbox import child
 
 PRELOADED = (
     *("controller.main", "controller.cluster.main", "controller.webhook.main", "kubeletplugin.main"),
     *("dra_driver.dryrun.main", "dra_driver.mps.main", "dra_driver.sandbox.main", "dra_driver.sandbox.demo"),
-    *("dra_driver.dryrun.start", "grpc._server", "tests.faults.child"),
+    *("dra_driver.dryrun.start", "dra_driver.imex.main", "grpc._server", "tests.faults.child"),
 )
 OF_KUBELET = ("ApiClient", "ApiException", "CoreV1Api", "ResourceV1Api", "V1DeleteOptions", "V1Preconditions")
 """What the kubelet of a sandbox imports of the official client when it begins."""
@@ -112,7 +112,7 @@ def run(command: Sequence[str], *, timeout: float = 60, **options: Any) -> "subp
 
 def adopt_sandboxes() -> None:
     """From now on, sandboxes of this process start their nodes' processes so."""
-    nodes.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": _Process})  # type: ignore[attr-defined, assignment]
+    child.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": _Process})  # type: ignore[attr-defined, assignment]
 
 
 @functools.cache

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from controller.publisher import NodeDevices, Publisher, PublisherTiming, Report
+from dra_driver import DRIVER_NAME
 from dra_driver.containment import Count
 from dra_driver.kubeapi import ApiClient
 
@@ -23,10 +24,19 @@ def publishing(
     timing: PublisherTiming = QUICK,
     unexpected: Count = lambda _work: None,
     startup_taint: str = "",
+    driver: str = DRIVER_NAME,
 ) -> Iterator[Publisher]:
     """A publisher at work."""
     publisher = Publisher(
-        client, node, devices, timing, observe, wanted=wanted, unexpected=unexpected, startup_taint=startup_taint
+        client,
+        node,
+        devices,
+        timing,
+        observe,
+        driver=driver,
+        wanted=wanted,
+        unexpected=unexpected,
+        startup_taint=startup_taint,
     )
     thread = threading.Thread(target=publisher.run)
     thread.start()

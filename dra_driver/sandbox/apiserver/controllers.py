@@ -257,8 +257,9 @@ class CustomKinds:
             return
         namespace = catalog.find("", "v1", "namespaces")
         assert namespace is not None, "namespaces are always served"
-        for kind, version in custom_kinds(crd):
-            catalog.add(kind, version, custom_type(kind, version, namespace.type.fields["metadata"]))
+        metadata = namespace.type.fields["metadata"]
+        for kind, version, schema in custom_kinds(crd):
+            catalog.add(kind, version, custom_type(kind, version, metadata, catalog.schemas.declared(schema)))
 
 
 class Controllers:

@@ -13,6 +13,8 @@ SYSTEM_MASTERS: Final = "system:masters"
 AUTHENTICATED: Final = "system:authenticated"
 NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 NODE_UID: Final = "authentication.kubernetes.io/node-uid"
+POD_NAME: Final = "authentication.kubernetes.io/pod-name"
+POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 SERVICE_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 
 
@@ -50,13 +52,12 @@ INTERNAL: Final = User("system:apiserver", (SYSTEM_MASTERS, AUTHENTICATED))
 """The user of the server's own controllers."""
 
 
-def service_account(namespace: str, name: str, *, node: str = "", node_uid: str = "", uid: str = "") -> User:
-    """Return the user of a service account. With `node`, its token is bound to a pod on that node."""
-    extra: dict[str, tuple[str, ...]] = {}
-    if node:
-        extra[NODE_NAME] = (node,)
-    if node_uid:
-        extra[NODE_UID] = (node_uid,)
+def service_account(
+    namespace: str, name: str, *, node: str = "", node_uid: str = "", pod: str = "", pod_uid: str = "", uid: str = ""
+) -> User:
+    """Return the user of a service account. With `node`, its token is bound to a node, or to the `pod` on that node."""
+    bound = {NODE_NAME: node, NODE_UID: node_uid, POD_NAME: pod, POD_UID: pod_uid}
+    extra = {key: (value,) for key, value in bound.items() if value}
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
     return User(f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}", groups, uid, extra)
 

@@ -2,7 +2,8 @@
 """A stand-in for kubelet's part in Dynamic Resource Allocation.
 
 It finds plugins by their registration sockets, prepares and unprepares the claims of the node's pods, resolves CDI
-devices like a container runtime, and reports pods as running. It runs no containers. It is written from the published
+devices like a container runtime, and reports pods as running. Containers run no programs, except those that
+`Options.programs` starts. It is written from the published
 protocol and from the behaviour of kubelet 1.36, and it shares no code with the plugin, so that each of them tests the
 other.
 
@@ -12,9 +13,9 @@ other.
         kubelet.wait_pod_running("default", "pod-1")
         print(kubelet.container("default", "pod-1", "ctr").env)
 
-The modules, from the lowest layer: `wire` (messages), `model` and `state` (pods, claims and the checkpoint), `cdi` and
-`runtime` (containers), `plugin`, `health` and `plugins` (the plugins), `apiclient` (the API server), `manager`
-(claims), `podstatus` and `pods` (pods), `kubelet` (all of it).
+The modules, from the lowest layer: `wire` (messages), `model` and `state` (pods, claims and the checkpoint), `cdi`,
+`programs` and `runtime` (containers), `plugin`, `health` and `plugins` (the plugins), `apiclient` (the API server),
+`manager` (claims), `podstatus` and `pods` (pods), `kubelet` (all of it).
 """
 
 from .apiclient import Cluster, KubeletApiError, KubernetesCluster
@@ -24,6 +25,7 @@ from .journal import Entry, Journal
 from .kubelet import Kubelet
 from .options import Backoff, Options, Periods
 from .plugin import Registration
+from .programs import Launch, Program, Programs
 from .runtime import ContainerSpec, DeviceStat, OciDevice, stat_device, stat_stand_in
 from .state import CheckpointError, ClaimError, ClaimInfo
 from .wire import ClaimAnswer, ClaimRef, Health, PreparedDevice
@@ -48,11 +50,14 @@ __all__ = [
     "Kubelet",
     "KubeletApiError",
     "KubernetesCluster",
+    "Launch",
     "Mount",
     "OciDevice",
     "Options",
     "Periods",
     "PreparedDevice",
+    "Program",
+    "Programs",
     "Registration",
     "stat_device",
     "stat_stand_in",

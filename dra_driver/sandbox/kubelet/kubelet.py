@@ -17,6 +17,7 @@ from .plugin import Registration, decide, register
 from .plugins import Plugins, PluginWatcher
 from .pods import Phase, PodManager, Services
 from .podstatus import HOST_IP, timestamp
+from .programs import Launch, Supervisor, answers
 from .runtime import ContainerSpec, Runtime
 from .state import ClaimCache, ClaimInfo
 from .wire import ClaimAnswer, ClaimRef
@@ -87,7 +88,11 @@ class Kubelet:
         self._health = HealthCache(periods.health_timeout)
         watch = HealthWatch(self._health, periods, self.journal, self._health_changed)
         self._plugins = Plugins(periods, self._wipe, watch, self.journal)
-        self._runtime = Runtime(options.cdi_dirs, options.cdi_version, options.device_stat)
+        self._runtime = Runtime(
+            *(options.cdi_dirs, options.cdi_version, options.device_stat, options.pod_network),
+            supervise=self._supervise,
+            clean_up=options.programs.clean_up if options.programs else lambda _: None,
+        )
         manager = ClaimManager(self._claims, cluster.get_claim, self._plugins.get, self.journal)
         self._pods = PodManager(
             Services(cluster, manager, self._claims, self._health, self._runtime, self.journal, periods)
@@ -124,9 +129,10 @@ class Kubelet:
             thread.start()
 
     def stop(self) -> None:
-        """Stop. Claims stay prepared, as with a real kubelet."""
+        """Stop, and kill the programs of containers. Claims stay prepared, as with a real kubelet."""
         self._stop.set()
         self._pods.stop()
+        self._runtime.stop()
         self._watching.join()
         self._plugins.stop()  # calls under way end with it, and with them the threads that wait for them
         for thread in self._threads:
@@ -228,6 +234,19 @@ class Kubelet:
             lambda info: decide(info, socket, options.services, options.health_services),
             self._plugins.add,
             self._plugins.remove,
+        )
+
+    def _supervise(self, launch: Launch, changed: Callable[[], None]) -> Supervisor | None:
+        """Run the program of a container, if it has one. Raises OSError."""
+        programs, probe, periods = self.options.programs, launch.container.readiness, self.options.periods
+        if programs is None or not programs.runs(launch.container):
+            return None
+        return Supervisor(
+            lambda: programs.start(launch),
+            None if probe is None else lambda: answers(probe, launch.address),
+            min(probe.period if probe else periods.longest_probe, periods.longest_probe),
+            periods.program_restart.delay,
+            changed,
         )
 
     def _keep_node(self) -> None:

@@ -4,12 +4,14 @@
 ResourceClaims are read as the project's own types (`dra_driver.resource`).
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+_KEYED_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 RUN_SECONDS = "sandbox.gpu.nvidia.com/run-seconds"
 """An annotation of pods: after so many seconds, the containers end successfully. Without it, they run on."""
 
@@ -32,12 +34,27 @@ class ContainerClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpProbe:
+    """A probe with `httpGet`, every `period` seconds."""
+
+    path: str
+    port: int
+    period: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
-    """A container. `requested` are the resources that it requests. A `sidecar` is an init container that stays."""
+    """A container. `requested` are the resources that it requests. A `sidecar` is an init container that stays.
+
+    `command` includes the arguments. `fields` has the variables of `env` whose value is a field of the pod.
+    """
 
     name: str
     image: str = ""
+    command: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    readiness: HttpProbe | None = None
     claims: tuple[ContainerClaim, ...] = ()
     requested: frozenset[str] = frozenset()
     sidecar: bool = False
@@ -74,6 +91,29 @@ class Pod:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    def field(self, path: str, address: str) -> str:
+        """Return the value of a field for a variable of a container (fieldRef). `address` is the pod's."""
+        metadata, spec = self.raw.get("metadata", {}), self.raw.get("spec", {})
+        if found := _KEYED_FIELD.fullmatch(path):
+            return str((metadata.get(found[1]) or {}).get(found[2], ""))
+        values = {
+            "metadata.name": self.name,
+            "metadata.namespace": self.namespace,
+            "metadata.uid": self.uid,
+            "spec.nodeName": spec.get("nodeName"),
+            "spec.serviceAccountName": spec.get("serviceAccountName"),
+            "status.podIP": address,
+            "status.podIPs": address,
+        }
+        return str(values.get(path) or "")
+
+    @property
+    def grace_period(self) -> float:
+        """The seconds from SIGTERM to SIGKILL when the pod ends."""
+        asked = self.raw.get("metadata", {}).get("deletionGracePeriodSeconds")
+        usual = self.raw.get("spec", {}).get("terminationGracePeriodSeconds", 30)
+        return float(max(1, usual if asked is None else asked))
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
@@ -135,12 +175,16 @@ def _containers(raw: Iterable[Mapping[str, Any]] | None) -> tuple[Container, ...
 
 
 def _container(raw: Mapping[str, Any]) -> Container:
-    resources = raw.get("resources") or {}
+    resources, variables = raw.get("resources") or {}, raw.get("env") or ()
+    fields = {entry["name"]: (entry.get("valueFrom") or {}).get("fieldRef") for entry in variables}
     return Container(
         name=raw["name"],
         image=raw.get("image") or "",
-        # variables with valueFrom are empty, because no program reads them
-        env=tuple(f"{entry['name']}={entry.get('value') or ''}" for entry in raw.get("env") or ()),
+        command=(*(raw.get("command") or ()), *(raw.get("args") or ())),
+        # variables with other sources are empty, because no program reads them
+        env=tuple(f"{entry['name']}={entry.get('value') or ''}" for entry in variables),
+        fields={name: reference["fieldPath"] for name, reference in fields.items() if reference},
+        readiness=_http_probe(raw.get("readinessProbe") or {}, raw.get("ports") or ()),
         claims=tuple(
             ContainerClaim(claim["name"], claim.get("request") or "") for claim in resources.get("claims") or ()
         ),
@@ -149,3 +193,12 @@ def _container(raw: Mapping[str, Any]) -> Container:
         ),
         sidecar=raw.get("restartPolicy") == "Always",
     )
+
+
+def _http_probe(raw: Mapping[str, Any], ports: Iterable[Mapping[str, Any]]) -> HttpProbe | None:
+    """Return the HTTP probe, or None: kubelet does not support other ones here. Ports may have names."""
+    get = raw.get("httpGet")
+    if not get:
+        return None
+    named = {port.get("name"): port["containerPort"] for port in ports}
+    return HttpProbe(get.get("path") or "/", int(named.get(get["port"], get["port"])), raw.get("periodSeconds") or 10)

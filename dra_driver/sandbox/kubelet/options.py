@@ -6,10 +6,12 @@ The defaults are kubelet's. Tests use shorter periods.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from pathlib import Path
 from types import MappingProxyType
 
 from .cdi import VERSIONS
+from .programs import Programs
 from .runtime import DeviceStat, stat_device
 from .wire import HEALTH_SERVICES, PLUGIN_SERVICES
 
@@ -54,6 +56,10 @@ class Periods:
     """After a failed unprepare; at most half as much again."""
     claim_reconcile: float = 60.0
     watch_retry: Backoff = Backoff(0.2, 30.0)
+    program_restart: Backoff = Backoff(10.0, 300.0)
+    """Before the second and later restarts of a container's program."""
+    longest_probe: float = 10.0
+    """A readiness probe with a longer period is made this often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,10 @@ class Options:
     cdi_version: str = VERSIONS[-1]
     """The newest cdiVersion that the container runtime knows: 0.8.0 for containerd 1.7, 1.0.0 for 2.0."""
     device_stat: Callable[[str], DeviceStat] = stat_device
+    programs: Programs | None = None
+    """Starts programs in containers. None: containers run no programs."""
+    pod_network: IPv4Network | None = None
+    """The addresses of pods, which must be local ones. None: pods have no addresses."""
 
     def __post_init__(self) -> None:
         if self.cdi_version not in VERSIONS:

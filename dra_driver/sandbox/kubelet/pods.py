@@ -17,10 +17,10 @@ from .apiclient import Cluster, KubeletApiError, PodChanged, PodGone, PodNews, P
 from .health import HealthCache
 from .journal import Journal
 from .manager import ClaimManager
-from .model import Pod, differs
+from .model import Container, Pod, differs
 from .options import Periods
 from .podstatus import ContainerState, Running, Terminated, Waiting, allocated_resources, pod_status
-from .runtime import ContainerError, Runtime
+from .runtime import ContainerError, RunningContainer, Runtime
 from .state import ClaimCache, ClaimError
 
 _NEVER_RAN = 137
@@ -168,7 +168,7 @@ class PodWorker:
                 continue
             try:
                 ids = services.manager.cdi_ids(pod, container)
-                services.runtime.create_container(pod.uid, container, ids)
+                services.runtime.create_container(pod, container, ids, self.look)
             except (ContainerError, ClaimError) as error:
                 reason = error.reason if isinstance(error, ContainerError) else "CreateContainerConfigError"
                 self._waiting[container.name] = Waiting(reason, str(error))
@@ -183,6 +183,7 @@ class PodWorker:
         with self._news:
             vanished = self._vanished
         if self.phase is not Phase.FINISHED:
+            services.runtime.stop_pod(pod.uid, pod.grace_period)
             containers = services.runtime.containers(pod.uid)
             try:
                 services.manager.unprepare(pod)
@@ -192,7 +193,7 @@ class PodWorker:
             if not vanished and not pod.terminal:
                 now = time.time()
                 ended: dict[str, ContainerState] = {
-                    name: Terminated(0, now, one.id, one.started_at) for name, one in containers.items()
+                    name: Terminated(_exit_code(one), now, one.id, one.started_at) for name, one in containers.items()
                 }
                 self._report(pod, {c.name: Terminated(_NEVER_RAN, now) for c in pod.all_containers} | ended)
             services.runtime.remove_pod(pod.uid)
@@ -219,14 +220,15 @@ class PodWorker:
             elif container in pod.init_containers and not container.sidecar:
                 states[container.name] = Terminated(0, known.started_at, known.id, known.started_at)
             else:
-                states[container.name] = Running(known.id, known.started_at)
+                states[container.name] = _state(container, known)
         allocated = {
             container.name: allocated_resources(
                 pod, container, lambda name: services.claims.get(pod.namespace, name), services.health.get
             )
             for container in pod.containers
         }
-        status = pod_status(pod, states, self._reported or pod.raw.get("status") or {}, time.time(), allocated)
+        previous = self._reported or pod.raw.get("status") or {}
+        status = pod_status(pod, states, previous, time.time(), allocated, services.runtime.address(pod.uid))
         if status != self._reported:
             services.cluster.patch_pod_status(pod, status)
             self._reported = status
@@ -237,6 +239,22 @@ class PodWorker:
             return  # errors during kubelet's own shutdown are not the pod's
         self._services.journal.record(reason, str(pod), message)
         self._services.cluster.record_event(pod, "Warning", reason, message)
+
+
+def _state(container: Container, running: RunningContainer) -> ContainerState:
+    """Return the state of a container that was started."""
+    if running.supervisor is None:
+        return Running(running.id, running.started_at)
+    state = running.supervisor.state
+    if state.exit_code is None:
+        return Running(running.id, state.started_at, state.ready, state.restarts)
+    message = f"back-off restarting container {container.name}, which exited with code {state.exit_code}"
+    return Waiting("CrashLoopBackOff", message, state.restarts)
+
+
+def _exit_code(container: RunningContainer) -> int:
+    """Return the exit code of a container that has ended. One without a program has ended successfully."""
+    return 0 if container.supervisor is None else container.supervisor.state.exit_code or 0
 
 
 def _jittered(period: float) -> float:

@@ -16,10 +16,11 @@ HOST_IP = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A container that is not created yet, and the reason."""
+    """A container that is not created yet, or that was started before (`restarts`), and the reason."""
 
     reason: str = "ContainerCreating"
     message: str = ""
+    restarts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Running:
 
     id: str
     started_at: float
+    ready: bool = True
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ def phase_of(pod: Pod, states: Mapping[str, ContainerState]) -> str:
     main = [states[container.name] for container in pod.containers]
     if all(isinstance(state, Terminated) for state in main):
         return "Succeeded" if all(isinstance(s, Terminated) and s.exit_code == 0 for s in main) else "Failed"
-    return "Pending" if any(isinstance(state, Waiting) for state in states.values()) else "Running"
+    new = any(isinstance(state, Waiting) and state.restarts is None for state in states.values())
+    return "Pending" if new else "Running"
 
 
 def pod_status(
@@ -66,10 +70,12 @@ def pod_status(
     previous: Mapping[str, Any],
     now: float,
     allocated: Mapping[str, Sequence[Mapping[str, Any]]],
+    address: str = "",
 ) -> Mapping[str, Any]:
     """Return the status of the pod.
 
-    `states` has all containers, `previous` is the current status, and `allocated` has the health of devices.
+    `states` has all containers, `previous` is the current status, `allocated` has the health of devices, and `address`
+    is the pod's.
     """
     status: dict[str, Any] = {
         "phase": phase_of(pod, states),
@@ -79,6 +85,8 @@ def pod_status(
         "startTime": previous.get("startTime") or timestamp(now),
         "containerStatuses": [_container(c, states[c.name], allocated.get(c.name, ())) for c in pod.containers],
     }
+    if address:
+        status |= {"podIP": address, "podIPs": [{"ip": address}]}
     if pod.init_containers:
         status["initContainerStatuses"] = [_container(c, states[c.name], ()) for c in pod.init_containers]
     return status
@@ -122,7 +130,7 @@ def _condition(kind: str, want: Mapping[str, str], before: Mapping[str, Any] | N
 def _ready(container: Container, state: ContainerState, *, init: bool) -> bool:
     if init and not container.sidecar:
         return isinstance(state, Terminated) and state.exit_code == 0
-    return isinstance(state, Running)
+    return isinstance(state, Running) and state.ready
 
 
 def _container(
@@ -132,14 +140,14 @@ def _container(
         "name": container.name,
         "image": container.image,
         "imageID": "",
-        "ready": isinstance(state, Running),
+        "ready": isinstance(state, Running) and state.ready,
         "started": isinstance(state, Running),
-        "restartCount": 0,
+        "restartCount": (state.restarts or 0) if isinstance(state, Running | Waiting) else 0,
     }
     match state:
-        case Waiting(reason, message):
+        case Waiting(reason, message, _):
             status["state"] = {"waiting": {"reason": reason} | ({"message": message} if message else {})}
-        case Running(id, started_at):
+        case Running(id, started_at, _, _):
             status["containerID"] = f"sandbox://{id}"
             status["state"] = {"running": {"startedAt": timestamp(started_at)}}
         case Terminated(exit_code, finished_at, id, started_at):

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for the container runtime: it creates each container as far as CDI goes, but runs no program.
+"""A stand-in for the container runtime: it creates each container as far as CDI goes, and runs only a few programs.
 
-Containers exist in memory only. As on a node that has booted, a new kubelet starts without containers.
+Containers exist in memory only. As on a node that has booted, a new kubelet starts without containers. All pods share
+the network of the host, in which each pod can have an address of its own.
 """
 
 import logging
 import os
 import stat
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from .cdi import HOOK_NAMES, CdiError, DeviceNode, Edits, Hook, Mount, inject, scan
-from .model import Container
+from .model import Container, Pod
+from .programs import Launch, Supervisor, expand
 
 _log = logging.getLogger(__name__)
 
@@ -162,39 +166,94 @@ class RunningContainer:
     id: str
     spec: ContainerSpec
     started_at: float
+    supervisor: Supervisor | None = None
+    """Runs its program. None: the container runs none."""
+
+
+@dataclass(slots=True)
+class _PodSandbox:
+    address: str
+    containers: dict[str, RunningContainer] = field(default_factory=dict)
+
+
+Supervise = Callable[[Launch, Callable[[], None]], Supervisor | None]
+"""A function that starts the program of a container, if it has one. The second argument is called when its state
+changes. Raises OSError.
+"""
 
 
 class Runtime:
     """The containers of one node. Callers serialize the calls for one pod; calls for different pods may overlap."""
 
-    def __init__(self, cdi_dirs: Sequence[Path], cdi_version: str, device_stat: Callable[[str], DeviceStat]) -> None:
+    def __init__(
+        self,
+        cdi_dirs: Sequence[Path],
+        cdi_version: str,
+        device_stat: Callable[[str], DeviceStat],
+        network: IPv4Network | None,
+        supervise: Supervise,
+        clean_up: Callable[[str], None],
+    ) -> None:
+        """`network` has the addresses of pods. None: they have no addresses. `clean_up` is called with the UID of each
+        pod that was removed.
+        """
         self._cdi_dirs = cdi_dirs
         self._cdi_version = cdi_version
         self._device_stat = device_stat
-        self._pods: dict[str, dict[str, RunningContainer]] = {}
+        self._network = network
+        self._supervise = supervise
+        self._clean_up = clean_up
+        self._lock = threading.Lock()
+        self._pods: dict[str, _PodSandbox] = {}
+        self._stopped = False
 
     def has_pod(self, uid: str) -> bool:
         """Return whether the pod's sandbox exists."""
         return uid in self._pods
 
     def create_pod(self, uid: str) -> None:
-        """Create the pod's sandbox."""
-        self._pods[uid] = {}
+        """Create the pod's sandbox. It gets the first free address, so addresses are soon used again."""
+        with self._lock:
+            used = {pod.address for pod in self._pods.values()}
+            free = (str(one) for one in self._network.hosts() if str(one) not in used) if self._network else iter(())
+            self._pods[uid] = _PodSandbox(next(free, ""))
+
+    def address(self, uid: str) -> str:
+        """Return the pod's address. Empty: it has none."""
+        pod = self._pods.get(uid)
+        return pod.address if pod else ""
 
     def containers(self, uid: str) -> Mapping[str, RunningContainer]:
         """Return the pod's containers by name."""
-        return dict(self._pods.get(uid, {}))
+        pod = self._pods.get(uid)
+        return dict(pod.containers) if pod else {}
 
-    def create_container(self, uid: str, container: Container, cdi_ids: Sequence[str]) -> None:
-        """Create and start a container with these CDI devices. Raises ContainerError."""
-        base = ContainerSpec(env=(_DEFAULT_PATH, *container.env), cdi_devices=tuple(cdi_ids))
+    def create_container(
+        self, pod: Pod, container: Container, cdi_ids: Sequence[str], changed: Callable[[], None]
+    ) -> None:
+        """Create and start a container with these CDI devices. `changed` is called when its program's state changes.
+
+        Raises ContainerError.
+        """
+        address = self._pods[pod.uid].address
+        base = ContainerSpec(env=(_DEFAULT_PATH, *_variables(pod, container, address)), cdi_devices=tuple(cdi_ids))
         try:
             spec = self._inject(base)
         except CdiError as error:
             raise ContainerError("CreateContainerError", f"CDI device injection failed: {error}") from error
         if problems := problems_on_host(spec):
             raise ContainerError("RunContainerError", f"unable to start container process: {'; '.join(problems)}")
-        self._pods[uid][container.name] = RunningContainer(uuid.uuid4().hex, spec, time.time())
+        variables = {key: value for key, _, value in (entry.partition("=") for entry in spec.env)}
+        launch = Launch(pod, container, variables, spec.mounts, address)
+        with self._lock:
+            if self._stopped:
+                raise ContainerError("RunContainerError", "the container runtime has stopped")
+            try:
+                supervisor = self._supervise(launch, changed)
+            except OSError as error:
+                raise ContainerError("RunContainerError", f"unable to start container process: {error}") from error
+            running = RunningContainer(uuid.uuid4().hex, spec, time.time(), supervisor)
+            self._pods[pod.uid].containers[container.name] = running
 
     def _inject(self, base: ContainerSpec) -> ContainerSpec:
         registry = scan(self._cdi_dirs, self._cdi_version)
@@ -206,6 +265,30 @@ class Runtime:
         except CdiError as error:
             raise CdiError(f"failed to inject devices: {error}") from error
 
+    def stop_pod(self, uid: str, grace: float) -> None:
+        """End the programs of a pod. They have `grace` seconds."""
+        for container in self.containers(uid).values():
+            if container.supervisor is not None:
+                container.supervisor.stop(grace)
+
     def remove_pod(self, uid: str) -> None:
         """Remove a pod with its containers. Does nothing if the pod does not exist."""
-        self._pods.pop(uid, None)
+        if self._pods.pop(uid, None) is not None:
+            self._clean_up(uid)
+
+    def stop(self) -> None:
+        """Kill all programs, as when the node loses its power. No container is created after that."""
+        with self._lock:
+            self._stopped = True
+        for uid in list(self._pods):
+            self.stop_pod(uid, 0)
+
+
+def _variables(pod: Pod, container: Container, address: str) -> list[str]:
+    """Return the variables of a container, with fields of the pod and the values of earlier variables."""
+    values: dict[str, str] = {}
+    for entry in container.env:
+        name, _, value = entry.partition("=")
+        field = container.fields.get(name)
+        values[name] = expand(value, values) if field is None else pod.field(field, address)
+    return [f"{name}={value}" for name, value in values.items()]

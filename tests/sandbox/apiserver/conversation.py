@@ -10,7 +10,7 @@ A step: `do` (method and path; `NS` stands for the conversation's own namespace)
 `body`, `type`, `accept`, `until` (repeat until the answer has this code or these values).
 `${2.metadata.uid}` in a path or body is a value from the raw answer to step 2. With `compare: code`
 the texts of the answers may differ: the embedded server's rules for slices are those of
-`dra_driver.resource.validation`, which has texts of its own.
+`dra_driver.resource.validation`, which has texts of its own. A single step can have that, too.
 """
 
 import json
@@ -137,7 +137,9 @@ def hold(conversation: Conversation, partner: Partner) -> list[dict[str, Any]]:
         for step in conversation.steps:
             code, headers, body = _take(step, namespace, raw, partner)
             raw.append(body)
-            answer = {"do": step["do"], "code": code, "body": normalise(body)}
+            answer = {"do": step["do"], "code": code}
+            if step.get("compare") != "code":
+                answer["body"] = normalise(body)
             if headers["warning"]:
                 answer["warnings"] = sorted(headers["warning"])
             answers.append(answer)

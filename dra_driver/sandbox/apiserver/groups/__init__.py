@@ -16,6 +16,7 @@ from .columns import CREATED, NAME, NAME_AND_AGE
 _STORED: Final = Strategy(status_keeps_metadata=True)
 _PRIORITY: Final = Strategy(default=lambda obj, context: obj.setdefault("preemptionPolicy", "PreemptLowerPriority"))
 """`kubectl describe` fails without this default."""
+_NETWORK: Final = Strategy(default=core.set_network_policy_defaults, generation=("spec",), status_keeps_metadata=True)
 _STATUS: Final = ("status",)
 _SCALED: Final = ("scale", "status")
 _CREATED: Final = (NAME, CREATED)
@@ -140,6 +141,7 @@ def _others() -> tuple[ServedKind, ...]:
         _kind("apps", "ControllerRevision", "controllerrevisions"),
         _kind("batch", "CronJob", "cronjobs", "cj", under=_STATUS),
         _kind("discovery.k8s.io", "EndpointSlice", "endpointslices"),
+        _kind("networking.k8s.io", "NetworkPolicy", "networkpolicies", "netpol", _NETWORK),
         _kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False),
         _kind("scheduling.k8s.io", "PriorityClass", "priorityclasses", "pc", _PRIORITY, namespaced=False),
         _kind("storage.k8s.io", "StorageClass", "storageclasses", "sc", namespaced=False),

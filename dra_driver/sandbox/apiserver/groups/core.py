@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small kinds: namespaces, nodes, config maps, secrets, services, events, roles and leases.
+"""Small kinds: namespaces, nodes, config maps, secrets, services, events, roles, leases and network policies.
 
 Events are those of the core group. The server does not serve events.k8s.io, which has other names for the same fields.
 """
@@ -255,6 +255,17 @@ EVENT: Final = Strategy(default=set_event_defaults)
 
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+
+
+def set_network_policy_defaults(obj: Object, context: Context) -> None:
+    """Set the types of a network policy, and the protocols of its ports."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("podSelector", {})
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+    for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):
+        for port in rule.get("ports") or ():
+            port.setdefault("protocol", "TCP")
 
 
 def set_binding_defaults(obj: Object, context: Context) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CustomResourceDefinitions (apiextensions.k8s.io), and the kinds that they define.
 
-The server stores custom objects as clients send them. It keeps the schema in the definition, but does not apply it.
+The schemas of custom objects give their types and defaults, and some of their rules (`structural`). Expressions,
+conversion and columns are not applied.
 """
 
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from ..field_errors import FieldError
 from ..kinds import Context, ServedKind, Strategy
 from ..objects import Object, pick, timestamp
 from ..schema import Shape, Type
+from . import structural
 from .columns import NAME_AND_AGE
 
 GROUP: Final = "apiextensions.k8s.io"
@@ -78,11 +80,36 @@ STRATEGY: Final = Strategy(
     unconditional_update=False,
     returns_deleted=True,
 )
-_CUSTOM: Final = Strategy(generation=("*",), checks_required=False, unconditional_update=False)
 
 
-def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str]]:
-    """Yield the served kinds of a definition with their versions. The stored version comes first."""
+def _custom_strategy(schema: Object, *, has_status: bool) -> Strategy:
+    """Return how objects with this schema behave."""
+
+    def prepare(new: Object, old: Object | None, context: Context) -> None:
+        if old is None and has_status:
+            new.pop("status", None)
+
+    def validate(new: Object, old: Object | None, context: Context) -> Iterator[FieldError]:
+        yield from structural.problems(new, old, schema)
+
+    return Strategy(
+        default=lambda obj, context: structural.set_defaults(obj, schema),
+        prepare=prepare,
+        validate=validate,
+        validate_status=validate,
+        generation=("*",),
+        checks_required=False,
+        unconditional_update=False,
+    )
+
+
+def _schema(version: Object) -> Object:
+    found: Object = pick(version, "schema", "openAPIV3Schema") or {}
+    return found
+
+
+def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str, Object]]:
+    """Yield the served kinds of a definition with their versions and schemas. The stored version comes first."""
     spec = crd["spec"]
     kind_names = spec["names"]
     versions = sorted(_versions(crd), key=lambda version: names.version_order(version["name"]))
@@ -91,6 +118,7 @@ def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str]]:
         if not version.get("served"):
             continue
         subresources: Any = version.get("subresources") or {}
+        has_status = subresources.get("status") is not None
         yield (
             ServedKind(
                 spec["group"],
@@ -102,16 +130,18 @@ def custom_kinds(crd: Object) -> Iterator[tuple[ServedKind, str]]:
                 short=tuple(kind_names.get("shortNames") or ()),
                 categories=tuple(kind_names.get("categories") or ()),
                 list_name=kind_names["listKind"],
-                subresources=("status",) if subresources.get("status") is not None else (),
-                strategy=_CUSTOM,
+                subresources=("status",) if has_status else (),
+                strategy=_custom_strategy(_schema(version), has_status=has_status),
                 columns=NAME_AND_AGE,
                 custom=True,
             ),
             version["name"],
+            _schema(version),
         )
 
 
-def custom_type(kind: ServedKind, version: str, metadata: Type) -> Type:
-    """Return the type of a custom object: its `metadata`, and any other fields."""
-    fields = {"apiVersion": _TEXT, "kind": _TEXT, "metadata": metadata}
-    return Type(Shape.STRUCT, go_name=f"{version}.{kind.name}", fields=fields, open=True)
+def custom_type(kind: ServedKind, version: str, metadata: Type, declared: Type) -> Type:
+    """Return the type of a custom object: its `metadata`, and the fields that its schema has."""
+    fields = {**declared.fields, "apiVersion": _TEXT, "kind": _TEXT, "metadata": metadata}
+    is_open = declared.open or declared.shape is not Shape.STRUCT
+    return Type(Shape.STRUCT, go_name=f"{version}.{kind.name}", fields=fields, open=is_open)

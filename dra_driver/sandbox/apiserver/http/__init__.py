@@ -38,6 +38,8 @@ from .rendering import (
 )
 
 _log = logging.getLogger(__name__)
+_requests = _log.getChild("requests")
+"""Logs each request at its begin, with the client's agent, if this logger is enabled for DEBUG."""
 
 _MOST_BYTES: Final = 3 * 1024 * 1024
 _NOT_FOUND: Final = Reply(404, b"404 page not found\n", "text/plain; charset=utf-8")
@@ -58,6 +60,9 @@ class Handler:
             return _disconnect(request)
         watch = request.query.get("watch", "") in ("1", "true", "True")
         target = parse_target(request.method, request.path, watch=watch)
+        if _requests.isEnabledFor(logging.DEBUG):
+            agent = request.headers.get("User-Agent", "")
+            _requests.debug("%s %s", target.verb, request.path_qs, extra={"agent": agent, "resource": target.resource})
         warnings: list[str] = []
         try:
             user = acting_user(self._cluster, self._authenticate(request), request.headers.items())

@@ -52,6 +52,10 @@ class PublishedSchemas:
         """Return the OpenAPI name of the kind, `io.k8s.api.core.v1.Pod`."""
         return self._names.get((group, version, kind))
 
+    def declared(self, schema: dict[str, Any]) -> Type:
+        """Return the type that a schema without references declares, such as that of a CustomResourceDefinition."""
+        return self._inline(schema)
+
     def _definition(self, name: str) -> Type:
         if name in _STRING_DEFINITIONS:
             return _STRING_DEFINITIONS[name]
@@ -67,6 +71,7 @@ class PublishedSchemas:
         kind = _type_name(schema)
         node.go_name = go_name or kind
         node.atomic = schema.get("x-kubernetes-map-type") == "atomic"
+        node.open = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
         if kind == "object" and "properties" in schema:
             node.shape = Shape.STRUCT
             node.fields = {name: self._inline(field) for name, field in schema["properties"].items()}

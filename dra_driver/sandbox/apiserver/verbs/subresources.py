@@ -140,15 +140,16 @@ def evict(cluster: Cluster, call: Call) -> tuple[Object, int]:
 
 
 def request_token(cluster: Cluster, call: Call) -> tuple[Object, int]:
-    """Return a new token of a service account (POST of a TokenRequest). It can be bound to a pod's node."""
+    """Return a new token of a service account (POST of a TokenRequest). It can be bound to a pod, or to a node."""
     request = read_message(cluster, call, "authentication.k8s.io/v1", "TokenRequest")
     account = get_object(cluster, call)
     spec = request.get("spec") or {}
     lifetime = spec.get("expirationSeconds") or _TOKEN_SECONDS
     bound = spec.get("boundObjectRef") or {}
     node = bound.get("name", "") if bound.get("kind") == "Node" else ""
+    pod: Object = {}
     if bound.get("kind") == "Pod":
-        pod = cluster.object("pods", f"{call.namespace}/{bound.get('name', '')}")
+        pod = cluster.object("pods", f"{call.namespace}/{bound.get('name', '')}") or {}
         node = pick(pod, "spec", "nodeName") or ""
     node_object = cluster.object("nodes", node) if node else None
     user = service_account(
@@ -156,6 +157,8 @@ def request_token(cluster: Cluster, call: Call) -> tuple[Object, int]:
         call.name,
         node=node,
         node_uid=node_object["metadata"]["uid"] if node_object else "",
+        pod=pick(pod, "metadata", "name") or "",
+        pod_uid=pick(pod, "metadata", "uid") or "",
         uid=account.object["metadata"]["uid"],
     )
     token = cluster.tokens.issue(user, lifetime=lifetime)

@@ -191,7 +191,9 @@ def replace(cluster: Cluster, call: Call, existing: Record, obj: Object, *, trac
 
 
 def _storable(cluster: Cluster, call: Call, obj: Object) -> Object:
-    """Return the object as storage returns it."""
+    """Return the object as storage returns it. Custom objects are stored as JSON, which knows empty lists."""
+    if call.kind.custom:
+        return obj
     served = cluster.catalog.find(call.kind.group, "v1", call.kind.plural) or call.served
     # Objects are stored in the form of v1. If only older versions are served, their type is close enough.
     return without_empties(obj, served.type)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cluster with ComputeDomains has beside its nodes: custom kinds, the daemons' account, addresses of pods, and
+dra-cluster-controller.
+
+The objects look like those of the Helm release, so `helm install` adopts them.
+"""
+
+import contextlib
+import random
+import socket
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from ..computedomains.names import CLIQUES
+from ..kubeapi import ApiClient, Kind
+from .controlplane import RELEASE, chart_file, of_release
+from .loop import JSON, NAMESPACES
+from .processes import Processes
+
+NAMESPACE: Final = RELEASE
+"""The driver's namespace, in which the daemons run."""
+CONTROLLER: Final = "cluster-controller"
+"""The name of the process dra-cluster-controller."""
+IMAGE: Final = "dra-sandbox"
+"""The image in the pods of daemons. Nothing pulls it."""
+_ACCOUNT: Final = "compute-domain-daemon-service-account"
+_ROLE: Final = "dra-sandbox-imex-daemon"
+_RBAC: Final = "rbac.authorization.k8s.io"
+_DEFINITIONS: Final = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions")
+
+_LOOPBACK: Final = IPv4Network("127.0.0.0/8")
+_NODE_PREFIX: Final = 24
+_SANDBOX_PREFIX: Final = 18  # 64 nodes
+_PORT: Final = 50000
+
+
+@contextlib.contextmanager
+def pod_networks() -> Iterator[tuple[IPv4Network, ...]]:
+    """Reserve addresses for pods of one sandbox: a network for each node, which no other sandbox of this machine has.
+
+    A socket that is bound to the first address marks them as taken. Raises OSError.
+    """
+    networks = list(_LOOPBACK.subnets(new_prefix=_SANDBOX_PREFIX))[1:-1]
+    random.shuffle(networks)
+    with socket.socket() as mark:
+        free = next((one for one in networks if _is_bound(mark, one)), None)
+        if free is None:
+            raise OSError("no loopback addresses are free for pods")
+        yield tuple(free.subnets(new_prefix=_NODE_PREFIX))
+
+
+def _is_bound(mark: socket.socket, network: IPv4Network) -> bool:
+    """Bind the socket to the first address, and return whether that was possible."""
+    try:
+        mark.bind((str(network.network_address), _PORT))
+    except OSError:
+        return False
+    return True
+
+
+def custom_kinds() -> list[JSON]:
+    """Return the chart's CustomResourceDefinitions."""
+    return [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(chart_file("crds").glob("*.yaml"))]
+
+
+def install(client: ApiClient) -> None:
+    """Create the objects. Raises ApiError."""
+    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    for value in custom_kinds():
+        client.create(_DEFINITIONS, of_release(value))
+    install_account(client)
+    group, _, _ = CLIQUES.api_version.partition("/")
+    rule = {"apiGroups": [group], "resources": [CLIQUES.plural], "verbs": ["get", "list", "watch", "patch"]}
+    objects: dict[str, JSON] = {
+        "roles": {"kind": "Role", "rules": [rule]},
+        "rolebindings": {
+            "kind": "RoleBinding",
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": _ROLE},
+            "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": NAMESPACE}],
+        },
+    }
+    for plural, value in objects.items():
+        full = {"apiVersion": f"{_RBAC}/v1", "metadata": {"name": _ROLE}, **value}
+        client.create(Kind(f"{_RBAC}/v1", plural, namespaced=True), full, NAMESPACE)
+
+
+def install_account(client: ApiClient) -> None:
+    """Create the service account of daemons, to which all objects of domains in its namespace belong. Raises
+    ApiError.
+    """
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": _ACCOUNT}}
+    client.create(Kind("v1", "serviceaccounts", namespaced=True), of_release(account), NAMESPACE)
+
+
+class ClusterProcesses(Processes):
+    """The processes of the cluster: dra-cluster-controller, once or several times."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, lock: int) -> None:
+        """The logs are in `folder`. Raises OSError."""
+        super().__init__("the cluster", folder, lock)
+        self._kubeconfig = kubeconfig
+
+    def start_controller(self, name: str = CONTROLLER, *arguments: str) -> None:
+        """Start dra-cluster-controller. Several of them elect one that works."""
+        self.launch(
+            name,
+            "controller.cluster.main",
+            *("--kubeconfig", str(self._kubeconfig), "--compute-domains"),
+            *("--namespace", NAMESPACE, "--pod-name", name, "--leader-election-enabled", "--daemon-image", IMAGE),
+            *arguments,
+        )

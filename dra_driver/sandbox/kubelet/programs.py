@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in containers: start, restart with back-off, readiness by an HTTP probe, and end.
+
+Kubelet itself knows no program. `Options.programs` starts those that the sandbox has; the other containers run nothing.
+"""
+
+import http.client
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Protocol
+
+from .cdi import Mount
+from .model import Container, HttpProbe, Pod
+
+_log = logging.getLogger(__name__)
+
+_PROBE_SECONDS = 1.0
+_RESET_SECONDS = 600.0  # after a program ran so long, the pauses between restarts are short again
+_VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """Return a text with the values of variables in place of `$(NAME)`. Unknown variables stay."""
+    return _VARIABLE.sub(lambda found: env.get(found[1], found[0]), text)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What the program of a container starts with. `mounts` are those of CDI, and `address` is the pod's."""
+
+    pod: Pod
+    container: Container
+    env: Mapping[str, str]
+    mounts: tuple[Mount, ...]
+    address: str
+
+    def arguments(self) -> tuple[str, ...]:
+        """Return the command, with the values of variables in place of `$(NAME)`."""
+        return tuple(expand(one, self.env) for one in self.container.command)
+
+
+class Program(Protocol):
+    """A program that was started. Only one thread calls `wait`."""
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the exit code as soon as the program ends, or None after `seconds`."""
+
+    def terminate(self) -> None:
+        """Ask the program to end. Does nothing if it has ended."""
+
+    def kill(self) -> None:
+        """Kill the program and all processes that it has started."""
+
+
+class Programs(Protocol):
+    """Starts programs."""
+
+    def runs(self, container: Container) -> bool:
+        """Return whether the container has a program."""
+
+    def start(self, launch: Launch) -> Program:
+        """Start the program. Raises OSError."""
+
+    def clean_up(self, uid: str) -> None:
+        """Remove what was made for the programs of a pod, which have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramState:
+    """The state of a container's program. `exit_code` is set while it does not run."""
+
+    started_at: float
+    ready: bool = False
+    restarts: int = 0
+    exit_code: int | None = None
+
+
+class Supervisor:
+    """Runs the program of one container until `stop`. A thread waits for its end, and probes it."""
+
+    def __init__(
+        self,
+        start: Callable[[], Program],
+        probe: Callable[[], bool] | None,
+        period: float,
+        delay: Callable[[int], float],
+        changed: Callable[[], None],
+    ) -> None:
+        """Start the program. Raises OSError.
+
+        `probe` is called every `period` seconds; None: the program is ready while it runs. `delay` is the pause after
+        a number of ends in a row. The first restart is immediate. `changed` is called after each change of the state.
+        """
+        self._start, self._probe, self._period, self._delay, self._changed = start, probe, period, delay, changed
+        self._program = start()
+        self.state = ProgramState(time.time(), ready=probe is None)
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="program", daemon=True)
+        self._thread.start()
+
+    def stop(self, grace: float) -> None:
+        """End the program, and kill it after `grace` seconds."""
+        with self._lock:
+            self._stopping.set()
+            if grace > 0:
+                self._program.terminate()
+        self._thread.join(grace)
+        self._program.kill()
+        self._thread.join()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            code = self._watch()
+            self._program.kill()  # what it has started ends with it, as in a container
+            if time.time() - self.state.started_at > _RESET_SECONDS:
+                failures = 0
+            self.state = replace(self.state, ready=False, exit_code=code)
+            restarted = False
+            while not (self._stopping.is_set() or restarted):
+                failures += 1
+                self._changed()
+                self._stopping.wait(self._delay(failures - 1) if failures > 1 else 0.0)
+                restarted = self._restart()
+
+    def _watch(self) -> int:
+        """Return the exit code when the program has ended."""
+        while (code := self._program.wait(self._period)) is None:
+            ready = self._probe is None or self._probe()
+            if ready != self.state.ready and not self._stopping.is_set():
+                self.state = replace(self.state, ready=ready)
+                self._changed()
+        return code
+
+    def _restart(self) -> bool:
+        """Start the program again. Return False if it is to be stopped, or cannot be started now."""
+        with self._lock:
+            if self._stopping.is_set():
+                return False
+            try:
+                self._program = self._start()
+            except OSError as error:
+                _log.warning("a program was not started again: %s", error)
+                return False
+            self.state = ProgramState(time.time(), ready=self._probe is None, restarts=self.state.restarts + 1)
+        self._changed()
+        return True
+
+
+def answers(probe: HttpProbe, address: str) -> bool:
+    """Return whether an HTTP probe succeeds."""
+    connection = http.client.HTTPConnection(address, probe.port, timeout=_PROBE_SECONDS)
+    try:
+        connection.request("GET", probe.path)
+        return HTTPStatus.OK <= connection.getresponse().status < HTTPStatus.BAD_REQUEST
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in containers: what they are given, when they are ready, and that they are started again and ended."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.sandbox.kubelet import Backoff, Kubelet, Launch, Options
+from dra_driver.sandbox.kubelet.model import Container
+from dra_driver.sandbox.kubelet.programs import answers
+from tests.support.waiting import wait_for
+
+from .memory_cluster import MemoryCluster, make_pod
+
+NETWORK = IPv4Network("127.77.7.0/29")
+SERVER = """
+import http.server, os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(3) if sys.argv[1] == "polite" else None)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if os.path.exists(sys.argv[2]) else 503)
+        self.end_headers()
+server = http.server.HTTPServer((os.environ["POD_IP"], 0), Handler)
+print(server.server_port, os.environ["WHO"], flush=True)
+server.serve_forever()
+"""
+
+
+class Servers:
+    """Starts a web server that is ready while the file `ready` exists. Its probe gets a port that is free."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ready = folder / "ready"
+        self.launches: list[Launch] = []
+        self.started: list[Server] = []
+        self.removed: list[str] = []
+
+    def runs(self, container: Container) -> bool:
+        return container.command[:1] == ("server",)
+
+    def start(self, launch: Launch) -> "Server":
+        _, how = launch.arguments()
+        command = [sys.executable, "-c", SERVER, how, str(self.ready)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(launch.env))
+        assert process.stdout is not None
+        port, who = process.stdout.readline().split()
+        assert who == f"{launch.pod.name}@{launch.address}"
+        self.launches.append(launch)
+        self.started.append(Server(process, int(port)))
+        return self.started[-1]
+
+    def clean_up(self, uid: str) -> None:
+        self.removed.append(uid)
+
+
+class Server:
+    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+        self.process = process
+        self.port = port
+
+    def wait(self, seconds: float) -> int | None:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def terminate(self) -> None:
+        self.process.terminate()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+@pytest.fixture
+def servers(root: Path) -> Iterator[Servers]:
+    made = Servers(root)
+    yield made
+    for one in made.started:
+        one.process.kill()
+        one.process.wait()
+
+
+@pytest.fixture
+def running(options: Options, cluster: MemoryCluster, servers: Servers) -> Iterator[Kubelet]:
+    periods = replace(options.periods, program_restart=Backoff(0.01, 0.02), longest_probe=0.02)
+    with Kubelet(replace(options, programs=servers, pod_network=NETWORK, periods=periods), cluster) as kubelet:
+        yield kubelet
+
+
+def pod(name: str, how: str = "polite") -> dict[str, Any]:
+    made = make_pod(name)
+    by_field = {"NAME": "metadata.name", "POD_IP": "status.podIP", "APP": "metadata.labels['app']"}
+    variables: list[dict[str, Any]] = [
+        {"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in by_field.items()
+    ]
+    container = made["spec"]["containers"][0]
+    container |= {
+        "command": ["server"],
+        "args": ["$(HOW)"],
+        "env": [*variables, {"name": "HOW", "value": how}, {"name": "WHO", "value": "$(NAME)@$(POD_IP)"}],
+    }
+    made["metadata"]["labels"] = {"app": "a"}
+    return made
+
+
+def container_status(cluster: MemoryCluster, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.status(name)["containerStatuses"][0]
+    return found
+
+
+def test_a_program_gets_fields_of_its_pod_and_an_address_of_its_own(
+    running: Kubelet, cluster: MemoryCluster, servers: Servers
+) -> None:
+    for name in ("one", "two"):
+        cluster.add_pod(pod(name))
+        running.wait_pod_running("default", name)
+    assert [one.address for one in servers.launches] == ["127.77.7.1", "127.77.7.2"]
+    assert servers.launches[0].env["APP"] == "a"
+    wait_for(lambda: cluster.status("two").get("podIP") == "127.77.7.2", "the address")
+    cluster.ask_to_delete("one")
+    running.wait_pod_gone("default", "one")
+    assert servers.started[0].process.wait(10) == 3
+    assert servers.removed == ["uid-one"]
+    cluster.add_pod(pod("three"))
+    running.wait_pod_running("default", "three")
+    assert servers.launches[-1].address == "127.77.7.1"
+
+
+def test_a_pod_is_ready_while_its_probe_succeeds(
+    running: Kubelet, cluster: MemoryCluster, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "dra_driver.sandbox.kubelet.kubelet.answers",
+        lambda probe, address: answers(replace(probe, port=servers.started[-1].port), address),
+    )
+    made = pod("pod")
+    made["spec"]["containers"][0]["readinessProbe"] = {"httpGet": {"path": "/readyz", "port": 1}}
+    cluster.add_pod(made)
+    running.wait_pod_running("default", "pod")
+    for exists in (False, True, False):
+        if exists:
+            servers.ready.touch()
+        else:
+            servers.ready.unlink(missing_ok=True)
+        wait_for(lambda exists=exists: container_status(cluster, "pod")["ready"] is exists, "readiness")  # type: ignore[misc]
+        ready = next(one for one in cluster.status("pod")["conditions"] if one["type"] == "Ready")
+        assert ready["status"] == str(exists)
+
+
+def test_a_program_that_ends_is_started_again_and_one_that_hangs_is_killed(
+    running: Kubelet, cluster: MemoryCluster, servers: Servers
+) -> None:
+    cluster.add_pod(pod("pod", "stubborn"))
+    running.wait_pod_running("default", "pod")
+    for count in (1, 2, 3):
+        servers.started[-1].process.kill()
+        wait_for(lambda count=count: container_status(cluster, "pod")["restartCount"] == count, "a restart")  # type: ignore[misc]
+    assert cluster.status("pod")["phase"] == "Running"
+    assert len(servers.started) == 4
+    cluster.ask_to_delete("pod")  # with a grace period of one second
+    running.wait_pod_gone("default", "pod")
+    assert servers.started[-1].process.wait(10) == -9
+
+
+def test_programs_end_with_kubelet(running: Kubelet, cluster: MemoryCluster, servers: Servers) -> None:
+    cluster.add_pod(pod("pod", "stubborn"))
+    running.wait_pod_running("default", "pod")
+    running.stop()
+    assert servers.started[-1].process.wait(10) == -9
