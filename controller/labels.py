@@ -25,9 +25,9 @@ from dra_driver.backoff import Backoff
 from dra_driver.containment import Count, contained
 from dra_driver.errors import DriverError
 from dra_driver.files import NotAFileError, read_file, remove_file, write_file
-from dra_driver.gpu.devices.attributes import whole_attributes
 from dra_driver.gpu.devices.enforcement import UnenforceableError, enforcement
 from dra_driver.gpu.facts import Gpu, Inventory, MigProfile
+from dra_driver.gpu.imex import clique_of
 from dra_driver.gpu.ownership import MigPlace
 from dra_driver.gpu.policy import Enforcement, NodePolicy
 from dra_driver.kubeapi import ApiClient, Kind, NotFoundError
@@ -163,8 +163,8 @@ def _product(replicas: int, *words: str) -> str:
     return "-".join([*map(_word, words), *(["SHARED"] if replicas > 1 else [])])
 
 
-def _clique(gpus: Sequence[Gpu]) -> object | None:
-    cliques = {whole_attributes(gpu).get("fabricClique") for gpu in gpus} - {None}
+def _clique(gpus: Sequence[Gpu]) -> str | None:
+    cliques = {clique_of(gpu.fabric) for gpu in gpus} - {None}
     return cliques.pop() if len(cliques) == 1 else None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dra-controller command: publishes the GPUs of one node as ResourceSlices."""
+"""The dra-controller command: publishes the GPUs, and optionally the IMEX channel, of one node as ResourceSlices."""
 
 import contextlib
 import logging
@@ -20,6 +20,7 @@ from dra_driver.command import (
     run,
     version_option,
 )
+from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.containment import Count
 from dra_driver.endpoints import Endpoint, endpoint_options, serving
 from dra_driver.gpu.fabric_marks import FabricMarks
@@ -32,8 +33,9 @@ from dra_driver.gpu.view import Looks, NodeView
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resident import release_after_start
 
+from .channels import DOMAIN_FILE, ChannelDevices, DomainFile
 from .labels import FeatureFile, Labeler, NodeFeature, node_labels
-from .publisher import Publisher, Report
+from .publisher import Publisher, Publishers, Report
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,11 @@ _SECONDS = click.FloatRange(min=1.0)
     type=click.Path(file_okay=False, path_type=Path),
     default="/var/lib/kubelet/plugins",
     help=f"kubelet's folder for plugins. The plugin keeps the marks of its MIG instances in {DRIVER_NAME} below it.",
+)
+@flag(
+    "--compute-domains/--no-compute-domains",
+    default=False,
+    help=f"Publish the node's IMEX channel, too, as a device of driver {DOMAIN_DRIVER}.",
 )
 @flag(
     "--node-feature-role",
@@ -84,6 +91,7 @@ def controller(
     hardware: Hardware,
     policy: PolicyOptions,
     kubelet_plugins_directory_path: Path,
+    compute_domains: bool,
     node_feature_role: str,
     node_feature_file: Path | None,
     poll_interval: float,
@@ -111,36 +119,57 @@ def controller(
     with contextlib.ExitStack() as stack:
         view.start()  # first, because NVML takes long
         stack.callback(view.stop)
-        told = stack.enter_context(_observed(endpoint, node_name, view, lambda: publisher.problem))
-        publisher = Publisher(
-            client := ApiClient(connection),
-            node_name,
-            view,
-            observe=told.report,
-            wanted=lambda: wanted().optional_features,
-            unexpected=told.unexpected,
-            startup_taint=startup_taint,
+        drivers = (DRIVER_NAME, DOMAIN_DRIVER) if compute_domains else (DRIVER_NAME,)
+        told = stack.enter_context(_observed(endpoint, node_name, drivers, view, lambda: publishers.problem))
+        client = ApiClient(connection)
+        publishers = Publishers(
+            Publisher(
+                client,
+                node_name,
+                view,
+                observe=lambda report: told.report(report, DRIVER_NAME),
+                wanted=lambda: wanted().optional_features,
+                unexpected=told.unexpected,
+                startup_taint=startup_taint,
+                others_are_ready=lambda: publishers.are_others_ready,
+            )
         )
+        if compute_domains:
+            domain = DomainFile(kubelet_plugins_directory_path / DOMAIN_FILE)
+            channels = ChannelDevices(view.last_inventory, hardware.proc_root, lambda: domain.uid)
+
+            def published(report: Report) -> None:
+                told.report(report, DOMAIN_DRIVER)
+                if startup_taint:
+                    publishers.first.wake()  # which may remove it now
+
+            second = Publisher(
+                client, node_name, channels, driver=DOMAIN_DRIVER, observe=published, unexpected=told.unexpected
+            )
+            publishers.add(second)
+            domain.on_change = second.wake
+            domain.start()
+            stack.callback(domain.stop)
         session.calls.unexpected = told.unexpected
-        view.on_change = health.on_change = publisher.wake
+        view.on_change = health.on_change = publishers.wake
         if node_feature_file or node_feature_role:
             file, role = node_feature_file, node_feature_role
             output = FeatureFile(file) if file else NodeFeature(client, node_name, role)
             labels = Labeler(output, lambda: node_labels(view.hardware, wanted(), hardware.sys_root), told.unexpected)
 
             def changed() -> None:
-                publisher.wake()
+                publishers.wake()
                 labels.wake()
 
             view.on_change = changed
             labels.start()
             stack.callback(labels.stop)
-        on_termination(publisher.stop)
+        on_termination(publishers.stop)
         log.info("started", extra={"version": __version__, "node": node_name, "server": connection.server})
         health.start()
         stack.callback(health.stop, wait=False)
-        release_after_start(lambda: publisher.problem)
-        publisher.run()
+        release_after_start(lambda: publishers.problem)
+        publishers.run()
     log.info("stopped")
 
 
@@ -148,13 +177,13 @@ def controller(
 class _Told:
     """Functions that are called after every attempt to publish, and after unexpected errors."""
 
-    report: Callable[[Report], None] = lambda _report: None
+    report: Callable[[Report, str], None] = lambda _report, _driver: None
     unexpected: Count = lambda _work: None
 
 
 @contextlib.contextmanager
 def _observed(
-    endpoint: Endpoint, node_name: str, view: NodeView, unpublished: Callable[[], str | None]
+    endpoint: Endpoint, node_name: str, drivers: Sequence[str], view: NodeView, unpublished: Callable[[], str | None]
 ) -> Iterator[_Told]:
     """Serve metrics and probes, if an endpoint is set."""
     if endpoint.port is None:
@@ -167,7 +196,7 @@ def _observed(
     registry = new_registry()
     ready = {"hardware": view.unready, "slices": unpublished}
     with serving(endpoint, registry, ready=ready):
-        metrics = PublisherMetrics(registry, node_name, view.hanging)
+        metrics = PublisherMetrics(registry, node_name, view.hanging, drivers)
         yield _Told(metrics.observe, metrics.unexpected)
 
 

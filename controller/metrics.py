@@ -2,7 +2,8 @@
 """The metrics of dra-controller."""
 
 from collections import Counter as Tally
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -15,13 +16,20 @@ from .publisher import Report
 
 
 class PublisherMetrics:
-    """The metrics of one process. `observe` is called with every Report. `hanging` returns the number of calls to the
-    driver that have not returned.
+    """The metrics of one process, which publishes the devices of these DRA `drivers`. `observe` is called with every
+    Report. `hanging` returns the number of calls to the NVIDIA driver that have not returned.
     """
 
-    def __init__(self, registry: CollectorRegistry, node_name: str, hanging: Callable[[], float]) -> None:
-        self._own = {"node": node_name, "driver": DRIVER_NAME}
-        labels = tuple(self._own)
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        node_name: str,
+        hanging: Callable[[], float],
+        drivers: Sequence[str],
+    ) -> None:
+        self._node = node_name
+        self._shown: dict[tuple[Gauge, str], set[str]] = defaultdict(set)  # the values of the last label
+        labels = ("node", "driver")
 
         gauge = partial(Gauge, namespace=PREFIX, registry=registry)
         counter = partial(Counter, namespace=PREFIX, registry=registry)
@@ -38,29 +46,35 @@ class PublisherMetrics:
         self._dropped = gauge(
             "missing_feature_gates", "1 if the API server drops the fields of this feature gate.", (*labels, "gate")
         )
-        gauge(HANGING_CALLS, HANGING_CALLS_TEXT, labels).labels(**self._own).set_function(hanging)
+        gauge(HANGING_CALLS, HANGING_CALLS_TEXT, labels).labels(node_name, DRIVER_NAME).set_function(hanging)
         self._writes = counter("slice_writes", "ResourceSlices created, updated and deleted.", labels)
         self._errors = counter("publish_errors", "Attempts to publish that failed.", labels)
         self.unexpected = unexpected_errors(registry)
         """Counts unexpected errors that were contained."""
-        self._writes.labels(**self._own)
-        self._errors.labels(**self._own)
+        for driver in drivers:
+            self._writes.labels(node_name, driver)
+            self._errors.labels(node_name, driver)
 
-    def observe(self, report: Report) -> None:
-        """Update the metrics."""
+    def observe(self, report: Report, driver: str) -> None:
+        """Update the metrics of one DRA driver."""
+        writes, errors = (one.labels(self._node, driver) for one in (self._writes, self._errors))
         if report.error is not None:
-            self._errors.labels(**self._own).inc()
+            errors.inc()
             return
-        self._writes.labels(**self._own).inc(report.writes - report.failures)
-        self._errors.labels(**self._own).inc(report.failures)
+        writes.inc(report.writes - report.failures)
+        errors.inc(report.failures)
         devices = [device for gpu in report.gpus for device in gpu.devices]
-        self._set(self._devices, Tally(str(device.attributes.get("type", "unknown")) for device in devices))
-        self._set(self._tainted, Tally(key for device in devices for key in {taint.key for taint in device.taints}))
-        self._set(self._left_out, Tally(str(one.reason) for one in report.left_out))
-        self._set(self._unpublished, Tally(str(one.why) for one in report.unpublished.values()))
-        self._set(self._dropped, Tally({gate: int(gate in report.missing_gates) for gate in GATES.values()}))
+        self._set(driver, self._devices, Tally(str(device.attributes.get("type", "unknown")) for device in devices))
+        keys = Tally(key for device in devices for key in {taint.key for taint in device.taints})
+        self._set(driver, self._tainted, keys)
+        self._set(driver, self._left_out, Tally(str(one.reason) for one in report.left_out))
+        self._set(driver, self._unpublished, Tally(str(one.why) for one in report.unpublished.values()))
+        self._set(driver, self._dropped, Tally({gate: int(gate in report.missing_gates) for gate in GATES.values()}))
 
-    def _set(self, gauge: Gauge, values: "Tally[str]") -> None:
-        gauge.clear()
+    def _set(self, driver: str, gauge: Gauge, values: "Tally[str]") -> None:
+        shown = self._shown[gauge, driver]
+        for label in shown - values.keys():
+            gauge.remove(self._node, driver, label)
+        self._shown[gauge, driver] = set(values)
         for label, value in values.items():
-            gauge.labels(*self._own.values(), label).set(value)
+            gauge.labels(self._node, driver, label).set(value)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop that keeps a node's slices in the API server equal to the devices of the node."""
+"""The loop that keeps the slices of a node and a driver in the API server equal to the devices of the node.
+
+A process has one Publisher for each driver whose devices it publishes. They share only the client.
+"""
 
 import logging
 import threading
@@ -13,6 +16,7 @@ from dra_driver.backoff import Backoff
 from dra_driver.containment import Count
 from dra_driver.gpu.devices import Description, GpuDevices, LeftOut
 from dra_driver.gpu.health import keep_times
+from dra_driver.gpu.imex import ImexFilesError
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import NvmlError
 from dra_driver.kubeapi import NODES, ApiClient, ApiError, Kind, NotFoundError, Watcher, newest_dialect, slices_of
@@ -27,16 +31,18 @@ from .writer import Attempts, Problem, SliceWriter, StoredSlices, Why, Written
 
 log = logging.getLogger(__name__)
 
+_STOP_SECONDS = 10.0  # longer than a request to an API server that answers
+
 
 class NodeDevices(Protocol):
-    """The devices of the node. After a change, somebody must call `Publisher.wake`."""
+    """The devices of the node that one driver publishes. After a change, somebody must call `Publisher.wake`."""
 
     def adopt(self, slices: Iterable[ResourceSlice]) -> None:
         """Take over what an earlier process published. Called once, before `describe`."""
 
     def describe(self, features: SliceFeatures) -> Description:
         """The devices to publish, with the features that a server stores. Raises NvmlError until the hardware
-        was read.
+        was read, and ImexFilesError.
         """
 
 
@@ -90,10 +96,10 @@ class _Target:
 
 
 class Publisher:
-    """Publishes the devices of one node until it is stopped. `observe` is called after every attempt that changed
-    something. `unexpected` counts unexpected errors with one slice. `wanted` returns the optional features that are
-    currently needed (see dra_driver.kubeapi.features). `startup_taint` is the key of a taint that is removed from the
-    Node when all slices are published, or empty.
+    """Publishes the devices of one node as those of `driver` until it is stopped. `observe` is called after every
+    attempt that changed something. `unexpected` counts unexpected errors with one slice. `wanted` returns the optional
+    features that are currently needed (see dra_driver.kubeapi.features). `startup_taint` is the key of a taint that is
+    removed from the Node when all slices are published and `others_are_ready` returns true, or empty.
     """
 
     def __init__(
@@ -104,19 +110,23 @@ class Publisher:
         timing: PublisherTiming | None = None,
         observe: Callable[[Report], None] = lambda _report: None,
         *,
+        driver: str = DRIVER_NAME,
         wanted: Callable[[], frozenset[str]] = frozenset,
         unexpected: Count = lambda _work: None,
         startup_taint: str = "",
+        others_are_ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
         self._node_name = node_name
-        self._selector = f"spec.driver={DRIVER_NAME},spec.nodeName={node_name}"
+        self._driver = driver
+        self._selector = f"spec.driver={driver},spec.nodeName={node_name}"
         self._devices = devices
         self._timing = timing or PublisherTiming()
         self._observe = observe
         self._wanted = wanted
         self._unexpected = unexpected
         self._startup_taint = startup_taint
+        self._others_are_ready = others_are_ready
         self._untainted = ""  # the UID of the Node that has no such taint anymore
         self._stopped = threading.Event()
         self._changed = threading.Event()
@@ -162,7 +172,7 @@ class Publisher:
             try:
                 pause = self._publish(self._reach())
                 backoff.reset()
-            except NvmlError as error:
+            except (NvmlError, ImexFilesError) as error:
                 pause = self._failed(error, backoff)
             except ApiError as error:
                 self._stopped.wait(self._failed(error, backoff))
@@ -175,7 +185,7 @@ class Publisher:
     def _failed(self, error: Exception, backoff: Backoff) -> float:
         pause = backoff.pause()
         self._tell(Report(error=str(error)))
-        log.warning("not published yet: %s", error, extra={"retry_seconds": round(pause, 1)})
+        log.warning("not published yet: %s", error, extra={"driver": self._driver, "retry_seconds": round(pause, 1)})
         return pause
 
     def _tell(self, report: Report) -> None:
@@ -267,7 +277,8 @@ class Publisher:
         if writes or report != self._last:
             self._say_what_is_left_out(report)
             self._tell(report)
-        if report.problem is None and self._startup_taint and self._untainted != target.node_uid:
+        tainted = self._startup_taint and self._untainted != target.node_uid
+        if tainted and report.problem is None and self._others_are_ready():
             self._remove_startup_taint()
             self._untainted = target.node_uid
         due = self._attempts.seconds_until(unpublished)
@@ -296,13 +307,13 @@ class Publisher:
     def _probe(self, target: _Target, wanted: frozenset[str], suspected: frozenset[str] = frozenset()) -> SliceFeatures:
         lists = "list_attributes" in wanted
         return probe_features(
-            self._client, target.dialect, DRIVER_NAME, self._node_name, lists=lists, suspected=suspected
+            self._client, target.dialect, self._driver, self._node_name, lists=lists, suspected=suspected
         )
 
     def _plan(
         self, target: _Target, description: Description, features: SliceFeatures, stored: dict[str, ResourceSlice]
     ) -> Writes:
-        desired = node_slices(self._node_name, target.node_uid, description.gpus, features)
+        desired = node_slices(self._node_name, target.node_uid, description.gpus, features, driver=self._driver)
         desired = keep_times(desired, stored.values())
         return plan_writes(desired, stored, self._attempts.in_vain(desired, stored))
 
@@ -347,3 +358,47 @@ class Publisher:
         for one in report.left_out:
             if one not in known:
                 log.warning("left out: %s: %s", one.subject, one.text)
+
+
+class Publishers:
+    """The publishers of a process, which are woken and ended together. Others are added before `run`."""
+
+    def __init__(self, first: Publisher) -> None:
+        self.first = first
+        self._others: list[Publisher] = []
+
+    def add(self, other: Publisher) -> None:
+        """Add a publisher."""
+        self._others.append(other)
+
+    @property
+    def problem(self) -> str | None:
+        """The first problem of a publisher, or None."""
+        return next((one.problem for one in (self.first, *self._others) if one.problem is not None), None)
+
+    @property
+    def are_others_ready(self) -> bool:
+        """Whether all publishers but the first have published."""
+        return all(one.problem is None for one in self._others)
+
+    def wake(self) -> None:
+        """Let all compare again."""
+        for one in (self.first, *self._others):
+            one.wake()
+
+    def stop(self) -> None:
+        """Let `run` return soon."""
+        for one in (self.first, *self._others):
+            one.stop()
+
+    def run(self) -> None:
+        """Publish until `stop` is called: the first on this thread, the others on threads of their own."""
+        threads = [threading.Thread(target=one.run, name="publisher", daemon=True) for one in self._others]
+        for thread in threads:
+            thread.start()
+        try:
+            self.first.run()
+        finally:
+            self.stop()
+            for thread in threads:
+                thread.join(_STOP_SECONDS)

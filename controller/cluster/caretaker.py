@@ -19,10 +19,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from dra_driver.backoff import Backoff
 from dra_driver.endpoints import PREFIX
-from dra_driver.kubeapi import NODES, ApiClient, ApiError, ConflictError, NotFoundError, newest_dialect, slices_of
+from dra_driver.kubeapi import NODES, ApiClient, ApiError, ConflictError, NotFoundError, slices_of
 from dra_driver.kubeapi.events import EventRecorder, ObjectReference
 from dra_driver.resource.codec import Dialect
 
+from ..collection import dialect_when_known
 from .leftovers import REASONS, Leftover, advice, plan_cleanup
 from .view import ClaimFacts, SliceFacts, View, slice_facts
 
@@ -89,7 +90,8 @@ class Caretaker:
         """Remove leftovers until `stop` is set."""
         self._trouble = "the cluster was not read yet"
         try:
-            dialect = self._dialect(stop)
+            backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
+            dialect = dialect_when_known(self._client, stop, lambda error: self._after(error, backoff))
             if dialect is not None:
                 with self._watching(dialect, stop) as (view, changed):
                     term = _Term(self._client, dialect, view, self._recorder, self._metrics, self._timing)
@@ -110,16 +112,6 @@ class Caretaker:
                 backoff.reset()
             except ApiError as error:
                 pause = self._after(error, backoff)
-
-    def _dialect(self, stop: threading.Event) -> Dialect | None:
-        """The version of resource.k8s.io to use. Asks the server until there is an answer."""
-        backoff = Backoff(self._timing.first_retry, self._timing.longest_retry)
-        while not stop.is_set():
-            try:
-                return newest_dialect(self._client)
-            except ApiError as error:
-                stop.wait(self._after(error, backoff))
-        return None
 
     def _after(self, error: ApiError, backoff: Backoff) -> float:
         """Record a failure, and return the seconds until the next attempt."""

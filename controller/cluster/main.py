@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dra-cluster-controller command, and its flags for leader election.
+"""The dra-cluster-controller command, and its flags for leader election. `computedomains.options` has its other flags.
 
 The flags of leader election have the names that the official driver uses.
 """
@@ -8,8 +8,9 @@ import logging
 import socket
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import click
@@ -27,11 +28,14 @@ from dra_driver.command import (
     run,
     version_option,
 )
-from dra_driver.endpoints import Endpoint, endpoint_options, new_registry, serving
+from dra_driver.endpoints import Endpoint, endpoint_options, new_registry, serving, unexpected_errors
 from dra_driver.kubeapi import ApiClient, Connection, Credentials, load_credentials
 from dra_driver.kubeapi.events import EventRecorder
 from dra_driver.kubeapi.leases import Election, LeaseTiming
 
+from ..computedomains.loop import DomainController, DomainMetrics
+from ..computedomains.objects import Settings
+from ..computedomains.options import compute_domain_options
 from .caretaker import Caretaker, CaretakerTiming, Metrics
 
 LEASE_NAME: Final = "nvidia-dra-cluster-controller"
@@ -39,9 +43,12 @@ LEASE_NAME: Final = "nvidia-dra-cluster-controller"
 
 @dataclass(frozen=True, slots=True)
 class LeaderElection:
-    """Whether and how several processes elect the one that works."""
+    """Whether and how several processes elect the one that works. `home` is the namespace of the processes, and
+    `namespace` that of the Lease.
+    """
 
     enabled: bool
+    home: str
     namespace: str
     name: str
     pod_name: str
@@ -65,7 +72,9 @@ def _election(
     except ValueError as error:
         raise InputError(f"--leader-election-…: {error}") from None
     lock_namespace = leader_election_lease_lock_namespace or namespace
-    return LeaderElection(leader_election_enabled, lock_namespace, leader_election_lease_lock_name, pod_name, timing)
+    return LeaderElection(
+        leader_election_enabled, namespace, lock_namespace, leader_election_lease_lock_name, pod_name, timing
+    )
 
 
 leader_election_options = flags(
@@ -115,6 +124,7 @@ log = logging.getLogger(__name__)
 @click.command("dra-cluster-controller")
 @kubeconfig_option
 @leader_election_options
+@compute_domain_options
 @flag(
     "--cleanup-grace-period",
     type=Duration("15s, 1m30s or 500ms"),
@@ -127,15 +137,18 @@ log = logging.getLogger(__name__)
 def cluster_controller(
     kubeconfig: str | None,
     election: LeaderElection,
+    domains: Settings | None,
     cleanup_grace_period: float,
     endpoint: Endpoint,
 ) -> None:
-    """Delete the ResourceSlices of driver gpu.nvidia.com of nodes that no longer exist, and report claims on them."""
+    """Delete the ResourceSlices of driver gpu.nvidia.com of nodes that no longer exist, report claims on them, and
+    manage ComputeDomains.
+    """
     agent = f"dra-cluster-controller/{__version__}"
     # A renewal that takes longer than this counts as failed, and leaves time for another one.
     patience = election.timing.renew_deadline / 2
     credentials: Credentials = load_credentials(kubeconfig)
-    connection = Connection(credentials, agent)
+    connection = Connection(credentials, agent, connections=24)  # one for each watch, and for threads that write
     hasty = Connection(credentials, agent, connections=1, read_seconds=patience)
     end_when_a_thread_fails()
     registry = new_registry()
@@ -143,6 +156,13 @@ def cluster_controller(
     client = ApiClient(connection)
     recorder = EventRecorder(client, DRIVER_NAME, election.pod_name)
     caretaker = Caretaker(client, recorder, metrics, CaretakerTiming(grace=cleanup_grace_period))
+    work: list[Callable[[threading.Event], None]] = [caretaker.run]
+    checks: dict[str, Callable[[], str | None]] = {"leftovers": lambda: caretaker.problem}
+    if domains is not None:
+        counted = unexpected_errors(registry)
+        controller = DomainController(client, election.home, domains, recorder, DomainMetrics(registry), count=counted)
+        work.append(controller.run)
+        checks["compute-domains"] = lambda: controller.problem
     contest = Election(
         ApiClient(hasty),
         election.namespace,
@@ -151,19 +171,29 @@ def cluster_controller(
         election.timing,
         changed=metrics.leader.set,
     )
-    checks = {"lease": lambda: contest.problem, "leftovers": lambda: caretaker.problem}
+    checks["lease"] = lambda: contest.problem
+    lead = partial(_together, work)
     with serving(endpoint, registry, ready=checks):
         log.info("started", extra={"version": __version__, "server": connection.server})
         if election.enabled:
             on_termination(contest.stop)
-            contest.run(caretaker.run)
+            contest.run(lead)
         else:
             stop = threading.Event()
             on_termination(stop.set)
             metrics.leader.set(1)
-            caretaker.run(stop)
+            lead(stop)
     recorder.close()
     log.info("stopped")
+
+
+def _together(work: Sequence[Callable[[threading.Event], None]], stop: threading.Event) -> None:
+    """Do all work, each part on a thread, until `stop` is set and all of it has ended."""
+    threads = [threading.Thread(target=one, args=(stop,), name="work", daemon=True) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

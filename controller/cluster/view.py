@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The nodes, slices and claims of the cluster as the caretaker knows them, with one watch for each kind.
 
-A large cluster has thousands of slices of tens of kilobytes each, so only the fields that decisions need are kept.
 The metadata of a slice is usually enough, because this driver's slices have their Node as owner, by name and UID.
 Only a slice without such an owner has to be read as a whole.
 """
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, Protocol, TypeVar
 
 from dra_driver import DRIVER_NAME
-from dra_driver.kubeapi import NODES, ApiClient, Kind, Watcher, claims_of, slices_of
+from dra_driver.kubeapi import NODES, ApiClient, claims_of, slices_of
 from dra_driver.kubeapi.client import JSON
 from dra_driver.resource.codec import Dialect
+
+from ..collection import Collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,87 +94,27 @@ def only_allocation(value: JSON) -> JSON:
     }
 
 
-class Facts(Protocol):
-    """The facts of one object, compared by value."""
-
-    @property
-    def uid(self) -> str: ...
-
-
-T = TypeVar("T", bound=Facts)
-
-
-class Collection(Generic[T]):
-    """The facts of the objects of one kind, without objects that do not matter. Sets `changed` when the facts
-    change.
-    """
-
-    def __init__(
-        self,
-        client: ApiClient,
-        kind: Kind,
-        facts: Callable[[JSON], T | None],
-        changed: threading.Event,
-        *,
-        keep: Callable[[JSON], JSON],
-        metadata_only: bool = False,
-        field_selector: str = "",
-    ) -> None:
-        self._facts = facts
-        self._changed = changed
-        self._lock = threading.Lock()
-        self._known: dict[str, T] = {}
-        self.listed = False
-        self.watcher = Watcher(
-            client,
-            kind,
-            field_selector=field_selector,
-            metadata_only=metadata_only,
-            keep=keep,
-            on_list=self._replace,
-            on_event=self._event,
-        )
-
-    def all(self) -> list[T]:
-        """All known facts."""
-        with self._lock:
-            return list(self._known.values())
-
-    def _replace(self, values: list[JSON]) -> None:
-        found = [facts for value in values if (facts := self._facts(value)) is not None]
-        with self._lock:
-            self._known = {one.uid: one for one in found}
-            self.listed = True
-        self._changed.set()
-
-    def _event(self, event: str, value: JSON) -> None:
-        uid = value["metadata"]["uid"]
-        facts = None if event == "DELETED" else self._facts(value)
-        with self._lock:
-            before = self._known.pop(uid, None)
-            if facts is not None:
-                self._known[uid] = facts
-        if facts != before:  # most events are heartbeats of nodes, or concern claims that do not matter
-            self._changed.set()
-
-
 class View:
     """All three collections, watched from `start` to `stop`. `changed` is set when there may be something to do."""
 
     def __init__(self, client: ApiClient, dialect: Dialect, changed: threading.Event) -> None:
         claims, slices = claims_of(dialect), slices_of(dialect)
-        self.nodes = Collection(client, NODES, node_facts, changed, keep=only_metadata, metadata_only=True)
+
+        def tell(_: object) -> None:
+            changed.set()
+
+        self.nodes = Collection(client, NODES, node_facts, tell, keep=only_metadata, metadata_only=True)
         self.slices = Collection(
             client,
             slices,
             slice_facts,
-            changed,
+            tell,
             keep=only_metadata,
             metadata_only=True,
             field_selector=f"spec.driver={DRIVER_NAME}",
         )
         ours = partial(claim_facts, api_version=claims.api_version)
-        self.claims = Collection(client, claims, ours, changed, keep=only_allocation)
+        self.claims = Collection(client, claims, ours, tell, keep=only_allocation)
         self._watchers = [self.nodes.watcher, self.slices.watcher, self.claims.watcher]
 
     @property

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The answer to an AdmissionReview (admission.k8s.io/v1) of an object with opaque configurations. Pure.
 
-An invalid configuration is refused. One that changes nothing is accepted with a warning.
+An invalid configuration is refused. One that changes nothing, or that a user should not write, is accepted with a
+warning. The configurations are those of both drivers, gpu.nvidia.com and compute-domain.nvidia.com.
 
 Only configurations that a request changes are checked. An update that does not change a configuration is accepted,
 whatever the configuration is. So finalizers can be removed and objects deleted that are older than the webhook or
@@ -12,7 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dra_driver import DRIVER_NAME
-from dra_driver.config import ConfigError, decode_config, ineffective
+from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
+from dra_driver.computedomains.mistakes import mistake
+from dra_driver.config import ConfigError, decode_config, decode_domain_config, ineffective
 from dra_driver.errors import DriverError
 from dra_driver.resource.codec import DecodeError, Fields
 
@@ -52,38 +55,54 @@ def answer(review: object) -> JSON:
             request.raw_object("object") or {},
             request.raw_object("oldObject") or {},
         )
-        found = problems(*asked)
-        response = _refusal(found) if found else _consent(warnings(*asked))
+        refused = list(_refused(*asked))
+        response = _refusal(refused) if refused else _consent(warnings(*asked))
     except DecodeError as error:
         raise ReviewError(str(error)) from None
     return {"apiVersion": API_VERSION, "kind": KIND, "response": {"uid": uid, **response}}
 
 
 def problems(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
-    """The problems of an object's configurations for this driver, each with its field.
+    """The problems of an object's configurations for the two drivers, each with its field.
 
     `old` is the object before an update. Raises DecodeError if an object has a form that the API would not accept.
     """
-    found = []
-    for path, parameters in _brought(kind, operation, value, old):
+    return [str(error) for _, error in _refused(kind, operation, value, old)]
+
+
+def _refused(
+    kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]
+) -> Iterator[tuple[str, ConfigError]]:
+    """(Driver, problem) of each invalid configuration."""
+    for path, driver, parameters in _brought(kind, operation, value, old):
         try:
-            decode_config(parameters, path, of_class=kind == _CLASS)
+            _doubt(kind, driver, parameters, path, value)
         except ConfigError as error:
-            found.append(str(error))
-    return found
+            yield driver, error
 
 
 def warnings(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
     """The warnings about the configurations of an object without problems, each with its field."""
     return [
         str(warning)
-        for path, parameters in _brought(kind, operation, value, old)
-        if (warning := ineffective(decode_config(parameters, path, of_class=kind == _CLASS), path))
+        for path, driver, parameters in _brought(kind, operation, value, old)
+        if (warning := _doubt(kind, driver, parameters, path, value)) is not None
     ]
 
 
-def _brought(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(Path, parameters) of each configuration for this driver that is new in this request."""
+def _doubt(kind: str, driver: str, parameters: object, path: str, value: Mapping[str, Any]) -> ConfigError | None:
+    """A warning about a configuration. Raises ConfigError if it is invalid."""
+    if driver == DRIVER_NAME:
+        return ineffective(decode_config(parameters, path, of_class=kind == _CLASS), path)
+    metadata = Fields(value).raw_object("metadata") or {}
+    owner = metadata.get("name") or metadata.get("generateName") or ""
+    return mistake(decode_domain_config(parameters, path), str(owner), path)
+
+
+def _brought(
+    kind: str, operation: str, value: Mapping[str, Any], old: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Any]]:
+    """(Path, driver, parameters) of each configuration for the two drivers that is new in this request."""
     if operation not in _JUDGED or kind not in _CONFIGURED:
         return
     metadata = Fields(value).raw_object("metadata") or {}
@@ -91,8 +110,9 @@ def _brought(kind: str, operation: str, value: Mapping[str, Any], old: Mapping[s
         return
     known = [config for _, config in _configs(kind, old)]
     for path, config in _configs(kind, value):
-        if config not in known and config.get("driver") == DRIVER_NAME:
-            yield path, config.get("parameters")
+        driver = config.get("driver")
+        if config not in known and driver in (DRIVER_NAME, DOMAIN_DRIVER):
+            yield path, driver, config.get("parameters")
 
 
 def _configs(kind: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -107,9 +127,11 @@ def _configs(kind: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping
             yield f"{path}.opaque.parameters", opaque
 
 
-def _refusal(found: list[str]) -> JSON:
-    count = "configuration" if len(found) == 1 else "configurations"
-    message = f"{len(found)} {count} for {DRIVER_NAME} cannot be used: {'; '.join(found)}"
+def _refusal(refused: list[tuple[str, ConfigError]]) -> JSON:
+    count = "configuration" if len(refused) == 1 else "configurations"
+    drivers = " and ".join(dict.fromkeys(driver for driver, _ in refused))
+    found = "; ".join(str(error) for _, error in refused)
+    message = f"{len(refused)} {count} for {drivers} cannot be used: {found}"
     return {"allowed": False, "status": {"code": _UNPROCESSABLE, "reason": "Invalid", "message": message}}
 
 

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from controller.metrics import PublisherMetrics
 from controller.publisher import NodeDevices, Publisher, PublisherTiming, Report
 from controller.writer import Why
+from dra_driver import DRIVER_NAME
 from dra_driver.gpu.inventory import Inventory, read_inventory
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.resource.codec import decode_slice, encode_slice
@@ -67,11 +68,11 @@ class Cluster:
     def publishing(self, hardware: NodeDevices, timing: PublisherTiming = QUICK) -> Any:
         """The node's publisher at work."""
         self.registry = CollectorRegistry()
-        metrics = PublisherMetrics(self.registry, self.node, float)
+        metrics = PublisherMetrics(self.registry, self.node, float, (DRIVER_NAME,))
 
         def observe(report: Report) -> None:
             self.reports.append(report)
-            metrics.observe(report)
+            metrics.observe(report, DRIVER_NAME)
 
         client = ApiClient(self.counted)
         return publishing(client, self.node, hardware, observe, timing=timing, unexpected=metrics.unexpected)

@@ -76,7 +76,8 @@ def node(client: ApiClient) -> str:
 
 
 def make_cluster_node(client: ApiClient, name: str = "") -> str:
-    name = name or f"node-{uuid.uuid4().hex[:8]}"
+    """A Node. Its name ends in no number, as a simulated node's clique follows from that."""
+    name = name or f"{uuid.uuid4().hex[:8]}-node"
     client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
     return name
 

@@ -14,12 +14,16 @@ import click
 import pytest
 import urllib3
 
+from controller.cluster.main import main
+from controller.computedomains.view import DAEMON_SETS
 from dra_driver import DRIVER_NAME
 from dra_driver.command import Duration
+from dra_driver.computedomains.names import daemon_name
 from dra_driver.kubeapi import ApiClient, NotFoundError
 from dra_driver.kubeapi.leases import LEASES
 from dra_driver.resource.codec import V1
-from tests.support.apiserver import SLICES
+from tests.controller.computedomains.cluster import NAMESPACE, Cluster
+from tests.support.apiserver import SLICES, embedded
 from tests.support.preloaded import start
 from tests.support.waiting import wait_for
 
@@ -119,6 +123,48 @@ def test_a_holder_that_was_frozen_stops_when_it_wakes(client: ApiClient, kubecon
             a.process.send_signal(signal.SIGCONT)
             wait_for(lambda: re.search("could not be renewed in time|is held by b_", a.log), "a to see that")
             assert client.get(LEASES, lease, "default")["spec"]["holderIdentity"].startswith("b_")
+
+
+def test_the_leader_also_manages_compute_domains(tmp_path: Path) -> None:
+    with embedded(tmp_path) as (_, kubeconfig, admin):
+        cluster = Cluster(admin).install()
+        flags = (*ELECTION, "--compute-domains", "--daemon-image", "example.com/dra:1", "--namespace", NAMESPACE)
+        with (
+            running(tmp_path, "a", kubeconfig, *flags) as a,
+            running(tmp_path, "b", kubeconfig, *flags, "--leader-election-lease-lock-namespace", NAMESPACE) as b,
+        ):
+            wait_for(lambda: a.leads or b.leads, "a leader")
+            first, second = (a, b) if a.leads else (b, a)
+            uid, leftover = cluster.domain(), make_leftover(admin)
+            wait_for(lambda: cluster.get(DAEMON_SETS, daemon_name(uid)), "the DaemonSet")
+            wait_for(lambda: is_gone(admin, leftover), "the leftover to go")
+            wait_for(lambda: 'compute_domain_info{status="NotReady"} 1.0' in first.ask("/metrics"), "the metric")
+            assert first.ask("/readyz") == "ok\n"
+            first.process.kill()
+            uid = cluster.domain("second")
+            wait_for(lambda: cluster.get(DAEMON_SETS, daemon_name(uid)), "the other process to take over")
+            second.process.send_signal(signal.SIGTERM)
+            assert second.process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (["--compute-domains"], "--compute-domains needs --daemon-image"),
+        (["--imex-mode", "hostManaged", "--imex-tls-issuer", "Issuer/a"], "--imex-tls-issuer is for daemons"),
+        (["--daemon-image", "a", "--imex-tls-issuer", "Secret/a"], "must be Issuer/NAME or ClusterIssuer/NAME"),
+        (["--daemon-image", "a", "--daemon-resources", "{"], "--daemon-resources: not JSON"),
+        (["--daemon-image", "a", "--daemon-resources", '{"cpu": "1"}'], "must be the requests and limits"),
+        (["--daemon-image", "a", "--daemon-resources", '{"limits": {"cpu": "x"}}'], "--daemon-resources: "),
+    ],
+)
+def test_flags_that_do_not_fit_together_are_refused(
+    flags: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--compute-domains", *flags])
+    assert ended.value.code == 2
+    assert error in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

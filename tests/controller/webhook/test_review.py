@@ -14,11 +14,18 @@ JSON = dict[str, Any]
 GOOD: JSON = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 MISTYPED: JSON = {**GOOD, "kind": "GpuConfg"}
 REACHING: JSON = {**GOOD, "additionalDevices": ["mofed"]}
+UID = "8a1f0c52-6d6c-4b7e-9f0e-0c9a7a1b2c3d"
+CHANNEL: JSON = {**GOOD, "kind": "ComputeDomainChannelConfig", "domainID": UID, "allocationMode": "Single"}
+DAEMON: JSON = {**GOOD, "kind": "ComputeDomainDaemonConfig", "domainID": UID}
 UNKNOWN_FIELD: JSON = {**GOOD, "sharing": {"strategy": "MPS", "mpsConfg": {}}}
 
 
 def config(parameters: object, driver: str = "gpu.nvidia.com") -> JSON:
     return {"opaque": {"driver": driver, "parameters": parameters}}
+
+
+def of_domain(parameters: object) -> JSON:
+    return config(parameters, driver="compute-domain.nvidia.com")
 
 
 def claim(*configs: JSON, **meta: Any) -> JSON:
@@ -66,6 +73,16 @@ def device_class(*configs: JSON) -> JSON:
             ["spec.devices.config[0].", "spec.devices.config[1]."],
         ),
         ("Pod", claim(config(MISTYPED)), []),
+        ("ResourceClaim", claim(of_domain(CHANNEL), of_domain(DAEMON)), []),
+        (
+            "ResourceClaimTemplate",
+            template(of_domain({**CHANNEL, "domainID": ""}), of_domain({**CHANNEL, "allocationMode": "Some"})),
+            [
+                "spec.spec.devices.config[0].opaque.parameters.domainID: cannot be empty",
+                "spec.spec.devices.config[1].opaque.parameters.allocationMode: must be Single or All, not 'Some'",
+            ],
+        ),
+        ("ResourceClaim", claim(config(CHANNEL)), ["spec.devices.config[0].opaque.parameters.kind: "]),
     ],
 )
 def test_configurations_for_this_driver_are_judged_wherever_they_are(
@@ -127,6 +144,32 @@ def test_what_changes_nothing_is_let_through_with_a_warning() -> None:
     again = answer(review(claim(shared), operation="UPDATE", oldObject=claim(shared)))["response"]
     assert again == {"uid": "u1", "allowed": True}
     assert "warnings" not in answer(review(claim(shared, config(MISTYPED))))["response"]
+
+
+@pytest.mark.parametrize(
+    ("value", "warning"),
+    [
+        (claim(of_domain(CHANNEL), name="mine"), ""),
+        (claim(of_domain(DAEMON), name="mine"), "kind: only the cluster controller makes claims for IMEX daemons"),
+        (claim(of_domain(DAEMON), generateName=f"computedomain-daemon-{UID}-x7k2p-"), ""),
+        (claim(of_domain({**CHANNEL, "domainID": "train"}), name="mine"), "domainID: 'train' is not the UID"),
+    ],
+)
+def test_what_no_user_should_write_for_a_compute_domain_is_warned_of(value: JSON, warning: str) -> None:
+    response = answer(review(value))["response"]
+    assert response["allowed"]
+    found = "".join(response.get("warnings", []))
+    assert len(found) <= 256
+    assert found.startswith(f"spec.devices.config[0].opaque.parameters.{warning}" if warning else "")
+    assert bool(found) == bool(warning)
+
+
+def test_a_refusal_names_the_drivers_whose_configurations_are_invalid() -> None:
+    for configs, drivers in (
+        ([of_domain({})], "1 configuration for compute-domain.nvidia.com cannot"),
+        ([config({}), of_domain({})], "2 configurations for gpu.nvidia.com and compute-domain.nvidia.com cannot"),
+    ):
+        assert answer(review(claim(*configs)))["response"]["status"]["message"].startswith(drivers)
 
 
 @pytest.mark.parametrize(
