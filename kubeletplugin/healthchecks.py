@@ -130,19 +130,20 @@ _GET_INFO: Final = "/pluginregistration.Registration/GetInfo"
 Check = Callable[[], str | None]
 
 
-def live_checks(service: SocketServer, registration: SocketServer) -> dict[str, Check]:
-    """The checks of /healthz."""
+def live_checks(*sockets: tuple[SocketServer, SocketServer]) -> dict[str, Check]:
+    """The checks of /healthz. `sockets` are the service and the registration of each driver."""
 
     def answers() -> str | None:
         try:
-            _call(
-                service.path,
-                _PREPARE,
-                dra_v1_pb2.NodePrepareResourcesRequest(),
-                dra_v1_pb2.NodePrepareResourcesResponse,
-            )
-            if registration.is_started:
-                _call(registration.path, _GET_INFO, registration_pb2.InfoRequest(), registration_pb2.PluginInfo)
+            for service, registration in sockets:
+                _call(
+                    service.path,
+                    _PREPARE,
+                    dra_v1_pb2.NodePrepareResourcesRequest(),
+                    dra_v1_pb2.NodePrepareResourcesResponse,
+                )
+                if registration.is_started:
+                    _call(registration.path, _GET_INFO, registration_pb2.InfoRequest(), registration_pb2.PluginInfo)
         except grpc.RpcError as error:
             details = error.details() if isinstance(error, grpc.Call) else str(error)
             return f"the plugin does not answer on its own sockets: {details}"

@@ -37,7 +37,8 @@ class _Loaded(Mapping[str, click.Command]):
 @version_option
 @click.pass_context
 def kubeletplugin(context: click.Context, options: Options) -> None:
-    """Prepare ResourceClaims with devices of driver gpu.nvidia.com for the pods of this node.
+    """Prepare ResourceClaims with devices of driver gpu.nvidia.com for the pods of this node, and with
+    --compute-domains those of compute-domain.nvidia.com, too.
 
     Without a command, the plugin runs. Each command has flags of its own. In the plugin's pod, environment variables
     set the flags of all commands.

@@ -19,6 +19,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dra_driver import DRIVER_NAME
+from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.endpoints import HANGING_CALLS, HANGING_CALLS_TEXT, PREFIX, unexpected_errors
 from dra_driver.gpu.calls import HungError
 from dra_driver.gpu.fabric import FabricError
@@ -100,27 +101,31 @@ class PluginMetrics:
             "mps_daemon_restarts", "MPS daemons of claims that were started again.", ("driver",)
         )
         self.unexpected_error = unexpected_errors(registry)
-        for name in (PREPARE, UNPREPARE):  # alerts need a series that exists from the start
-            self._requests.labels(DRIVER_NAME, name)
-            self._durations.labels(DRIVER_NAME, name)
-            self._inflight.labels(DRIVER_NAME, name)
-        self._registered.labels(DRIVER_NAME).set(0)
+        self.begin(DRIVER_NAME)
         self._mps_restarts.labels(DRIVER_NAME)
 
+    def begin(self, driver: str) -> None:
+        """Publish the series of a driver, because alerts need series that exist from the start."""
+        for name in (PREPARE, UNPREPARE):
+            self._requests.labels(driver, name)
+            self._durations.labels(driver, name)
+            self._inflight.labels(driver, name)
+        self._registered.labels(driver).set(0)
+
     @contextmanager
-    def request(self, operation: str) -> Iterator[None]:
+    def request(self, operation: str, driver: str = DRIVER_NAME) -> Iterator[None]:
         """Count and time the work for one claim. An exception is counted as a failure by its kind, and raised again."""
-        inflight = self._inflight.labels(DRIVER_NAME, operation)
+        inflight = self._inflight.labels(driver, operation)
         inflight.inc()
         began = time.perf_counter()
         try:
             yield
         except Exception as error:
-            self._errors[operation].labels(DRIVER_NAME, error_type(error)).inc()
+            self._errors[operation].labels(driver, error_type(error)).inc()
             raise
         else:
-            self._requests.labels(DRIVER_NAME, operation).inc()
-            self._durations.labels(DRIVER_NAME, operation).observe(time.perf_counter() - began)
+            self._requests.labels(driver, operation).inc()
+            self._durations.labels(driver, operation).observe(time.perf_counter() - began)
         finally:
             inflight.dec()
 
@@ -128,18 +133,18 @@ class PluginMetrics:
         """Record the duration of a step: `do` or `undo`."""
         self._steps.labels(DRIVER_NAME, verb, _kind(step)).observe(seconds)
 
-    def claim_event(self, reason: str) -> None:
+    def claim_event(self, reason: str, driver: str = DRIVER_NAME) -> None:
         """Count an event of a claim that no call of kubelet caused: a leftover was removed, a record was damaged."""
-        self._claim_events.labels(DRIVER_NAME, reason).inc()
+        self._claim_events.labels(driver, reason).inc()
 
     def api_request(self, method: str, code: str) -> None:
         """Count a request to the API server. `code` is the HTTP status, or `unreachable`."""
         self._api.labels(DRIVER_NAME, method, code).inc()
 
-    def registration(self, registered: bool) -> None:
+    def registration(self, registered: bool, driver: str = DRIVER_NAME) -> None:
         """Count the result of a registration with kubelet."""
-        self._registrations.labels(DRIVER_NAME, "success" if registered else "failure").inc()
-        self._registered.labels(DRIVER_NAME).set(registered)
+        self._registrations.labels(driver, "success" if registered else "failure").inc()
+        self._registered.labels(driver).set(registered)
 
     def status_write(self, result: str) -> None:
         """Count a write of a claim's device status: `written`, `unchanged`, `failed` or `dropped`."""
@@ -176,15 +181,21 @@ class PluginMetrics:
         text = "Time at which the running MPS daemon of these devices was started, in seconds of the epoch."
         self._registry.register(_Gauges("mps_daemon_start_time_seconds", text, ("driver", "devices"), starts))
 
-    def prepared_devices(self, types: Callable[[], Iterable[str]]) -> None:
+    def prepared_devices(
+        self, types: Callable[[], Iterable[str]], domain_types: Callable[[], Iterable[str]] = tuple
+    ) -> None:
         """Publish the number of devices of prepared claims. `types` returns the type of each: `gpu`, `mig`, `vfio` or
-        `vgpu`.
+        `vgpu`. `domain_types` returns `channel` and `daemon`, of the driver compute-domain.nvidia.com.
         """
 
         def counts() -> Tally[tuple[str, ...]]:
             found = Tally({"gpu": 0, "mig": 0})
             found.update(types())
-            return Tally({(self._node, DRIVER_NAME, kind): count for kind, count in found.items()})
+            counted: Tally[tuple[str, ...]] = Tally(
+                {(self._node, DRIVER_NAME, kind): count for kind, count in found.items()}
+            )
+            counted.update((self._node, DOMAIN_DRIVER, kind) for kind in domain_types())
+            return counted
 
         labels = ("node", "driver", "device_type")
         self._registry.register(_Gauges("prepared_devices", "Devices of prepared claims.", labels, counts))

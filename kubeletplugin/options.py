@@ -8,6 +8,7 @@ import click
 
 from dra_driver import DRIVER_NAME, cdi
 from dra_driver.command import flag, flags, kubeconfig_option
+from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.endpoints import Endpoint, endpoint_options
 from dra_driver.gpu.options import Hardware, PolicyOptions, hardware_options, policy_options
 from dra_driver.mps.options import shared_memory_option
@@ -17,6 +18,9 @@ from .containers.mps import MpsFolders
 from .hardware.settings import TimeSlices
 from .hardware.vfio import HostPrograms, PersistenceModes, SysfsWrites, VfioBinder, VfioModules
 from .kubelet.instance import SocketPaths, is_instance_uid, socket_paths
+
+DRIVER_MANAGED, HOST_MANAGED = "driverManaged", "hostManaged"
+DEFAULT_HOST_SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -37,6 +41,11 @@ class Node:
     def records(self) -> Path:
         """The folder of the claims' records."""
         return self.folder / "claims"
+
+    @property
+    def domain_folder(self) -> Path:
+        """The folder of the driver compute-domain.nvidia.com, beside that of the driver for GPUs."""
+        return self.folder.parent / DOMAIN_DRIVER
 
     @property
     def metadata(self) -> Path:
@@ -83,6 +92,18 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class DomainOptions:
+    """The settings of ComputeDomains. With `host_managed`, each node has an IMEX daemon of its own, with the socket
+    `host_socket`. `namespace` is that of the driver's own objects.
+    """
+
+    enabled: bool = False
+    host_managed: bool = False
+    host_socket: str = DEFAULT_HOST_SOCKET
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """The settings of the plugin. `node_name` is empty if it was not given."""
 
@@ -94,6 +115,7 @@ class Options:
     device_metadata: bool
     claim_status: bool
     mps_shared_memory: bool
+    domains: DomainOptions
     policy: PolicyOptions
     endpoint: Endpoint
 
@@ -106,6 +128,11 @@ class Options:
     def sockets(self) -> SocketPaths:
         """Where this instance listens."""
         return socket_paths(self.node.folder, self.node.registry, self.instance_uid)
+
+    @property
+    def domain_sockets(self) -> SocketPaths:
+        """Where this instance listens for the driver compute-domain.nvidia.com."""
+        return socket_paths(self.node.domain_folder, self.node.registry, self.instance_uid, DOMAIN_DRIVER)
 
 
 def _node(
@@ -154,6 +181,41 @@ hook_option = flag(
 )
 
 
+def _domains(compute_domains: bool, imex_mode: str, imex_host_socket_path: str, namespace: str) -> DomainOptions:
+    return DomainOptions(compute_domains, imex_mode == HOST_MANAGED, imex_host_socket_path, namespace)
+
+
+domain_options = flags(
+    "domains",
+    _domains,
+    flag(
+        "--compute-domains/--no-compute-domains",
+        default=False,
+        help=f"Also serve claims of the driver {DOMAIN_DRIVER}.",
+        show_default=False,
+    ),
+    flag(
+        "--imex-mode",
+        type=click.Choice((DRIVER_MANAGED, HOST_MANAGED)),
+        default=DRIVER_MANAGED,
+        help=f"Who runs IMEX daemons: the driver, for each ComputeDomain, or ({HOST_MANAGED}) each node, for all of"
+        " them.",
+    ),
+    flag(
+        "--imex-host-socket-path",
+        default=DEFAULT_HOST_SOCKET,
+        help=f"The socket of the command service of the node's own IMEX daemon, for --imex-mode={HOST_MANAGED}.",
+    ),
+    flag(
+        "--namespace",
+        default="",
+        help="The namespace that the driver runs in. Only claims in this namespace can have the daemon of a"
+        " ComputeDomain.",
+    ),
+)
+"""Adds the flags of ComputeDomains, and passes a DomainOptions as `domains`."""
+
+
 def _checked_uid(_context: click.Context, _option: click.Parameter, uid: str) -> str:
     if uid and not is_instance_uid(uid):
         raise click.BadParameter(f"{uid!r} must be letters, digits, '.' and '-', at most 63, as a pod's UID is")
@@ -193,6 +255,7 @@ plugin_options = flags(
         default=True,
         help="Give containers with MPS the /dev/shm of their MPS daemon instead of one of their own.",
     ),
+    domain_options,
     endpoint_options,
 )
 """Adds all flags of the plugin itself, and passes them as `options`."""

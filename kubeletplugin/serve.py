@@ -20,8 +20,10 @@ from dra_driver.mps.shares import ShareFiles
 from dra_driver.resident import release_after_start
 from dra_driver.resource.codec import V1
 
+from .claims.answers import GpuClaims
 from .claims.boundary import ClaimBoundary
 from .claims.lifecycle import Lifecycle
+from .computedomains.service import DomainService
 from .containers.metadata import MetadataFiles, SpecMetadata
 from .containers.specs import ClaimSpecs, CommonSpec
 from .hardware.gpus import GpuAccess, Gpus, NoDriverError
@@ -67,7 +69,11 @@ def serve(options: Options) -> None:
         with running(options.node.folder, options.instance_uid):
             plugin = _Plugin(options, connection, metrics, policy)
             ready = ready_checks(plugin.registration, plugin.access, plugin.common, plugin.health, contact)
-            with serving(options.endpoint, registry, live=live_checks(plugin.service, plugin.registry), ready=ready):
+            sockets = [(plugin.service, plugin.registry)]
+            if plugin.domains is not None:
+                ready["compute-domains"] = plugin.domains.registration.problem
+                sockets.append((plugin.domains.service, plugin.domains.registry))
+            with serving(options.endpoint, registry, live=live_checks(*sockets), ready=ready):
                 ContactKeeper(ApiClient(connection), contact).start()
                 release_after_start(ready["gpus"])
                 plugin.run()
@@ -132,7 +138,7 @@ class _Plugin:
             wrote=metrics.status_write,
             boundary=boundary,
         )
-        self._dra = DraService(self._lifecycle, metrics, self._reports, files)
+        self._dra = DraService(GpuClaims(self._lifecycle, files), metrics, self._reports)
         self._mps = MpsWatch(
             self._prepared,
             MpsServices(ShareFiles(node.mps.files)).statuses,
@@ -152,8 +158,13 @@ class _Plugin:
         ]
         self.registration = RegistrationService(sockets.service, versions, metrics.registration)
         self.registry = SocketServer(sockets.registration, [self.registration])
-        self._keeper = SocketKeeper([self.service, self.registry])
-        metrics.prepared_devices(self._prepared_types)
+        servers = [self.service, self.registry]
+        self.domains: DomainService | None = None
+        if options.domains.enabled:
+            self.domains = DomainService(options, connection, metrics, self.access, self.common, self._events)
+            servers += [self.domains.service, self.domains.registry]
+        self._keeper = SocketKeeper(servers)
+        metrics.prepared_devices(self._prepared_types, self._prepared_domain_types)
         metrics.mps_daemons(self._mps.served)
         metrics.shares(lambda: [share for record in self._prepared() for share in shares_of(record.plan)])
         metrics.hanging_calls(lambda: len(session.calls.hangs()))
@@ -170,6 +181,8 @@ class _Plugin:
         for path in sweep_sockets(options.node.folder, options.node.registry):
             log.info("removed the socket of a process that was killed", extra={"socket": str(path)})
         self.service.start()
+        if self.domains is not None:
+            self.domains.start()
         self._reports.start()
         self.access.start()
         self.health.start()
@@ -180,6 +193,8 @@ class _Plugin:
         if not stopped.is_set():
             self._limits.start()
             self.registry.start()  # from now on, kubelet calls this process
+            if self.domains is not None:
+                self.domains.registry.start()
             self._keeper.start()
             extra = {"version": __version__, "node": options.node_name, "socket": str(self.service.path)}
             log.info("started", extra=extra)
@@ -206,16 +221,20 @@ class _Plugin:
         self._binding.stop()
         self._mps.stop()
         self._limits.stop()
-        answered = self._dra.drain(_STOP_SECONDS)
+        answered = self.domains is None or self.domains.end(_STOP_SECONDS)
+        answered = self._dra.drain(_STOP_SECONDS) and answered
         self._reports.stop(_REPORT_SECONDS)
         self._events.close(_REPORT_SECONDS)
+        services = [self.service, *([self.domains.service] if self.domains is not None else [])]
         if answered:
-            self.service.stop()
+            for service in services:
+                service.stop()
             log.info("stopped")
             return
         log.warning("stopped while calls were running; the next start undoes their incomplete steps")
-        if self.service.is_there():
-            self.service.path.unlink(missing_ok=True)
+        for service in services:
+            if service.is_there():
+                service.path.unlink(missing_ok=True)
         logging.shutdown()
         os._exit(0)  # a call that hangs in the driver cannot be ended, and Python would wait for its thread
 
@@ -262,6 +281,9 @@ class _Plugin:
 
     def _prepared_types(self) -> list[str]:
         return [data["type"] for record in self._prepared() for data in device_data(record).values()]
+
+    def _prepared_domain_types(self) -> list[str]:
+        return [] if self.domains is None else self.domains.prepared_types()
 
     def _prepared(self) -> list[Record]:
         return [one for one in read_records(self._options.node.records)[0] if one.state is State.PREPARED]

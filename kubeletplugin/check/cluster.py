@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dra_driver import DRIVER_NAME, __version__
+from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
+from dra_driver.computedomains.names import COMPUTE_DOMAINS
 from dra_driver.kubeapi import (
     NODES,
     ApiClient,
@@ -125,8 +127,12 @@ WANTED = (
     Permission("", "events", ("create", "patch")),
     Permission(GROUP, "resourceclaims/status", ("patch",)),
     Permission(GROUP, "resourceclaims/driver", ("associated-node:patch",), DRIVER_NAME),
+    Permission(GROUP, "resourceclaims/driver", ("associated-node:patch",), DOMAIN_DRIVER),
+    Permission(COMPUTE_DOMAINS.api_version.partition("/")[0], COMPUTE_DOMAINS.plural, ("list",)),
 )
-"""Permissions without which only status or Events are missing. The chart grants them if they are configured."""
+"""Permissions without which only status, Events or claims of ComputeDomains are missing. The chart grants them if they
+are configured.
+"""
 
 GATE_LOSSES: Mapping[str, str] = {
     "DRAPartitionableDevices": "MIG devices cannot be created on demand",

@@ -21,8 +21,9 @@ from dra_driver.gpu.options import PolicyOptions, policy_options
 from dra_driver.gpu.policy import NodePolicy
 
 from ..kubelet.instance import SocketPaths, socket_paths
-from ..options import Node, hook_option, node_options
+from ..options import DomainOptions, Node, domain_options, hook_option, node_options
 from .cluster import NodeFacts, ask_cluster, cluster_findings, version_findings
+from .computedomains import domain_findings, read_domain_facts
 from .driver import NamedHook, driver_findings, gpu_findings, read_driver, read_gpus
 from .fabric import fabric_findings, read_fabric
 from .finding import CheckResult, any_failed, document, line, passed, text, warned
@@ -53,6 +54,7 @@ class Place:
     host_is_visible: bool = True
     in_pod: bool = False
     policy: NodePolicy = field(default_factory=NodePolicy)
+    domains: DomainOptions = field(default_factory=DomainOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def look(place: Place) -> Look:
     checks.findings += look_at_hardware(place)
     checks.add("virtual machines", lambda: passthrough_findings(read_passthrough(node, place.policy)))
     checks.add("NVSwitches", lambda: fabric_findings(read_fabric(node, place.policy)))
+    checks.add("ComputeDomains", lambda: domain_findings(read_domain_facts(node, place.domains)))
     cluster = checks.read("cluster", lambda: ask_cluster(place.kubeconfig, name, place.in_pod))
     reported = (cluster.node if cluster is not None else None) or NodeFacts()
     runtime = checks.read(
@@ -175,6 +178,7 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 @kubeconfig_option
 @node_options
 @policy_options
+@domain_options
 @hook_option
 @flag(
     "--host-root",
@@ -222,6 +226,7 @@ def check(
     kubeconfig: str | None,
     node: Node,
     policy: PolicyOptions,
+    domains: DomainOptions,
     nvidia_cdi_hook_path: str | None,
     host_root: Path | None,
     instance_uid: str,
@@ -248,6 +253,7 @@ def check(
         host_is_visible=host_root is not None or not host.is_own or not in_container(os.environ),
         in_pod="KUBERNETES_SERVICE_HOST" in os.environ,
         policy=policy.on_node(node_name, memory_limits=node.hardware.memory_limits_problem is None)(),
+        domains=domains,
     )
     if wait:
         # Process 1 of a container ignores this signal by default, and the deletion of its pod would wait for SIGKILL.

@@ -9,11 +9,11 @@ without virtual machines get GPUs anyway.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dra_driver.gpu.devices import NO_VGPU_MANAGER, Forms, Reason, vgpu_forms
+from dra_driver.gpu.devices import NO_VGPU_MANAGER, Forms, Reason, among_peers, vgpu_forms
 from dra_driver.gpu.functions import is_vfio, obstacle_text
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.pci import NVIDIA_DRIVER
-from dra_driver.gpu.policy import NodePolicy
+from dra_driver.gpu.policy import NodePolicy, PassthroughMode
 
 from ..hardware.marks import Marks
 from ..hardware.vfio.openers import names_of, openers
@@ -64,7 +64,9 @@ def read_passthrough(node: Node, policy: NodePolicy) -> PassthroughFacts | None:
     inventory = node.hardware.inventory()
     by_address = {one.pci_address: one for one in inventory.gpus}
     pairs = [(pci, by_address.get(pci.address)) for pci in inventory.pci_gpus]
-    wanted = [(pci, gpu) for pci, gpu in pairs if policy.for_gpu(gpu, pci).passthrough]
+    ways = {pci.address: (policy.for_gpu(gpu, pci).passthrough, gpu) for pci, gpu in pairs}
+    together = {one for one, (way, gpu) in ways.items() if way is PassthroughMode.ONLY or (way and gpu is None)}
+    wanted = [(among_peers(pci, together.__contains__), gpu) for pci, gpu in pairs if ways[pci.address][0]]
     vgpus = tuple(
         (pci.address, _vgpu_forms(gpu, pci, policy, node))
         for pci, gpu in pairs
@@ -151,9 +153,10 @@ def _groups(gpus: Iterable[MachineGpu]) -> Iterator[CheckResult]:
     problems = {one.pci.address: problem for one in gpus if (problem := _problem(one.pci))}
     for address, (text, remedy) in problems.items():
         yield warned(GROUPS, f"no virtual machine can get GPU {address}: {text}", remedy)
-    fine = [one.pci.address for one in gpus if one.pci.address not in problems]
+    fine = [(one.pci.address, *one.pci.group_gpus) for one in gpus if one.pci.address not in problems]
     if fine:
-        yield passed(GROUPS, f"virtual machines can get {', '.join(fine)}")
+        texts = [" with ".join(group) for group in {frozenset(group): sorted(group) for group in fine}.values()]
+        yield passed(GROUPS, f"virtual machines can get {', '.join(texts)}")
 
 
 def _problem(pci: PciGpu) -> tuple[str, str] | None:
@@ -162,7 +165,10 @@ def _problem(pci: PciGpu) -> tuple[str, str] | None:
         return "it has no IOMMU group", "see that the firmware enables the IOMMU for its PCI root port"
     if pci.group_obstacles:
         text = obstacle_text(pci.iommu_group, pci.group_obstacles)
-        return text, "enable ACS in the firmware, move the board to another slot, or set passthrough to false for it"
+        remedy = "enable ACS in the firmware, move the board to another slot, or set passthrough to false for it"
+        if set(pci.group_obstacles) <= set(pci.group_gpus):
+            remedy += "; or set passthrough to only for all GPUs of the group, which are one device then"
+        return text, remedy
     if pci.virtual_functions:
         remedy = f"write 0 to /sys/bus/pci/devices/{pci.address}/sriov_numvfs when nothing uses them"
         return f"{pci.virtual_functions} SR-IOV virtual functions of it are enabled", remedy

@@ -9,7 +9,8 @@ modes and CDI specs without a record.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from dra_driver.containment import contained
 from dra_driver.gpu.ownership import MigPlace
@@ -18,7 +19,6 @@ from ..hardware.gpus import Gpus
 from ..hardware.targets import ClaimRef, MigSlot, VfioGpu, Vgpu
 from ..plans.planning import Planner
 from ..records.locks import KeyedLocks
-from ..records.store import Record
 from ..steps import (
     ComputeModeStep,
     FabricStep,
@@ -36,6 +36,49 @@ from .boundary import ClaimBoundary
 from .recovery import not_long
 
 log = logging.getLogger(__name__)
+
+
+GONE: Final = "the claim is gone from the API server: what it had on this node is removed"
+
+
+class AbsentClaims:
+    """The claims that the API server no longer has, and since when. `is_gone` asks it for one claim, and returns None
+    if it does not answer. A claim must be gone for `grace` seconds.
+    """
+
+    def __init__(self, is_gone: Callable[[ClaimRef], bool | None], grace: float, boundary: ClaimBoundary) -> None:
+        self._is_gone = is_gone
+        self._grace = grace
+        self._boundary = boundary
+        self._missed: dict[str, float] = {}
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether some claims are gone, but not yet for long enough."""
+        return bool(self._missed)
+
+    def gone(self, claims: Iterable[ClaimRef]) -> list[ClaimRef]:
+        """Those of all recorded `claims` that have been gone for long enough."""
+        now = time.monotonic()
+        recorded = list(claims)
+        for uid in self._missed.keys() - {claim.uid for claim in recorded}:
+            del self._missed[uid]
+        gone: list[ClaimRef] = []
+        for claim in recorded:
+            missing: bool | None = False
+            with self._boundary.around("sweep claim", claim):
+                missing = self._is_gone(claim)
+            if missing is None:
+                break  # one unanswered request is enough
+            if not missing:
+                self._missed.pop(claim.uid, None)
+            elif now - self._missed.setdefault(claim.uid, now) >= self._grace:
+                gone.append(claim)
+        return gone
+
+    def forget(self, claim: ClaimRef) -> None:
+        """Nothing is left of a claim."""
+        self._missed.pop(claim.uid, None)
 
 
 class Leftovers:
@@ -56,20 +99,19 @@ class Leftovers:
         self._claims = claims
         self._planner = planner
         self._unprepare = unprepare
-        self._grace = grace
         self._boundary = boundary
-        self._missed: dict[str, float] = {}
+        self._absent = AbsentClaims(planner.is_gone, grace, boundary)
 
     @property
     def suspicious(self) -> bool:
         """Whether some claims are gone, but not yet for long enough."""
-        return bool(self._missed)
+        return self._absent.suspicious
 
     def sweep(self, gpus: Gpus) -> None:
         """Check everything once, and remove leftovers."""
-        for record in self._gone():
-            with self._boundary.around("sweep claim", record.plan.claim):
-                self._remove(record.plan.claim)
+        for claim in self._absent.gone(record.plan.claim for record in self._actions.ledger.all()):
+            with self._boundary.around("sweep claim", claim):
+                self._remove(claim)
         for claim in self._actions.ledger.settled_damaged():
             with self._boundary.around("sweep claim", claim):
                 if claim.name and self._planner.is_gone(claim):
@@ -90,36 +132,15 @@ class Leftovers:
                 with self._boundary.around("sweep claim", ClaimRef("", "", uid)):
                     self._sweep_spec(uid)
 
-    def _gone(self) -> list[Record]:
-        """The claims that have been gone for long enough."""
-        now = time.monotonic()
-        records = self._actions.ledger.all()
-        for uid in self._missed.keys() - {record.plan.claim.uid for record in records}:
-            del self._missed[uid]
-        gone: list[Record] = []
-        for record in records:
-            uid = record.plan.claim.uid
-            missing: bool | None = False
-            with self._boundary.around("sweep claim", record.plan.claim):
-                missing = self._planner.is_gone(record.plan.claim)
-            if missing is None:
-                break  # one unanswered request is enough
-            if not missing:
-                self._missed.pop(uid, None)
-            elif now - self._missed.setdefault(uid, now) >= self._grace:
-                gone.append(record)
-        return gone
-
     def _remove(self, claim: ClaimRef) -> None:
-        text = "the claim is gone from the API server: what it had on this node is removed"
-        log.warning("%s", text, extra={"claim": str(claim), "claim_uid": claim.uid})
+        log.warning("%s", GONE, extra={"claim": str(claim), "claim_uid": claim.uid})
         try:
             self._unprepare(claim)
         except EXPECTED_ERRORS as error:
             log.warning("leftovers of a claim cannot be removed yet: %s", error, extra={"claim_uid": claim.uid})
         else:
-            self._missed.pop(claim.uid, None)
-            self._boundary.on_event(claim, "LeftoverRemoved", text)
+            self._absent.forget(claim)
+            self._boundary.on_event(claim, "LeftoverRemoved", GONE)
 
     def _sweep_gpu(self, gpu_uuid: str, gpus: Gpus) -> None:
         """Undo everything on a GPU that no record needs."""

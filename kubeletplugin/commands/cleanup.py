@@ -37,6 +37,7 @@ from ..hardware.targets import ClaimRef
 from ..kubelet.instance import AnotherInstanceError, nobody_running, sockets_of_all
 from ..options import Node, node_options
 from ..records.store import Records, State, read_records
+from .domains import DomainsState, domain_files, foreign_domain_files, read_domains
 
 _DRIVER_SECONDS: Final = 10.0
 
@@ -80,12 +81,13 @@ def cleanup(node: Node, dry_run: bool, force: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The objects of the driver on the node: `claims` with a record, the names of those that pods may use, record files
-    that cannot be read, changes of GPUs as texts, processes of MPS, and files. `foreign` files belong to another driver
-    and stay.
+    """The objects of both drivers on the node: `claims` with a record, the names of those that pods may use, record
+    files that cannot be read, changes of GPUs as texts, processes of MPS, and files. The claims of `domains` have only
+    files on the node. `foreign` files belong to another driver and stay.
     """
 
     claims: tuple[ClaimRef, ...]
+    domains: DomainsState
     prepared: tuple[str, ...]
     unreadable: tuple[str, ...]
     made: tuple[str, ...]
@@ -96,7 +98,8 @@ class Found:
     def lines(self) -> Iterator[str]:
         """A text for each object."""
         yield from (f"claim {claim} (UID {claim.uid}) from this node" for claim in self.claims)
-        yield from (f"record {name}, which cannot be read" for name in self.unreadable)
+        yield from (f"claim {one.plan.claim} (UID {one.plan.claim.uid}) from this node" for one in self.domains.claims)
+        yield from (f"record {name}, which cannot be read" for name in (*self.unreadable, *self.domains.unreadable))
         yield from self.made
         yield from (f"process {pid} of an MPS daemon" for pid in self.processes)
         yield from map(str, self.files)
@@ -109,9 +112,14 @@ def find(node: Node) -> Found:
     base, claims = cdi.SpecDirectory(node.cdi_root, cdi.BASE_KIND), cdi.SpecDirectory(node.cdi_root, cdi.CLAIM_KIND)
     specs = [*map(claims.file, claims.identifiers()), base.file()]
     shared = (shared_memory_folder(node.shared_memory, server) for server in ShareFiles(node.mps.files).servers())
+    domains = read_domains(node)
     return Found(
         claims=tuple(record.plan.claim for record in records),
-        prepared=tuple(str(one.plan.claim) for one in records if one.state is State.PREPARED),
+        domains=domains,
+        prepared=tuple(
+            [str(one.plan.claim) for one in records if one.state is State.PREPARED]
+            + [str(one.plan.claim) for one in domains.claims if one.state is State.PREPARED]
+        ),
         unreadable=tuple(unreadable),
         made=(
             *sorted(f"the MIG instance at {one.placement} of GPU {one.gpu_uuid}" for one in marks.instances.all()),
@@ -126,10 +134,16 @@ def find(node: Node) -> Found:
         processes=tuple(processes_of(node.mps.files)),
         files=tuple(
             path
-            for path in (*specs, *sockets_of_all(node.folder, node.registry), *shared, node.folder)
+            for path in (
+                *specs,
+                *sockets_of_all(node.folder, node.registry),
+                *shared,
+                node.folder,
+                *domain_files(node),
+            )
             if path.exists()
         ),
-        foreign=tuple(claims.foreign_files()),
+        foreign=(*claims.foreign_files(), *foreign_domain_files(node)),
     )
 
 
@@ -143,10 +157,11 @@ def remove(node: Node, found: Found, force: bool) -> None:
             (node.records / name).unlink(missing_ok=True)
     problems = [*_undo(node, found), *_end_mps(node)]
     left = find(node)
-    problems += [f"{what} stays" for what in (*left.made, *(f"record {name}" for name in left.unreadable))]
+    unreadable = (f"record {name}" for name in (*left.unreadable, *left.domains.unreadable))
+    problems += [f"{what} stays" for what in (*left.made, *unreadable)]
     if problems and not force:
         raise UserError("not everything could be undone: " + "; ".join(problems) + " (--force continues nevertheless)")
-    for claim in found.claims:
+    for claim in (*found.claims, *(one.plan.claim for one in found.domains.claims)):
         click.echo(f"unprepared claim {claim}")
     for problem in problems:
         click.echo(f"left unchanged: {problem}")

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from dra_driver.boot import boot_id
 from dra_driver.command import UserError, logging_options, output_option, version_option
+from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
 from dra_driver.gpu.calls import Limits
 from dra_driver.gpu.fabric import FabricError
 from dra_driver.gpu.inventory import Gpu
@@ -38,6 +39,7 @@ from ..options import Node, node_options
 from ..records.store import Record, read_records
 from ..reports.devicestatus import device_data
 from ..steps import Step, Tools
+from .domains import DomainsState, domains_document, domains_table, read_domains
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +81,8 @@ class GpuState:
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """The state of the node. `unreadable` has the reason for each record file that cannot be read. `driver` is the
-    driver's version, or why it is unknown. `hangs` are calls to the driver that have not returned, as texts.
+    driver's version, or why it is unknown. `hangs` are calls to the driver that have not returned, as texts. `boot_id`
+    is that of the current boot.
     """
 
     running: tuple[Path, ...]
@@ -89,6 +92,8 @@ class NodeState:
     driver: str = ""
     driver_answers: bool = False
     hangs: tuple[str, ...] = ()
+    domains: DomainsState = field(default_factory=DomainsState)
+    boot_id: str = ""
 
 
 def read_node(node: Node, boot_id: str) -> NodeState:
@@ -106,9 +111,19 @@ def read_node(node: Node, boot_id: str) -> NodeState:
         )
         for record in records
     )
-    running = tuple(path for path in sockets_of_all(node.folder, node.registry) if is_served(path))
-    gpus = tuple(_gpus(records, hardware.gpus))
-    return NodeState(running, claims, gpus, unreadable, hardware.driver, hardware.answers, hardware.hangs)
+    sockets = sockets_of_all(node.folder, node.registry)
+    sockets += sockets_of_all(node.domain_folder, node.registry, DOMAIN_DRIVER)
+    return NodeState(
+        tuple(path for path in sockets if is_served(path)),
+        claims,
+        tuple(_gpus(records, hardware.gpus)),
+        unreadable,
+        hardware.driver,
+        hardware.answers,
+        hardware.hangs,
+        read_domains(node),
+        boot_id,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +244,7 @@ def document(state: NodeState) -> dict[str, Any]:
         "claims": [_claim(claim) for claim in state.claims],
         "gpus": [_gpu(gpu) for gpu in state.gpus],
         "unreadable": dict(state.unreadable),
+        "computeDomains": domains_document(state.domains, state.boot_id),
     }
 
 
@@ -287,6 +303,13 @@ def show(state: NodeState, console: Console) -> None:
         console.print(_gpu_table(state, letters))
     for name, problem in state.unreadable.items():
         console.print(f"record {name}: {problem}")
+    domains = state.domains
+    if domains.claims:
+        console.print()
+        console.print(f"ComputeDomain of this node: {domains.domain or 'none'}")
+        console.print(domains_table(domains, state.boot_id))
+    for name, problem in domains.unreadable.items():
+        console.print(f"record {name} of ComputeDomains: {problem}")
 
 
 def _names() -> "list[str]":

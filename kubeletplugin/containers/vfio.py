@@ -41,8 +41,10 @@ def vfio_edits(root: cdi.DriverRoot, plan: Plan, name: str) -> cdi.ContainerEdit
     env = (_NO_DRIVER_FILES, *(f"{variable}={','.join(values[variable])}" for variable in own))
     if not isinstance(target, VfioGpu):
         return cdi.ContainerEdits(env=env) + nodes
-    allocated = [its.address for _, its in devices.values() if isinstance(its, VfioGpu)]
-    return cdi.ContainerEdits(env=env) + nodes + cdi.egm_edits(root.sys, root.machine, target.address, allocated)
+    allocated = [its for _, its in devices.values() if isinstance(its, VfioGpu)]
+    members = [its.address for its in allocated if its.group == target.group]
+    memory = cdi.egm_edits(root.sys, root.machine, members, [its.address for its in allocated])
+    return cdi.ContainerEdits(env=env) + nodes + memory
 
 
 def _variable(name: str, target: MachineTarget) -> str:

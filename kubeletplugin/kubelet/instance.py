@@ -44,15 +44,16 @@ def is_instance_uid(uid: str) -> bool:
     return _UID.fullmatch(uid) is not None
 
 
-def socket_paths(folder: Path, registry: Path, uid: str = "") -> SocketPaths:
-    """The sockets of the instance `uid`, or of the only one, in the driver's folder and in kubelet's registry.
+def socket_paths(folder: Path, registry: Path, uid: str = "", driver: str = DRIVER_NAME) -> SocketPaths:
+    """The sockets of `driver` for the instance `uid`, or for the only one, in the driver's folder and in kubelet's
+    registry.
 
     A UID that makes a path too long for a socket is replaced by its hash.
     """
     if not uid:
-        return SocketPaths(registry / f"{DRIVER_NAME}-reg.sock", folder / "dra.sock")
+        return SocketPaths(registry / f"{driver}-reg.sock", folder / "dra.sock")
     return SocketPaths(
-        _fitting(registry, DRIVER_NAME + "-{}-reg.sock", uid),
+        _fitting(registry, driver + "-{}-reg.sock", uid),
         _fitting(folder, "dra-{}.sock", uid),
     )
 
@@ -90,21 +91,21 @@ def nobody_running(folder: Path) -> Iterator[None]:
         yield
 
 
-def sweep_sockets(folder: Path, registry: Path) -> list[Path]:
+def sweep_sockets(folder: Path, registry: Path, driver: str = DRIVER_NAME) -> list[Path]:
     """Remove the sockets of processes that were killed, and return them. Living processes listen before the socket has
     its name.
     """
-    return sweep(sockets_of_all(folder, registry))
+    return sweep(sockets_of_all(folder, registry, driver))
 
 
-def sockets_of_all(folder: Path, registry: Path) -> list[Path]:
+def sockets_of_all(folder: Path, registry: Path, driver: str = DRIVER_NAME) -> list[Path]:
     """The sockets of all instances, running or not, registration before service."""
-    return registrations_of_all(registry) + sorted([*folder.glob("dra.sock"), *folder.glob("dra-*.sock")])
+    return registrations_of_all(registry, driver) + sorted([*folder.glob("dra.sock"), *folder.glob("dra-*.sock")])
 
 
-def registrations_of_all(registry: Path) -> list[Path]:
+def registrations_of_all(registry: Path, driver: str = DRIVER_NAME) -> list[Path]:
     """The registration sockets among them."""
-    return sorted([*registry.glob(f"{DRIVER_NAME}-reg.sock"), *registry.glob(f"{DRIVER_NAME}-*-reg.sock")])
+    return sorted([*registry.glob(f"{driver}-reg.sock"), *registry.glob(f"{driver}-*-reg.sock")])
 
 
 def another_serves(registry: Path, own: Path) -> bool:

@@ -18,11 +18,9 @@ import grpc
 from dra_driver import DRIVER_NAME
 
 from ..claims.actions import EXPECTED_ERRORS
-from ..containers.metadata import MetadataFiles, metadata_names
-from ..containers.specs import cdi_names
+from ..claims.answers import PreparedDevice
 from ..hardware.targets import ClaimRef, PrepareError
 from ..metrics import PREPARE, UNPREPARE, PluginMetrics
-from ..plans.plan import Plan
 from ..protocol import dra_v1_pb2, dra_v1beta1_pb2, registration_pb2
 from ..reports.reporter import ClaimReports
 from .sockets import CallThreads, unary
@@ -36,9 +34,9 @@ _MESSAGES: dict[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2
 
 
 class ClaimWork(Protocol):
-    """The work for claims (see Lifecycle). Raises EXPECTED_ERRORS. Begins no step if no caller waits any more."""
+    """The work for the claims of one driver. Raises EXPECTED_ERRORS. Begins no step if no caller waits any more."""
 
-    def prepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> Plan:
+    def prepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> Sequence[PreparedDevice]:
         """Prepare the claim's devices."""
 
     def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> None:
@@ -48,20 +46,16 @@ class ClaimWork(Protocol):
 class DraService:
     """NodePrepareResources and NodeUnprepareResources in every served version. Claims of one call run in parallel.
 
-    The result of each claim is counted in `metrics` and sent to `reports`.
+    The result of each claim is counted in `metrics` for `driver`, and sent to `reports`.
     """
 
     def __init__(
-        self,
-        lifecycle: ClaimWork,
-        metrics: PluginMetrics,
-        reports: ClaimReports,
-        metadata: MetadataFiles,
+        self, work: ClaimWork, metrics: PluginMetrics, reports: ClaimReports, driver: str = DRIVER_NAME
     ) -> None:
-        self._lifecycle = lifecycle
+        self._work = work
         self._metrics = metrics
         self._reports = reports
-        self._metadata = metadata
+        self._driver = driver
         self._threads = CallThreads("claim")
         self._calls = 0
         self._idle = threading.Condition()
@@ -126,9 +120,9 @@ class DraService:
 
     def _prepare(self, ref: ClaimRef, context: grpc.ServicerContext, messages: Any) -> Any:
         try:
-            with self._metrics.request(PREPARE):
-                plan = self._lifecycle.prepare(ref, context.is_active)
-                answer = messages.NodePrepareResourceResponse(devices=self._devices(plan, messages))
+            with self._metrics.request(PREPARE, self._driver):
+                devices = [_encode(one, messages) for one in self._work.prepare(ref, context.is_active)]
+                answer = messages.NodePrepareResourceResponse(devices=devices)
         except Exception as error:
             text = _explain(PREPARE, ref, error)
             self._reports.failed(ref, text, tell_users=isinstance(error, PrepareError))
@@ -138,29 +132,24 @@ class DraService:
 
     def _unprepare(self, ref: ClaimRef, context: grpc.ServicerContext, messages: Any) -> Any:
         try:
-            with self._metrics.request(UNPREPARE):
-                self._lifecycle.unprepare(ref, context.is_active)
+            with self._metrics.request(UNPREPARE, self._driver):
+                self._work.unprepare(ref, context.is_active)
         except Exception as error:
             return messages.NodeUnprepareResourceResponse(error=_explain(UNPREPARE, ref, error))
         self._reports.unprepared(ref)
         return messages.NodeUnprepareResourceResponse()
 
-    def _devices(self, plan: Plan, messages: Any) -> list[Any]:
-        uid = plan.claim.uid
-        metadata = metadata_names(uid, self._metadata.requests(uid))
-        devices = []
-        for one in plan.devices:
-            fields: dict[str, Any] = {
-                "request_names": [one.request],
-                "pool_name": plan.pool,
-                "device_name": one.name,
-                # The file of a request comes with its first device.
-                "cdi_device_ids": [*cdi_names(uid, one), *metadata.pop(one.request, ())],
-            }
-            if one.share_id is not None and "share_id" in messages.Device.DESCRIPTOR.fields_by_name:
-                fields["share_id"] = one.share_id
-            devices.append(messages.Device(**fields))
-        return devices
+
+def _encode(device: PreparedDevice, messages: Any) -> Any:
+    fields: dict[str, Any] = {
+        "request_names": [device.request],
+        "pool_name": device.pool,
+        "device_name": device.name,
+        "cdi_device_ids": device.cdi_ids,
+    }
+    if device.share_id is not None and "share_id" in messages.Device.DESCRIPTOR.fields_by_name:
+        fields["share_id"] = device.share_id
+    return messages.Device(**fields)
 
 
 def _explain(what: str, ref: ClaimRef, error: Exception) -> str:
@@ -174,14 +163,21 @@ def _explain(what: str, ref: ClaimRef, error: Exception) -> str:
 
 
 class RegistrationService:
-    """Answers kubelet's GetInfo with the service's socket and versions.
+    """Answers kubelet's GetInfo with the socket and versions of a driver's service.
 
     `notified(registered)` is called with each result that kubelet reports.
     """
 
-    def __init__(self, endpoint: Path, versions: Sequence[str], notified: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        endpoint: Path,
+        versions: Sequence[str],
+        notified: Callable[[bool], None],
+        driver: str = DRIVER_NAME,
+    ) -> None:
+        self._driver = driver
         self._info = registration_pb2.PluginInfo(
-            type="DRAPlugin", name=DRIVER_NAME, endpoint=str(endpoint), supported_versions=list(versions)
+            type="DRAPlugin", name=driver, endpoint=str(endpoint), supported_versions=list(versions)
         )
         self._tell = notified
         self._lock = threading.Lock()
@@ -207,9 +203,13 @@ class RegistrationService:
 
     def _notified(self, status: Any, _context: grpc.ServicerContext) -> Any:
         if status.plugin_registered:
-            log.info("registered with kubelet")
+            log.info("registered with kubelet", extra={"driver": self._driver})
         else:
-            log.error("kubelet refused the registration: %s; kubelet will try again", status.error)
+            log.error(
+                "kubelet refused the registration: %s; kubelet will try again",
+                status.error,
+                extra={"driver": self._driver},
+            )
         with self._lock:
             self._problem = "" if status.plugin_registered else f"kubelet refused it: {status.error}"
         self._tell(bool(status.plugin_registered))

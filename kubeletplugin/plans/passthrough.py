@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dra_driver.config import DeviceConfig, IommuBackend, VfioDeviceConfig
-from dra_driver.gpu.devices import VgpuDevice, passthrough_problem
+from dra_driver.gpu.devices import VgpuDevice, among_peers, passthrough_problem
 from dra_driver.gpu.inventory import Gpu, PciGpu
+from dra_driver.gpu.policy import NodePolicy, PassthroughMode
 from dra_driver.gpu.vgpus import VgpuFramework
 from dra_driver.resource import AllocatedDevice
 
@@ -55,6 +56,11 @@ def unseen(_: PciGpu) -> SeenGpu:
     return SeenGpu()
 
 
+def alone(gpu: PciGpu) -> tuple[PciGpu, ...]:
+    """No other GPU is in the IOMMU group."""
+    return (gpu,)
+
+
 def vgpu_target(result: AllocatedDevice, vgpu: VgpuDevice, claim_uid: str) -> Vgpu:
     """The target of an allocated vGPU. The UUID of a mediated device that will be created follows from the claim and
     the device. Raises PrepareError.
@@ -75,10 +81,11 @@ def _require_exclusive(result: AllocatedDevice) -> None:
         )
 
 
-def vfio_target(result: AllocatedDevice, pci: PciGpu, seen: SeenGpu) -> VfioGpu:
-    """The target of an allocated vfio device. Raises PrepareError."""
+def vfio_target(result: AllocatedDevice, pci: PciGpu, seen: SeenGpu, policy: NodePolicy) -> VfioGpu:
+    """The target of an allocated vfio device, or of another GPU in its IOMMU group. Raises PrepareError."""
     _require_exclusive(result)
-    problem = passthrough_problem(pci)
+    goes = seen.gpu is None or policy.for_gpu(seen.gpu, pci).passthrough is PassthroughMode.ONLY
+    problem = passthrough_problem(among_peers(pci, lambda _: goes))
     if problem is not None or pci.iommu_group is None:
         text = "" if problem is None else problem[1].removeprefix("its vfio device: ")
         raise PrepareError(f"device {result.device} (GPU {pci.address}) cannot be given to a virtual machine: {text}")

@@ -19,7 +19,7 @@ from dra_driver.config import (
     config_for,
     require_one_backend,
 )
-from dra_driver.gpu.devices import MigPlacement, VgpuDevice
+from dra_driver.gpu.devices import MigPlacement, VgpuDevice, vfio_name
 from dra_driver.gpu.fabric import NO_SWITCHES, SwitchFacts
 from dra_driver.gpu.inventory import Gpu, PciGpu
 from dra_driver.gpu.policy import Enforcement, MigPolicy, NodePolicy
@@ -29,7 +29,7 @@ from dra_driver.resource.meta import empty
 from ..hardware.targets import ClaimRef, ContainerTarget, Found, MigSlot, PrepareError, Target, VfioGpu, Vgpu, WholeGpu
 from ..steps import InstanceStep, LookStep, MigModeStep, MpsStep, Step, VfioStep, VgpuStep
 from .fabric import MemberGpu, fabric_steps
-from .passthrough import NOTHING_EXTRA, Passthrough, SeenGpu, passthrough_of, unseen, vfio_target, vgpu_target
+from .passthrough import NOTHING_EXTRA, Passthrough, SeenGpu, alone, passthrough_of, unseen, vfio_target, vgpu_target
 from .sharing import NO_MPS_3, Configured, MpsSupport, enforced, mps_steps, setting_steps
 
 NO_POLICY = NodePolicy()
@@ -76,6 +76,16 @@ class Plan:
         """The UUIDs of the plan's GPUs, without duplicates."""
         return tuple(dict.fromkeys(one.target.gpu_uuid for one in self.devices))
 
+    def given(self) -> tuple[PlannedDevice, ...]:
+        """The devices that containers are given by name. GPUs that share an IOMMU group are given by the first of them,
+        which is the device that was allocated.
+        """
+        leaders: dict[object, PlannedDevice] = {}
+        for one in self.devices:
+            target = one.target
+            leaders.setdefault((one.request, target.group) if isinstance(target, VfioGpu) else id(one), one)
+        return tuple(leaders.values())
+
     def mps(self) -> tuple[MpsStep, ...]:
         """The steps for MPS."""
         return tuple(step for step in self.steps if isinstance(step, MpsStep))
@@ -96,21 +106,17 @@ def make_plan(
     seen: Callable[[PciGpu], SeenGpu] = unseen,
     variables: Mapping[str, tuple[str, ...]] = empty(),
     switches: SwitchFacts = NO_SWITCHES,
+    group: Callable[[PciGpu], tuple[PciGpu, ...]] = alone,
 ) -> Plan:
     """The plan for the devices of `claim` that belong to this driver.
 
     `pool` is this node's pool. `find` returns the hardware of a device name in it. `policy` tells for which GPUs the
     MIG mode may be switched, and what enforces shares. `mps` tells how MPS can be served. `seen` tells what NVML
     reports, or has reported, about a GPU for virtual machines. `variables` are KubeVirt's variables for the devices of
-    each request. `switches` has the NVSwitch partitions. Raises PrepareError.
+    each request. `switches` has the NVSwitch partitions. `group` gives the GPUs of an IOMMU group, the given one first.
+    Raises PrepareError.
     """
-    if claim.metadata.uid != ref.uid:
-        raise PrepareError(
-            f"ResourceClaim {ref} has UID {claim.metadata.uid}, not {ref.uid}: it was deleted and created again"
-        )
-    if claim.allocation is None:
-        raise PrepareError(f"ResourceClaim {ref} is not allocated")
-    ours = [result for result in claim.allocation.results if result.driver == DRIVER_NAME]
+    ours = allocated(ref, claim, DRIVER_NAME)
     found = [_found(result, pool, find) for result in ours]
     devices: list[PlannedDevice] = []
     configured: list[Configured] = []
@@ -119,13 +125,17 @@ def make_plan(
     members: list[MemberGpu] = []
     for result, one in zip(ours, found, strict=True):
         if isinstance(one, PciGpu | VgpuDevice):
-            known = seen(one) if isinstance(one, PciGpu) else SeenGpu()
-            machine = vfio_target(result, one, known) if isinstance(one, PciGpu) else vgpu_target(result, one, ref.uid)
             machines.append(_chosen(result, VfioDeviceConfig, claim))
             access = passthrough_of(machines[-1].config, variables.get(result.request, ()))
-            devices.append(replace(_device(result, machine), passthrough=access))
-            gpus += [known.gpu] if known.gpu is not None else []
-            members += [(result.device, machine.gpu_uuid, known.module_id)] if isinstance(one, PciGpu) else []
+            if isinstance(one, VgpuDevice):
+                devices.append(replace(_device(result, vgpu_target(result, one, ref.uid)), passthrough=access))
+                continue
+            for pci in group(one):
+                known, name = seen(pci), result.device if pci is one else vfio_name(pci)
+                machine = vfio_target(result, pci, known, policy)
+                devices.append(replace(_device(result, machine), name=name, passthrough=access))
+                gpus += [known.gpu] if known.gpu is not None else []
+                members.append((name, machine.gpu_uuid, known.module_id))
             continue
         gpu, (target, kind) = gpu_of(one), _target(one)
         device = _device(result, target)
@@ -147,6 +157,17 @@ def make_plan(
     steps = steps_for(tuple(devices), splittable, switchable, setting_steps(configured))
     steps = (*fabric_steps(members, switches), *steps, *mps_steps(configured, ref.uid, mps), *_machine_steps(devices))
     return Plan(ref, pool, tuple(devices), steps)
+
+
+def allocated(ref: ClaimRef, claim: ResourceClaim, driver: str) -> list[AllocatedDevice]:
+    """The devices of `driver` that are allocated to the claim which kubelet calls `ref`. Raises PrepareError."""
+    if claim.metadata.uid != ref.uid:
+        raise PrepareError(
+            f"ResourceClaim {ref} has UID {claim.metadata.uid}, not {ref.uid}: it was deleted and created again"
+        )
+    if claim.allocation is None:
+        raise PrepareError(f"ResourceClaim {ref} is not allocated")
+    return [result for result in claim.allocation.results if result.driver == driver]
 
 
 def may_switch(gpu: Gpu, policy: NodePolicy) -> bool:
@@ -183,7 +204,13 @@ def _machine_steps(devices: Iterable[PlannedDevice]) -> tuple[Step, ...]:
     """
     targets = [one.target for one in devices]
     vgpus = dict.fromkeys(VgpuStep(one) for one in targets if isinstance(one, Vgpu))
-    return (*vgpus, *dict.fromkeys(VfioStep(one) for one in targets if isinstance(one, VfioGpu)))
+    return (*vgpus, *dict.fromkeys(vfio_step(one, targets) for one in targets if isinstance(one, VfioGpu)))
+
+
+def vfio_step(gpu: VfioGpu, targets: Iterable[Target]) -> VfioStep:
+    """The step for a GPU of a claim with these targets."""
+    group = dict.fromkeys(one for one in targets if isinstance(one, VfioGpu) and one.group == gpu.group)
+    return VfioStep(gpu, tuple(one for one in group if one != gpu))
 
 
 def _order(step: Step, devices: tuple[PlannedDevice, ...]) -> int:

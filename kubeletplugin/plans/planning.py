@@ -101,18 +101,12 @@ class Planner:
             partial(self._seen, gpus),
             variables,
             self._switches() if whole else NO_SWITCHES,
+            lambda pci: (pci, *(one for one in gpus.inventory.pci_gpus if one.address in pci.group_gpus)),
         )
 
     def is_gone(self, ref: ClaimRef) -> bool | None:
         """Whether the API server has no such claim. None if it does not answer."""
-        try:
-            return self._fetch(ref).metadata.uid != ref.uid
-        except ClaimGoneError:
-            return True
-        except ApiError:
-            return None
-        except PrepareError:  # the claim exists, but is invalid
-            return False
+        return is_gone(self._fetch, ref)
 
     def _seen(self, gpus: Gpus, pci: PciGpu) -> SeenGpu:
         """What NVML reports about a GPU on the PCI bus, or reported before it was taken for a virtual machine."""
@@ -138,6 +132,18 @@ def _usable(gpus: Gpus, device: str, policy: NodePolicy) -> Found | None:
             return found if gpu.in_mig_mode or may_switch(gpu, policy) else None
         case VgpuDevice() | PciGpu() | None:
             return found
+
+
+def is_gone(fetch: FetchClaim, ref: ClaimRef) -> bool | None:
+    """Whether the API server has no such claim. None if it does not answer."""
+    try:
+        return fetch(ref).metadata.uid != ref.uid
+    except ClaimGoneError:
+        return True
+    except ApiError:
+        return None
+    except PrepareError:  # the claim exists, but is invalid
+        return False
 
 
 class ClaimReader:

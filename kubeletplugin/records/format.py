@@ -8,25 +8,21 @@ Records are JSON, so that people can read them after an error. They are decoded 
 it is the most important part of a file that was truncated.
 """
 
-import enum
 import json
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dra_driver import AdditionalDevice
-from dra_driver.errors import DriverError
 from dra_driver.gpu.nvml import ComputeMode, Placement
 from dra_driver.gpu.vgpus import VgpuPlace
 from dra_driver.resource.codec import DecodeError, Fields
 from dra_driver.resource.meta import empty
-from dra_driver.resource.names import is_subdomain
 
 from ..hardware.settings import LEVELS
 from ..hardware.targets import ClaimRef, MachineTarget, MigInstanceIds, MigSlot, Target, VfioGpu, Vgpu, WholeGpu
 from ..plans.passthrough import NOTHING_EXTRA, Passthrough
-from ..plans.plan import Plan, PlannedDevice, steps_for
+from ..plans.plan import Plan, PlannedDevice, steps_for, vfio_step
 from ..steps import (
     ComputeModeStep,
     FabricStep,
@@ -40,6 +36,7 @@ from ..steps import (
     VfioStep,
     VgpuStep,
 )
+from .files import NewerVersionError, State
 
 VERSION = 6
 _SHARES_NAMED_SINCE = 5
@@ -61,14 +58,6 @@ _SINCE: Mapping[type, int] = {
 """The version since which there are such steps, where that is not the oldest that is written."""
 
 
-class State(enum.StrEnum):
-    """The progress of a claim."""
-
-    PREPARING = "Preparing"
-    PREPARED = "Prepared"
-    UNPREPARING = "Unpreparing"
-
-
 @dataclass(frozen=True, slots=True)
 class Record:
     """A claim's plan and its progress. `instances` are the MIG instances of its devices, by device name, and known only
@@ -80,10 +69,6 @@ class Record:
     plan: Plan
     instances: Mapping[str, MigInstanceIds] = field(default_factory=empty)
     version: int = field(default=VERSION, compare=False)
-
-
-class NewerVersionError(DriverError):
-    """The record has a version that this plugin does not support."""
 
 
 def encode(record: Record) -> bytes:
@@ -141,19 +126,6 @@ def _version(plan: Plan) -> int:
     needed += [_SHARES_NAMED_SINCE for one in plan.devices if one.cdi_name != one.name]
     needed += [_ADDITIONAL_SINCE for one in plan.devices if one.additional_devices]
     return max(needed, default=2)
-
-
-def guess_claim(data: bytes, uid: str) -> ClaimRef:
-    """The claim of a damaged record, as far as the text shows it. `uid` comes from the file's name."""
-    text = data.decode(errors="replace")
-    namespace, name = (_text_of(text, key) for key in ("namespace", "name"))
-    return ClaimRef(namespace, name, uid) if namespace and name else ClaimRef("", "", uid)
-
-
-def _text_of(text: str, key: str) -> str:
-    """The first value of `key`, if it is a valid name of an object."""
-    match = re.search(rf'"{key}":\s*"([^"]*)"', text)
-    return match[1] if match and is_subdomain(match[1]) else ""
 
 
 # Devices
@@ -290,7 +262,7 @@ def _encode_step(step: Step, plan: Plan) -> dict[str, Any]:
             return {"kind": "instance", "device": device}
         case LookStep(device):
             return {"kind": "look", "device": device}
-        case VfioStep(target) | VgpuStep(target):
+        case VfioStep(target=target) | VgpuStep(target=target):
             return {"kind": "vfio", "device": next(one.name for one in plan.devices if one.target == target)}
         case FabricStep(partition, modules, gpus):
             return {"kind": "fabric", "partition": partition, "modules": list(modules), "gpus": list(gpus)}
@@ -361,7 +333,7 @@ def _vfio(fields: Fields, targets: Mapping[str, Target]) -> Step:
     target = targets.get(device)
     if not isinstance(target, MachineTarget):
         raise DecodeError(fields.path("device"), f"{device!r} is not a GPU for a virtual machine of this record")
-    return VfioStep(target) if isinstance(target, VfioGpu) else VgpuStep(target)
+    return vfio_step(target, targets.values()) if isinstance(target, VfioGpu) else VgpuStep(target)
 
 
 def _fabric(fields: Fields, _: Mapping[str, Target]) -> Step:

@@ -1,195 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record files: one small file for each claim, which survives the process.
+"""The record files of claims with GPUs. `files` describes them."""
 
-A record is written before any of its steps is done, and deleted after all of them are undone. The work on one claim
-never touches the file of another. A file that cannot be read is set aside. A file of a newer plugin stays, and this
-plugin does not touch its claim. An old plugin and its successor may use the same folder: a process that writes or
-deletes a file holds the lock of the claim (see `locks`), and `stamps` shows changes by the other process.
-
-There is no fsync. If a process is killed, the kernel keeps what it wrote. If power is lost, everything that the records
-describe is lost too, and records of another boot are deleted in any case.
-"""
-
-import contextlib
-import logging
-import os
-import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from dra_driver.errors import DriverError
-from dra_driver.files import NotAFileError, make_folder, put_file, read_file, remove_file, write_file
+from .files import NewerVersionError, RecordError, RecordFiles, RecordFormat, Stamp, State, read_files
+from .format import Record, decode, encode
 
-from ..hardware.targets import ClaimRef
-from .format import NewerVersionError, Record, State, decode, encode, guess_claim
+__all__ = ["NewerVersionError", "Record", "RecordError", "Records", "Stamp", "State", "read_records"]
 
-__all__ = ["NewerVersionError", "Record", "RecordError", "Records", "Stamp", "State"]
-
-log = logging.getLogger(__name__)
-
-_UID = re.compile(r"[A-Za-z0-9-]{1,64}")
-_SUFFIX = ".json"
-_DAMAGED = ".damaged"
-_TEMPORARY = ".new"
+_FORMAT: Final = RecordFormat(encode, decode, lambda record: record.plan.claim)
 
 
-class RecordError(DriverError):
-    """A claim cannot be recorded. The text tells why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """A value that changes with every write of a record, because each version is a new file."""
-
-    inode: int
-    changed_ns: int
-    size: int
-
-
-class Records:
-    """The records in `folder`. Thread-safe for different claims."""
+class Records(RecordFiles[Record]):
+    """The records in `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        make_folder(folder)
-
-    # All records
-
-    def stamps(self) -> dict[str, Stamp]:
-        """The stamps of all records, by claim UID."""
-        found: dict[str, Stamp] = {}
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                uid = entry.name.removesuffix(_SUFFIX)
-                if uid != entry.name and _UID.fullmatch(uid):
-                    with contextlib.suppress(FileNotFoundError):
-                        found[uid] = _stamp(entry.stat(follow_symlinks=False))
-        return found
-
-    def damaged(self) -> dict[str, ClaimRef]:
-        """The claims whose record was set aside, by UID."""
-        found: dict[str, ClaimRef] = {}
-        for path in sorted(self.folder.glob(f"*{_DAMAGED}")):
-            if _UID.fullmatch(path.stem):
-                found[path.stem] = _guess(path, path.stem)
-        return found
-
-    def half_written(self) -> list[str]:
-        """The UIDs of claims with an incomplete record, which is being written or whose writer was killed."""
-        return [path.stem for path in self.folder.glob(f"*{_TEMPORARY}")]
-
-    def drop_unreadable(self) -> None:
-        """Remove records that cannot be read. After a boot, these are results of a power loss."""
-        for uid in self.stamps():
-            try:
-                self.read(uid)
-            except ValueError as error:
-                log.warning("removing record %s, which is damaged since the last boot: %s", self.path(uid), error)
-                self.remove(uid)
-            except (OSError, NewerVersionError) as error:
-                log.debug("record %s: %s", self.path(uid), error)
-
-    # One record
-
-    def stamp(self, uid: str) -> Stamp | None:
-        """The stamp of a claim's record, or None."""
-        try:
-            return _stamp(self.path(uid).lstat())
-        except FileNotFoundError:
-            return None
-
-    def read(self, uid: str) -> Record:
-        """A claim's record. Raises FileNotFoundError, NewerVersionError, or ValueError for a damaged record."""
-        data = read_file(self.path(uid))
-        try:
-            record = decode(data)
-        except (NewerVersionError, ValueError):
-            raise
-        except Exception as error:  # such as a RecursionError; an invalid file affects only this claim
-            raise ValueError(f"it is not a record: {error!r}") from error
-        if record.plan.claim.uid != uid:
-            raise ValueError(f"it belongs to claim {record.plan.claim.uid}")
-        return record
-
-    def save(self, record: Record) -> None:
-        """Write or replace a claim's record."""
-        path = self.path(record.plan.claim.uid)
-        temporary = path.with_suffix(_TEMPORARY)
-        try:
-            write_file(path, encode(record), temporary)
-        except OSError as error:
-            self._discard(temporary)
-            raise OSError(error.errno, error.strerror, str(path)) from None
-
-    def remove(self, uid: str) -> None:
-        """Remove a claim's record."""
-        remove_file(self.path(uid))
-
-    def set_aside(self, uid: str) -> ClaimRef:
-        """Rename a damaged record. Returns the claim in it, as far as it can be read."""
-        path = self.path(uid)
-        aside = path.with_suffix(_DAMAGED)
-        put_file(path, aside)
-        return _guess(aside, uid)
-
-    def is_damaged(self, uid: str) -> bool:
-        """Whether a record of the claim was set aside."""
-        return os.path.lexists(self.path(uid).with_suffix(_DAMAGED))
-
-    def damaged_claim(self, uid: str) -> ClaimRef:
-        """The claim in a record that was set aside. Without a name if it cannot be read."""
-        return _guess(self.path(uid).with_suffix(_DAMAGED), uid)
-
-    def forget_damaged(self, uid: str) -> None:
-        """Remove a record that was set aside."""
-        remove_file(self.path(uid).with_suffix(_DAMAGED))
-
-    def discard_half_written(self, uid: str) -> None:
-        """Remove the incomplete record of a process that was killed."""
-        self._discard(self.folder / f"{uid}{_TEMPORARY}")
-
-    def check(self, uid: str) -> None:
-        """Raises RecordError if `uid` is not valid as a file name."""
-        if not _UID.fullmatch(uid):
-            raise RecordError(f"{uid!r} is not the UID of an object")
-
-    def path(self, uid: str) -> Path:
-        """The path of a claim's record. Raises RecordError."""
-        self.check(uid)
-        return self.folder / f"{uid}{_SUFFIX}"
-
-    def _discard(self, temporary: Path) -> None:
-        try:
-            remove_file(temporary)
-        except OSError as error:  # the caller raises a more important error
-            log.debug("%s stays: %s", temporary, error)
+        super().__init__(folder, _FORMAT)
 
 
 def read_records(folder: Path) -> tuple[list[Record], dict[str, str]]:
     """The readable records, sorted by claim, and why others cannot be read. Changes nothing."""
-    if not folder.is_dir():
-        return [], {}
-    records = Records(folder)
-    found: list[Record] = []
-    unreadable: dict[str, str] = {}
-    for uid in sorted(records.stamps()):
-        try:
-            found.append(records.read(uid))
-        except FileNotFoundError:
-            continue  # unprepared meanwhile
-        except (OSError, ValueError, NewerVersionError) as error:
-            unreadable[f"{uid}.json"] = str(error)
-    for uid, claim in records.damaged().items():
-        unreadable[f"{uid}.damaged"] = f"set aside as damaged, of claim {claim}"
-    return sorted(found, key=lambda one: (str(one.plan.claim), one.plan.claim.uid)), unreadable
-
-
-def _guess(path: Path, uid: str) -> ClaimRef:
-    try:
-        return guess_claim(read_file(path), uid)
-    except (OSError, NotAFileError):
-        return ClaimRef("", "", uid)
-
-
-def _stamp(status: os.stat_result) -> Stamp:
-    return Stamp(status.st_ino, status.st_mtime_ns, status.st_size)
+    return read_files(Records(folder)) if folder.is_dir() else ([], {})

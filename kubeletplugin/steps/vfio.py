@@ -5,6 +5,9 @@ The mark has the driver of each function before, the override and the persistenc
 change, and the first mark stays until the GPU is back. A GPU that is already on a vfio driver, with all functions of
 its group, was bound by an administrator: it gets no mark, and is left as it is.
 
+GPUs that share an IOMMU group have a step each, and the claim has the steps of all of them. The first of these steps
+begins only if all of the GPUs can be taken.
+
 This step needs no NVML. It runs while no process of this driver uses NVML, because the kernel does not take a GPU from
 NVIDIA's driver while NVML has it open.
 """
@@ -27,9 +30,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class VfioStep:
-    """The GPU and all functions of its slot are bound to vfio drivers."""
+    """The GPU and all functions of its slot are bound to vfio drivers. The claim also has the `others` of its IOMMU
+    group.
+    """
 
     target: VfioGpu
+    others: tuple[VfioGpu, ...] = ()
 
     def __str__(self) -> str:
         return f"vfio driver of {self.target}"
@@ -54,26 +60,35 @@ class VfioStep:
         vfio.writes.require_none(gpu.address)
         if self.is_done(tools):
             return
-        vfio.check(gpu)
+        group = (gpu, *(one for one in self.others if not vfio.is_taken(one)))
+        for one in group:
+            vfio.check(one, (gpu, *self.others))
+        tools.going_on()
+        wanted = vfio.wanted(vfio.functions(gpu))
+        for one in group:
+            self._begin(one, tools)
+        try:
+            with marks.letting_go(vfio.release_seconds):
+                vfio.take(gpu, wanted, tools.going_on, group[1:])
+        except StuckError as error:
+            marks.stick(gpu.address, str(error))
+            raise
+        marks.stick(gpu.address, "")
+
+    def _begin(self, gpu: VfioGpu, tools: Tools) -> None:
+        """Write the mark of a GPU, and disable its persistence mode."""
+        vfio, marks = tools.vfio, tools.marks.vfio
         functions = vfio.functions(gpu)
         tools.going_on()
-        wanted = vfio.wanted(functions)
         try:
-            on_nvidia = functions[0].driver == NVIDIA_DRIVER
-            mode = vfio.persistence.get(gpu.address) if on_nvidia else None
+            mode = vfio.persistence.get(gpu.address) if functions[0].driver == NVIDIA_DRIVER else None
             if not marks.has(gpu.address):
                 marks.set(VfioMark(gpu.address, gpu.gpu_uuid, functions, mode))
             tools.going_on()
             if mode:
                 vfio.persistence.set(gpu.address, False)
-            with marks.letting_go(vfio.release_seconds):
-                vfio.take(gpu, wanted, tools.going_on)
         except ProgramError as error:
             raise PrepareError(f"the persistence mode of {gpu} cannot be disabled: {error}") from None
-        except StuckError as error:
-            marks.stick(gpu.address, str(error))
-            raise
-        marks.stick(gpu.address, "")
 
     def left_something(self, marks: Marks) -> bool:
         """Whether the GPU was taken."""

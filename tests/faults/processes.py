@@ -33,9 +33,10 @@ POLICY = "gpus:\n- {mig: dynamic}\n"
 class DoomedPlugin(Plugin):
     """A plugin whose processes count points. Any GPU's MIG mode may be switched for claims."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, *flags: str) -> None:
-        hardware = make_node(folder / "node", str(NODE), POOL)
-        restrict(hardware.node)
+    def __init__(self, folder: Path, kubeconfig: Path, *flags: str, node: str = "") -> None:
+        hardware = make_node(folder / "node", node or str(NODE), POOL)
+        if not node:
+            restrict(hardware.node)
         policy = folder / "policy.yaml"
         policy.write_text(POLICY, encoding="utf-8")
         super().__init__(folder, kubeconfig, f"--policy-file={policy}", *flags, hardware=hardware)
@@ -46,6 +47,11 @@ class DoomedPlugin(Plugin):
         self._dial_file.write_bytes(bytes(mmap.PAGESIZE))
         with self._dial_file.open("r+b") as file:
             self.dial = Dial.from_buffer(mmap.mmap(file.fileno(), 0))
+
+    @property
+    def watched(self) -> tuple[Path, ...]:
+        """The folders whose changes are points, beside that of the CDI specs."""
+        return (self.state,)
 
     def start_mps(self) -> None:
         """Start dra-mps, which nothing strikes. It ends with this object."""
@@ -62,7 +68,7 @@ class DoomedPlugin(Plugin):
         arguments = (f"--node-name={POOL}", *where, f"--kubeconfig={self.kubeconfig}", *self.flags, *arguments)
         order = {
             "dial": str(self._dial_file),
-            "watch": [str(self.state), str(self.cdi)],
+            "watch": [*map(str, self.watched), str(self.cdi)],
             "starts": self._counts_starts,
             "census": str(self._census_file),
         }

@@ -15,22 +15,25 @@ from tests.support.plugin import stored_claim
 
 from .processes import DoomedPlugin
 from .share import points
-from .test_vfio_writes import DEVICE, OPPOSITE, a_kernel, bring
+from .test_vfio_writes import A_GPU_OR_GROUP, DEVICE, ONLY, OPPOSITE, a_kernel, bring
 
 pytestmark = needs_fuse
 
 
 @pytest.mark.parametrize("verb", OPPOSITE)
+@A_GPU_OR_GROUP
 def test_a_plugin_that_is_killed_anywhere_brings_everything_back(
-    kubeconfig: Path, client: ApiClient, verb: str
+    kubeconfig: Path, client: ApiClient, others: tuple[int, ...], verb: str
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="dra-") as name:
-        plugin = DoomedPlugin(Path(name), kubeconfig)
-        with a_kernel(Path(name) / "node") as kernel:
+        policy = Path(name) / "machines.yaml"
+        policy.write_text(ONLY)
+        plugin = DoomedPlugin(Path(name), kubeconfig, f"--policy-file={policy}")
+        with a_kernel(Path(name) / "node", others) as kernel:
             plugin.start()
             claim, before = stored_claim(client, DEVICE), kernel.picture()
             try:
-                for point in points(list(OPPOSITE).index(verb), 20):
+                for point in points(list(OPPOSITE).index(verb), 40 if others else 20):
                     bring(plugin, claim, OPPOSITE[verb])
                     plugin.kill()
                     plugin.start()

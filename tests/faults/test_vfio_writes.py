@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from dra_driver.gpu.passthrough import VfioMarks
+from dra_driver.gpu.policy.parse import parse_policy
 from dra_driver.kubeapi import ApiClient
 from kubeletplugin.claims.actions import StoppedError
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
+from kubeletplugin.hardware.vfio.writes import WRITE_SECONDS
 from tests.kubeletplugin.inside import ApiServer
 from tests.kubeletplugin.inside import Plugin as InsidePlugin
 from tests.support.fuse import needs_fuse
@@ -35,14 +37,19 @@ pytestmark = needs_fuse
 NODE = Path(__file__).with_name("node.yaml")
 DEVICE = "gpu-vfio-0"
 OPPOSITE = {"prepare": "unprepare", "unprepare": "prepare"}
+ONLY = "gpus: [{passthrough: only}]"
+A_GPU_OR_GROUP = pytest.mark.parametrize("others", [(), (2,)], ids=["a GPU", "a group"])
+"""The GPUs, by index, that share the IOMMU group of the first."""
 
 
 @contextmanager
-def a_kernel(root: Path) -> Iterator[Kernel]:
-    """The first GPU of the node has an audio function."""
+def a_kernel(root: Path, others: tuple[int, ...] = ()) -> Iterator[Kernel]:
+    """The first GPU of the node has an audio function, and the `others` are in its group."""
     kernel = Kernel(root)
     first = kernel.gpus[0]
     kernel.add(Function(f"{first[:-1]}1", "0x040300", AUDIO), kernel.group(first))
+    for index in others:
+        kernel.join(kernel.gpus[index], kernel.group(first))
     with kernel.running():
         yield kernel
 
@@ -102,19 +109,22 @@ class Hung(Struck):
 
 @pytest.mark.parametrize("made", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("verb", OPPOSITE)
+@A_GPU_OR_GROUP
 def test_a_plugin_that_is_killed_at_a_write_brings_everything_back(
-    kubeconfig: Path, client: ApiClient, verb: str, made: bool
+    kubeconfig: Path, client: ApiClient, others: tuple[int, ...], verb: str, made: bool
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="dra-") as name:
         hardware = make_node(Path(name) / "node", str(NODE), POOL)
-        with a_kernel(Path(name) / "node") as kernel:
-            plugin = Plugin(Path(name), kubeconfig, hardware=hardware).start()
+        policy = Path(name) / "policy.yaml"
+        policy.write_text(ONLY)
+        with a_kernel(Path(name) / "node", others) as kernel:
+            plugin = Plugin(Path(name), kubeconfig, f"--policy-file={policy}", hardware=hardware).start()
             claim, before = stored_claim(client, DEVICE), kernel.picture()
             plugin.prepare(claim)
             bound = kernel.picture()
             assert bound != before
             try:
-                for point in points(made, 12):
+                for point in points(made, 24 if others else 12):
                     bring(plugin, claim, OPPOSITE[verb])
                     where = kill_at(kernel, plugin, claim, verb, point, made)
                     if not where:
@@ -154,13 +164,17 @@ def kill_at(kernel: Kernel, plugin: Plugin, claim: object, verb: str, point: int
 
 @pytest.mark.parametrize("fault", [Failed, Hung])
 @pytest.mark.parametrize("verb", OPPOSITE)
-def test_a_write_that_fails_or_hangs_changes_nothing_in_the_end(tmp_path: Path, verb: str, fault: type[Struck]) -> None:
+@A_GPU_OR_GROUP
+def test_a_write_that_fails_or_hangs_changes_nothing_in_the_end(
+    tmp_path: Path, others: tuple[int, ...], verb: str, fault: type[Struck]
+) -> None:
     make_node(tmp_path / "node", str(NODE))
-    api = ApiServer()
-    with a_kernel(tmp_path / "node") as kernel:
-        plugin = InsidePlugin(tmp_path, api, hardware=str(NODE), write_seconds=1.0)
+    api, policy = ApiServer(), parse_policy(ONLY)
+    with a_kernel(tmp_path / "node", others) as kernel:
+        seconds = 1.0 if fault is Hung else WRITE_SECONDS
+        plugin = InsidePlugin(tmp_path, api, hardware=str(NODE), write_seconds=seconds, policy=policy)
         claim, before = api.add([DEVICE]), kernel.picture()
-        for point in points(0, 5):
+        for point in points(0, 9 if others else 5):
             settle(plugin, claim, OPPOSITE[verb])
             struck = fault(kernel, point)
             error = attempt(plugin, claim, verb)
@@ -170,7 +184,7 @@ def test_a_write_that_fails_or_hangs_changes_nothing_in_the_end(tmp_path: Path, 
             assert error
             if isinstance(struck, Hung):
                 assert "does not finish" in error
-                assert [mark.stuck for mark in VfioMarks(tmp_path / "vfio").all()] != [""]
+                assert any(mark.stuck for mark in VfioMarks(tmp_path / "vfio").all())
                 struck.released.set()
             settle(plugin, claim, "unprepare")
             require_everything_back(kernel, before, tmp_path, struck.where)

@@ -87,7 +87,7 @@ class TestLiveness:
 
     def test_a_service_that_ended_is_noticed(self, short_path: Path, registration: SocketServer) -> None:
         service = SocketServer(short_path / "dra.sock", [Prepare(lambda: None)])
-        check = live_checks(service, registration)["sockets"]
+        check = live_checks((service, registration))["sockets"]
         service.start()
         assert check() is None
         service.stop()
@@ -97,7 +97,7 @@ class TestLiveness:
         self, short_path: Path, registration: SocketServer
     ) -> None:
         service = SocketServer(short_path / "dra.sock", [])
-        check = live_checks(service, registration)["sockets"]
+        check = live_checks((service, registration))["sockets"]
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
             dead.bind(str(service.path))
             dead.listen()
@@ -108,14 +108,14 @@ class TestLiveness:
         service = SocketServer(short_path / "dra.sock", [Prepare(over.wait)])
         service.start()
         try:
-            assert "Deadline Exceeded" in (live_checks(service, registration)["sockets"]() or "")
+            assert "Deadline Exceeded" in (live_checks((service, registration))["sockets"]() or "")
         finally:
             over.set()
             service.stop()
 
     def test_a_registration_that_ended_is_noticed(self, short_path: Path, registration: SocketServer) -> None:
         service = SocketServer(short_path / "dra.sock", [Prepare(lambda: None)])
-        check = live_checks(service, registration)["sockets"]
+        check = live_checks((service, registration))["sockets"]
         service.start()
         registration.start()
         try:

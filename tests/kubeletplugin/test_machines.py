@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,21 @@ import pytest
 from dra_driver.cdi import ContainerEdits, DriverFilesError, DriverRoot
 from dra_driver.config import API_VERSION
 from dra_driver.gpu.devices import device_targets
+from dra_driver.gpu.fabric import Partition, SwitchFacts
+from dra_driver.gpu.inventory import PciGpu
+from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.kubeapi import ApiError
 from dra_driver.resource.claim import EXTENDED_CLAIM_ANNOTATION
 from dra_driver.resource.codec import V1, decode_claim
 from kubeletplugin.containers.vfio import vfio_edits
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
-from kubeletplugin.plans.passthrough import Passthrough
-from kubeletplugin.plans.plan import Plan, make_plan
+from kubeletplugin.plans.passthrough import Passthrough, SeenGpu
+from kubeletplugin.plans.plan import NO_POLICY, Plan, make_plan
 from kubeletplugin.plans.resources import no_resource, resource_variables
 from kubeletplugin.records.format import decode, encode
 from kubeletplugin.records.store import Record, State
+from kubeletplugin.steps import FabricStep, MigModeStep, VfioStep
 from tests.cdi.trees import file
 from tests.support.kubevirt import plugin_devices
 from tests.support.nodes import board_inventory
@@ -29,7 +34,8 @@ from tests.support.nodes import board_inventory
 JSON = dict[str, Any]
 
 REF = ClaimRef("team", "claim", "uid")
-DEVICES = device_targets(board_inventory(boards()["H100-SXM5-80GB"], 3))
+NODE = board_inventory(boards()["H100-SXM5-80GB"], 3)
+GPUS, DEVICES = NODE.gpus, device_targets(NODE)
 ADDRESSES = ("0000:10:00.0", "0000:11:00.0", "0000:12:00.0")
 CLASS = "vfio.gpu.nvidia.com"
 RESOURCE = "nvidia.com/GH100_H100_SXM5_80GB"
@@ -49,9 +55,14 @@ def config(*requests: str, kind: str = "VfioDeviceConfig", source: str = "FromCl
 
 
 def plan(
-    requests: Sequence[str], *configs: JSON, extended: bool = False, resources: Mapping[str, str] | None = None
+    requests: Sequence[str],
+    *configs: JSON,
+    extended: bool = False,
+    resources: Mapping[str, str] | None = None,
+    group: Sequence[PciGpu] = (),
+    policy: NodePolicy = NO_POLICY,
 ) -> Plan:
-    """The plan of a claim with the GPUs 0, 1 ... for these requests."""
+    """The plan of a claim with the GPUs 0, 1 ... for these requests. The first may be that of a `group`."""
     results = [
         {"request": request, "driver": "gpu.nvidia.com", "pool": "node", "device": f"gpu-vfio-{index}"}
         for index, request in enumerate(requests)
@@ -65,7 +76,25 @@ def plan(
     }
     claim = decode_claim(value, V1)
     variables = resource_variables(claim, lambda name: (resources or {}).get(name, ""))
-    return make_plan(REF, claim, "node", DEVICES.get, variables=variables)
+    if not group:
+        return make_plan(REF, claim, "node", DEVICES.get, variables=variables)
+    find = {**DEVICES, "gpu-vfio-0": group[0]}.get
+    switches = SwitchFacts((Partition(7, (1, 2)), Partition(8, (1,))), shared=True)
+
+    def seen(pci: PciGpu) -> SeenGpu:
+        return SeenGpu(GPUS[pci.position], GPUS[pci.position].uuid, GPUS[pci.position].module_id)
+
+    return make_plan(
+        REF,
+        claim,
+        "node",
+        find,
+        policy,
+        seen=seen,
+        variables=variables,
+        switches=switches,
+        group=lambda _: tuple(group),
+    )
 
 
 @pytest.fixture
@@ -215,3 +244,35 @@ def test_a_container_that_asks_by_both_names_of_a_class_finds_each_gpu_once(root
     made = plan(["container-0-request-0", "container-0-request-1"], extended=True, resources={CLASS: RESOURCE})
     names = (f"deviceclass.resource.kubernetes.io/{CLASS}", RESOURCE)
     assert plugin_devices(environment(root, made, "container-0"), *names) == list(ADDRESSES[:2])
+
+
+# GPUs that share an IOMMU group
+
+GROUP = tuple(
+    replace(pci, iommu_group=0, group_gpus=tuple({*ADDRESSES[:2]} - {pci.address})) for pci in NODE.pci_gpus[:2]
+)
+ONLY = NodePolicy((GpuRule(passthrough=PassthroughMode.ONLY),))
+
+
+def test_a_group_is_one_device_of_several_gpus(root: DriverRoot) -> None:
+    made = plan(["container-0-request-0"], extended=True, resources={CLASS: RESOURCE}, group=GROUP, policy=ONLY)
+    assert [(one.name, one.target.gpu_uuid) for one in made.devices] == [
+        ("gpu-vfio-0", GPUS[0].uuid),
+        ("gpu-vfio-1", GPUS[1].uuid),
+    ]
+    fabric, *machines = (step for step in made.steps if not isinstance(step, MigModeStep))
+    assert isinstance(fabric, FabricStep)
+    assert (fabric.partition, fabric.modules) == (7, (1, 2))
+    first, second = (one.target for one in made.devices)
+    assert machines == [VfioStep(first, (second,)), VfioStep(second, (first,))]  # type: ignore[arg-type]
+    assert decode(encode(Record(State.PREPARED, "boot", made))).plan == made
+    (given,) = made.given()
+    edits = vfio_edits(root, made, given.name)
+    assert [one for one in nodes(edits) if "devices" not in one] == ["/dev/vfio/0", "/dev/vfio/vfio", "/dev/iommu"]
+    assert plugin_devices(environment(root, made, "container-0"), RESOURCE, RESOURCE) == list(ADDRESSES[:2])
+
+
+@pytest.mark.parametrize("rule", [GpuRule(passthrough=True), GpuRule(indexes=(0,), passthrough=PassthroughMode.ONLY)])
+def test_a_group_of_which_the_policy_keeps_a_part_fails_the_claim(rule: GpuRule) -> None:
+    with pytest.raises(PrepareError, match="IOMMU group 0 also has"):
+        plan(["gpu"], group=GROUP, policy=NodePolicy((rule,)))

@@ -15,6 +15,7 @@ from dra_driver.endpoints import new_registry
 from dra_driver.kubeapi import ApiClient, Connection, load_credentials
 from dra_driver.kubeapi.events import EventRecorder
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
+from kubeletplugin.claims.answers import PreparedDevice, prepared_devices
 from kubeletplugin.containers.metadata import MetadataFiles, metadata_names
 from kubeletplugin.containers.specs import cdi_names
 from kubeletplugin.hardware.gpus import NoDriverError
@@ -36,15 +37,16 @@ Wanted = Callable[[], bool]
 class Claims:
     """Claims as a test wants them: devices, or an error, by UID."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: MetadataFiles) -> None:
+        self.files = files
         self.plans: dict[str, tuple[PlannedDevice, ...]] = {}
         self.errors: dict[str, Exception] = {}
         self.waiting: dict[str, Wanted] = {}
         self.proceed = threading.Event()
 
-    def prepare(self, ref: ClaimRef, wanted: Wanted) -> Plan:
+    def prepare(self, ref: ClaimRef, wanted: Wanted) -> list[PreparedDevice]:
         self.unprepare(ref, wanted)
-        return Plan(ref, "node-a", self.plans.get(ref.uid, ()))
+        return prepared_devices(Plan(ref, "node-a", self.plans.get(ref.uid, ())), self.files)
 
     def unprepare(self, ref: ClaimRef, wanted: Wanted) -> None:
         if ref.uid == "slow":
@@ -58,14 +60,14 @@ class Served:
     """The service on a socket, and kubelet's side of it."""
 
     def __init__(self, folder: Path, kubeconfig: Path) -> None:
-        self.claims = Claims()
         self.files = MetadataFiles(folder / "metadata")
+        self.claims = Claims(self.files)
         self.registry = new_registry()
         connection = Connection(load_credentials(str(kubeconfig)), "tests")
         self.reports = ClaimReports(
             connection, "node-a", lambda _: {}, events=EventRecorder(ApiClient(connection), "x")
         )
-        self.service = DraService(self.claims, PluginMetrics(self.registry, "node-a"), self.reports, self.files)
+        self.service = DraService(self.claims, PluginMetrics(self.registry, "node-a"), self.reports)
         self.server = SocketServer(folder / "dra.sock", [self.service])
         self.server.start()
         self.channel = grpc.insecure_channel(f"unix:{self.server.path}", [("grpc.use_local_subchannel_pool", 1)])

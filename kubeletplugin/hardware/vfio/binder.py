@@ -12,7 +12,7 @@ before a function is unbound, and put back before the function is bound to its o
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -21,9 +21,11 @@ from dra_driver.gpu.functions import (
     PciFunction,
     bound_driver,
     device_folder,
+    group_gpus,
     group_obstacles,
     iommu_group,
     is_vfio,
+    listed,
     obstacle_text,
     read_function,
     slot_functions,
@@ -85,9 +87,11 @@ class VfioBinder:
         except OSError as error:
             raise PrepareError(f"{gpu} is not on the PCI bus any more: {error}") from None
 
-    def check(self, gpu: VfioGpu) -> None:
-        """Raises PrepareError if the GPU must not be taken."""
-        obstacles = group_obstacles(self.sys_root, gpu.address)
+    def check(self, gpu: VfioGpu, others: Collection[VfioGpu] = ()) -> None:
+        """Raises PrepareError if the GPU must not be taken together with the `others`."""
+        together = {one.address for one in others}
+        staying = (one for one in group_gpus(self.sys_root, gpu.address) if one not in together)
+        obstacles = (*group_obstacles(self.sys_root, gpu.address), *staying)
         if iommu_group(self.sys_root, gpu.address) != gpu.group:
             raise PrepareError(f"{gpu} is in another IOMMU group now: delete the pod to have it scheduled again")
         if obstacles:
@@ -114,10 +118,19 @@ class VfioBinder:
 
         return tuple(one(function) for function in functions)
 
-    def take(self, gpu: VfioGpu, wanted: tuple[PciFunction, ...], beat: Beat = lambda: None) -> None:
-        """Bind all functions as `wanted`. Raises PrepareError or OSError."""
-        if bound_driver(self.sys_root, gpu.address) == NVIDIA_DRIVER:
-            self._require_unused(gpu, self._nvidia_nodes(gpu), "they use it as a GPU of this node")
+    def take(
+        self,
+        gpu: VfioGpu,
+        wanted: tuple[PciFunction, ...],
+        beat: Beat = lambda: None,
+        others: Collection[VfioGpu] = (),
+    ) -> None:
+        """Bind all functions of the GPU as `wanted`, unless it or one of the `others`, which will follow, is in use.
+        Raises PrepareError or OSError.
+        """
+        for one in (gpu, *others):
+            if bound_driver(self.sys_root, one.address) == NVIDIA_DRIVER:
+                self._require_unused(one, self._nvidia_nodes(one), "they use it as a GPU of this node")
         for function in wanted:
             self._override(gpu, function, beat)
         for function in wanted:
@@ -175,8 +188,9 @@ class VfioBinder:
         return tuple(root / f"dev/nvidia{gpu.minor}" for root in (self.root, self.dev_root) if gpu.minor >= 0)
 
     def _vfio_nodes(self, gpu: VfioGpu) -> tuple[Path, ...]:
-        cdevs = device_folder(self.sys_root, gpu.address) / "vfio-dev"
-        names = [one.name for one in cdevs.iterdir()] if cdevs.is_dir() else []
+        """The nodes of all devices of the GPU's group, because a virtual machine has the group as a whole."""
+        members = device_folder(self.sys_root, gpu.address) / "iommu_group/devices"
+        names = (name for one in listed(members) for name in listed(members / one / "vfio-dev"))
         return (self.group_node(gpu), *(self.root / "dev/vfio/devices" / name for name in names))
 
     def _override(self, gpu: VfioGpu, function: PciFunction, beat: Beat) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from dra_driver.gpu.inventory import PciGpu
 from dra_driver.gpu.options import Hardware
-from dra_driver.gpu.policy import GpuRule, NodePolicy
+from dra_driver.gpu.pci import read_pci_gpus
+from dra_driver.gpu.policy import GpuRule, NodePolicy, PassthroughMode
 from kubeletplugin.check.passthrough import MachineGpu, PassthroughFacts, passthrough_findings, read_passthrough
 from kubeletplugin.hardware.vfio import HostPrograms, VfioModules
 from kubeletplugin.options import Node
@@ -70,6 +71,35 @@ def test_a_gpu_that_no_machine_can_get_is_named_with_the_reason_and_the_remedy(
     found = only(one for one in passthrough_findings(facts) if one.check == "IOMMU groups")
     assert found.text.startswith(f"no virtual machine can get GPU {ADDRESS}: {text}")
     assert (str(found.level), bool(found.remedy)) == ("warn", True)
+
+
+@pytest.mark.parametrize(
+    ("rules", "problems", "fine"),
+    [
+        ((GpuRule(passthrough=True),), [0, 1], ["2", "3"]),
+        ((GpuRule(passthrough=PassthroughMode.ONLY), GpuRule(indexes=(1,), passthrough=False)), [0], ["2", "3"]),
+        ((GpuRule(passthrough=PassthroughMode.ONLY),), [], ["0 with 1", "2", "3"]),
+    ],
+)
+def test_gpus_of_one_group_are_for_machines_together_or_not_at_all(
+    tmp_path: Path, rules: tuple[GpuRule, ...], problems: list[int], fine: list[str]
+) -> None:
+    made = make_node(tmp_path / "node", "h100x8").node
+    root = made.driver_root
+    hardware = Hardware(made.nvml, root, Path("/host"), root, root / "proc", root / "sys", root)
+    node = Node(tmp_path / "registry", tmp_path / "plugin", tmp_path / "cdi", tmp_path / "shm", hardware)
+    addresses = [one.address for one in read_pci_gpus(hardware.sys_root)]
+    first, second = (hardware.sys_root / "bus/pci/devices" / address for address in addresses[:2])
+    (first / "iommu_group/devices" / second.name).symlink_to(second.resolve())
+    (second / "iommu_group").unlink()
+    (second / "iommu_group").symlink_to((first / "iommu_group").resolve())
+    facts = read_passthrough(node, NodePolicy((*rules, GpuRule(indexes=(4, 5, 6, 7), passthrough=False))))
+    found = [one for one in passthrough_findings(facts) if one.check == "IOMMU groups"]
+    warned = [one for one in found if str(one.level) == "warn"]
+    assert [addresses[index] in one.text for index, one in zip(problems, warned, strict=True)] == [True] * len(problems)
+    assert all("set passthrough to only for all GPUs of the group" in one.remedy for one in warned)
+    named = [" with ".join(addresses[int(index)] for index in text.split(" with ")) for text in fine]
+    assert found[-1].text == f"virtual machines can get {', '.join(named)}"
 
 
 @pytest.mark.parametrize("driver", [None, "nvidia", "vfio-pci", "nvgrace_gpu_vfio_pci"])

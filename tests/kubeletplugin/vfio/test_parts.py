@@ -19,7 +19,8 @@ from kubeletplugin.hardware.vfio.modules import VfioModules, best_module
 from kubeletplugin.hardware.vfio.openers import Opener, names_of, openers
 from kubeletplugin.hardware.vfio.programs import HostPrograms
 from kubeletplugin.plans.plan import Plan, PlannedDevice
-from kubeletplugin.records.format import Record, State, decode, encode
+from kubeletplugin.records.files import State
+from kubeletplugin.records.format import Record, decode, encode
 from kubeletplugin.steps import MigModeStep, VfioStep
 from tests.support.nodes import make_node
 from tests.support.waiting import wait_for

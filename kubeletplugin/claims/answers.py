@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The prepared devices of a claim in the form in which kubelet gets them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..containers.metadata import MetadataFiles, metadata_names
+from ..containers.specs import cdi_names
+from ..hardware.targets import ClaimRef
+from ..plans.plan import Plan
+from .lifecycle import Lifecycle
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDevice:
+    """A device of a claim: its request, its pool and name, and the CDI devices that containers need for it."""
+
+    request: str
+    pool: str
+    name: str
+    cdi_ids: tuple[str, ...]
+    share_id: str | None = None
+
+
+class GpuClaims:
+    """The work of `lifecycle` for kubelet. Containers also get the files of `metadata`."""
+
+    def __init__(self, lifecycle: Lifecycle, metadata: MetadataFiles) -> None:
+        self._lifecycle = lifecycle
+        self._metadata = metadata
+
+    def prepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> list[PreparedDevice]:
+        """See Lifecycle."""
+        return prepared_devices(self._lifecycle.prepare(ref, wanted), self._metadata)
+
+    def unprepare(self, ref: ClaimRef, wanted: Callable[[], bool]) -> None:
+        """See Lifecycle."""
+        self._lifecycle.unprepare(ref, wanted)
+
+
+def prepared_devices(plan: Plan, files: MetadataFiles) -> list[PreparedDevice]:
+    """The devices of a prepared plan. The metadata file of a request comes with its first device."""
+    uid = plan.claim.uid
+    metadata = metadata_names(uid, files.requests(uid))
+    return [
+        PreparedDevice(
+            one.request, plan.pool, one.name, (*cdi_names(uid, one), *metadata.pop(one.request, ())), one.share_id
+        )
+        for one in plan.given()
+    ]

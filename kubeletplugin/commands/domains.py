@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The claims of ComputeDomains on this node, for the commands status and cleanup."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from dra_driver import cdi
+from dra_driver.computedomains import CHANNEL_TYPE, DAEMON_TYPE, DRIVER
+from dra_driver.imex.report import read_report
+from dra_driver.resource.meta import empty
+
+from ..computedomains.folder import DomainFolder
+from ..computedomains.records import DomainRecord, read_domain_records
+from ..kubelet.instance import sockets_of_all
+from ..options import Node
+
+
+@dataclass(frozen=True, slots=True)
+class DomainsState:
+    """`domain` is the UID of the domain that the node is in, or empty. `daemons` are the states of the daemons that
+    run, by the UID of their domain. `unreadable` has the reason for each record file that cannot be read.
+    """
+
+    domain: str = ""
+    claims: tuple[DomainRecord, ...] = ()
+    daemons: Mapping[str, str] = field(default_factory=empty)
+    unreadable: Mapping[str, str] = field(default_factory=empty)
+
+
+def read_domains(node: Node) -> DomainsState:
+    """Read the state of ComputeDomains. Raises OSError."""
+    folder = DomainFolder(node.domain_folder)
+    records, unreadable = read_domain_records(folder.records)
+    reports = {one.plan.domain: read_report(folder.of_domain(one.plan.domain)) for one in records}
+    daemons = {
+        domain: "ready" if report.ready else report.message or report.state
+        for domain, report in reports.items()
+        if report is not None
+    }
+    return DomainsState(folder.domain(), tuple(records), daemons, unreadable)
+
+
+def domains_document(state: DomainsState, boot_id: str) -> dict[str, Any]:
+    """The state as JSON values."""
+    return {
+        "domain": state.domain,
+        "daemons": dict(state.daemons),
+        "claims": [_claim(record, boot_id) for record in state.claims],
+        "unreadable": dict(state.unreadable),
+    }
+
+
+def _claim(record: DomainRecord, boot_id: str) -> dict[str, Any]:
+    plan = record.plan
+    return {
+        "namespace": plan.claim.namespace,
+        "name": plan.claim.name,
+        "uid": plan.claim.uid,
+        "state": record.state.value,
+        "ofThisBoot": record.boot_id == boot_id,
+        "type": DAEMON_TYPE if plan.is_daemon else CHANNEL_TYPE,
+        "domain": {"uid": plan.domain, "namespace": plan.domain_namespace, "name": plan.domain_name},
+        "clique": plan.clique,
+        "devices": [{"name": one.name, "request": one.request} for one in plan.devices],
+    }
+
+
+def domains_table(state: DomainsState, boot_id: str) -> Table:
+    """The claims as a table."""
+    table = Table("CLAIM", "STATE", "DEVICES", "COMPUTEDOMAIN", "DAEMON", box=None, pad_edge=False)
+    for record in state.claims:
+        plan = record.plan
+        before = "" if record.boot_id == boot_id else ", before the last boot"
+        devices = "\n".join(f"{one.name} ({one.request})" for one in plan.devices)
+        domain = f"{plan.domain_namespace}/{plan.domain_name}\n{plan.domain}"
+        daemon = state.daemons.get(plan.domain, "does not run") if plan.clique and not plan.host_managed else ""
+        table.add_row(f"{plan.claim}\n{plan.claim.uid}", f"{record.state.value}{before}", devices, domain, daemon)
+    return table
+
+
+def domain_files(node: Node) -> list[Path]:
+    """The files and folders of the driver on the node, including those that do not exist."""
+    specs = cdi.SpecDirectory(node.cdi_root, cdi.DOMAIN_CLAIM_KIND)
+    folder = node.domain_folder
+    return [
+        *map(specs.file, specs.identifiers()),
+        *sockets_of_all(folder, node.registry, DRIVER),
+        folder,
+    ]
+
+
+def foreign_domain_files(node: Node) -> list[Path]:
+    """Specs of NVIDIA's own DRA driver."""
+    return cdi.SpecDirectory(node.cdi_root, cdi.DOMAIN_CLAIM_KIND).foreign_files()

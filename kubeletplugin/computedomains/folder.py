@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's folder on the node: the records, the folders that daemons mount, and the domain that the node is in.
+
+`domains/<UID>` exists as long as a claim of this domain is recorded. Its daemon has it as /imexd, and reports there
+whether it is ready. The file `domain` has the UID of the domain that the node is in: that of its prepared or waiting
+channels. dra-controller publishes it with the node's channel, so that the scheduler keeps other domains away.
+
+Both follow from the records, and are made right after every change of a record, and at the start.
+"""
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dra_driver.computedomains import DOMAIN_FILE
+from dra_driver.files import make_folder, names_in, read_file, remove_file, write_file
+
+from .records import DomainRecord
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DomainFolder:
+    """The driver's folder at `path`."""
+
+    path: Path
+
+    @property
+    def records(self) -> Path:
+        """The folder of the claims' records."""
+        return self.path / "claims"
+
+    @property
+    def domains(self) -> Path:
+        """The folder of the domains' folders."""
+        return self.path / "domains"
+
+    @property
+    def mark(self) -> Path:
+        """The file with the UID of the domain that the node is in."""
+        return self.path / DOMAIN_FILE
+
+    @property
+    def _temporary(self) -> Path:
+        return self.path / f".{DOMAIN_FILE}.new"
+
+    def of_domain(self, uid: str) -> Path:
+        """The folder that the daemon of a domain shares with this plugin."""
+        return self.domains / uid
+
+    def domain(self) -> str:
+        """The UID of the domain that the node is in, or an empty text. Raises OSError."""
+        try:
+            return read_file(self.mark).decode(errors="replace").strip()
+        except (FileNotFoundError, ValueError):  # ValueError: it is a folder, for example, and is replaced
+            return ""
+
+    def remove_half_written(self) -> None:
+        """Remove the incomplete mark of a process that was killed. No other process may be writing it."""
+        remove_file(self._temporary)
+
+    def follow(self, records: Sequence[DomainRecord], *, keep_folders: bool) -> None:
+        """Make the folders and the mark what the records of all claims say. With `keep_folders`, no folder is removed,
+        because some records cannot be read. Raises OSError.
+        """
+        joined = {one.plan.domain for one in records if one.plan.joins}
+        current = self.domain()
+        if current not in joined:
+            wanted = min(joined, default="")
+            if wanted:
+                write_file(self.mark, f"{wanted}\n".encode(), self._temporary, 0o644)
+            else:
+                remove_file(self.mark)
+        for uid in {one.plan.domain for one in records if one.plan.is_daemon}:
+            make_folder(self.of_domain(uid))
+        if not keep_folders:
+            self._remove_others({one.plan.domain for one in records})
+
+    def _remove_others(self, needed: set[str]) -> None:
+        """Remove the folders of domains without claims. What cannot be removed is tried again later."""
+        for name in names_in(self.domains):
+            if name not in needed:
+                try:
+                    shutil.rmtree(self.domains / name)
+                except OSError as error:
+                    log.warning("the folder of a ComputeDomain cannot be removed yet: %s", error)
+        with contextlib.suppress(OSError):  # it is not empty
+            self.domains.rmdir()

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver compute-domain.nvidia.com in the plugin's process: its sockets, its claims, and their events.
+
+The driver is registered with kubelet on its own. Its sockets and records are in a folder of its own. The GPUs, the
+common CDI spec, metrics and the way to the API server are those of the process.
+"""
+
+import logging
+
+from dra_driver.boot import boot_id
+from dra_driver.computedomains import CHANNEL_TYPE, DAEMON_TYPE, DRIVER
+from dra_driver.kubeapi import ApiClient, Connection
+from dra_driver.kubeapi.events import EventRecorder, ObjectReference
+from dra_driver.resource.codec import V1
+
+from ..claims.boundary import ClaimBoundary
+from ..containers.specs import CommonSpec
+from ..hardware.gpus import GpuAccess
+from ..hardware.targets import ClaimRef
+from ..hardware.vfio import HostPrograms
+from ..kubelet.instance import SocketPaths, sweep_sockets
+from ..kubelet.service import VERSIONS, DraService, RegistrationService
+from ..kubelet.sockets import SocketServer
+from ..metrics import PluginMetrics
+from ..options import Options
+from ..plans.planning import ClaimReader
+from ..records.files import State
+from ..reports.reporter import ClaimReports
+from .folder import DomainFolder
+from .lifecycle import DomainClaims
+from .placing import HostDaemon, NodeImex
+from .plan import DomainPlanner
+from .records import read_domain_records
+from .specs import DomainSpecs
+
+log = logging.getLogger(__name__)
+
+_REPORT_SECONDS = 2.0
+
+
+class DomainService:
+    """The parts of the second driver. `access`, `common` and `events` are those of the first."""
+
+    def __init__(
+        self,
+        options: Options,
+        connection: Connection,
+        metrics: PluginMetrics,
+        access: GpuAccess,
+        common: CommonSpec,
+        events: EventRecorder,
+    ) -> None:
+        domains, hardware = options.domains, options.node.hardware
+        self._folder = DomainFolder(options.node.domain_folder)
+        self._registry = options.node.registry
+        self._metrics = metrics
+        self._events = events
+        boundary = ClaimBoundary(self._claim_event, metrics.unexpected_error)
+        host = None
+        if domains.host_managed:
+            programs = HostPrograms(hardware.driver_root, hardware.enter_root)
+            host = HostDaemon(programs, domains.host_socket)
+        node = NodeImex(access, hardware.proc_root, host)
+        self._claims = DomainClaims(
+            folder=self._folder,
+            boot_id=boot_id(),
+            planner=DomainPlanner(
+                options.node_name,
+                ClaimReader(connection),
+                ApiClient(connection),
+                domains.namespace,
+                host_managed=domains.host_managed,
+            ),
+            node=node,
+            specs=DomainSpecs(common, self._folder, node),
+            namespace=domains.namespace,
+            boundary=boundary,
+        )
+        access.attend(self._claims.attend)
+        self._reports = ClaimReports(
+            connection, options.node_name, lambda _: {}, status=False, events=events, boundary=boundary
+        )
+        self._dra = DraService(self._claims, metrics, self._reports, DRIVER)
+        sockets: SocketPaths = options.domain_sockets
+        self.service = SocketServer(sockets.service, [self._dra])
+        versions = [f"{version}.DRAPlugin" for version in VERSIONS]
+        self.registration = RegistrationService(
+            sockets.service, versions, lambda registered: metrics.registration(registered, DRIVER), DRIVER
+        )
+        self.registry = SocketServer(sockets.registration, [self.registration])
+        metrics.begin(DRIVER)
+
+    def start(self) -> None:
+        """Answer calls. kubelet does not know the driver before `registry` is started, too. Raises OSError."""
+        for path in sweep_sockets(self._folder.path, self._registry, DRIVER):
+            log.info("removed the socket of a process that was killed", extra={"socket": str(path)})
+        self._claims.begin()
+        self.service.start()
+        self._reports.start()
+
+    def end(self, seconds: float) -> bool:
+        """Answer the running calls, of which those that wait for a daemon end. Returns whether all were answered within
+        `seconds`.
+        """
+        self.registry.stop()
+        self._claims.end()
+        answered = self._dra.drain(seconds)
+        self._reports.stop(_REPORT_SECONDS)
+        return answered
+
+    def prepared_types(self) -> list[str]:
+        """The type of each device of a prepared claim."""
+        records, _ = read_domain_records(self._folder.records)
+        prepared = [one.plan for one in records if one.state is State.PREPARED]
+        return [DAEMON_TYPE if plan.is_daemon else CHANNEL_TYPE for plan in prepared for _ in plan.devices]
+
+    def _claim_event(self, claim: ClaimRef, reason: str, message: str) -> None:
+        self._metrics.claim_event(reason, DRIVER)
+        if claim.name:  # otherwise only the UID of the claim is known
+            about = ObjectReference(V1.api_version, "ResourceClaim", claim.name, claim.namespace, claim.uid)
+            self._events.warning(about, reason, message)
