@@ -1,41 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node's driver may write for its own node only.
 
-The policies' CEL is evaluated here with cel-python, which stands in for an API server: the embedded one stores
-policies without effect. With KUBEBUILDER_ASSETS, a real one enforces them on tokens of pods.
+cel-python evaluates the policies' CEL. With KUBEBUILDER_ASSETS, a real API server enforces them on tokens of pods.
 """
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from controller.labels import NODE_NAME_LABEL
 from dra_driver import DRIVER_NAME
-from dra_driver.kubeapi import NODES, ApiClient, Kind, StatusError
+from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
+from dra_driver.kubeapi import NODES, ApiClient
 from dra_driver.sandbox.apiserver.users import NODE_NAME
-from tests.support.apiserver import ASSETS, CLAIMS, SLICES, connect
+from tests.support.apiserver import ASSETS, CLAIMS, SLICES
 from tests.support.waiting import wait_for
 
-from .cel import evaluate
+from .policies import denied, installed, policy, verdict
 from .rendering import JSON, NAMESPACE, find, render
 
 TAINT = "gpu.nvidia.com/starting"
 OBJECTS = render({"kubeletPlugin": {"startupTaint": TAINT}, "nodeLabels": "node-feature"})
-ACCOUNT = f"system:serviceaccount:{NAMESPACE}:release-dra-driver-gpu-kubeletplugin"
-
-
-def policy(name: str) -> JSON:
-    """The spec of a policy."""
-    found: JSON
-    (found,) = (
-        one["spec"] for one in OBJECTS if one["kind"] == "ValidatingAdmissionPolicy" and name in one["metadata"]["name"]
-    )
-    return found
+ACCOUNT = "release-dra-driver-gpu-kubeletplugin"
 
 
 def slice_of(node: str | None, *, pool: str = "", driver: str = DRIVER_NAME) -> JSON:
@@ -60,32 +48,16 @@ def device(pool: str, text: str = "", driver: str = DRIVER_NAME) -> JSON:
 # By evaluation
 
 
-def verdict(spec: JSON, operation: str, value: JSON | None, old: JSON | None, user: JSON) -> str | None:
-    """Why the policy denies a request; None when it does not, or is not about it."""
-    variables: JSON = {}
-    known = {
-        "request": {"operation": operation, "userInfo": user},
-        "object": value,
-        "oldObject": old,
-        "variables": variables,
-    }
-    if not all(evaluate(one["expression"], known) for one in spec["matchConditions"]):
-        return None
-    for one in spec["variables"]:
-        variables[one["name"]] = evaluate(one["expression"], known)
-    for one in spec["validations"]:
-        if not evaluate(one["expression"], known):
-            return str(one["message"] if "message" in one else evaluate(one["messageExpression"], known))
-    return None
-
-
 def driver_on(node: str | None) -> JSON:
-    return {"username": ACCOUNT, **({"extra": {NODE_NAME: [node]}} if node else {})}
+    return {
+        "username": f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}",
+        **({"extra": {NODE_NAME: [node]}} if node else {}),
+    }
 
 
 A, B = slice_of("a"), slice_of("b")
 OTHERS = "the driver on node a may write the ResourceSlices of that node only"
-ONLY_OURS = "the driver on node a may write slices of driver gpu.nvidia.com and pool a only"
+ONLY_OURS = "the driver on node a may write slices of its own drivers and of pool a only"
 UNKNOWN = "the token of the driver's service account does not say on which node its pod is"
 
 
@@ -102,6 +74,9 @@ UNKNOWN = "the token of the driver's service account does not say on which node 
         ("DELETE", None, B, "a", OTHERS),
         ("CREATE", slice_of(None), None, "a", OTHERS),
         ("CREATE", slice_of("a", pool="b"), None, "a", ONLY_OURS),
+        ("CREATE", slice_of("a", driver=DOMAIN_DRIVER), None, "a", None),
+        ("UPDATE", slice_of("b", driver=DOMAIN_DRIVER), slice_of("b", driver=DOMAIN_DRIVER), "a", OTHERS),
+        ("CREATE", slice_of("a", driver=DOMAIN_DRIVER, pool="b"), None, "a", ONLY_OURS),
         ("CREATE", slice_of("a", driver="other.example.com"), None, "a", ONLY_OURS),
         ("DELETE", None, slice_of("a", driver="other.example.com"), "a", ONLY_OURS),
         ("CREATE", A, None, None, UNKNOWN),
@@ -111,7 +86,7 @@ UNKNOWN = "the token of the driver's service account does not say on which node 
 def test_a_driver_writes_the_slices_of_its_own_node_only(
     operation: str, value: JSON | None, old: JSON | None, node: str | None, expected: str | None
 ) -> None:
-    assert verdict(policy("resourceslices"), operation, value, old, driver_on(node)) == expected
+    assert verdict(policy(OBJECTS, "resourceslices"), operation, value, old, driver_on(node)) == expected
 
 
 ALLOCATION = {"devices": {"results": [{"request": "gpu", **device("a")}]}}
@@ -130,7 +105,9 @@ OWN_DEVICES = "the driver on node a may write the status of devices of that node
         ({"allocation": ALLOCATION}, {"devices": [device("a")]}, "a", DEVICES_ONLY),
         ({}, {"allocation": ALLOCATION}, "a", DEVICES_ONLY),
         ({"reservedFor": USED}, {}, "a", DEVICES_ONLY),
+        ({}, {"devices": [device("a", driver=DOMAIN_DRIVER)]}, "a", None),
         ({"devices": [device("b")]}, {"devices": [device("b", "new")]}, "a", OWN_DEVICES),
+        ({}, {"devices": [device("b", driver=DOMAIN_DRIVER)]}, "a", OWN_DEVICES),
         ({"devices": [device("b")]}, {}, "a", OWN_DEVICES),
         ({}, {"devices": [device("a", driver="other.example.com")]}, "a", OWN_DEVICES),
         ({}, {"devices": [device("a")]}, None, UNKNOWN),
@@ -139,7 +116,9 @@ OWN_DEVICES = "the driver on node a may write the status of devices of that node
 def test_a_driver_writes_the_status_of_its_own_devices_only(
     before: JSON, after: JSON, node: str | None, expected: str | None
 ) -> None:
-    found = verdict(policy("resourceclaims"), "UPDATE", claim_with(**after), claim_with(**before), driver_on(node))
+    found = verdict(
+        policy(OBJECTS, "resourceclaims"), "UPDATE", claim_with(**after), claim_with(**before), driver_on(node)
+    )
     assert found == expected
 
 
@@ -172,7 +151,7 @@ TAINTS_ONLY = "the driver may change the taints of a Node only"
 def test_a_driver_removes_the_startup_taint_of_its_own_node_only(
     before: JSON, after: JSON, node: str | None, expected: str | None
 ) -> None:
-    assert verdict(policy("nodes"), "UPDATE", after, before, driver_on(node)) == expected
+    assert verdict(policy(OBJECTS, "nodes"), "UPDATE", after, before, driver_on(node)) == expected
 
 
 OWN_FEATURES = "the driver on node a may write the NodeFeature of that node only"
@@ -197,12 +176,12 @@ def test_a_driver_requests_labels_of_its_own_node_only(
     labels = {} if target is None else {NODE_NAME_LABEL: target}
     value = {"metadata": {"name": name, "labels": labels}, "spec": {"labels": {label: "1"}}}
     for operation in ("CREATE", "UPDATE"):
-        assert verdict(policy("nodefeatures"), operation, value, value, driver_on(node)) == expected
+        assert verdict(policy(OBJECTS, "nodefeatures"), operation, value, value, driver_on(node)) == expected
 
 
 def test_others_are_not_held_to_it() -> None:
     for name in ("resourceslices", "resourceclaims", "nodes", "nodefeatures"):
-        assert verdict(policy(name), "DELETE", None, B, {"username": "system:node:b"}) is None
+        assert verdict(policy(OBJECTS, name), "DELETE", None, B, {"username": "system:node:b"}) is None
 
 
 def test_the_policies_are_about_the_account_that_the_pods_have() -> None:
@@ -210,7 +189,7 @@ def test_the_policies_are_about_the_account_that_the_pods_have() -> None:
     pod = find(OBJECTS, "DaemonSet")["spec"]["template"]["spec"]
     account = f"system:serviceaccount:{NAMESPACE}:{pod['serviceAccountName']}"
     for name in ("resourceslices", "resourceclaims", "nodes", "nodefeatures"):
-        (condition,) = policy(name)["matchConditions"]
+        (condition,) = policy(OBJECTS, name)["matchConditions"]
         assert condition["expression"] == f"request.userInfo.username == '{account}'"
 
 
@@ -226,71 +205,13 @@ def test_every_policy_is_bound_and_denies() -> None:
 
 # By a real API server
 
-_PLURALS = {
-    "ServiceAccount": Kind("v1", "serviceaccounts", namespaced=True),
-    "ClusterRole": Kind("rbac.authorization.k8s.io/v1", "clusterroles"),
-    "ClusterRoleBinding": Kind("rbac.authorization.k8s.io/v1", "clusterrolebindings"),
-    "ValidatingAdmissionPolicy": Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies"),
-    "ValidatingAdmissionPolicyBinding": Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings"),
-}
-_PODS = Kind("v1", "pods", namespaced=True)
-
-
-def pod_of(node: str, account: str) -> JSON:
-    container = {"name": "controller", "image": "none"}
-    spec = {"nodeName": node, "serviceAccountName": account, "containers": [container]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"on-{node}"}, "spec": spec}
-
-
-@contextmanager
-def drivers(admin: ApiClient, kubeconfig: Path, folder: Path) -> Iterator[dict[str, ApiClient]]:
-    """Clients with the tokens of driver pods on nodes a and b, under the chart's rights and policies."""
-    account = ACCOUNT.rpartition(":")[2]
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    with ExitStack() as stack:
-
-        def create(kind: Kind, value: JSON, where: str = "") -> JSON:
-            stack.callback(admin.delete, kind, value["metadata"]["name"], where)
-            return admin.create(kind, value, where)
-
-        create(Kind("v1", "namespaces"), namespace)
-        for one in OBJECTS:
-            if one["kind"] in _PLURALS:
-                create(_PLURALS[one["kind"]], one, one["metadata"].get("namespace", ""))
-        clients = {}
-        for node in ("a", "b"):
-            create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
-            uid = create(_PODS, pod_of(node, account), NAMESPACE)["metadata"]["uid"]
-            bound = {"apiVersion": "v1", "kind": "Pod", "name": f"on-{node}", "uid": uid}
-            request = {
-                "apiVersion": "authentication.k8s.io/v1",
-                "kind": "TokenRequest",
-                "spec": {"audiences": [], "boundObjectRef": bound},
-            }
-            answer = admin.create(_PLURALS["ServiceAccount"], request, NAMESPACE, name=account, subresource="token")
-            document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-            document["users"][0]["user"] = {"token": answer["status"]["token"]}
-            path = folder / f"kubeconfig-{node}"
-            path.write_text(yaml.safe_dump(document), encoding="utf-8")
-            clients[node] = stack.enter_context(connect(path))
-        yield clients
-
-
 NO_ALLOCATION: JSON = {"status": {"allocation": None}}
-
-
-def denied(action: Callable[[], object]) -> str:
-    """The message of a refusal; empty when there was none."""
-    try:
-        action()
-    except StatusError as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.skipif(not ASSETS, reason="no KUBEBUILDER_ASSETS: the embedded API server does not enforce policies")
 def test_a_real_api_server_enforces_the_policies(client: ApiClient, kubeconfig: Path, tmp_path: Path) -> None:
-    with drivers(client, kubeconfig, tmp_path) as nodes:
+    pods = {node: (node, ACCOUNT) for node in ("a", "b")}
+    with installed(client, kubeconfig, tmp_path, OBJECTS, pods) as nodes:
         a, b = nodes["a"], nodes["b"]
 
         def misplaced() -> str:  # until the policy is in force, some slices of b are made from a

@@ -4,6 +4,7 @@
 import contextlib
 import json
 import shutil
+import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +18,16 @@ from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions
 from tests.support.apiserver import connect
 
 from . import rendering
+from .policies import delete
 from .rendering import JSON, find, merged, render
 
 CHART = str(rendering.CHART)
 VALUES: JSON = {"simulatedNode": "a30x4", "webhook": {"enabled": False}}
+OTHERS_DEFINITIONS: JSON = {"resources": {"computeDomains": {"installCRDs": False}}}
 NEWER = ("podMonitor", "serviceMonitor", "resourceQuota", "policy", "featureGates", "cleanup", "test", "logFormat")
 """What a chart could be without."""
 KINDS = {
+    "CustomResourceDefinition": Kind("apiextensions.k8s.io/v1", "customresourcedefinitions"),
     "ConfigMap": Kind("v1", "configmaps", namespaced=True),
     "ServiceAccount": Kind("v1", "serviceaccounts", namespaced=True),
     "Secret": Kind("v1", "secrets", namespaced=True),
@@ -61,16 +65,72 @@ def helm(kubeconfig: Path, client: ApiClient) -> Iterator[tuple[helm_python.Conf
         yield config, namespace
         with contextlib.suppress(helm_python.HelmNotFoundError):  # where the test has done so
             config.uninstall("release")
+    remove_definitions(client)
 
 
-def test_an_uninstall_leaves_no_object(helm: tuple[helm_python.Config, str], client: ApiClient) -> None:
+def remove_definitions(client: ApiClient) -> None:
+    """Delete the definitions, which Helm keeps."""
+    for one in render(VALUES):
+        if one["kind"] == "CustomResourceDefinition":
+            delete(client, KINDS["CustomResourceDefinition"], one["metadata"]["name"])
+
+
+def test_an_uninstall_leaves_the_definitions_and_no_other_object(
+    helm: tuple[helm_python.Config, str], client: ApiClient
+) -> None:
     config, namespace = helm
     before = left(client, namespace)
     config.install(CHART, "release", VALUES, namespace=namespace)
     there = {name for name, _ in left(client, namespace) - before if name != "Secret"}
     assert there == {one["kind"] for one in render(VALUES)} - {"Pod", "ResourceClaimTemplate"}
     config.uninstall("release")
-    assert left(client, namespace) == before
+    kept = left(client, namespace) - before
+    assert {kind for kind, _ in kept} == {"CustomResourceDefinition"}
+    config.install(CHART, "release", VALUES, namespace=namespace)  # the definitions are still this release's
+    assert kept < left(client, namespace)
+
+
+def test_definitions_are_upgraded(helm: tuple[helm_python.Config, str], client: ApiClient, tmp_path: Path) -> None:
+    """Helm does not do so for its folder `crds`."""
+    config, namespace = helm
+    older = tmp_path / "dra-driver-gpu"
+    shutil.copytree(CHART, older)
+    path = older / "files/crds/computedomaincliques.yaml"
+    value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    fields = value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["daemons"]["items"]["properties"]
+    expected = set(fields)
+    del fields["domainState"]
+    path.write_text(yaml.safe_dump(value), encoding="utf-8")
+
+    def stored() -> set[str]:
+        found = client.get(KINDS["CustomResourceDefinition"], value["metadata"]["name"])
+        schema = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        return set(schema["properties"]["daemons"]["items"]["properties"])
+
+    config.install(str(older), "release", VALUES, namespace=namespace)
+    assert stored() == set(fields)
+    config.upgrade(CHART, "release", VALUES)
+    assert stored() == expected
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="no helm")
+def test_definitions_of_nvidias_chart_are_taken_over(
+    helm: tuple[helm_python.Config, str], client: ApiClient, kubeconfig: Path
+) -> None:
+    """As values.yaml says. They were installed from a folder `crds`, without Helm's annotations."""
+    config, namespace = helm
+    for one in render(VALUES):
+        if one["kind"] == "CustomResourceDefinition":
+            theirs = {**one, "metadata": {"name": one["metadata"]["name"]}}
+            client.create(KINDS["CustomResourceDefinition"], theirs)
+    with pytest.raises(helm_python.HelmError, match="exists and cannot be imported"):
+        config.install(CHART, "release", VALUES, namespace=namespace)
+    command = ["helm", "upgrade", "--install", "release", CHART, "--kubeconfig", str(kubeconfig)]
+    for more in (["--take-ownership"], []):
+        arguments = [*command, "--namespace", namespace, "--set", "simulatedNode=a30x4", *more]
+        subprocess.run(arguments, check=True, timeout=60, capture_output=True)
+    config.uninstall("release")
+    config.install(CHART, "release", merged(VALUES, OTHERS_DEFINITIONS), namespace=namespace)
 
 
 def test_a_second_release_needs_classes_that_are_not_its_own(
@@ -79,11 +139,12 @@ def test_a_second_release_needs_classes_that_are_not_its_own(
     """Two releases may drive different nodes; whose the DeviceClasses are is then to be said."""
     config, namespace = helm
     config.install(CHART, "release", VALUES, namespace=namespace)
-    with pytest.raises(helm_python.HelmError, match=r'DeviceClass "\S+nvidia.com" .* exists and cannot be imported'):
+    with pytest.raises(helm_python.HelmError, match="exists and cannot be imported"):
         config.install(CHART, "second", VALUES, namespace=namespace)
     with contextlib.suppress(helm_python.HelmNotFoundError):
         config.uninstall("second")
-    config.install(CHART, "second", merged(VALUES, {"deviceClasses": {"create": False}}), namespace=namespace)
+    others = {"deviceClasses": {"create": False}, "resources": {"computeDomains": {"enabled": False}}}
+    config.install(CHART, "second", merged(VALUES, others), namespace=namespace)
     assert len(client.list(KINDS["DaemonSet"], namespace=namespace).items) == 2
     config.uninstall("second")
     for one in render(VALUES):
@@ -125,7 +186,11 @@ def test_what_is_rendered_without_helm_can_be_applied_and_applied_again(kubeconf
                 body = json.dumps(one).encode()
                 answer = connection.request("PATCH", path, body=body, content_type="application/apply-patch+yaml")
                 assert answer.status in (200, 201), answer.data
-                versions.append(json.loads(answer.data)["metadata"]["resourceVersion"])
+                meta = json.loads(answer.data)["metadata"]
+                # The API server writes the status of a definition at some time.
+                versions.append(
+                    str(meta["generation"]) if kind.plural.startswith("customres") else meta["resourceVersion"]
+                )
             return versions
 
         try:
@@ -242,4 +307,4 @@ def test_the_version_of_the_api_is_the_newest_that_the_server_has(
                     config.install(CHART, "release", VALUES, namespace="gpus")
                 return
             config.install(CHART, "release", VALUES, namespace="gpus")
-            assert len(client.list(Kind(f"resource.k8s.io/{expected}", "deviceclasses")).items) == 3
+            assert len(client.list(Kind(f"resource.k8s.io/{expected}", "deviceclasses")).items) == 5

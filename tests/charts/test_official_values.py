@@ -203,8 +203,6 @@ def test_a_value_is_the_same_or_documented(path: str) -> None:
 
 @pytest.mark.parametrize("path", [path for path in OFFICIAL if ours(path) is _MISSING])
 def test_a_value_that_is_not_here_is_refused_by_name(path: str) -> None:
-    if path.startswith("resources.computeDomains.imex"):
-        return  # any of them, as long as ComputeDomains are off
     key = next(
         part for index, part in enumerate(path.split(".")) if ours(".".join(path.split(".")[: index + 1])) is _MISSING
     )
@@ -213,8 +211,7 @@ def test_a_value_that_is_not_here_is_refused_by_name(path: str) -> None:
 
 @pytest.mark.parametrize("path", [path for path in OFFICIAL if ours(path) is not _MISSING])
 def test_a_value_that_is_here_takes_what_it_takes_there(path: str) -> None:
-    if path != "resources.computeDomains.enabled":
-        assert render(at(path, OFFICIAL[path]))
+    assert render(at(path, OFFICIAL[path]))
 
 
 def test_nothing_else_is_said_to_be_different() -> None:

@@ -10,6 +10,7 @@ from controller.cluster.main import cluster_controller
 from controller.main import controller
 from controller.webhook.main import webhook
 from dra_driver.cel import compile_selector
+from dra_driver.computedomains.names import CHANNEL_CLASS, DAEMON_CLASS
 from dra_driver.dryrun.inventory import CLASSES
 from dra_driver.mps.main import mps
 from kubeletplugin.main import kubeletplugin
@@ -144,7 +145,13 @@ def test_the_hosts_files_are_read_only_but_for_a_few_folders() -> None:
     for pod in pods(render(merged(VALUES["everything"], {"cleanup": {"enabled": False}}))):
         for container in [*pod.get("initContainers", ()), *pod["containers"]]:
             writable = {one["name"] for one in container.get("volumeMounts", ()) if not one.get("readOnly")}
-            assert writable <= {"plugins-registry", "data", "cdi", *ALSO_WRITABLE.get(container["name"], ())}
+            assert writable <= {
+                "plugins-registry",
+                "data",
+                "compute-domains",
+                "cdi",
+                *ALSO_WRITABLE.get(container["name"], ()),
+            }
             assert container["name"] != "controller" or not writable
 
 
@@ -225,7 +232,8 @@ def test_without_leader_election_the_old_pod_ends_first() -> None:
     election: JSON = {"controller": {"leaderElection": {"enabled": False}}}
     objects = render(election)
     assert find(objects, "Deployment")["spec"]["strategy"]["type"] == "Recreate"
-    assert not [one for one in objects if one["kind"] == "Role"]
+    (role,) = (one for one in objects if one["kind"] == "Role" and one["metadata"]["name"].endswith("-controller"))
+    assert "leases" not in {resource for rule in role["rules"] for resource in rule["resources"]}
     assert find(render({}), "Deployment")["spec"]["strategy"]["type"] == "RollingUpdate"
 
 
@@ -330,7 +338,10 @@ def selectors(values: JSON) -> dict[str, tuple[str, ...]]:
 
 def test_the_classes_are_those_that_dra_dryrun_assumes() -> None:
     rendered = selectors({})
-    assert set(rendered) == {"gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"}
+    assert set(rendered) == {
+        *("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"),
+        *(CHANNEL_CLASS, DAEMON_CLASS),
+    }
     for one in CLASSES:
         assert rendered[one.metadata.name] == one.selectors
 

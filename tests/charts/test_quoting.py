@@ -66,6 +66,12 @@ def values(name: str, text: str) -> JSON:
         "nvidiaCDIHookPath": f"/{text}",
         "policy": {"gpus": [{"match": {"models": [text], "nodes": [text]}}]},
         "podMonitor": {"create": "always", "labels": {text: text}},
+        "resources": {
+            "computeDomains": {
+                "imex": {"hostSocketPath": f"/{text}d", "tls": {"issuerName": text}},
+                "daemon": {"priorityClassName": text},
+            }
+        },
         "kubeletPlugin": {
             **workload(text),
             "kubeletRegistrarDirectoryPath": f"/{text}a",

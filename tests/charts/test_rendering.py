@@ -99,7 +99,8 @@ def test_releases_are_known_with_the_names_that_distributions_give_them(version:
 
 def test_two_releases_do_not_share_objects_of_the_cluster() -> None:
     def of_the_cluster(namespace: str) -> set[tuple[str, str]]:
-        values = {"deviceClasses": {"create": False}, "webhook": {"enabled": True}}
+        domains = {"computeDomains": {"installCRDs": False}}
+        values = {"deviceClasses": {"create": False}, "resources": domains, "webhook": {"enabled": True}}
         objects = render(values, namespace=namespace)
         return {(one["kind"], one["metadata"]["name"]) for one in objects if "namespace" not in one["metadata"]}
 

@@ -20,6 +20,7 @@ from kubeletplugin.protocol import dra_v1_pb2
 from tests.support.apiserver import CLAIMS, SLICES, serve_node_features
 from tests.support.waiting import wait_for
 
+from .domains import DAEMONS, OBJECTS
 from .rendering import JSON, NAMESPACE, RENDERINGS, find, merged, render
 from .rendering import VALUES as RENDERED
 from .workloads import NODE, STARTUP_TAINT, Containers, installed, may_mount, paths, short_folder
@@ -28,6 +29,7 @@ EVENTS = Kind("v1", "events", namespaced=True)
 LEASES = Kind("coordination.k8s.io/v1", "leases", namespaced=True)
 VALUES: JSON = {
     "simulatedNode": "h100x8-mixed",
+    "resources": {"computeDomains": {"enabled": False}},  # test_computedomain_rights.py is about their rights
     "nodeLabels": "node-feature",
     "policy": {"gpus": [{"bindingConditions": True, "passthrough": True}]},
     "kubeletPlugin": {
@@ -428,8 +430,9 @@ def test_the_last_step_before_an_uninstall_leaves_nothing_on_the_node(
 
 @pytest.mark.parametrize(("name", "minor"), RENDERINGS)
 def test_no_values_give_more_rights_than_are_proven_to_be_needed(name: str, minor: int) -> None:
+    """Those for ComputeDomains are asked for one by one in test_computedomain_rights.py."""
     found = rules(render(RENDERED[name], minor))
-    assert found <= PROVEN
+    assert found <= PROVEN | rules(OBJECTS)
     assert found
 
 
@@ -440,7 +443,7 @@ def test_every_account_with_rights_is_one_whose_rights_are_proven() -> None:
         bindings = [one for one in objects if one["kind"] in ("RoleBinding", "ClusterRoleBinding")]
         assert {one["roleRef"]["name"] for one in bindings} == {*roles, "system:openshift:scc:privileged"}
         subjects = {subject["name"].rpartition("-")[2] for one in bindings for subject in one["subjects"]}
-        assert subjects <= {"kubeletplugin", "controller"}
+        assert subjects <= {"kubeletplugin", "controller", DAEMONS.rpartition("-")[2]}
 
 
 def test_the_check_of_a_node_finds_the_rights_to_be_there_and_what_is_missing() -> None:

@@ -11,6 +11,7 @@ from dra_driver.gpu.policy import GpuRule, MigPolicy, NodePolicy, Shares
 from dra_driver.gpu.policy.parse import parse_policy
 
 from . import values_table
+from .domains import domains
 from .rendering import CHART, JSON, MINORS, VALUES, chart, find, merged, refusal, render, render_files
 
 # Refusals
@@ -41,6 +42,10 @@ from .rendering import CHART, JSON, MINORS, VALUES, chart, find, merged, refusal
         ({"webhook": {"failurePolicy": "Maybe"}}, "failurePolicy"),
         ({"controller": {"leaderElection": {"leaseDuration": 15}}}, "leaseDuration"),
         ({"featureGates": {"DynamicMIG": "yes"}}, "DynamicMIG"),
+        (domains(imex={"mode": "manual"}), "mode"),
+        (domains(imex={"hostSocketPath": "imex.sock"}), "hostSocketPath"),
+        (domains(imex={"maxNodes": 0}), "maxNodes"),
+        (domains(daemon={"replicas": 1}), "replicas"),
     ],
 )
 def test_a_mistyped_value_is_refused(values: JSON, path: str) -> None:
@@ -53,11 +58,26 @@ GPU = {"deviceClasses": {"gpu": {"extendedResourceName": "nvidia.com/gpu"}}}
 @pytest.mark.parametrize(
     ("values", "minor", "text"),
     [
-        ({"resources": {"gpus": {"enabled": False}}}, 37, "nothing to do"),
-        ({"resources": {"computeDomains": {"enabled": True}}}, 37, "no ComputeDomains"),
+        ({"resources": {"gpus": {"enabled": False}}}, 37, "set policy.gpus[].publish=false"),
+        (
+            domains(imex={"isolation": "channel"}),
+            37,
+            "resources.computeDomains.imex.isolation=channel: IMEX channels do not",
+        ),
+        ({"featureGates": {"IMEXDaemonsWithDNSNames": False}}, 37, "always have host names"),
+        ({"featureGates": {"ComputeDomainCliques": False}}, 37, "always in ComputeDomainCliques"),
+        (
+            {**domains(imex={"mode": "hostManaged"}), "featureGates": {"HostManagedIMEXDaemon": False}},
+            37,
+            "imex.mode=hostManaged contradicts",
+        ),
+        (
+            {"kubeletPlugin": {"containers": {"computeDomains": {"gpuCliqueLabelEnabled": True}}}},
+            37,
+            "set nodeLabels to node-feature or file",
+        ),
         ({"featureGates": {"MPSSupport": False}, "mps": {"enabled": True}}, 37, "mps.enabled=true contradicts"),
         ({"featureGates": {"PassthroughSupport": True}}, 37, "policy.gpus[].passthrough"),
-        ({"featureGates": {"IMEXDaemonsWithDNSNames": True}}, 37, "for ComputeDomains"),
         ({"featureGates": {"AllAlpha": True}}, 37, "name the gates"),
         ({"featureGates": {"DynamicMig": True}}, 37, "there is no such feature gate; known are AllAlpha"),
         ({"featureGates": {"DynamicMig": False}}, 37, "there is no such feature gate"),
@@ -272,7 +292,11 @@ def test_objects_for_one_platform_may_be_forced_or_left_out() -> None:
 
 
 def test_a_quota_is_only_for_system_priorities() -> None:
-    values = {"kubeletPlugin": {"priorityClassName": "mine"}, "controller": {"priorityClassName": ""}}
+    values = {
+        **domains(daemon={"priorityClassName": "mine"}),
+        "kubeletPlugin": {"priorityClassName": "mine"},
+        "controller": {"priorityClassName": ""},
+    }
     assert "ResourceQuota" not in kinds(merged(values, {"resourceQuota": {"create": "always"}}))
 
 
@@ -281,7 +305,8 @@ def test_openshift_lets_the_node_pods_be_privileged_and_chooses_user_ids_itself(
     objects = render({}, apis=apis)
     binding = find(objects, "RoleBinding", "scc")
     assert binding["roleRef"]["name"] == "system:openshift:scc:privileged"
-    assert binding["subjects"][0]["name"] == find(objects, "ServiceAccount", "kubeletplugin")["metadata"]["name"]
+    accounts = [find(objects, "ServiceAccount", name)["metadata"]["name"] for name in ("kubeletplugin", "daemon")]
+    assert [one["name"] for one in binding["subjects"]] == accounts
     assert "runAsUser" not in find(objects, "Deployment")["spec"]["template"]["spec"]["securityContext"]
 
 
@@ -333,7 +358,6 @@ def test_nothing_in_the_schema_takes_unknown_names_but_what_is_kubernetes_own() 
         look(name, node)
     assert free == {
         "global",
-        "imex",
         "limits",
         "requests",
         "nodeAffinity",

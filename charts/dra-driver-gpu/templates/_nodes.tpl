@@ -62,6 +62,9 @@ affinity: {{- toYaml . | nindent 2 }}
 {{ end -}}
 - {name: plugins-registry, mountPath: {{ $values.kubeletPlugin.kubeletRegistrarDirectoryPath | quote }}}
 - {name: data, mountPath: {{ index . 1 | quote }}}
+{{ if and (include "dra-driver-gpu.computeDomains" (index . 0)) (ne (index . 1) $values.kubeletPlugin.kubeletPluginsDirectoryPath) -}}
+- {name: compute-domains, mountPath: {{ include "dra-driver-gpu.domainsFolder" (index . 0) | quote }}}
+{{ end -}}
 - {name: cdi, mountPath: {{ $values.kubeletPlugin.cdiRoot | quote }}}
 {{- end -}}
 
@@ -73,5 +76,8 @@ affinity: {{- toYaml . | nindent 2 }}
 {{ end -}}
 - {name: plugins-registry, hostPath: {path: {{ $values.kubeletPlugin.kubeletRegistrarDirectoryPath | quote }}, type: Directory}}
 - {name: data, hostPath: {path: {{ index . 1 | quote }}, type: DirectoryOrCreate}}
+{{ if and (include "dra-driver-gpu.computeDomains" (index . 0)) (ne (index . 1) $values.kubeletPlugin.kubeletPluginsDirectoryPath) -}}
+- {name: compute-domains, hostPath: {path: {{ include "dra-driver-gpu.domainsFolder" (index . 0) | quote }}, type: DirectoryOrCreate}}
+{{ end -}}
 - {name: cdi, hostPath: {path: {{ $values.kubeletPlugin.cdiRoot | quote }}, type: DirectoryOrCreate}}
 {{- end -}}

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver's processes may do for ComputeDomains: rights verb by verb, and policies.
+
+An API server is asked for the rights. With KUBEBUILDER_ASSETS, it is a real one, which also enforces the policies.
+Without it, cel-python evaluates them.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+
+from dra_driver import DRIVER_NAME
+from dra_driver.computedomains import DRIVER as DOMAIN_DRIVER
+from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL
+from dra_driver.kubeapi import NODES, ApiClient, Kind
+from dra_driver.sandbox.apiserver.users import NODE_NAME
+from tests.support.waiting import wait_for
+
+from .domains import DAEMON, DAEMONS, FOREIGN, HOST_MANAGED, OBJECTS, ONE, REAL, ROW, TWO, clique
+from .policies import ACCOUNT, delete, denied, policy, verdict
+from .rendering import JSON, NAMESPACE, find, merged
+
+# Rights
+
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "associated-node:patch")
+READ = "get list watch"
+OURS, CLAIMS = "resource.nvidia.com", "resource.k8s.io"
+NAMESPACED = (
+    *((OURS, name) for name in ("computedomains", "computedomains/status", "computedomaincliques")),
+    *((CLAIMS, name) for name in ("resourceclaims", "resourceclaims/status", "resourceclaims/driver")),
+    (CLAIMS, "resourceclaimtemplates"),
+    *(("", name) for name in ("pods", "pods/exec", "secrets", "configmaps", "services", "events")),
+    *(("", name) for name in ("serviceaccounts", "serviceaccounts/token")),
+    *(("apps", name) for name in ("daemonsets", "deployments")),
+    ("networking.k8s.io", "networkpolicies"),
+    ("cert-manager.io", "certificates"),
+    ("coordination.k8s.io", "leases"),
+    ("rbac.authorization.k8s.io", "roles"),
+)
+CLUSTER = (
+    *(("", name) for name in ("nodes", "nodes/status", "namespaces")),
+    *((CLAIMS, name) for name in ("resourceslices", "deviceclasses")),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+)
+OWN, EVERYWHERE = (NAMESPACE,), (NAMESPACE, "default", "")
+MAY: Mapping[str, Mapping[tuple[tuple[str, ...], str], str]] = {
+    DAEMON: {(OWN, "computedomaincliques"): f"{READ} patch"},
+    "driver": {
+        (EVERYWHERE, "computedomains"): "list",
+        (EVERYWHERE, "resourceclaims"): "get",
+        (EVERYWHERE, "resourceclaims/status"): "patch",
+        (EVERYWHERE, "events"): "create patch",
+        (("",), "nodes"): "get",
+        (("",), "resourceslices"): "list watch create update delete",
+    },
+    "controller": {
+        (EVERYWHERE, "computedomains"): "list watch patch",
+        (EVERYWHERE, "computedomains/status"): "patch",
+        (EVERYWHERE, "resourceclaimtemplates"): f"{READ} create patch delete",
+        (EVERYWHERE, "resourceclaims"): "list watch",
+        (EVERYWHERE, "events"): "create patch",
+        (("",), "nodes"): f"{READ} patch",
+        (("",), "resourceslices"): f"{READ} delete",
+        (OWN, "daemonsets"): f"{READ} create patch delete",
+        (OWN, "pods"): "list watch",
+        (OWN, "computedomaincliques"): f"{READ} create update delete",
+        (OWN, "networkpolicies"): f"{READ} create patch delete",
+        (OWN, "certificates"): f"{READ} create patch delete",
+    },
+}
+"""Who -> namespaces and resource -> verbs. Nobody may do anything else, but for what `NAMED` has."""
+NAMED = (
+    ("controller", OWN, "serviceaccounts", DAEMONS, "get"),
+    ("controller", OWN, "leases", "release-dra-driver-gpu-controller", "get update"),
+    ("driver", EVERYWHERE, "resourceclaims/driver", DRIVER_NAME, "associated-node:patch"),
+    ("driver", EVERYWHERE, "resourceclaims/driver", DOMAIN_DRIVER, "associated-node:patch"),
+)
+_REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
+
+
+def may(client: ApiClient, verb: str, group: str, resource: str, namespace: str, name: str = "") -> bool:
+    """What the API server says that a client may do."""
+    base, _, sub = resource.partition("/")
+    attributes = {
+        "verb": verb,
+        "group": group,
+        "resource": base,
+        "subresource": sub,
+        "namespace": namespace,
+        "name": name,
+    }
+    review = {
+        "apiVersion": _REVIEWS.api_version,
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    return bool(client.create(_REVIEWS, review)["status"]["allowed"])
+
+
+@pytest.mark.parametrize("who", MAY)
+def test_nobody_may_do_more(who: str, cluster: dict[str, ApiClient]) -> None:
+    asked = [(*one, place) for one in NAMESPACED for place in (*OWN, "default", "")] + [(*one, "") for one in CLUSTER]
+    found = {
+        (resource, place, verb)
+        for group, resource, place in asked
+        for verb in VERBS
+        if may(cluster[who], verb, group, resource, place)
+    }
+    assert found == {
+        (resource, place, verb)
+        for (places, resource), verbs in MAY[who].items()
+        for place in places
+        for verb in verbs.split()
+    }
+
+
+def test_some_objects_are_named(cluster: dict[str, ApiClient]) -> None:
+    groups = {resource: group for group, resource in NAMESPACED}
+    for who in MAY:
+        for owner, places, resource, name, verbs in NAMED:
+            for place in (NAMESPACE, "default"):
+                found = [verb for verb in VERBS if may(cluster[who], verb, groups[resource], resource, place, name)]
+                assert found == (verbs.split() if who == owner and place in places else [])
+
+
+def test_without_daemons_the_controller_has_no_rights_for_them() -> None:
+    roles = [one for one in HOST_MANAGED if one["kind"] in ("Role", "ClusterRole")]
+    resources = {(one["kind"], name) for one in roles for rule in one["rules"] for name in rule["resources"]}
+    assert {name for kind, name in resources if kind == "Role"} == {"leases"}
+    (controller,) = (one for one in roles if one["kind"] == "ClusterRole" and "-controller" in one["metadata"]["name"])
+    (nodes,) = (rule["verbs"] for rule in controller["rules"] if rule["resources"] == ["nodes"])
+    assert nodes == READ.split()
+
+
+# Policies
+
+ROWS = [{**ROW, "nodeName": node, "index": index} for index, node in enumerate("ab")]
+OLD = clique(*ROWS)
+KNOWN: JSON = {NODE_NAME: ["a"], "authentication.kubernetes.io/pod-name": [DAEMON]}
+
+
+def changed(row: int, **fields: Any) -> JSON:
+    """The clique with other fields in a row."""
+    return clique(*({**one, **fields} if index == row else one for index, one in enumerate(ROWS)))
+
+
+OWN_DOMAIN = "an IMEX daemon may change the members of its own ComputeDomain only"
+OWN_ROW = "the IMEX daemon on node a may change the row of that node only"
+OWN_STATE = "an IMEX daemon may change status, state, domainState and message of a row only"
+NO_OTHERS = "an IMEX daemon may neither create nor delete a ComputeDomainClique"
+UNKNOWN = "the token of the driver's service account does not say on which node its pod is"
+REPORTS: Mapping[str, tuple[JSON, str | None]] = {
+    "nothing": (OLD, None),
+    "state": (changed(0, status="NotReady", state="INITIALIZING", domainState="DOWN", message="why"), None),
+    "node of another": (changed(1, message="why"), OWN_ROW),
+    "both": (clique(*({**one, "state": ""} for one in ROWS)), OWN_ROW),
+    "row of another away": (clique(ROWS[0]), OWN_ROW),
+    "another row": (clique(*ROWS, {**ROW, "nodeName": "c", "index": 2}), OWN_ROW),
+    "taken over": (changed(1, nodeName="a"), OWN_ROW),
+    "order": (clique(*reversed(ROWS)), OWN_STATE),
+    "own row away": (clique(ROWS[1]), OWN_STATE),
+    "index": (changed(0, index=2), OWN_STATE),
+    "address": (changed(0, ipAddress="10.0.0.1"), OWN_STATE),
+    "clique": (changed(0, cliqueID="x"), OWN_STATE),
+    "labels": (merged(OLD, {"metadata": {"labels": {DOMAIN_LABEL: TWO}}}), OWN_STATE),
+    "annotations": (merged(OLD, {"metadata": {"annotations": {"a": "b"}}}), OWN_STATE),
+    "finalizers": (merged(OLD, {"metadata": {"finalizers": ["a.b/c"]}}), OWN_STATE),
+    "owners": (
+        merged(OLD, {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}]}}),
+        OWN_STATE,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REPORTS)
+def test_a_daemon_reports_its_own_state_only(what: str) -> None:
+    new, expected = REPORTS[what]
+    user = {"username": f"{ACCOUNT}{DAEMONS}", "extra": KNOWN}
+    assert verdict(policy(OBJECTS, "cliques"), "UPDATE", new, OLD, user) == expected
+
+
+@pytest.mark.parametrize(
+    ("operation", "extra", "expected"),
+    [
+        ("UPDATE", {}, UNKNOWN),
+        ("UPDATE", {NODE_NAME: ["a"]}, OWN_DOMAIN),
+        ("UPDATE", {**KNOWN, "authentication.kubernetes.io/pod-name": [FOREIGN]}, OWN_DOMAIN),
+        ("UPDATE", {**KNOWN, "authentication.kubernetes.io/pod-name": ["computedomain-daemon-"]}, OWN_DOMAIN),
+        ("CREATE", KNOWN, NO_OTHERS),
+        ("DELETE", KNOWN, NO_OTHERS),
+    ],
+)
+def test_a_daemon_writes_to_its_own_domain_only(operation: str, extra: JSON, expected: str) -> None:
+    old, new = None if operation == "CREATE" else OLD, None if operation == "DELETE" else OLD
+    user = {"username": f"{ACCOUNT}{DAEMONS}", "extra": extra}
+    assert verdict(policy(OBJECTS, "cliques"), operation, new, old, user) == expected
+    assert verdict(policy(OBJECTS, "cliques"), operation, new, old, {**user, "username": "other"}) is None
+
+
+def node(labels: JSON | None = None, spec: JSON | None = None, **metadata: Any) -> JSON:
+    labelled = {"labels": labels} if labels else {}
+    return {"metadata": {"name": "a", **labelled, **metadata}, "spec": spec or {"podCIDR": "10.0.0.0/24"}}
+
+
+ONE_LABEL = "the cluster controller may change the label resource.nvidia.com/computeDomain of a Node only"
+LABELS: Mapping[str, tuple[JSON, JSON, str | None]] = {
+    "set": (node({"zone": "z"}), node({"zone": "z", DOMAIN_LABEL: ONE}), None),
+    "first": (node(), node({DOMAIN_LABEL: ONE}), None),
+    "changed": (node({DOMAIN_LABEL: ONE}), node({DOMAIN_LABEL: TWO}), None),
+    "removed": (node({"zone": "z", DOMAIN_LABEL: ONE}), node({"zone": "z"}), None),
+    "last": (node({DOMAIN_LABEL: ONE}), node(), None),
+    "other set": (node(), node({"zone": "z"}), ONE_LABEL),
+    "other changed": (node({"zone": "z"}), node({"zone": "y"}), ONE_LABEL),
+    "other removed": (node({"zone": "z"}), node({DOMAIN_LABEL: ONE}), ONE_LABEL),
+    "annotation": (node(), node(annotations={"a": "b"}), ONE_LABEL),
+    "finalizer": (node(finalizers=["a.b/c"]), node(), ONE_LABEL),
+    "spec": (node(), node(spec={"podCIDR": "10.0.0.0/24", "unschedulable": True}), ONE_LABEL),
+    "taint": (
+        node(),
+        node(spec={"podCIDR": "10.0.0.0/24", "taints": [{"key": "a", "effect": "NoExecute"}]}),
+        ONE_LABEL,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LABELS)
+def test_the_controller_labels_nodes_and_changes_nothing_else(what: str) -> None:
+    old, new, expected = LABELS[what]
+    spec = policy(OBJECTS, "domain-labels")
+    account = find(OBJECTS, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
+    assert verdict(spec, "UPDATE", new, old, {"username": f"{ACCOUNT}{account}"}) == expected
+    assert verdict(spec, "UPDATE", new, old, {"username": "other"}) is None
+
+
+@REAL
+def test_a_real_api_server_holds_daemons_to_their_row(cluster: dict[str, ApiClient]) -> None:
+    admin, own, foreign = cluster["admin"], cluster[DAEMON], cluster[FOREIGN]
+    name = OLD["metadata"]["name"]
+    admin.create(CLIQUES, OLD, NAMESPACE)
+
+    def report(client: ApiClient, row: int, field: str, value: Any) -> Callable[[], object]:
+        test = {"op": "test", "path": f"/daemons/{row}/nodeName", "value": "ab"[row]}
+        operations = [test, {"op": "replace", "path": f"/daemons/{row}/{field}", "value": value}]
+        return lambda: client.json_patch(CLIQUES, name, operations, namespace=NAMESPACE)
+
+    number = iter(range(1000))  # until the policy is in force, other rows can be changed
+    wait_for(lambda: OWN_ROW in denied(report(own, 1, "message", str(next(number)))), "the policy to be in force")
+    for field, value in (("status", "NotReady"), ("state", "INIT_GPU"), ("domainState", "DOWN"), ("message", "why")):
+        report(own, 0, field, value)()
+        assert admin.get(CLIQUES, name, NAMESPACE)["daemons"][0][field] == value
+    assert OWN_DOMAIN in denied(report(foreign, 0, "message", "x"))
+    assert OWN_STATE in denied(report(own, 0, "index", 7))
+    assert OWN_STATE in denied(report(own, 0, "ipAddress", "10.0.0.9"))
+    before = admin.get(CLIQUES, name, NAMESPACE)
+    for new, expected in REPORTS.values():
+        change = {"metadata": new["metadata"], "daemons": new["daemons"]}
+        if expected:
+            assert denied(partial(own.patch, CLIQUES, name, change, namespace=NAMESPACE)), new
+    after = admin.get(CLIQUES, name, NAMESPACE)
+    assert after == before
+    for action in (
+        lambda: own.create(CLIQUES, clique(uid=TWO), NAMESPACE),
+        lambda: own.delete(CLIQUES, name, NAMESPACE),
+        lambda: own.update(CLIQUES, after),
+        lambda: own.list(CLIQUES),
+        lambda: own.list(COMPUTE_DOMAINS, namespace="default"),
+        lambda: own.patch(NODES, "a", {"metadata": {"labels": {DOMAIN_LABEL: ONE}}}),
+    ):
+        assert "403" in denied(action)
+    for one in OBJECTS:
+        if one["kind"] == "ValidatingAdmissionPolicy":
+            kind = Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies")
+            assert (
+                not admin.get(kind, one["metadata"]["name"])
+                .get("status", {})
+                .get("typeChecking", {})
+                .get("expressionWarnings")
+            )
+    delete(admin, CLIQUES, name, NAMESPACE)
+
+
+@REAL
+def test_a_real_api_server_lets_the_controller_label_nodes(cluster: dict[str, ApiClient]) -> None:
+    admin, controller = cluster["admin"], cluster["controller"]
+
+    def other() -> str:  # until the policy is in force, it can set any label
+        return denied(lambda: controller.patch(NODES, "a", {"metadata": {"labels": {"zone": "z"}}}))
+
+    wait_for(lambda: ONE_LABEL in other(), "the policy to be in force", 30)
+    admin.patch(NODES, "a", {"metadata": {"labels": {"zone": "y"}}})
+    for value in (ONE, TWO, None):
+        controller.patch(NODES, "a", {"metadata": {"labels": {DOMAIN_LABEL: value}}})
+        assert admin.get(NODES, "a")["metadata"]["labels"].get(DOMAIN_LABEL) == value
+    for change in (
+        {"metadata": {"labels": {"zone": None}}},
+        {"metadata": {"annotations": {"a": "b"}}},
+        {"spec": {"unschedulable": True}},
+        {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
+        {"metadata": {"labels": {DOMAIN_LABEL: ONE}, "finalizers": ["a.b/c"]}},
+    ):
+        assert ONE_LABEL in denied(partial(controller.patch, NODES, "a", change))
+    assert DOMAIN_LABEL not in admin.get(NODES, "a")["metadata"]["labels"]
