@@ -11,12 +11,15 @@ from functools import partial
 from typing import Final
 
 from ..allocation import ISSUES, Cluster, Features, Growing, NodeOutcome, Outcomes, Quirks, allocate, allocate_all
+from ..computedomains import DRIVER as DOMAIN_DRIVER
+from ..computedomains.template import is_domain_selector
 from ..resource import DeviceRequirements, DeviceTaint, DeviceToleration, ResourceClaim, TaintEffect, limits
 from .explain import constraint_text, taint_text
 from .selectors import parts
 
 MOST_HOLDERS = 24
 """The number of claims in use that are released one by one to find out whether one is enough."""
+_OF_FABRIC: Final = f"{DOMAIN_DRIVER}/"
 ENOUGH = 3
 """The number of claims that are suggested to wait for, if any one of them is enough."""
 
@@ -112,6 +115,8 @@ def _fewer(cluster: Cluster, claims: Sequence[ResourceClaim], features: Features
 
 
 def _shortened(expression: str) -> Iterator[tuple[str, list[str]]]:
+    if is_domain_selector(expression):
+        return  # no node prepares a channel for a second domain
     every = parts(expression)
     for index, text in enumerate(every):
         yield text, [f"({part})" if len(every) > 2 else part for part in every[:index] + every[index + 1 :]]
@@ -131,10 +136,16 @@ def _with_requirements(
 
 
 def _taints(cluster: Cluster) -> list[DeviceTaint]:
-    """The distinct taints that keep claims from devices."""
+    """The distinct taints that keep claims from devices. A toleration of a missing fabric would not help."""
     blocking = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
     every = (taint for one in cluster.slices for device in one.devices for taint in device.taints)
-    return list({taint_text(taint): taint for taint in every if taint.effect in blocking}.values())
+    return list(
+        {
+            taint_text(taint): taint
+            for taint in every
+            if taint.effect in blocking and not taint.key.startswith(_OF_FABRIC)
+        }.values()
+    )
 
 
 def _tolerating(required: DeviceRequirements, taint: DeviceTaint) -> DeviceRequirements:

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from .. import DRIVER_NAME
 from ..allocation import RELEASES, Features
+from ..computedomains import DRIVER as DOMAIN_DRIVER
+from ..computedomains.names import CHANNEL_CLASS
 from ..kubeapi import ApiClient, ApiError
 from ..resource import DeviceClass, ResourceClaim, ResourceSlice
 from ..resource.codec import Decoded
@@ -15,6 +17,7 @@ from ..resource.codec import Decoded
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*(["'])([^"']+)\1""")
 _MIG: Final = re.compile(r"""\.type\s*==\s*(["'])mig\1""")
 _PARTITIONS: Final = "DRAPartitionableDevices"
+_VALUE: Final = "resources.computeDomains.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ def missing_devices(
     slices = [one for one in objects if isinstance(one, ResourceSlice)]
     drivers = {one.driver for one in slices}
     names = dict.fromkeys(required.device_class_name for claim in claims for _, required in claim.spec.requirements)
+    if CHANNEL_CLASS in names and CHANNEL_CLASS not in classes:
+        yield f"there is no DeviceClass {CHANNEL_CLASS}: the driver's chart installs it with {_VALUE}=true"
     for one in filter(None, map(classes.get, names)):
         text = " && ".join(one.selectors)
         selected = _DRIVER.search(text)
@@ -64,7 +69,10 @@ def missing_devices(
         if driver not in drivers:
             there = ", ".join(sorted(drivers))
             wanted = f"driver {driver}, which DeviceClass {one.metadata.name} selects"
-            yield f"there is no ResourceSlice of {wanted} (there are slices of {there})"
+            why = f": no node has IMEX channels, or {_VALUE} is false" if driver == DOMAIN_DRIVER else ""
+            yield f"there is no ResourceSlice of {wanted} (there are slices of {there}){why}"
+        elif driver == DOMAIN_DRIVER and not any(one.devices for one in slices if one.driver == driver):
+            yield f"the slices of driver {driver} have no devices: no node has IMEX channels"
         elif driver == DRIVER_NAME and _MIG.search(text) and not _has_mig(slices):
             yield f"no MIG device is published{_why(release)}"
 

@@ -3,14 +3,28 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from .. import DRIVER_NAME
 from ..allocation import Cluster, ErrorKind, Features, Group, allocate_all
 from ..allocation.nodes import NodeSelectorError, is_at
-from ..config import DEVICE_TYPES, Chosen, ConfigError, DeviceConfig, config_for, require_one_backend
-from ..resource import Node, ResourceClaim
+from ..computedomains import DAEMON_DEVICE
+from ..computedomains import DRIVER as DOMAIN_DRIVER
+from ..computedomains.names import DAEMON_CLASS
+from ..config import (
+    DEVICE_TYPES,
+    Chosen,
+    ComputeDomainChannelConfig,
+    ComputeDomainDaemonConfig,
+    ConfigError,
+    DeviceConfig,
+    config_for,
+    domain_config_for,
+    require_one_backend,
+)
+from ..resource import AllocatedDevice, Node, ResourceClaim
 from ..resource.codec import Decoded
 from .changes import defect, differing, helpful_changes
 from .explain import Explainer, Explanation
@@ -154,19 +168,48 @@ def refused_configs(claims: Iterable[ResourceClaim], cluster: Cluster) -> tuple[
 
 def _problems(claim: ResourceClaim, cluster: Cluster) -> Iterator[str]:
     allocation = claim.allocation
-    if allocation is None or all(one.opaque.driver != DRIVER_NAME for one in allocation.config):
+    if allocation is None:
         return
-    chosen: list[Chosen] = []
     refused = f"claim {claim.metadata}: the driver refuses it on the node"
+    configured = {one.opaque.driver for one in allocation.config}
+    chosen: list[Chosen] = []
     for result, placed in zip(allocation.results, placed_devices([claim], cluster), strict=True):
-        kind = _KINDS.get(placed.device.attributes.get("type")) if placed.device is not None else None
-        if result.driver != DRIVER_NAME or result.admin_access or kind is None:
+        if result.driver not in configured or result.admin_access:
             continue
+        kind = _KINDS.get(placed.device.attributes.get("type")) if placed.device is not None else None
         try:
-            chosen.append(config_for(result, kind, claim))
+            if result.driver == DOMAIN_DRIVER:
+                domain = _domain_of(result, claim)
+                if other := _of_other_domain(result, domain, cluster):
+                    problem = f"claim {other.metadata} of another ComputeDomain has the channel of node {result.pool}"
+                    yield f"{refused}: {problem}, and a node is in one at a time"
+            elif result.driver == DRIVER_NAME and kind is not None:
+                chosen.append(config_for(result, kind, claim))
         except ConfigError as error:
             yield f"{refused}: {error}"
     try:
         require_one_backend(chosen)
     except ConfigError as error:
         yield f"{refused}: {error}"
+
+
+def _domain_of(result: AllocatedDevice, claim: ResourceClaim) -> str:
+    """The UID of the domain of a channel or daemon. Raises ConfigError."""
+    if result.device == DAEMON_DEVICE:
+        return domain_config_for(result, ComputeDomainDaemonConfig, claim).domain
+    return domain_config_for(result, ComputeDomainChannelConfig, claim).domain
+
+
+def _of_other_domain(result: AllocatedDevice, domain: str, cluster: Cluster) -> ResourceClaim | None:
+    """A claim that has the channel of the same node for another domain. The scheduler learns that only when the driver
+    has prepared the claim. Where IMEX daemons belong to the hosts (there is no class for them), domains share nodes.
+    """
+    if all(one.metadata.name != DAEMON_CLASS for one in cluster.classes):
+        return None
+    for claim in cluster.allocated:
+        for one in claim.allocation.results if claim.allocation is not None else ():
+            if (one.driver, one.pool, one.device) == (result.driver, result.pool, result.device):
+                with suppress(ConfigError):
+                    if _domain_of(one, claim) != domain:
+                        return claim
+    return None

@@ -15,6 +15,8 @@ from ..allocation import Check, Cluster, Features, NodeOutcome, Recorder, Refusa
 from ..allocation.capacity import CapacityRefusal
 from ..allocation.pools import PoolKey, PoolState
 from ..allocation.selectors import Unmet, compile_cel
+from ..computedomains.devices import DOMAIN_ATTRIBUTE
+from ..computedomains.template import is_domain_selector
 from ..resource import DeviceTaint, ResourceClaim
 from .selectors import Blame
 
@@ -145,6 +147,9 @@ class Explainer:
         assert seen.view is not None
         pool, device = seen.view.device(refusal.device)
         match refusal.check, refusal.detail:
+            case Check.SELECTOR, Unmet() as unmet if is_domain_selector(unmet.expression):
+                other = device.attributes.get(DOMAIN_ATTRIBUTE)
+                return "is in another ComputeDomain, and a node is in one at a time", f"domain={other}"
             case Check.SELECTOR, Unmet() as unmet:
                 part = self._blame.false_part(unmet.expression, pool.driver, device)
                 where = "its DeviceClass wants" if unmet.of_class else "its selector wants"

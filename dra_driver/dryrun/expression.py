@@ -107,7 +107,8 @@ def cel(
         source = place.gather(what_if)
     environment = Environment(release)
     refusal = _refusal(expression, Environment(release, stored=False))
-    candidates = _candidates(source)
+    every = _candidates(source)
+    candidates = _of_named_drivers(expression, every)
     mistakes = usual_mistakes(expression, version_names(one.device for one in candidates))
     try:
         selector = compile_selector(expression, environment)
@@ -122,7 +123,8 @@ def cel(
     if output == "json":
         click.echo(to_json(_encode(selector, refusal, hints, answers)))
     else:
-        _print(selector, refusal, hints, answers, source.where)
+        left_out = len(candidates) < len(every)
+        _print(selector, refusal, hints, answers, source.where, drivers_only=left_out)
     if len(answers) < len(candidates):
         return interrupted(f"{len(answers)} of {counted(len(candidates), 'device')} are answered")
     return REFUSED if refusal else 0
@@ -140,6 +142,14 @@ def _candidates(source: Source) -> list[Candidate]:
         if isinstance(one, ResourceSlice)
         for device in one.devices
     ]
+
+
+def _of_named_drivers(expression: str, candidates: list[Candidate]) -> list[Candidate]:
+    """The devices of the drivers that the expression names; all if it names none. A request's selectors get only the
+    devices that its class selects, so it is no error of theirs if they fail on devices of another driver.
+    """
+    named = {driver for driver in {one.driver for one in candidates} if driver in expression}
+    return [one for one in candidates if one.driver in named] if named else candidates
 
 
 def _refusal(expression: str, environment: Environment) -> str:
@@ -177,7 +187,9 @@ def _print_refused(error: CompileError, output: str, hints: Sequence[str]) -> in
     return REFUSED
 
 
-def _print(selector: Selector, refusal: str, hints: Sequence[str], answers: Sequence[Answer], where: str) -> None:
+def _print(
+    selector: Selector, refusal: str, hints: Sequence[str], answers: Sequence[Answer], where: str, *, drivers_only: bool
+) -> None:
     console = plain_console()
     costs = [answer.cost for answer in answers if answer.cost is not None]
     spent = f", {_span(costs)} for these devices" if costs else ""
@@ -188,7 +200,9 @@ def _print(selector: Selector, refusal: str, hints: Sequence[str], answers: Sequ
     for hint in hints:
         console.print(Text(f"hint: {hint}", style="yellow"))
     selected = sum(answer.value is True for answer in answers)
-    console.print(Text(f"selects {selected} of {len(answers)} devices"))
+    drivers = ", ".join(sorted({answer.candidate.driver for answer in answers})) if drivers_only else ""
+    whose = f" of {drivers}" if drivers else ""
+    console.print(Text(f"selects {selected} of {len(answers)} devices{whose}"))
     groups = _groups(answers)
     table = PlainTable("COUNT", "ANSWER", "FOUND", "DEVICES")
     for (text, part, values), devices in groups[:_MOST_GROUPS]:

@@ -12,6 +12,7 @@ from ..allocation import Features
 from ..command import InputError, output_option
 from .answer import FORMATS, Question, answered
 from .documents import Document, in_namespace, read_documents
+from .domains import with_templates
 from .live import ask_again
 from .options import Subcommand, complete_files, general_options, interrupted, release_options
 from .places import with_places
@@ -113,8 +114,9 @@ def fit(
 
     FILE contains ResourceClaims, ResourceClaimTemplates, Pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs
     or CronJobs. '-' is standard input, and a folder means its YAML and JSON files. pod/NAME is a pod of the cluster:
-    the command explains why it is pending, or prints its devices. Several pods are placed one after the other. If nodes
-    and pods are known, all default rules of the scheduler apply, else only devices are evaluated.
+    the command explains why it is pending, or prints its devices. A ComputeDomain in FILE stands for the claim template
+    that is made for it. Several pods are placed one after the other. If nodes and pods are known, all default rules of
+    the scheduler apply, else only devices are evaluated.
 
     The exit status is 0 if everything fits, 1 if something does not, and 2 if the input cannot be used.
     """
@@ -159,7 +161,7 @@ def _read(files: tuple[str, ...], place: Place, namespace: str, pending: list[Do
     documents += [one for name in named.values() for one in place.pods(name, namespace=place.namespace)]
     documents += pending
     with with_places():
-        given = sort_documents(documents, place.lookup)
+        given = sort_documents(with_templates(documents, place.lookup), place.lookup)
     if not documents:
         raise InputError(f"{' '.join(files)}: there is no object in it")
     if not given.demands:

@@ -13,8 +13,13 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from .. import DRIVER_NAME
 from ..command import InputError
+from ..computedomains import CHANNEL_TYPE, DAEMON_TYPE
+from ..computedomains import DRIVER as DOMAIN_DRIVER
+from ..computedomains.devices import DOMAIN_ATTRIBUTE, describe_channels
+from ..computedomains.names import CHANNEL_CLASS, DAEMON_CLASS
 from ..gpu.devices import describe
 from ..gpu.fabric import Partition, SwitchFacts
+from ..gpu.imex import fabric_of, read_channels
 from ..gpu.inventory import read_inventory
 from ..gpu.layout import node_slices
 from ..gpu.policy import GpuRule, NodePolicy
@@ -22,17 +27,23 @@ from ..gpu.simulation import DescriptionError, SimulatedNode, load_description, 
 from ..kubeapi import NODES, ApiClient, Kind, NotFoundError, Transport, newest_dialect
 from ..resource import AttributeValue, DeviceClass, Node, ObjectMeta, ResourceSlice
 from ..resource.codec import Decoded, DecodeError, decode
+from ..resource.device import SliceFeatures
 from ..scheduling import READ, Reader
 from .documents import Document
 from .workload import decode_document
 from .world import Found, World, is_of_world, reduced, world_of, world_of_cluster
 
+_CHANNEL: Final = f"device.attributes['{DOMAIN_DRIVER}']"
 CLASSES = tuple(
-    DeviceClass(
-        ObjectMeta(name=name),
-        (f"device.driver == '{DRIVER_NAME}' && device.attributes['{DRIVER_NAME}'].type == '{kind}'",),
+    DeviceClass(ObjectMeta(name=name), (f"device.driver == '{driver}' && {selector}",))
+    for name, driver, selector in (
+        *(
+            (name, DRIVER_NAME, f"device.attributes['{DRIVER_NAME}'].type == '{kind}'")
+            for name, kind in (("gpu.nvidia.com", "gpu"), ("mig.nvidia.com", "mig"), ("vfio.gpu.nvidia.com", "vfio"))
+        ),
+        (DAEMON_CLASS, DOMAIN_DRIVER, f"{_CHANNEL}.type == '{DAEMON_TYPE}'"),
+        (CHANNEL_CLASS, DOMAIN_DRIVER, f"{_CHANNEL}.type == '{CHANNEL_TYPE}' && {_CHANNEL}.id == 0"),
     )
-    for name, kind in (("gpu.nvidia.com", "gpu"), ("mig.nvidia.com", "mig"), ("vfio.gpu.nvidia.com", "vfio"))
 )
 """The DeviceClasses that the driver's chart installs."""
 
@@ -197,9 +208,9 @@ def like(one: ResourceSlice, name: str) -> ResourceSlice:
 
 
 def _renewed(attributes: Mapping[str, AttributeValue], name: str) -> dict[str, AttributeValue]:
-    """The attributes with the UUIDs that the same GPUs would have in another node."""
+    """The attributes with the UUIDs that the same GPUs would have in another node, which is in no ComputeDomain."""
     found = {key: f"GPU-{uuid5(NAMESPACE_DNS, f'{name}.{attributes[key]}')}" for key in _UUIDS & attributes.keys()}
-    return {**attributes, **found}
+    return {**{key: value for key, value in attributes.items() if key != DOMAIN_ATTRIBUTE}, **found}
 
 
 def _simulated(
@@ -214,8 +225,11 @@ def _simulated(
         inventory = read_inventory(nvml, node.driver_root / "sys")
         switches = _partitions(len(inventory.gpus)) if partitioned else node.fabric.facts
         inventory = replace(inventory, switches=switches)
-        gpus = describe(inventory, policy or NodePolicy()).gpus
-    for one in node_slices(name, "", gpus):
+        made = list(node_slices(name, "", describe(inventory, policy or NodePolicy()).gpus))
+        if read_channels(node.driver_root / "proc") is not None:
+            found = describe_channels(fabric_of(inventory), len(inventory.gpus), "", SliceFeatures())
+            made += node_slices(name, "", found.gpus, driver=DOMAIN_DRIVER)
+    for one in made:
         yield replace(one, pool=replace(one.pool, generation=1))
 
 

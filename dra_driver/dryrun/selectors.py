@@ -13,6 +13,7 @@ from typing import Final
 from .. import DRIVER_NAME
 from ..allocation import Compile, Features, Predicate
 from ..cel import CompileError, EvaluationError
+from ..computedomains import DRIVER as DOMAIN_DRIVER
 from ..resource import AttributeList, AttributeValue, Device, Version
 
 _TOKENS: Final = re.compile(
@@ -125,6 +126,8 @@ _COMPARED_ATTRIBUTE: Final = re.compile(
 )
 _COMPARED_SEMVER: Final = re.compile(r"semver\([^)]*\)\s*(?:>=|<=|>|<)")
 _WHOLE_NAME: Final = re.compile(r"device\.(attributes|capacity)\[([\"'])([^\"'/]+)/(\w+)\2\]")
+_OF_CHANNELS: Final = frozenset({"domain", "id"})
+"""Attributes that only the driver of ComputeDomains has."""
 _NO_DOMAIN: Final = re.compile(r"device\.(attributes|capacity)(?:\.(?P<field>\w+)|\[([\"'])(?P<key>\w+)\3\])")
 
 
@@ -163,4 +166,5 @@ def _mistakes(expression: str, versions: frozenset[str]) -> Iterator[str]:
         yield f"the domain and the name are two steps: device.{field}['{domain}'].{name}"
     if lacking := _NO_DOMAIN.search(expression):
         name = lacking["field"] or lacking["key"]
-        yield f"name the domain first: device.{lacking[1]}['{DRIVER_NAME}'].{name}"
+        driver = DOMAIN_DRIVER if name in _OF_CHANNELS else DRIVER_NAME
+        yield f"name the domain first: device.{lacking[1]}['{driver}'].{name}"

@@ -15,6 +15,7 @@ from ..resource import DeviceClass, Node
 from ..resource.codec import Decoded, DecodeError
 from .connection import ClusterChoice, ClusterConnection
 from .documents import Document, read_documents
+from .domains import with_templates
 from .emptiness import Release, release_notes, release_of
 from .inventory import (
     CLASSES,
@@ -200,7 +201,7 @@ class Place:
         self._origin = origin
         self.connection = connection
         self.namespace = connection.namespace if connection is not None else origin.namespace or "default"
-        self._documents = read_documents(origin.slices, empty_lists=True) if origin.slices else []
+        self._documents = with_templates(read_documents(origin.slices, empty_lists=True)) if origin.slices else []
 
     @property
     def where(self) -> str:

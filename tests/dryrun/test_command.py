@@ -41,6 +41,17 @@ def test_the_examples_fit_on_the_built_in_nodes(example: str, dryrun: DryRun) ->
     assert "fits nowhere" not in out
 
 
+@pytest.mark.parametrize(
+    ("example", "nodes"),
+    [("compute-domain", 18), ("compute-domain-pods-per-gpu", 2), ("compute-domain-all-channels", 1)],
+)
+def test_the_examples_of_compute_domains_fit_on_a_rack(example: str, nodes: int, dryrun: DryRun) -> None:
+    code, out, _ = dryrun("--with-node", f"gb200x4={nodes}", EXAMPLES / f"{example}.yaml")
+    assert code == 0
+    assert "fits nowhere" not in out
+    assert dryrun("--with-node", "h100x8", EXAMPLES / f"{example}.yaml")[0] == 1
+
+
 def test_mig_slices_of_one_gpu_are_shown_with_profile_memory_and_model(dryrun: DryRun) -> None:
     code, out, _ = dryrun("--built-in", EXAMPLES / "mig-slices.yaml", "-o", "wide")
     assert code == 0

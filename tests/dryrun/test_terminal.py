@@ -234,7 +234,7 @@ def test_the_page_names_date_command_files_and_cluster(
     assert told["Devices from"] == "built-in example nodes (no cluster is configured)"
 
 
-@pytest.mark.parametrize("name", ["compute-domain-daemon.nvidia.com", "imex"])
+@pytest.mark.parametrize("name", ["virtual-function.nvidia.com", "imex"])
 def test_classes_of_other_drivers_are_no_misspelling_of_ours(name: str, dryrun: DryRun, write: Write) -> None:
     wanted = claim().replace("deviceClassName: gpu.nvidia.com", f"deviceClassName: {name}")
     out = dryrun("lint", write("claim.yaml", wanted))[1]

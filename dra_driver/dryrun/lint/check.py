@@ -8,8 +8,9 @@ from typing import Final
 
 from ...resource import DeviceClass
 from ...resource.codec import Decoded
-from . import claims, configs, form, pods, selectors, source
+from . import claims, configs, domains, form, pods, selectors, source
 from .catalog import Catalog, Origin
+from .domains import is_domain, made_templates
 from .finding import Issue, LintFinding, Rule
 from .pods import is_workload
 from .source import Reading
@@ -18,7 +19,7 @@ from .subject import Context, Subject, is_device_api, subject_of
 Check = Callable[[Subject, Context], Iterator[Issue]]
 
 RULES: Final[tuple[Rule, ...]] = tuple(
-    rule for module in (source, form, claims, configs, selectors, pods) for rule in module.RULES
+    rule for module in (source, form, claims, configs, domains, selectors, pods) for rule in module.RULES
 )
 """Every rule, in the order of the documentation."""
 
@@ -30,6 +31,7 @@ _OF_FORM: Final[tuple[Check, ...]] = (
 )
 """Checks of the text of the file: versions, kinds and fields."""
 _OF_MEANING: Final[tuple[Check, ...]] = (
+    domains.check_domains,
     form.check_slice,
     claims.check_names,
     claims.check_requests,
@@ -37,6 +39,7 @@ _OF_MEANING: Final[tuple[Check, ...]] = (
     claims.check_limits,
     claims.check_constraints,
     configs.check_configs,
+    domains.check_channels,
     selectors.check_classes,
     selectors.check_selectors,
     pods.check_pods,
@@ -71,7 +74,8 @@ def check(
     subjects = tuple(subject_of(one) for one in reading.sources)
     given = [one.decoded for one in subjects if isinstance(one.decoded, DeviceClass)]
     # Classes among the files replace those of the same name that are known from elsewhere.
-    context = Context(release, Catalog([*known, *given], release, origin), subjects)
+    everything = (*subjects, *made_templates(subjects))
+    context = Context(release, Catalog([*known, *given], release, origin), everything)
     concerned = [one for one in subjects if _is_checked(one)]
     findings = [*reading.findings]
     checked = 0
@@ -95,4 +99,4 @@ def _findings(subject: Subject, context: Context) -> Iterator[LintFinding]:
 
 
 def _is_checked(subject: Subject) -> bool:
-    return is_device_api(subject.source) or is_workload(subject.source)
+    return is_device_api(subject.source) or is_workload(subject.source) or is_domain(subject.source)

@@ -51,7 +51,7 @@ def check_names(subject: Subject, context: Context) -> Iterator[Issue]:
         return
     if "name" in source.metadata:
         if not is_subdomain(source.name):
-            yield Issue(INVALID_NAME, "metadata.name", _not_a_subdomain(source.metadata["name"]))
+            yield Issue(INVALID_NAME, "metadata.name", not_a_subdomain(source.metadata["name"]))
     elif not source.metadata.get("generateName"):
         yield Issue(INVALID_NAME, "metadata", "the object has no name: set metadata.name")
     claim = subject.claim
@@ -64,7 +64,7 @@ def check_names(subject: Subject, context: Context) -> Iterator[Issue]:
         yield from _names((f"{path}[{number}]", one.name) for number, one in enumerate(request.first_available))
     for one in claim.requirements():
         if not is_subdomain(one.value.device_class_name):
-            yield Issue(INVALID_NAME, f"{one.path}.deviceClassName", _not_a_subdomain(one.value.device_class_name))
+            yield Issue(INVALID_NAME, f"{one.path}.deviceClassName", not_a_subdomain(one.value.device_class_name))
 
 
 def check_requests(subject: Subject, context: Context) -> Iterator[Issue]:
@@ -133,7 +133,8 @@ def _tolerations(wanted: DeviceRequirements, path: str) -> Iterator[Issue]:
             yield Issue(INVALID_TOLERATION, f"{place}.effect", problem)
 
 
-def _not_a_subdomain(name: object) -> str:
+def not_a_subdomain(name: object) -> str:
+    """What is wrong with a name that Kubernetes refuses."""
     return f"{name!r} is not a DNS subdomain: use lower case letters, digits, and inner hyphens and dots"
 
 

@@ -103,9 +103,10 @@ def lint(
     """Find mistakes in the claims, classes and pods in FILE before they are submitted.
 
     FILE contains YAML or JSON. '-' is standard input, and a folder means its YAML and JSON files. ResourceClaims,
-    ResourceClaimTemplates, DeviceClasses and ResourceSlices are checked as a whole. In Pods and workloads, the parts
-    about claims are checked. Other objects are ignored. Selectors are tried on the devices of your cluster or of
-    --slices. With --built-in, or if no cluster is configured, they are tried on the built-in example nodes.
+    ResourceClaimTemplates, DeviceClasses, ResourceSlices and ComputeDomains are checked as a whole. In Pods and
+    workloads, the parts about claims are checked. Other objects are ignored. Selectors are tried on the devices of your
+    cluster or of --slices. With --built-in, or if no cluster is configured, they are tried on the built-in example
+    nodes.
 
     The exit status is 0 without findings, 1 if there are errors (with --strict, also if there are only warnings), and 2
     if a file cannot be read.

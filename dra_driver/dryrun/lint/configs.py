@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opaque configurations for this driver: kind, fields, and whether a device of the claim can take them."""
+"""Opaque configurations for the two drivers: kind, fields, and whether a device of the claim can take them."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
 
 from ... import DRIVER_NAME
+from ...computedomains import DRIVER as DOMAIN_DRIVER
+from ...computedomains.mistakes import mistake
 from ...config import (
     API_VERSION,
     DEVICE_TYPES,
     DeviceConfig,
     decode_config,
+    decode_domain_config,
     ineffective,
     misfit,
     use_other,
 )
 from ...resource import DeviceClass, OpaqueConfiguration
+from ...resource.codec import DecodeError
 from ...resource.names import is_driver_name
 from .catalog import Known
 from .claims import request_names
@@ -26,7 +30,8 @@ CONFIG_INVALID = error("invalid-config", "The driver refuses the configuration, 
 CONFIG_KIND = error("config-kind", "A configuration is of a kind that the devices it is for do not take.")
 CONFIG_UNUSED = warning("config-unused", "A configuration is for no device that the claim can be given.")
 CONFIG_INEFFECTIVE = warning("config-without-effect", "The configuration is valid and changes nothing.")
-RULES = (CONFIG_REQUEST, CONFIG_INVALID, CONFIG_KIND, CONFIG_UNUSED, CONFIG_INEFFECTIVE)
+CONFIG_DOMAIN = warning("config-domain", "A configuration names no ComputeDomain, or is that of an IMEX daemon.")
+RULES = (CONFIG_REQUEST, CONFIG_INVALID, CONFIG_KIND, CONFIG_UNUSED, CONFIG_INEFFECTIVE, CONFIG_DOMAIN)
 
 _STAND_INS = {"apiVersion": API_VERSION}
 
@@ -35,27 +40,36 @@ def check_configs(subject: Subject, context: Context) -> Iterator[Issue]:
     """Check the configurations of a claim or class."""
     if isinstance(subject.decoded, DeviceClass):
         for index, opaque in enumerate(subject.decoded.config):
-            yield from _opaque(opaque, f"spec.config[{index}].opaque", of_class=True)
+            yield from _opaque(opaque, f"spec.config[{index}].opaque", subject.source.name, of_class=True)
     claim = subject.claim
     for path, names, opaque in claim.configs() if claim is not None else ():
         assert claim is not None
         yield from request_names(claim, names, f"{path}.requests", CONFIG_REQUEST)
-        problems = list(_opaque(opaque, f"{path}.opaque"))
+        problems = list(_opaque(opaque, f"{path}.opaque", subject.source.name))
         yield from problems
         if all(problem.rule.severity is Severity.WARNING for problem in problems):
             yield from _fits(claim, names, opaque, path, context)
 
 
-def _opaque(opaque: OpaqueConfiguration, path: str, *, of_class: bool = False) -> Iterator[Issue]:
+def _opaque(opaque: OpaqueConfiguration, path: str, owner: str, *, of_class: bool = False) -> Iterator[Issue]:
+    parameters = f"{path}.parameters"
     if not is_driver_name(opaque.driver):
         yield Issue(CONFIG_INVALID, f"{path}.driver", f"{opaque.driver!r} is not the name of a driver")
     elif opaque.driver == DRIVER_NAME:
-        parameters = f"{path}.parameters"
         form = decode_all(dict(opaque.parameters), partial(decode_config, of_class=of_class), _STAND_INS)
-        for problem in form.errors:
-            yield Issue(CONFIG_INVALID, f"{parameters}.{problem.path}" if problem.path else parameters, problem.problem)
-        if form.decoded is not None and not form.errors and (found := ineffective(form.decoded, parameters)):
-            yield Issue(CONFIG_INEFFECTIVE, found.path, found.problem)
+        yield from _invalid(form.errors, parameters)
+        if form.decoded is not None and not form.errors and (doubt := ineffective(form.decoded, parameters)):
+            yield Issue(CONFIG_INEFFECTIVE, doubt.path, doubt.problem)
+    elif opaque.driver == DOMAIN_DRIVER:
+        found = decode_all(dict(opaque.parameters), decode_domain_config, _STAND_INS)
+        yield from _invalid(found.errors, parameters)
+        if found.decoded is not None and not found.errors and (doubt := mistake(found.decoded, owner, parameters)):
+            yield Issue(CONFIG_DOMAIN, doubt.path, doubt.problem)
+
+
+def _invalid(errors: Iterable[DecodeError], parameters: str) -> Iterator[Issue]:
+    for problem in errors:
+        yield Issue(CONFIG_INVALID, f"{parameters}.{problem.path}" if problem.path else parameters, problem.problem)
 
 
 def _fits(

@@ -83,8 +83,9 @@ def check_selectors(subject: Subject, context: Context) -> Iterator[Issue]:
     if isinstance(subject.decoded, DeviceClass):
         one = subject.decoded
         yield from _expressions("spec", one.selectors, context)
-        yield from _other_drivers(catalog.narrow(one.selectors, (_FOREIGN,)))
-        if catalog.devices and not catalog.is_foreign(one):
+        others = list(_other_drivers(catalog.narrow(one.selectors, (_FOREIGN,))))
+        yield from others
+        if catalog.devices and not others and not catalog.is_foreign(one):  # some known devices are of another driver
             yield from _answers("spec", catalog.narrow(one.selectors, catalog.devices), None, catalog)
     claim = subject.claim
     for requirement in claim.requirements() if claim is not None else ():

@@ -14,12 +14,14 @@ from rich.text import Text
 
 from ...allocation import RELEASES, Features
 from ...command import InputError, output_option
+from ...computedomains import DRIVER as DOMAIN_DRIVER
 from ...kubeapi import ApiClient, Kind
 from ...resource.codec import DecodeError, Fields
 from ...scheduling import PodDecoder
 from ...scheduling.decode import decode_cluster_node
 from ..answer import Answer
 from ..documents import Document, in_namespace, read_documents
+from ..domains import with_templates
 from ..emptiness import release_of
 from ..inventory import kinds
 from ..options import Subcommand, complete_files, general_options, release_options
@@ -166,10 +168,10 @@ def _migration(
     own = {id(one.document) for one in theirs}
     others = [one for one in documents if id(one) not in own]
     judged = tuple(findings(others, plan, permitted_machines(documents), features))
-    lookup = lookup_among(documents) if place.connection is None else place.lookup
+    lookup = lookup_among(with_templates(documents)) if place.connection is None else place.lookup
     answer = verified(plan, judged, documents, lookup, where, features) if verify else None
     replaced = tuple(f"DaemonSet {one.document.name}" for one in theirs if one.role in _REPLACED)
-    notes = (*plan.notes, *_competing(documents, plan))
+    notes = (*plan.notes, *_competing(documents, plan), *_channels(documents))
     return Migration(where, features.release, plan, replaced, judged, notes, answer)
 
 
@@ -180,6 +182,18 @@ def _competing(documents: Sequence[Document], plan: Plan) -> Iterator[str]:
         resource = within(one.value, "spec").get("extendedResourceName") if one.kind == "DeviceClass" else None
         if resource in plan.classes and one.name not in own:
             yield f"DeviceClass {one.name} serves {resource}, too: delete it, because the newest class counts"
+
+
+def _channels(documents: Sequence[Document]) -> Iterator[str]:
+    """Nodes on which a driver serves ComputeDomains already."""
+    slices = [within(one.value, "spec") for one in documents if one.kind == "ResourceSlice"]
+    names = sorted({str(one.get("nodeName")) for one in slices if one.get("driver") == DOMAIN_DRIVER})
+    if names:
+        yield (
+            f"driver {DOMAIN_DRIVER} serves ComputeDomains on {listed(names)}. If this is NVIDIA's DRA driver, keep it"
+            " with the value resources.computeDomains.enabled=false of this chart, or end its ComputeDomains and remove"
+            " it first: a node can have one of them"
+        )
 
 
 def _of_cluster(place: Place, asked: Features) -> Features:

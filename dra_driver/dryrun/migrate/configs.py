@@ -41,6 +41,11 @@ _ADDITIONAL: Final = {
     "gdrcopyEnabled": AdditionalDevice.GDRCOPY,
     "mofedEnabled": AdditionalDevice.MOFED,
 }
+_IMEX: Final = (
+    "containers get an IMEX channel only by a claim: create a ComputeDomain for each workload on several nodes, and"
+    " give its pods a claim of the template that the ComputeDomain names. If nvidia-imex runs on the nodes as a"
+    " service, either disable the service, or set resources.computeDomains.imex.mode=hostManaged"
+)
 _PROFILE: Final = re.compile(rf"{PREFIX}mig-([0-9]+g\.[0-9]+gb)(.*?)({re.escape(SHARED)})?")
 
 
@@ -172,8 +177,7 @@ def read_plugin(value: Mapping[str, Any], where: str, container: Mapping[str, An
         raise flags.error("migStrategy", "the device plugin refuses mixed together with sharing.mps")
     renamed, replicas = _sharing(mps or slicing)
     imex = fields.object("imex") or Fields({})
-    imex_note = "containers get no IMEX channel any more: use a ComputeDomain of NVIDIA's DRA driver"
-    notes = (imex_note,) if imex.array("channelIDs") else ()
+    notes = (_IMEX,) if imex.array("channelIDs") else ()
     imex.ignore("required")
     imex.finish()
     fields.ignore("resources")

@@ -5,7 +5,19 @@ from dataclasses import dataclass
 
 from dra_driver.cel import NEWEST
 
-from .support import claim, config, device_class, pod, request, selecting, selectors, stream, template
+from .support import (
+    channel_config,
+    claim,
+    config,
+    device_class,
+    domain,
+    pod,
+    request,
+    selecting,
+    selectors,
+    stream,
+    template,
+)
 
 A = "device.attributes['gpu.nvidia.com']"
 GPU_CLASS = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
@@ -61,6 +73,11 @@ ENTRY = "spec.resourceClaims[0]"
 USE = "spec.containers[0].resources.claims[0]"
 GOOD = stream(claim())
 
+CHANNELS = device_class(
+    "device.driver == 'compute-domain.nvidia.com'", name="compute-domain-default-channel.nvidia.com"
+)
+CHANNEL = request("channel", "compute-domain-default-channel.nvidia.com")
+OF_DOMAIN = {"name": "channel", "resourceClaimTemplateName": "train-channel"}
 NET = device_class("device.driver == 'net.example.com'", name="net")
 
 CASES = [
@@ -322,6 +339,85 @@ CASES = [
         "spec.devices.config[0].opaque.parameters.sharing.strategy",
         "TimeSlicing changes nothing for a MIG device",
         stream(claim([MIG], config=[config("MigDeviceConfig")])),
+    ),
+    Case(
+        "config-domain",
+        stream(CHANNELS, claim([CHANNEL], config=[channel_config(domainID="train")])),
+        "spec.devices.config[0].opaque.parameters.domainID",
+        "'train' is not the UID of an object",
+        stream(CHANNELS, claim([CHANNEL], config=[channel_config()])),
+    ),
+    Case(
+        "config-domain",
+        stream(CHANNELS, claim([CHANNEL], config=[channel_config("ComputeDomainDaemonConfig")])),
+        "spec.devices.config[0].opaque.parameters.kind",
+        "only the cluster controller makes claims for IMEX daemons",
+        stream(CHANNELS, claim([CHANNEL], config=[channel_config()])),
+    ),
+    Case(
+        "invalid-config",
+        stream(CHANNELS, claim([CHANNEL], config=[channel_config(allocationMode="Some")])),
+        "spec.devices.config[0].opaque.parameters.allocationMode",
+        "must be Single or All, not 'Some'",
+        stream(CHANNELS, claim([CHANNEL], config=[channel_config(allocationMode="All")])),
+    ),
+    Case(
+        "unknown-field",
+        stream(domain(numNode=18)),
+        "spec.numNode",
+        "did you mean 'numNodes'?",
+        stream(domain()),
+    ),
+    Case("schema", stream(domain(channel=None)), "spec.channel", "is required", stream(domain())),
+    Case(
+        "schema",
+        stream({**domain(), "apiVersion": "resource.nvidia.com/v1"}),
+        "apiVersion",
+        "must be resource.nvidia.com/v1beta1",
+        stream(domain()),
+    ),
+    Case(
+        "invalid-name",
+        stream(domain(template="Train")),
+        "spec.channel.resourceClaimTemplate.name",
+        "'Train' is not a DNS subdomain",
+        stream(domain(template="train")),
+    ),
+    Case(
+        "domain-template-taken",
+        stream(domain(), domain(name="other")),
+        "spec.channel.resourceClaimTemplate.name",
+        "is also the template of ComputeDomain train",
+        stream(domain(), domain(name="other", template="another")),
+    ),
+    Case(
+        "domain-template-taken",
+        stream(domain(), template(name="train-channel")),
+        "spec.channel.resourceClaimTemplate.name",
+        "which the controller does not replace",
+        stream(domain(), CHANNELS, template([CHANNEL], name="train-channel", config=[channel_config()])),
+    ),
+    Case("domain-num-nodes", stream(domain(numNodes=18)), "spec.numNodes", "remove it", stream(domain(numNodes=0))),
+    Case(
+        "channel-without-domain",
+        stream(CHANNELS, claim([CHANNEL])),
+        EXACTLY,
+        "use the claim template that a ComputeDomain names",
+        stream(CHANNELS, claim([CHANNEL], config=[channel_config("ComputeDomainChannelConfig", "channel")])),
+    ),
+    Case(
+        "container-names-no-request",
+        stream(domain(), pod([OF_DOMAIN], {"name": "channel", "request": "gpu"})),
+        f"{USE}.request",
+        "'gpu' is no request of ResourceClaimTemplate train-channel (it has channel)",
+        stream(domain(), pod([OF_DOMAIN], {"name": "channel", "request": "channel"})),
+    ),
+    Case(
+        "claim-not-found",
+        stream(domain(template="train-channels"), pod([OF_DOMAIN], {"name": "channel"})),
+        f"{ENTRY}.resourceClaimTemplateName",
+        "did you mean 'train-channels'?",
+        stream(domain(), pod([OF_DOMAIN], {"name": "channel"})),
     ),
     Case(
         "unknown-class",

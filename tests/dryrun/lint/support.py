@@ -93,6 +93,22 @@ def config(kind: str = "GpuConfig", *requests: str, **parameters: object) -> dic
     return {"requests": list(requests), "opaque": {"driver": "gpu.nvidia.com", "parameters": content}}
 
 
+def channel_config(kind: str = "ComputeDomainChannelConfig", *requests: str, **parameters: object) -> dict[str, Any]:
+    """A configuration for the driver of ComputeDomains."""
+    made = config(kind, *requests, **{"domainID": "8a1f0c52-6d6c-4b7e-9f0e-0c9a7a1b2c3d", **parameters})
+    return {**made, "opaque": {**made["opaque"], "driver": "compute-domain.nvidia.com"}}
+
+
+def domain(*, name: str = "train", template: str = "train-channel", **spec: object) -> dict[str, Any]:
+    """A ComputeDomain."""
+    return {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": {"name": name},
+        "spec": {"channel": {"resourceClaimTemplate": {"name": template}}, **spec},
+    }
+
+
 def pod(claims: object, *uses: object) -> dict[str, Any]:
     """A pod with these resourceClaims and one container with these uses of them."""
     container = {"name": "cuda", "image": "cuda", "resources": {"claims": list(uses)}}

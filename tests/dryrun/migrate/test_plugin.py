@@ -293,7 +293,7 @@ def test_one_device_with_two_names_is_noted(migrate: Migrate) -> None:
             {"policy": {"gpus": [{"additionalDevices": ["gds", "gdrcopy", "mofed"]}]}},
             "",
         ),
-        ({"imex": {"channelIDs": [0], "required": True}}, {}, {}, "IMEX"),
+        ({"imex": {"channelIDs": [0], "required": True}}, {}, {}, "create a ComputeDomain"),
         ({"resources": {"gpus": [{"pattern": "*T4*", "name": "t4"}]}}, {}, {}, ""),
         (
             {
@@ -315,6 +315,18 @@ def test_other_settings_become_values_or_notes(
     )
     assert found["values"] == {**values, "deviceClasses": GPUS}
     assert (note in "".join(found["notes"])) if note else not found["notes"]
+
+
+def test_a_driver_that_serves_compute_domains_already_is_named(migrate: Migrate) -> None:
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    channels = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "channels"},
+        "spec": {"driver": "compute-domain.nvidia.com", "nodeName": "n", "pool": pool, "devices": []},
+    }
+    (note,) = migrate(plugin(), node("n", T4, 1), channels)["notes"]
+    assert note.startswith("driver compute-domain.nvidia.com serves ComputeDomains on n. If this is NVIDIA's")
 
 
 def test_taints_of_the_nodes_are_tolerated(migrate: Migrate) -> None:
