@@ -85,7 +85,7 @@ def of_kubeletplugin() -> Iterator[Sequence[str]]:
 def of_controller() -> Iterator[Sequence[str]]:
     """The table of dra-controller."""
     registry = _Collected()
-    PublisherMetrics(registry, "", float)
+    PublisherMetrics(registry, "", float, ())
     yield from _rows(registry)
 
 

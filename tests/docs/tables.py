@@ -13,7 +13,7 @@ from pathlib import Path
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.fabric import Partition, SwitchFacts
 from dra_driver.gpu.health import documented
-from dra_driver.gpu.policy import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy
+from dra_driver.gpu.policy import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.gpu.vgpus import VgpuFramework, VgpuHost, VgpuPlace, VgpuType, VgpuTypes
 from dra_driver.resource import Device
@@ -53,6 +53,8 @@ ATTRIBUTES: Mapping[str, str] = {
     "vendorID": "the PCI vendor ID",
     "deviceID": "the PCI device ID",
     "iommuFDEnabled": "whether the node has `/dev/iommu`",
+    "gpus": "the number of GPUs, if the device is [several GPUs](virtual-machines.md#gpus-that-share-an-iommu-group);"
+    " with `listTypeAttributes`, `pciBusIDs` has their addresses",
     "resource.kubernetes.io/pciBusID": "standard attribute, also used by other DRA drivers; for vGPUs the function"
     " that is or has the vGPU",
     "resource.kubernetes.io/pcieRoot": "standard attribute; equal for devices below one PCIe root (GPU, NIC)",
@@ -75,21 +77,24 @@ CAPACITIES: Mapping[str, str] = {
 def published() -> list[tuple[str, Device]]:
     """(kind, device) of a node that has every form of device."""
     model = boards()[MODEL]
-    inventory = board_inventory(model, 3, mig=True)
+    inventory = board_inventory(model, 5, mig=True)
     rules = (
         GpuRule(mig=MigPolicy.DYNAMIC, passthrough=True, shares=4, enforce=Enforcement.MPS),
         GpuRule(indexes=(1,), passthrough=False),
         GpuRule(indexes=(2,), vgpu_types=("20C",)),
+        GpuRule(indexes=(3, 4), passthrough=PassthroughMode.ONLY),
     )
     profile = next(one for one in model.profiles if one.info.name == "3g.40gb")
-    first, second, third = inventory.gpus
+    first, second, third, *group = inventory.gpus
     taken = replace(second, mig_instances=mig_instances(second, [(profile, profile.placements[1])]))
     switches = SwitchFacts((Partition(4, (1, 2)),), True)
     address = str(third.pci_address)
     types = VgpuTypes(mixed=False, types=(VgpuType(1104, "H100-20C", 20 << 30, 1, tuple(range(4))),))
     created = VgpuPlace(third.uuid, address, 1104, "b0e0d5b2-2f7c-4d3e-8a51-6c1d0e9f7a42")
     host = replace(third, vgpu_host=VgpuHost(types, VgpuFramework.MDEV, (address,), (created,)))
-    node = replace(inventory, gpus=(first, taken, host), switches=switches)
+    *alone, one, other = inventory.pci_gpus
+    together = (replace(one, group_gpus=(other.address,)), replace(other, group_gpus=(one.address,)))
+    node = replace(inventory, gpus=(first, taken, host, *group), pci_gpus=(*alone, *together), switches=switches)
     description = describe(node, NodePolicy(rules, mps=True))
     kinds = {"gpu": "gpu", "vfio": "vfio", "vgpu": "vgpu"}
     return [

@@ -16,6 +16,7 @@ import helm_python
 import yaml
 
 from dra_driver import DRIVER_NAME
+from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS
 from dra_driver.gpu.inventory import read_inventory
 from dra_driver.gpu.simulation import SimulatedNode, load_description
 from dra_driver.kubeapi import ApiClient, Kind
@@ -24,6 +25,7 @@ from dra_driver.sandbox.claimcontroller import ClaimController
 from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options, Periods, stat_device, stat_stand_in
 from dra_driver.sandbox.loop import CLAIMS, PODS, SLICES, TEMPLATES, ControlLoop
 from dra_driver.sandbox.scheduler import Scheduler
+from tests.charts.policies import DEFINITIONS
 from tests.charts.rendering import CHART, NAMESPACE, merged
 from tests.charts.workloads import NODE, Containers, short_folder
 from tests.support.apiserver import connect
@@ -35,6 +37,7 @@ JSON = dict[str, Any]
 
 RELEASE = "dra-driver-gpu"
 NAMESPACES = Kind("v1", "namespaces")
+DOMAIN_KINDS = (COMPUTE_DOMAINS, CLIQUES)
 RUN = {
     "ConfigMap": Kind("v1", "configmaps", namespaced=True),
     "DaemonSet": Kind("apps/v1", "daemonsets", namespaced=True),
@@ -206,7 +209,11 @@ def test_an_installation_that_has_run_pods_leaves_nothing() -> None:
 
         assert one.on_node() == []
         one.kubelet.wait(lambda: not one.admin.list(SLICES).items, what="the slices to be gone")
-        assert one.objects() - before == set()
+        # Helm keeps the definitions, and so all ComputeDomains.
+        kept = {f"{DEFINITIONS.plural}.apiextensions.k8s.io {kind.plural}.resource.nvidia.com" for kind in DOMAIN_KINDS}
+        assert one.objects() - before == kept
+        for kind in DOMAIN_KINDS:
+            one.admin.delete(DEFINITIONS, f"{kind.plural}.resource.nvidia.com")
         one.admin.delete(NAMESPACES, NAMESPACE)
         one.kubelet.wait(lambda: one.objects() <= before, what="the namespace to be gone with what was in it")
 
@@ -221,6 +228,7 @@ def test_pods_that_cleanup_was_switched_on_too_early_for_end_when_it_is_switched
 
         one.helm.upgrade(str(CHART), RELEASE, merged(one.values, CLEANUP))
         first.terminate()
+        one.kubelet.wait_deregistered(DRIVER_NAME)
         status, log = one.clean_up(stack)
         assert status == 1
         assert "2 claims are prepared: default/" in log

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Domains of a workload on simulated nodes: with the real controller, plugins and daemons, and a simulated nvidia-imex.
+
+After each test, nothing of its domains may be left: no objects, labels, files or processes (`domains`).
+"""
+
+import contextlib
+import os
+import signal
+
+import pytest
+
+from dra_driver.computedomains.names import COMPUTE_DOMAINS, daemon_name, host_name
+from dra_driver.kubeapi import NODES, Kind
+from dra_driver.sandbox.computedomains import CONTROLLER, NAMESPACE, install_account
+from dra_driver.sandbox.loop import CLAIMS, DAEMON_SETS, PODS
+from tests.support.domains import CLUSTER_UUID, JSON, Domains, domains_running
+from tests.support.waiting import wait_for
+
+CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
+ACCOUNTS = Kind("v1", "serviceaccounts", namespaced=True)
+EVENTS = Kind("v1", "events", namespaced=True)
+RACK = "COMPUTE_DOMAIN_RACK"
+
+
+def conditions(status: JSON) -> dict[str, str]:
+    return {one["type"]: one["status"] for one in status.get("conditions") or ()}
+
+
+def major(domains: Domains, number: int) -> int:
+    """The major number of the channels of a node."""
+    lines = (domains.node(number).hardware.driver_root / "proc/devices").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[0]) for line in lines if line.endswith("nvidia-caps-imex-channels"))
+
+
+def wait_ready(domains: Domains, uid: str, count: int) -> None:
+    def ready() -> bool:
+        reports = [row.report for clique in domains.cliques(uid) for row in clique.members]
+        return len(reports) == count and all(one.ready and one.domain_state == "UP" for one in reports)
+
+    wait_for(ready, f"{count} daemons that are connected: {domains.cliques(uid)}", 90)
+
+
+def messages(domains: Domains, pod: str) -> str:
+    """The Events of a pod."""
+    events = domains.client.list(EVENTS, namespace="default").items
+    return "\n".join(str(one["message"]) for one in events if one["involvedObject"]["name"] == pod)
+
+
+def test_a_domain_of_two_cliques_comes_up_and_goes(domains: Domains) -> None:
+    uid = domains.run("one", 1, 2, 3, 4)
+    status = domains.wait_status("one", "Ready", 4)
+    assert conditions(status) == dict.fromkeys(("TemplateCreated", "DaemonsReady", "DomainUp"), "True")
+    cliques = {one["name"]: (one["cliqueID"], one["status"]) for one in status["nodes"]}
+    assert cliques == {f"node-{n}": (f"{CLUSTER_UUID}.{(n + 1) // 2}", "Ready") for n in range(1, 5)}
+    for clique in domains.cliques(uid):
+        assert sorted(row.index for row in clique.members) == [0, 1]
+    assert domains.labels() == {f"node-{n}": uid for n in range(1, 5)}
+    for number in range(1, 5):
+        container = domains.node(number).kubelet.container("default", f"one-{number}", "c")
+        assert container is not None
+        (device,) = (one for one in container.devices if one.path == CHANNEL)
+        assert (device.type, device.major, device.minor, device.file_mode) == ("c", major(domains, number), 0, 0o666)
+    domains.wait_running(*domains.start("one", 3, suffix="-b"))  # a second worker on a node
+    for name in ("one-3", "one-4"):
+        domains.client.delete(PODS, name, "default")
+    domains.wait_status("one", "Ready", 3)
+    wait_for(lambda: "node-4" not in domains.labels(), "the label to be gone")
+    wait_for(lambda: len(domains.daemons(uid)) == 3, "the daemon to be gone")
+    assert "one-3-b" in domains.running()
+    assert domains.labels() == {f"node-{n}": uid for n in range(1, 4)}
+
+
+@pytest.mark.skipif(not os.environ.get(RACK), reason=f"{RACK} is not set: 18 nodes need minutes of CPU time")
+def test_a_rack_of_18_nodes_comes_up() -> None:
+    with domains_running(18, 9) as rack:
+        uid = rack.run("rack", *range(1, 19))
+        wait_ready(rack, uid, 18)
+        assert [sorted(row.index for row in one.members) for one in rack.cliques(uid)] == [[*range(9)]] * 2
+        rack.wait_status("rack", "Ready", 18)
+        rack.end()
+
+
+def test_pods_that_are_deleted_by_force_do_not_end_the_domain(domains: Domains) -> None:
+    uid = domains.run("one", 1, 2, 3)
+    wait_ready(domains, uid, 3)
+    before = dict(domains.indices(uid))
+    domains.force_delete(domains.client.get(PODS, "one-2", "default"))
+    domains.wait_running(*domains.start("one", 2))
+    assert domains.indices(uid) == before
+    for pod in domains.daemons(uid):
+        domains.force_delete(pod)
+    wait_for(lambda: len(domains.daemons(uid)) == 3, "new daemons")
+    wait_ready(domains, uid, 3)
+    assert domains.indices(uid) == before
+    assert domains.running() == {"one-1", "one-2", "one-3"}
+
+
+def test_a_node_that_is_lost_returns_with_its_index(domains: Domains) -> None:
+    uid = domains.run("one", 1, 2)
+    wait_ready(domains, uid, 2)
+    before = dict(domains.indices(uid))
+    domains.lose(2)
+    domains.wait_status("one", "NotReady", 2)
+    for pod in (*domains.daemons(uid), domains.client.get(PODS, "one-2", "default")):
+        if pod["spec"]["nodeName"] == "node-2":  # as an administrator does for a node that is out of service
+            domains.force_delete(pod)
+    wait_for(lambda: domains.indices(uid) == {"node-1": before["node-1"]}, "the daemon of the other node to be alone")
+    domains.restore(2)
+    domains.wait_running(*domains.start("one", 2))
+    wait_ready(domains, uid, 2)
+    assert domains.indices(uid) == before
+
+
+def test_domains_share_neither_nodes_nor_names_when_addresses_are_used_again(domains: Domains) -> None:
+    first = domains.run("one", 1, 2)
+    addresses = {pod["status"]["podIP"] for pod in domains.daemons(first)}
+    second = domains.create("two")
+    domains.start("two", 2, 3)
+    domains.wait_running("two-3")
+    waiting = wait_for(lambda: domains.client.get(PODS, "two-2", "default"), "the second domain's worker")
+    assert waiting["status"]["phase"] == "Pending"
+    wait_for(lambda: messages(domains, "two-2"), "the reason why it waits")
+    assert domains.labels()["node-2"] == first
+    for name in ("one-1", "one-2"):
+        domains.client.delete(PODS, name, "default")
+    domains.client.delete(COMPUTE_DOMAINS, "one", "default")
+    domains.wait_running("two-2", *domains.start("two", 1))
+    wait_ready(domains, second, 3)
+    assert {pod["status"]["podIP"] for pod in domains.daemons(second)} & addresses
+    assert host_name(first, 0) != host_name(second, 0)
+
+
+def test_another_controller_leads_when_one_is_killed(domains: Domains) -> None:
+    cluster = domains.sandbox.cluster
+    quick = ("duration", "2s"), ("renew-deadline", "1500ms"), ("retry-period", "300ms")
+    cluster.terminate(CONTROLLER)
+    for name in ("first", "second"):
+        cluster.start_controller(name, *(f"--leader-election-{'lease-' * (k == 'duration')}{k}={v}" for k, v in quick))
+    try:
+        uid = domains.run("one", 1, 2)
+        leader = wait_for(lambda: domains.leader(), "a leader")
+        cluster.kill(leader)
+        domains.wait_running(*domains.start("one", 3))
+        wait_ready(domains, uid, 3)
+        assert domains.leader() != leader
+    finally:
+        for name in set(cluster.processes()) & {"first", "second"}:
+            cluster.terminate(name)
+        cluster.start_controller()
+
+
+def test_a_claim_that_waits_survives_a_plugin_that_is_killed(domains: Domains) -> None:
+    node = domains.node(1)
+    node.hardware.imex.stay("WAITING_FOR_RECOVERY")
+    try:
+        uid = domains.create("one")
+        domains.start("one", 1)
+        wait_for(lambda: domains.daemons(uid), "the daemon")
+        wait_for(lambda: any(one.name == uid for one in domains.folders()), "the plugin to prepare")
+        node.kill("kubeletplugin")
+        node.start_plugin()
+        node.wait_registered()
+        assert domains.running() == set()
+        wait_for(lambda: _reported(domains, uid, "WAITING_FOR_RECOVERY"), "the state to be reported")
+    finally:
+        node.hardware.imex.mend()
+    domains.wait_running("one-1")
+
+
+def _reported(domains: Domains, uid: str, text: str) -> bool:
+    return any(text in row.report.state for clique in domains.cliques(uid) for row in clique.members)
+
+
+def test_daemons_that_are_killed_start_again(domains: Domains) -> None:
+    uid = domains.run("one", 1, 2)
+    wait_ready(domains, uid, 2)
+    before = dict(domains.indices(uid))
+    killed = domains.processes()
+    for pid in killed:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not set(killed) & set(domains.processes()), "the processes to end")
+    wait_ready(domains, uid, 2)
+    assert domains.indices(uid) == before
+
+
+@pytest.mark.parametrize("first", ["account", "domain"])
+def test_an_uninstall_strands_nothing(domains: Domains, first: str) -> None:
+    uid = domains.run("one", 1, 2)
+    domains.sandbox.cluster.terminate(CONTROLLER)
+    try:
+        if first == "domain":
+            domains.client.delete(COMPUTE_DOMAINS, "one", "default")
+        domains.client.delete(ACCOUNTS, "compute-domain-daemon-service-account", NAMESPACE)
+        wait_for(lambda: not domains.daemons(uid) and not domains.cliques(uid), "the daemons to go with the account")
+        assert daemon_name(uid) not in {one["metadata"]["name"] for one in domains.client.list(DAEMON_SETS).items}
+        for pod in domains.running():
+            domains.client.delete(PODS, pod, "default")
+        if first == "account":
+            domains.client.delete(COMPUTE_DOMAINS, "one", "default")
+        wait_for(lambda: not domains.client.list(COMPUTE_DOMAINS).items, "the domain to go")
+        wait_for(lambda: not domains.client.list(CLAIMS).items, "the claims to go")
+    finally:
+        install_account(domains.client)
+        domains.sandbox.cluster.start_controller()  # which also removes the labels of nodes
+    assert domains.client.list(NODES).items
