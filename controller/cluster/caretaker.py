@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop that deletes slices of nodes that no longer exist and reports claims on these nodes, and its metrics.
 
-The loop has three watches, makes a plan after every change, and writes little. A watch may lag, so nothing is deleted
-only because of a watch: the slice and the node are read once more, and the delete names the slice's UID and resource
-version. Therefore a slice that its node has just adopted stays, and two processes that both believe to be the leader do
-no harm.
+The loop has one watch for each kind and driver, makes a plan after every change, and writes little. A watch may lag, so
+nothing is deleted only because of a watch: the slice and the node are read once more, and the delete names the slice's
+UID and resource version. Therefore a slice that its node has just adopted stays, and two processes that both believe to
+be the leader do no harm.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,14 +64,20 @@ class CaretakerTiming:
 
 
 class Caretaker:
-    """Deletes leftover slices, and reports claims that nobody can use. `run` may be called again after it has
-    returned.
+    """Deletes leftover slices of `drivers`, and reports claims that nobody can use. `run` may be called again after it
+    has returned.
     """
 
     def __init__(
-        self, client: ApiClient, recorder: EventRecorder, metrics: Metrics, timing: CaretakerTiming | None = None
+        self,
+        client: ApiClient,
+        drivers: Sequence[str],
+        recorder: EventRecorder,
+        metrics: Metrics,
+        timing: CaretakerTiming | None = None,
     ) -> None:
         self._client = client
+        self._drivers = drivers
         self._recorder = recorder
         self._metrics = metrics
         self._timing = timing or CaretakerTiming()
@@ -130,7 +136,7 @@ class Caretaker:
             changed.set()
 
         threading.Thread(target=wake, name="stop", daemon=True).start()
-        self._view = View(self._client, dialect, changed)
+        self._view = View(self._client, dialect, self._drivers, changed)
         self._view.start()
         try:
             yield self._view, changed
@@ -193,7 +199,7 @@ class _Term:
 
     def _with_nodes(self) -> list[SliceFacts]:
         """The slices. Those without an owner get the node in their spec."""
-        slices = self._view.slices.all()
+        slices = self._view.slices
         ownerless = {one.uid: one for one in slices if one.node is None}
         self._node_of = {uid: node for uid, node in self._node_of.items() if uid in ownerless}
         for uid, one in ownerless.items():

@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from dra_driver import DRIVER_NAME, __version__
+from dra_driver import DRIVER_NAME, __version__, computedomains
 from dra_driver.command import (
     Duration,
     InputError,
@@ -141,9 +141,7 @@ def cluster_controller(
     cleanup_grace_period: float,
     endpoint: Endpoint,
 ) -> None:
-    """Delete the ResourceSlices of driver gpu.nvidia.com of nodes that no longer exist, report claims on them, and
-    manage ComputeDomains.
-    """
+    """Delete the ResourceSlices of nodes that no longer exist, report claims on them, and manage ComputeDomains."""
     agent = f"dra-cluster-controller/{__version__}"
     # A renewal that takes longer than this counts as failed, and leaves time for another one.
     patience = election.timing.renew_deadline / 2
@@ -155,7 +153,8 @@ def cluster_controller(
     metrics = Metrics(registry)
     client = ApiClient(connection)
     recorder = EventRecorder(client, DRIVER_NAME, election.pod_name)
-    caretaker = Caretaker(client, recorder, metrics, CaretakerTiming(grace=cleanup_grace_period))
+    drivers = (DRIVER_NAME,) if domains is None else (DRIVER_NAME, computedomains.DRIVER)
+    caretaker = Caretaker(client, drivers, recorder, metrics, CaretakerTiming(grace=cleanup_grace_period))
     work: list[Callable[[threading.Event], None]] = [caretaker.run]
     checks: dict[str, Callable[[], str | None]] = {"leftovers": lambda: caretaker.problem}
     if domains is not None:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes, slices and claims of the cluster as the caretaker knows them, with one watch for each kind.
+"""The nodes, slices and claims of the cluster as the caretaker knows them, with one watch for each kind and
+driver.
 
 The metadata of a slice is usually enough, because this driver's slices have their Node as owner, by name and UID.
 Only a slice without such an owner has to be read as a whole.
 """
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from dra_driver import DRIVER_NAME
 from dra_driver.kubeapi import NODES, ApiClient, claims_of, slices_of
 from dra_driver.kubeapi.client import JSON
 from dra_driver.resource.codec import Dialect
@@ -27,7 +28,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class SliceFacts:
-    """A ResourceSlice of our driver. `node` and `owner_uid` are those of the owner, or None if the owner is not a Node.
+    """A ResourceSlice of ours. `node` and `owner_uid` are those of the owner, or None if the owner is not a Node.
 
     A change of only the resource version does not matter.
     """
@@ -41,7 +42,7 @@ class SliceFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """A ResourceClaim with devices of our driver, as (pool, device), and the pods for which it is reserved."""
+    """A ResourceClaim with devices of our drivers, as (pool, device), and the pods for which it is reserved."""
 
     namespace: str
     name: str
@@ -64,13 +65,13 @@ def slice_facts(value: JSON) -> SliceFacts:
     return SliceFacts(meta["name"], meta["uid"], node, owner_uid, meta["resourceVersion"])
 
 
-def claim_facts(value: JSON, api_version: str) -> ClaimFacts | None:
+def claim_facts(value: JSON, api_version: str, drivers: Sequence[str]) -> ClaimFacts | None:
     """The facts of a claim in any version of the API, because their statuses are alike. None without devices
-    of ours.
+    of `drivers`.
     """
     meta, status = value["metadata"], value.get("status") or {}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
-    devices = tuple((one["pool"], one["device"]) for one in results if one["driver"] == DRIVER_NAME)
+    devices = tuple((one["pool"], one["device"]) for one in results if one["driver"] in drivers)
     if not devices:
         return None
     pods = tuple(one["name"] for one in status.get("reservedFor") or [] if one.get("resource") == "pods")
@@ -95,32 +96,40 @@ def only_allocation(value: JSON) -> JSON:
 
 
 class View:
-    """All three collections, watched from `start` to `stop`. `changed` is set when there may be something to do."""
+    """What there is of `drivers`, watched from `start` to `stop`. Sets `changed` when there may be something to do."""
 
-    def __init__(self, client: ApiClient, dialect: Dialect, changed: threading.Event) -> None:
+    def __init__(self, client: ApiClient, dialect: Dialect, drivers: Sequence[str], changed: threading.Event) -> None:
         claims, slices = claims_of(dialect), slices_of(dialect)
 
         def tell(_: object) -> None:
             changed.set()
 
         self.nodes = Collection(client, NODES, node_facts, tell, keep=only_metadata, metadata_only=True)
-        self.slices = Collection(
-            client,
-            slices,
-            slice_facts,
-            tell,
-            keep=only_metadata,
-            metadata_only=True,
-            field_selector=f"spec.driver={DRIVER_NAME}",
-        )
-        ours = partial(claim_facts, api_version=claims.api_version)
+        self._slices = [
+            Collection(
+                client,
+                slices,
+                slice_facts,
+                tell,
+                keep=only_metadata,
+                metadata_only=True,
+                field_selector=f"spec.driver={driver}",
+            )
+            for driver in drivers
+        ]
+        ours = partial(claim_facts, api_version=claims.api_version, drivers=drivers)
         self.claims = Collection(client, claims, ours, tell, keep=only_allocation)
-        self._watchers = [self.nodes.watcher, self.slices.watcher, self.claims.watcher]
+        self._watchers = [self.nodes.watcher, self.claims.watcher, *(one.watcher for one in self._slices)]
+
+    @property
+    def slices(self) -> list[SliceFacts]:
+        """The slices of all drivers."""
+        return [one for collection in self._slices for one in collection.all()]
 
     @property
     def complete(self) -> bool:
         """Whether each collection was listed. Before that, an unknown object may exist."""
-        return self.nodes.listed and self.slices.listed and self.claims.listed
+        return self.nodes.listed and self.claims.listed and all(one.listed for one in self._slices)
 
     @property
     def problem(self) -> str | None:

@@ -39,6 +39,8 @@ REVISION_ANNOTATION: Final = "resource.nvidia.com/computeDomain.revision"
 FINALIZER: Final = DOMAIN_LABEL
 """The finalizer of NVIDIA's driver on ComputeDomains, templates and DaemonSets."""
 TLS_FOLDER: Final = "/imexd-tls"
+STATE_FOLDER: Final = "/var/run/nvidia-imex"
+"""Where nvidia-imex keeps what it needs to recover after a restart of the container."""
 HTTP_PORT: Final = 8080
 IMEX_PORTS: Final = {"imex": 50000, "imex-command": 50005}
 _GRACE_SECONDS = 30
@@ -224,7 +226,9 @@ def _desired(
 
 def _daemon_set(uid: str, settings: Settings) -> JSON:
     labels = {DOMAIN_LABEL: uid}
-    tls = [{"name": "tls", "secret": {"secretName": _secret_name(uid)}}]
+    volumes: list[JSON] = [{"name": "state", "emptyDir": {}}]
+    if settings.issuer is not None:
+        volumes.append({"name": "tls", "secret": {"secretName": _secret_name(uid)}})
     pod = {
         "serviceAccountName": settings.service_account,
         "priorityClassName": settings.priority_class,
@@ -237,7 +241,7 @@ def _daemon_set(uid: str, settings: Settings) -> JSON:
         "dnsConfig": {"options": [{"name": "ndots", "value": "1"}]},
         "resourceClaims": [{"name": "daemon", "resourceClaimTemplateName": daemon_name(uid)}],
         "containers": [_container(settings)],
-        "volumes": tls if settings.issuer is not None else [],
+        "volumes": volumes,
     }
     return {
         "selector": {"matchLabels": labels},
@@ -278,11 +282,13 @@ def _container(settings: Settings) -> JSON:
             "runAsUser": 0,
             "runAsGroup": 0,
             "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
+        "volumeMounts": [{"name": "state", "mountPath": STATE_FOLDER}],
     }
     if settings.issuer is not None:
-        container["volumeMounts"] = [{"name": "tls", "mountPath": TLS_FOLDER, "readOnly": True}]
+        container["volumeMounts"].append({"name": "tls", "mountPath": TLS_FOLDER, "readOnly": True})
     return container
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controller.cluster.caretaker import EVENT_REASON, Caretaker, CaretakerTiming, Metrics
-from dra_driver import DRIVER_NAME
+from dra_driver import DRIVER_NAME, computedomains
 from dra_driver.endpoints import new_registry
 from dra_driver.kubeapi import NODES, ApiClient, Connection, Kind, NotFoundError, load_credentials
 from dra_driver.kubeapi.client import Page
@@ -44,7 +44,9 @@ class Work:
         self.registry = new_registry()
         self.recorder = EventRecorder(client, "tests")
         timing = CaretakerTiming(grace=grace, settle=0.01, first_retry=0.02, longest_retry=0.1)
-        self.caretaker = Caretaker(client, self.recorder, Metrics(self.registry), timing)
+        self.caretaker = Caretaker(
+            client, (DRIVER_NAME, computedomains.DRIVER), self.recorder, Metrics(self.registry), timing
+        )
 
     def count(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"nvidia_dra_{name}", labels) or 0.0
@@ -107,7 +109,11 @@ def test_slices_of_nodes_that_are_gone_go_too_and_all_others_stay(client: ApiCli
         make_slice(client, ""),
         make_slice(client, "node-gone", driver="other.example.com"),
     ]
-    goes = [make_slice(client, "node-gone"), make_slice(client, "node-gone-too", str(uuid.uuid4()))]
+    goes = [
+        make_slice(client, "node-gone"),
+        make_slice(client, "node-gone-too", str(uuid.uuid4())),
+        make_slice(client, "node-gone", driver=computedomains.DRIVER),
+    ]
     with at_work(client) as work:
         wait_for(lambda: not any(is_there(client, one) for one in goes), "the leftovers to go")
         late = make_slice(client, "node-gone-later")

@@ -124,6 +124,7 @@ def value(**status: Any) -> dict[str, Any]:
 
 
 def test_little_is_kept_of_an_object_and_it_is_enough() -> None:
+    drivers = (DRIVER_NAME, "compute-domain.nvidia.com")
     results = [
         {"request": "r", "driver": DRIVER_NAME, "pool": "node-a", "device": "gpu-0"},
         {"request": "r", "driver": "other.example.com", "pool": "elsewhere", "device": "x"},
@@ -131,9 +132,9 @@ def test_little_is_kept_of_an_object_and_it_is_enough() -> None:
     consumers = [{"resource": "pods", "name": "p", "uid": "1"}, {"apiGroup": "a", "resource": "jobs", "name": "j"}]
     whole = value(allocation={"devices": {"results": results}}, reservedFor=consumers, devices=[{}])
     for one in (whole, only_allocation(whole)):
-        assert claim_facts(one, "v") == ClaimFacts("team", "x", "u", "v", (("node-a", "gpu-0"),), ("p",))
+        assert claim_facts(one, "v", drivers) == ClaimFacts("team", "x", "u", "v", (("node-a", "gpu-0"),), ("p",))
     for one in (whole, only_metadata(whole)):
         assert slice_facts(one) == SliceFacts("x", "u", "node-a", "uid-a", "7")
     assert "spec" not in only_metadata(whole)
-    assert claim_facts(value(), "v") is None
-    assert claim_facts(value(allocation={"devices": {"results": results[1:]}}), "v") is None
+    assert claim_facts(value(), "v", drivers) is None
+    assert claim_facts(value(allocation={"devices": {"results": results[1:]}}), "v", drivers) is None

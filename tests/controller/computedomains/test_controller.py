@@ -420,8 +420,13 @@ def test_daemons_get_what_the_flags_say(cluster: Cluster) -> None:
     (container,) = pod["containers"]
     assert pod["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
     assert (pod["nodeSelector"], pod["tolerations"]) == ({DOMAIN_LABEL: uid}, [{"operator": "Exists"}])
-    assert pod["volumes"][0]["secret"]["secretName"] == certificate["secretName"]
-    assert container["volumeMounts"] == [{"name": "tls", "mountPath": "/imexd-tls", "readOnly": True}]
+    assert pod["volumes"][0] == {"name": "state", "emptyDir": {}}
+    assert pod["volumes"][1]["secret"]["secretName"] == certificate["secretName"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["volumeMounts"] == [
+        {"name": "state", "mountPath": "/var/run/nvidia-imex"},
+        {"name": "tls", "mountPath": "/imexd-tls", "readOnly": True},
+    ]
     values = {one["name"]: one["value"] for one in container["env"] if "value" in one}
     expected = {"LOG_VERBOSITY": "4", "IMEX_ENABLE_AUTH_ENCRYPTION": "1", "HTTP_ENDPOINT": ":8080"}
     assert values == {**expected, "NVIDIA_VISIBLE_DEVICES": "void"}
