@@ -32,13 +32,13 @@ def run_pod(options: Options, cluster: MemoryCluster, *names: str) -> tuple[Clai
         return kubelet.claims()
 
 
-def test_another_pod_of_a_checkpointed_claim_has_it_prepared_again(
+def test_a_checkpointed_claim_is_prepared_again_for_its_pod_and_not_for_the_next(
     options: Options, cluster: MemoryCluster, plugin: ScriptedPlugin, cdi: WriteCdi
 ) -> None:
     cdi("uid-gpu")
     run_pod(options, cluster, "first")
     with Kubelet(options, cluster) as kubelet:
-        kubelet.wait_registered(DRIVER)
+        kubelet.wait_pod_running("default", "first")
         cluster.run_pod("second", "gpu")
         kubelet.wait_pod_running("default", "second")
         (claim,) = kubelet.claims()
