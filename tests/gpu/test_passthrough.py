@@ -8,6 +8,7 @@ import pytest
 
 from dra_driver.gpu.devices import Reason
 from dra_driver.gpu.functions import PciFunction
+from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.passthrough import VfioMark, VfioMarks
 from tests.gpu.test_view import Node, looked_at, of_gpu
 from tests.support.waiting import wait_for
@@ -45,6 +46,21 @@ def test_a_gpu_that_a_claim_has_taken_stays_published_and_is_not_lost(node: Node
     marks.clear(mark.address)
     assert node.discovery.look_now(30)
     assert set(node.devices()) == before
+
+
+def test_a_gpu_that_a_claim_has_taken_stays_published_by_a_new_process(tmp_path: Path, marks: VfioMarks) -> None:
+    """Which knows the GPU only from the slices, with all devices and with the counters that keep them apart."""
+    with looked_at(tmp_path, "h100x8", POLICY) as first:
+        mark, slices = mark_of(first), node_slices("node-a", "uid", first.describe().gpus)
+        before = first.devices()
+        counters = of_gpu(first.describe(), mark.gpu_uuid)[1]
+    marks.set(mark)
+    first.simulated.bind_driver(0, "vfio-pci")
+    with looked_at(tmp_path, "h100x8", POLICY) as second:
+        second.discovery.adopt(slices)
+        assert second.devices() == before
+        assert of_gpu(second.describe(), mark.gpu_uuid)[1] == counters
+        assert second.taints() == {}
 
 
 def test_a_gpu_that_an_administrator_has_bound_is_only_a_vfio_device(node: Node) -> None:

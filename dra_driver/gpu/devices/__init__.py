@@ -7,7 +7,7 @@ inventory into devices. `device_targets` maps the names of devices to hardware. 
 API servers without taints.
 """
 
-from .attributes import ENFORCED_BY, GPU_TYPE, MIG_TYPE, VFIO_TYPE, VGPU_TYPE, model_name
+from .attributes import ENFORCED_BY, GPU_TYPE, MIG_TYPE, PCI_BUS_ID, VFIO_TYPE, VGPU_TYPE, model_name
 from .describe import AVAILABLE, UNAVAILABLE, Description, GpuDevices, describe, without_tainted
 from .forms import NO_VGPU_MANAGER, Forms, LeftOut, Reason, among_peers, passthrough_problem
 from .names import MigPlacement, VgpuDevice, device_targets, gpu_name, mig_name, mig_placements, vfio_name, vgpu_name
@@ -19,6 +19,7 @@ __all__ = [
     "GPU_TYPE",
     "MIG_TYPE",
     "NO_VGPU_MANAGER",
+    "PCI_BUS_ID",
     "UNAVAILABLE",
     "VFIO_TYPE",
     "VGPU_TYPE",

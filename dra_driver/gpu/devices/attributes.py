@@ -23,6 +23,7 @@ GPU_TYPE = "gpu"
 MIG_TYPE = "mig"
 VFIO_TYPE = "vfio"
 VGPU_TYPE = "vgpu"
+PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
 ENFORCED_BY = "sharesEnforcedBy"
 
 Attributes = dict[str, AttributeValue]
@@ -140,7 +141,7 @@ def _place(
     """The location of the device, in the attributes that Kubernetes has standardized."""
     numa = AttributeList("ints", (numa_node,)) if lists and numa_node is not None else numa_node
     return {
-        "resource.kubernetes.io/pciBusID": address,
+        PCI_BUS_ID: address,
         "resource.kubernetes.io/pcieRoot": root,
         "resource.kubernetes.io/numaNode": numa,
     }

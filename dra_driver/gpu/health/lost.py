@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from ...resource import CounterSet, Device, ResourceSlice, TaintEffect, Version
 from ...resource.device import from_dotted
 from ...resource.meta import EMPTY
-from ..devices import GpuDevices
+from ..devices import PCI_BUS_ID, GpuDevices
 from ..inventory import Inventory
 from ..nvml import Placement
 from ..passthrough import VfioMark
@@ -136,7 +136,7 @@ def _counter_set(devices: Iterable[Device], sets: dict[str, CounterSet]) -> Coun
 
 
 def _addresses(gpu: GpuDevices) -> set[object]:
-    return {device.attributes.get("resource.kubernetes.io/pciBusID") for device in gpu.devices}
+    return {device.attributes.get(PCI_BUS_ID) for device in gpu.devices}
 
 
 def _untainted(gpu: GpuDevices) -> GpuDevices:

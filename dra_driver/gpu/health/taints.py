@@ -15,7 +15,7 @@ from typing import Final
 from ...resource import Device, DeviceTaint, ResourceSlice, TaintEffect
 from ...resource.device import SliceFeatures
 from ...resource.limits import TAINTS_PER_DEVICE
-from ..devices import GPU_TYPE, MIG_TYPE, GpuDevices
+from ..devices import GPU_TYPE, MIG_TYPE, PCI_BUS_ID, VGPU_TYPE, GpuDevices
 from ..nvml import Placement
 from ..policy import HealthPolicy
 from .meanings import meaning
@@ -23,6 +23,7 @@ from .records import Finding
 
 _EVERY_FEATURE = SliceFeatures()
 _STRENGTH: Final = {TaintEffect.NONE: 0, TaintEffect.NO_SCHEDULE: 1, TaintEffect.NO_EXECUTE: 2}
+_UUIDS: Final = {GPU_TYPE: "uuid", MIG_TYPE: "parentUUID", VGPU_TYPE: "parentUUID"}
 _MEMORY_SLICE = re.compile(r"memory-slice-(\d+)|memorySlice(\d+)")
 
 
@@ -94,15 +95,23 @@ def published_findings(slices: Iterable[ResourceSlice], policy: HealthPolicy, no
 
 
 def devices_by_gpu(slices: Iterable[ResourceSlice]) -> dict[str, list[Device]]:
-    """The devices in published slices by the UUID of their GPU. Ignores devices that have no GPU in NVML."""
+    """The devices in published slices by the UUID of their GPU. A vfio device does not have it, and is recognized by
+    its PCI address. Ignores devices that have no GPU in NVML.
+    """
+    every = [device for one in slices for device in one.devices]
+    at = {device.attributes.get(PCI_BUS_ID): uuid for device in every if (uuid := _gpu_uuid(device))}
     gpus: dict[str, list[Device]] = {}
-    for one in slices:
-        for device in one.devices:
-            attribute = {GPU_TYPE: "uuid", MIG_TYPE: "parentUUID"}.get(str(device.attributes.get("type")), "")
-            uuid = device.attributes.get(attribute)
-            if isinstance(uuid, str):
-                gpus.setdefault(uuid, []).append(device)
+    for device in every:
+        uuid = _gpu_uuid(device) or at.get(device.attributes.get(PCI_BUS_ID))
+        if uuid:
+            gpus.setdefault(uuid, []).append(device)
     return gpus
+
+
+def _gpu_uuid(device: Device) -> str | None:
+    attribute = _UUIDS.get(str(device.attributes.get("type")))
+    uuid = None if attribute is None else device.attributes.get(attribute)
+    return uuid if isinstance(uuid, str) else None
 
 
 def _gpu_findings(uuid: str, devices: Sequence[Device], policy: HealthPolicy) -> Iterable[Finding]:
