@@ -12,6 +12,7 @@ import yaml
 
 from dra_driver.kubeapi import NODES, ApiClient, Kind, NotFoundError, StatusError
 from tests.support.apiserver import connect
+from tests.support.waiting import wait_for
 
 from .cel import evaluate
 from .rendering import JSON, NAMESPACE
@@ -102,11 +103,16 @@ def installed(
 
 
 def delete(admin: ApiClient, kind: Kind, name: str, namespace: str = "") -> None:
-    """Delete an object, if it is there."""
-    try:
-        admin.delete(kind, name, namespace)
-    except NotFoundError:
-        return
+    """Delete an object, if it is there. A real API server deletes a definition only after all objects of its kind."""
+
+    def is_gone() -> bool:
+        try:
+            admin.delete(kind, name, namespace)
+        except NotFoundError:
+            return True
+        return kind != DEFINITIONS
+
+    wait_for(is_gone, f"the end of {name}")
 
 
 def _pod(name: str, node: str, account: str) -> JSON:
