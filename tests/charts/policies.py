@@ -6,6 +6,7 @@ cel-python evaluates the policies' CEL: the embedded API server stores policies 
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -74,6 +75,10 @@ def denied(action: Callable[[], object]) -> str:
     return ""
 
 
+def _is_allowed(action: Callable[[], object]) -> bool:
+    return not denied(action)
+
+
 @contextmanager
 def installed(
     admin: ApiClient, kubeconfig: Path, folder: Path, objects: list[JSON], pods: Mapping[str, tuple[str, str]]
@@ -99,6 +104,13 @@ def installed(
             path = folder / f"kubeconfig-{name}"
             path.write_text(yaml.safe_dump(document), encoding="utf-8")
             clients[name] = stack.enter_context(connect(path))
+        rights = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews")
+        attributes = {"verb": "get", "resource": "pods"}
+        spec = {"resourceAttributes": attributes}
+        review = {"apiVersion": rights.api_version, "kind": "SelfSubjectAccessReview", "spec": spec}
+        for client in clients.values():  # everybody may ask, as soon as a real API server knows its own roles
+            ask = partial(client.create, rights, review)
+            wait_for(partial(_is_allowed, ask), "the right to ask for rights")
         yield clients
 
 
