@@ -17,7 +17,7 @@ DRA_SIMULATED_ADDRESS        the only address of the node, instead of those of t
 DRA_SIMULATED_IMEX_WINDOW    the seconds after a SIGUSR1 in which others are dropped, instead of 5
 DRA_SIMULATED_IMEX_PAUSE     the first pause in seconds before a peer is tried again, instead of 15
 
-Files in `state/imex` beside the driver root cause faults:
+Files in `state/imex` beside the driver root, or in /var/run/nvidia-imex/state of a container, cause faults:
 
 start-fails    the daemon prints the text of this file at its start and exits with code 1
 state          while it exists, the daemon stays in the state that the file names
@@ -41,7 +41,8 @@ from typing import Any
 
 JSON = dict[str, Any]
 
-_STATE = Path(sys.argv[0]).resolve().parents[2].parent / "state" / "imex"
+_ROOT = Path(sys.argv[0]).resolve().parents[2]
+_STATE = Path("/var/run/nvidia-imex/state") if _ROOT == Path("/") else _ROOT.parent / "state" / "imex"
 _LOCK = _STATE.with_name("imex.lock")
 _ANSWER_SECONDS = 5.0
 _ASK_SECONDS = 1.0
