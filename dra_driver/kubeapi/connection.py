@@ -8,6 +8,7 @@ conflict. A request without either must not be repeated (`ONCE`), except if the 
 
 import logging
 import os
+import re
 import socket
 import ssl
 from typing import Any, Final, Self
@@ -53,6 +54,7 @@ log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 20.0  # two attempts are within the 45 s of a call of kubelet
+_CONNECTION = re.compile(r"HTTPS?Connection(Pool)?\(.*?\): ")  # with which urllib3 begins many texts
 _KEEP_ALIVE = [  # detect within a minute that the peer is gone, also during an idle watch
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -165,7 +167,9 @@ def _reason(error: BaseException, proxy: Proxy | None) -> str:
     cause = cause if isinstance(cause, BaseException) else error
     if isinstance(cause, urllib3.exceptions.ProxyError):
         return f"proxy {proxy}: {cause.original_error}"
-    return str(cause) if proxy is None else f"{cause} (through proxy {proxy})"
+    last = cause.args[-1] if cause.args else None  # the text, or the inner cause; others are objects of urllib3
+    text = _CONNECTION.sub("", str(last if isinstance(last, str | BaseException) else cause))
+    return text if proxy is None else f"{text} (through proxy {proxy})"
 
 
 def _url(server: str) -> Url:

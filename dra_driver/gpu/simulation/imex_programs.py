@@ -42,7 +42,7 @@ from typing import Any
 JSON = dict[str, Any]
 
 _ROOT = Path(sys.argv[0]).resolve().parents[2]
-_STATE = Path("/var/run/nvidia-imex/state") if _ROOT == Path("/") else _ROOT.parent / "state" / "imex"
+_STATE = Path("/var/run/nvidia-imex/state") if str(_ROOT) == "/" else _ROOT.parent / "state" / "imex"
 _LOCK = _STATE.with_name("imex.lock")
 _ANSWER_SECONDS = 5.0
 _ASK_SECONDS = 1.0
