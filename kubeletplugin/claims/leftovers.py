@@ -120,17 +120,19 @@ class Leftovers:
 
     def sweep_node(self, gpus: Gpus) -> None:
         """Remove what has no record, without asking the API server."""
-        marks = self._actions.marks
-        unknown = self._actions.ledger.unreadable()
-        if not unknown:  # otherwise some of it may belong to these claims
-            for gpu_uuid in marks.gpus():
-                with contained("sweep GPU", gpu_uuid, self._boundary.count, gpu=gpu_uuid):
-                    self._sweep_gpu(gpu_uuid, gpus)
-        recorded = {record.plan.claim.uid for record in self._actions.ledger.all()}
+        for gpu_uuid in self._actions.marks.gpus():
+            with contained("sweep GPU", gpu_uuid, self._boundary.count, gpu=gpu_uuid):
+                self._sweep_gpu(gpu_uuid, gpus)
+        known = self._known()
         for uid in self._actions.specs.claims():
-            if uid not in unknown | recorded:
+            if uid not in known:
                 with self._boundary.around("sweep claim", ClaimRef("", "", uid)):
                     self._sweep_spec(uid)
+
+    def _known(self) -> set[str]:
+        """The UIDs of all claims. Records are read first: one that is damaged meanwhile is readable or unreadable."""
+        recorded = {record.plan.claim.uid for record in self._actions.ledger.all()}
+        return recorded | self._actions.ledger.unreadable()
 
     def _remove(self, claim: ClaimRef) -> None:
         log.warning("%s", GONE, extra={"claim": str(claim), "claim_uid": claim.uid})
@@ -148,6 +150,8 @@ class Leftovers:
         try:
             with self._actions.hold([gpu_uuid], not_long()) as held:
                 wanted = {step for record in self._actions.ledger.all() for step in record.plan.steps}
+                if self._actions.ledger.unreadable():  # some of it may belong to these claims
+                    return
                 places = {step.slot.place for step in wanted if isinstance(step, InstanceStep)}
                 stray: list[Step] = [
                     InstanceStep("", _slot(place, gpus))
@@ -185,7 +189,7 @@ class Leftovers:
 
     def _sweep_spec(self, uid: str) -> None:
         with self._claims.try_hold(uid) as free:
-            if free and uid not in {record.plan.claim.uid for record in self._actions.ledger.all()}:
+            if free and uid not in self._known():
                 log.warning("removing the CDI spec of an unknown claim", extra={"claim_uid": uid})
                 self._actions.specs.remove(uid)
 

@@ -2,8 +2,10 @@
 """What claims leave on the node without being unprepared, and records that were damaged."""
 
 import contextlib
+import itertools
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from dra_driver.gpu.simulation.faults import Fault
 from kubeletplugin.claims.lifecycle import Settings
 from kubeletplugin.hardware.targets import ClaimRef, PrepareError
-from kubeletplugin.records.store import State
+from kubeletplugin.records.store import Records, State
 from tests.kubeletplugin.inside import FOUR, FOUR_MADE, NOTHING, SMALL, ApiServer, Plugin
 from tests.support.waiting import wait_for
 
@@ -213,6 +215,7 @@ def test_a_damaged_record_is_made_anew_from_the_claim_and_the_node(plugin: Plugi
     ref = plugin.api.add(devices)
     plan = plugin.lifecycle.prepare(ref)
     before, record = plugin.left(), plugin.record(ref)
+    plugin.stop()
     damage(plugin, ref)
     after = restarted(plugin)
     assert after.reasons() == ["RecordDamaged", "RecordRebuilt"]
@@ -231,6 +234,7 @@ def test_a_damaged_record_of_a_claim_that_was_not_prepared_is_undone(plugin: Plu
     ref = plugin.api.add(FOUR)
     plugin.lifecycle.prepare(ref)
     (plugin.cdi / f"k8s.gpu.nvidia.com-claim_{ref.uid}.json").unlink()
+    plugin.stop()
     damage(plugin, ref)
     assert restarted(plugin).left() == {**NOTHING, "records": [f"{ref.uid}.damaged"]}
 
@@ -239,6 +243,7 @@ def test_while_the_server_does_not_answer_nothing_that_might_be_its_is_touched(p
     ref = plugin.api.add(FOUR)
     plan = plugin.lifecycle.prepare(ref)
     before = plugin.left()
+    plugin.stop()
     damage(plugin, ref)
     plugin.api.down = True
     after = restarted(plugin, AT_ONCE)
@@ -248,12 +253,35 @@ def test_while_the_server_does_not_answer_nothing_that_might_be_its_is_touched(p
     assert after.lifecycle.prepare(ref) == plan
 
 
+@pytest.mark.parametrize("look", range(6))
+def test_a_record_damaged_during_the_search_for_leftovers_is_made_anew(plugin: Plugin, look: int) -> None:
+    ref = plugin.api.add(FOUR)
+    plugin.lifecycle.prepare(ref)
+    before = plugin.left()
+    plugin.stop()
+
+    class DamagedMeanwhile(Records):
+        def damaged(self) -> dict[str, ClaimRef]:
+            found = super().damaged()
+            if searching.is_set() and next(looks) == look:
+                damage(plugin, ref)
+            return found
+
+    searching, looks = threading.Event(), itertools.count()
+    after = Plugin(plugin.root, plugin.api, settings=AT_ONCE, records=DamagedMeanwhile)
+    searching.set()
+    wait_for(lambda: after.reasons() == ["RecordDamaged", "RecordRebuilt"], "the record")
+    assert after.left() == {**before, "records": [f"{ref.uid}.damaged", f"{ref.uid}.json"]}
+    assert not [step for step in after.steps if step.startswith("undo")]
+
+
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])
 def test_a_record_that_tells_nothing_is_settled_by_kubelets_next_call(plugin: Plugin, verb: str) -> None:
     ref, other = plugin.api.add(FOUR), plugin.api.add(["gpu-0"])
     plan = plugin.lifecycle.prepare(ref)
     plugin.lifecycle.prepare(other)
     before = plugin.left()
+    plugin.stop()
     damage(plugin, ref, keep=0)
     after = restarted(plugin)
     assert after.left()["instances"] == before["instances"]
