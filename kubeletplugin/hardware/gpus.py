@@ -33,6 +33,7 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
 _LOOK_SECONDS = 5.0
 _RETURN_SECONDS = 10.0
+_STOP_SECONDS = 1.0
 
 
 class NoDriverError(DriverError):
@@ -117,9 +118,11 @@ class GpuAccess:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread."""
+        """Stop the thread. One that still waits for the driver after a second is left behind."""
         self._stopped = True
         self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_SECONDS)
 
     def wake(self) -> None:
         """Call the functions of `attend` now."""
