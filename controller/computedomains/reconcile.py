@@ -11,6 +11,7 @@ Objects may carry the finalizer of NVIDIA's driver, whose objects this one takes
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -57,7 +58,8 @@ from .view import NETWORK_POLICIES, CliqueFacts, StoredFacts, View
 log = logging.getLogger(__name__)
 
 SERVICE_ACCOUNTS: Final = Kind("v1", "serviceaccounts", namespaced=True)
-_ACCOUNT_PAUSE = 10.0  # seconds between two looks for the service account
+_ACCOUNT_PAUSE = 10.0  # seconds between two looks for a service account that is missing
+_ACCOUNT_SECONDS = 1.0  # how long one that was found is not looked for again, for a new domain
 _ATTEMPTS = 5
 
 
@@ -114,6 +116,7 @@ class Reconciler:
         self._status_pause = status_pause
         self._memory: dict[str, _Memory] = {}
         self._account: Account | None = None
+        self._account_at = 0.0
         self.ready: dict[str, bool] = {}
 
     def reconcile(self, uid: str) -> None:
@@ -175,32 +178,31 @@ class Reconciler:
         return None
 
     def _daemons(self, domain: ComputeDomain) -> Problem | None:
-        if self._account is None:
-            self._account = self._read_account()
         sizes = [one.clique.slots for one in self._view.cliques.by("domain", domain.uid)]
         slots = max(self._settings.most_nodes, domain.num_nodes, *sizes)
-        wanted = partial(daemon_objects, domain, self._dialect, self._settings, self._namespace, slots=slots)
-        if self._account is not None:
-            found = [(one, self._find(self._collection(one.kind), one)) for one in wanted(self._account)]
-            if any(one is None for _, one in found):
-                # What is created for an account that is gone, as while the driver is uninstalled, is deleted at once.
-                self._account = self._read_account()
-        if self._account is None:
+        # What is created for an account that is gone, as while the driver is uninstalled, is deleted at once.
+        is_new = not self._view.daemon_sets.by("domain", domain.uid)
+        account = self._read_account(_ACCOUNT_SECONDS if is_new else math.inf)
+        if account is None:
             self._again(domain.uid, _ACCOUNT_PAUSE)
             name = f"{self._namespace}/{self._settings.service_account}"
             return Problem(NO_ACCOUNT, f"there is no ServiceAccount {name}, which the daemons need: install the chart")
-        for desired in wanted(self._account):
+        for desired in daemon_objects(domain, self._dialect, self._settings, self._namespace, account, slots):
             collection = self._collection(desired.kind)
             self._ensure(collection, desired, self._find(collection, desired))
         return None
 
-    def _read_account(self) -> Account | None:
-        name = self._settings.service_account
-        try:
-            value = self._client.get(SERVICE_ACCOUNTS, name, self._namespace)
-        except NotFoundError:
-            return None
-        return Account(name, value["metadata"]["uid"])
+    def _read_account(self, seconds: float) -> Account | None:
+        """The daemons' account, as it was at most so many seconds ago."""
+        if self._account is None or time.monotonic() - self._account_at > seconds:
+            name = self._settings.service_account
+            self._account_at = time.monotonic()
+            try:
+                value = self._client.get(SERVICE_ACCOUNTS, name, self._namespace)
+                self._account = Account(name, value["metadata"]["uid"])
+            except NotFoundError:
+                self._account = None
+        return self._account
 
     def _collection(self, kind: Kind) -> Collection[StoredFacts]:
         view = self._view

@@ -54,7 +54,7 @@ class EventStream(Iterator[tuple[str, JSON]]):
             for chunk in self._response.stream(_CHUNK):
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from filter(None, lines)
-        except urllib3.exceptions.HTTPError as error:
+        except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: the file was closed by `end`
             raise UnreachableError(f"watch {self._path}: {error}") from None
 
 

@@ -22,6 +22,7 @@ from dra_driver.kubeapi import (
     StatusError,
     UnreachableError,
 )
+from dra_driver.kubeapi.client import EventStream
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
 from tests.support.apiserver import connect
 from tests.support.scripted import End, Reply, ScriptedServer, scripted
@@ -232,6 +233,20 @@ def test_metadata_alone_when_that_is_enough(client: ApiClient, name: str) -> Non
     event, changed = next(events)
     assert (event, changed["kind"], "data" in changed) == ("MODIFIED", "PartialObjectMetadata", False)
     events.end()
+
+
+def test_a_stream_whose_file_another_thread_has_just_closed_cannot_be_read() -> None:
+    class Closed:
+        def stream(self, _: int) -> Iterator[bytes]:
+            yield b"{"
+            raise ValueError("I/O operation on closed file.")
+
+        def close(self) -> None:
+            return
+
+    response: Any = Closed()
+    with pytest.raises(UnreachableError, match="closed file"):
+        next(EventStream(response, "/x"))
 
 
 def test_what_is_not_kept_of_an_object_is_gone_before_the_next_page() -> None:
