@@ -4,3 +4,8 @@
 `documents` reads YAML, `workload` turns pods and workloads into demands with their claims, `inventory` and `world` read
 the cluster, `evaluate` and `wholepod` decide by the scheduler's rules, and `report` prints the verdicts.
 """
+
+from typing import Final
+
+INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C, as shells have it: 128 and the number of SIGINT."""

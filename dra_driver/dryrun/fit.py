@@ -10,6 +10,7 @@ import click
 
 from ..allocation import Features
 from ..command import InputError, output_option
+from . import INTERRUPTED
 from .answer import FORMATS, Question, answered
 from .documents import Document, in_namespace, read_documents
 from .domains import with_templates
@@ -19,7 +20,6 @@ from .places import with_places
 from .progress import bar, progress
 from .replicas import MOST_COPIES, only
 from .sources import Origin, Place, opened, origin_options
-from .start import INTERRUPTED
 from .whatif import WhatIf, what_if_options
 from .workload import Input, sort_documents
 

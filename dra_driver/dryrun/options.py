@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from ..allocation import RELEASES, Features
 from ..allocation.features import DEFAULT_RELEASE
 from ..command import InputError, logging_options, version_option
-from .start import INTERRUPTED
+from . import INTERRUPTED
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,8 +5,7 @@ import os
 import signal
 import sys
 
-INTERRUPTED = 128 + signal.SIGINT
-"""The exit code after Ctrl-C, as shells have it."""
+from . import INTERRUPTED
 
 
 def main() -> None:
