@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from dra_driver import computedomains
-from dra_driver.computedomains.devices import CLIQUE_ATTRIBUTE, describe_channels
+from dra_driver.computedomains import CLIQUE_ATTRIBUTE
+from dra_driver.computedomains.devices import describe_channels
 from dra_driver.files import NotAFileError, read_file
 from dra_driver.gpu.devices import Description
 from dra_driver.gpu.facts import Inventory

@@ -191,7 +191,7 @@ def _daemons_ready(claimed: int, inside: int, troubles: Iterable[Trouble], probl
             return condition(False, reason, f"{waiting} of {claimed} nodes are not ready: {_named(some)}")
     if not inside:
         return condition(True, "NotNeeded", "no node of the domain is in an NVLink fabric")
-    return condition(True, "AllReady", f"all {inside} daemons are ready")
+    return condition(True, "AllReady", "the daemons of all nodes are ready")
 
 
 def _domain_up(claimed: int, wanted: int, daemons: Condition, rows: Iterable[Member]) -> Condition:
@@ -211,7 +211,7 @@ def _domain_up(claimed: int, wanted: int, daemons: Condition, rows: Iterable[Mem
         return condition(False, "NotConnected", _named(sorted(apart, key=lambda one: one.node)))
     if claimed < wanted:
         return condition(False, "WaitingForNodes", f"{claimed} of {wanted} nodes (spec.numNodes) have claims")
-    return condition(True, "Up", f"{claimed} nodes")
+    return condition(True, "Up", "all nodes with claims are up")
 
 
 def _named(troubles: list[Trouble]) -> str:

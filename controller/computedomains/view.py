@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from dra_driver import DRIVER_NAME
-from dra_driver.computedomains import CHANNEL_DEVICE, DRIVER
+from dra_driver.computedomains import CHANNEL_DEVICE, CLIQUE_ATTRIBUTE, DRIVER, FABRIC_TAINT
 from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL
 from dra_driver.computedomains.objects import Clique, ComputeDomain, decode_clique, decode_domain
 from dra_driver.config import ConfigError, decode_domain_config
@@ -26,8 +25,6 @@ from .pods import PODS, PodFacts, pod_facts
 DAEMON_SETS: Final = Kind("apps/v1", "daemonsets", namespaced=True)
 NETWORK_POLICIES: Final = Kind("networking.k8s.io/v1", "networkpolicies", namespaced=True)
 CERTIFICATES: Final = Kind("cert-manager.io/v1", "certificates", namespaced=True)
-CLIQUE_ATTRIBUTE: Final = f"{DRIVER_NAME}/fabricClique"
-FABRIC_TAINT: Final = f"{DRIVER}/fabric"
 
 
 def templates_of(dialect: Dialect) -> Kind:

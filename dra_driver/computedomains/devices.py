@@ -8,19 +8,19 @@ that the node is in. Unlike there, several pods of one domain can use the channe
 from dataclasses import replace
 from typing import Final
 
-from .. import DRIVER_NAME
 from ..gpu.devices import Description, GpuDevices, without_tainted
 from ..gpu.imex import FabricProgress, NodeFabric
 from ..resource import AttributeValue, Device, DeviceTaint, TaintEffect
 from ..resource.device import SliceFeatures
-from . import CHANNEL_DEVICE, CHANNEL_TYPE, DAEMON_DEVICE, DAEMON_TYPE, DRIVER
-
-CLIQUE_ATTRIBUTE: Final = f"{DRIVER_NAME}/fabricClique"
-"""The clique of the node: `<cluster UUID>.<clique ID>`. GPUs have the same attribute."""
-DOMAIN_ATTRIBUTE: Final = "domain"
-"""The UID of the ComputeDomain that the node is in."""
-FABRIC_TAINT: Final = f"{DRIVER}/fabric"
-"""On a channel whose node has not joined its NVLink fabric (yet). The value is that of FabricProgress."""
+from . import (
+    CHANNEL_DEVICE,
+    CHANNEL_TYPE,
+    CLIQUE_ATTRIBUTE,
+    DAEMON_DEVICE,
+    DAEMON_TYPE,
+    DOMAIN_ATTRIBUTE,
+    FABRIC_TAINT,
+)
 
 _UNREADY: Final = (FabricProgress.IN_PROGRESS, FabricProgress.FAILED)
 

@@ -15,7 +15,7 @@ from ..allocation import Check, Cluster, Features, NodeOutcome, Recorder, Refusa
 from ..allocation.capacity import CapacityRefusal
 from ..allocation.pools import PoolKey, PoolState
 from ..allocation.selectors import Unmet, compile_cel
-from ..computedomains.devices import DOMAIN_ATTRIBUTE
+from ..computedomains import DOMAIN_ATTRIBUTE
 from ..computedomains.template import is_domain_selector
 from ..resource import DeviceTaint, ResourceClaim
 from .selectors import Blame

@@ -13,9 +13,9 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from .. import DRIVER_NAME
 from ..command import InputError
-from ..computedomains import CHANNEL_TYPE, DAEMON_TYPE
+from ..computedomains import CHANNEL_TYPE, DAEMON_TYPE, DOMAIN_ATTRIBUTE
 from ..computedomains import DRIVER as DOMAIN_DRIVER
-from ..computedomains.devices import DOMAIN_ATTRIBUTE, describe_channels
+from ..computedomains.devices import describe_channels
 from ..computedomains.names import CHANNEL_CLASS, DAEMON_CLASS
 from ..gpu.devices import describe
 from ..gpu.fabric import Partition, SwitchFacts

@@ -9,8 +9,8 @@ from typing import Any
 
 from controller.computedomains.loop import DomainController, DomainMetrics, DomainTiming
 from controller.computedomains.objects import Settings
-from controller.computedomains.view import CLIQUE_ATTRIBUTE, DAEMON_SETS, FABRIC_TAINT
-from dra_driver.computedomains import DRIVER
+from controller.computedomains.view import DAEMON_SETS
+from dra_driver.computedomains import CLIQUE_ATTRIBUTE, DRIVER, FABRIC_TAINT
 from dra_driver.computedomains.names import CLIQUES, COMPUTE_DOMAINS, DOMAIN_LABEL, clique_name, daemon_name
 from dra_driver.computedomains.objects import (
     Clique,
