@@ -174,10 +174,11 @@ def test_a_first_list_that_fails_is_tried_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tls", [True, False])
 def test_it_ends_amidst_a_quiet_watch(tmp_path: Path, tls: bool) -> None:
     with embedded(tmp_path, tls=tls) as (_, client):
-        seen = Seen(client)
+        seen, others = Seen(client), set(threading.enumerate())
         seen.watcher.start()
         wait_for(lambda: seen.watcher.problem is None, "the watch")
-        (thread,) = (one for one in threading.enumerate() if one.name == f"watch-{CONFIG_MAPS.plural}")
+        started = set(threading.enumerate()) - others
+        (thread,) = (one for one in started if one.name == f"watch-{CONFIG_MAPS.plural}")
         seen.watcher.stop()
         thread.join(60)
         assert not thread.is_alive()

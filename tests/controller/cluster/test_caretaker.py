@@ -54,6 +54,7 @@ class Work:
 
 @contextmanager
 def at_work(client: ApiClient, grace: float = 0.0) -> Iterator[Work]:
+    others = set(threading.enumerate())
     work, stop = Work(client, grace), threading.Event()
     thread = threading.Thread(target=work.caretaker.run, args=(stop,))
     thread.start()
@@ -64,7 +65,8 @@ def at_work(client: ApiClient, grace: float = 0.0) -> Iterator[Work]:
         thread.join(60)
         work.recorder.close(30)
         assert not thread.is_alive(), "the caretaker does not stop"
-        assert not [one for one in threading.enumerate() if one.name.startswith("watch-") and not ended(one)]
+        watches = {one for one in threading.enumerate() if one.name.startswith("watch-")} - others
+        assert all(map(ended, watches))
 
 
 def ended(thread: threading.Thread) -> bool:

@@ -258,6 +258,7 @@ def test_a_wait_that_always_fails_is_not_tried_without_a_pause(node: TestNode) -
 
 
 def test_a_call_that_hangs_blocks_nobody(node: TestNode) -> None:
+    others = set(threading.enumerate())
     with watched(node) as one:
         node.node.raise_event(one.uuid(0), XID, 79)
         one.wait({one.uuid(0): ["xid=79"]})
@@ -267,8 +268,10 @@ def test_a_call_that_hangs_blocks_nobody(node: TestNode) -> None:
         assert one.monitor.findings() == before
         one.monitor.watch(one.session.inventory(), NodePolicy(health=HealthPolicy(effect=TaintEffect.NO_EXECUTE)))
         assert [finding.effect for finding in one.monitor.findings()] == [TaintEffect.NO_EXECUTE]
+        (thread,) = (one for one in set(threading.enumerate()) - others if one.name == "health")
         one.monitor.stop()
-        wait_for(lambda: not any(thread.name == "health" for thread in threading.enumerate()), "the end of the thread")
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_a_monitor_that_never_began_can_be_stopped(node: TestNode) -> None:
