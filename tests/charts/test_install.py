@@ -197,7 +197,7 @@ def test_what_is_rendered_without_helm_can_be_applied_and_applied_again(kubeconf
             assert apply() == apply()
         finally:
             for kind, name, where in places:
-                client.delete(kind, name, where)
+                delete(client, kind, name, where)
 
 
 def is_hook(value: JSON) -> bool:

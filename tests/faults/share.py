@@ -8,9 +8,13 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
+import pytest
+
 T = TypeVar("T")
 
 EVERY: Final = int(os.environ.get("FAULTS_EVERY", "0"))
+patiently: Final = pytest.mark.timeout(3600 if EVERY else 300)
+"""For a test that strikes one point after the other."""
 
 
 def points(first: int, usually: int) -> Iterator[int]:

@@ -14,12 +14,13 @@ from tests.support.fuse import needs_fuse
 from tests.support.plugin import stored_claim
 
 from .processes import DoomedPlugin
-from .share import points
+from .share import patiently, points
 from .test_vfio_writes import A_GPU_OR_GROUP, DEVICE, ONLY, OPPOSITE, a_kernel, bring
 
 pytestmark = needs_fuse
 
 
+@patiently
 @pytest.mark.parametrize("verb", OPPOSITE)
 @A_GPU_OR_GROUP
 def test_a_plugin_that_is_killed_anywhere_brings_everything_back(

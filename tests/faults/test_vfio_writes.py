@@ -30,7 +30,7 @@ from tests.support.nodes import make_node
 from tests.support.plugin import POOL, Plugin, stored_claim
 from tests.support.waiting import wait_for
 
-from .share import points
+from .share import patiently, points
 
 pytestmark = needs_fuse
 
@@ -107,6 +107,7 @@ class Hung(Struck):
         self.released.wait()
 
 
+@patiently
 @pytest.mark.parametrize("made", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("verb", OPPOSITE)
 @A_GPU_OR_GROUP
@@ -162,6 +163,7 @@ def kill_at(kernel: Kernel, plugin: Plugin, claim: object, verb: str, point: int
     return struck.where
 
 
+@patiently
 @pytest.mark.parametrize("fault", [Failed, Hung])
 @pytest.mark.parametrize("verb", OPPOSITE)
 @A_GPU_OR_GROUP
@@ -171,7 +173,7 @@ def test_a_write_that_fails_or_hangs_changes_nothing_in_the_end(
     make_node(tmp_path / "node", str(NODE))
     api, policy = ApiServer(), parse_policy(ONLY)
     with a_kernel(tmp_path / "node", others) as kernel:
-        seconds = 1.0 if fault is Hung else WRITE_SECONDS
+        seconds = 2.0 if fault is Hung else WRITE_SECONDS
         plugin = InsidePlugin(tmp_path, api, hardware=str(NODE), write_seconds=seconds, policy=policy)
         claim, before = api.add([DEVICE]), kernel.picture()
         for point in points(0, 9 if others else 5):

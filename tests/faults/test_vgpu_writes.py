@@ -105,7 +105,7 @@ def test_a_plugin_that_is_killed_at_a_write_leaves_what_its_claims_have(
 def test_a_write_that_fails_or_hangs_changes_nothing_in_the_end(tmp_path: Path, kind: str, fault: type[Struck]) -> None:
     with a_host(tmp_path, kind) as host:
         api = ApiServer()
-        seconds = 1.0 if fault is Hung else WRITE_SECONDS
+        seconds = 2.0 if fault is Hung else WRITE_SECONDS
         plugin = InsidePlugin(tmp_path, api, hardware=host.hardware, write_seconds=seconds)
         claim = api.add([KINDS[kind][2]])
         for verb, point in WRITES[kind]:

@@ -28,8 +28,8 @@ def api_server(folder: Path, *, rbac: bool = False) -> Iterator[Path]:
         with ApiServer(ApiServerOptions(rbac=rbac)) as server:
             yield server.write_kubeconfig(path)
         return
-    # Without a controller manager no namespace gets a service account.
-    flags = ["--disable-admission-plugins=ServiceAccount"]
+    # Without a controller manager, no namespace gets a service account, and no node loses its first taint.
+    flags = ["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]
     with real_api_server(Path(ASSETS), folder / "control-plane", path, flags):
         yield path
 

@@ -11,7 +11,7 @@ from tests.support.fuse import usable
 from tests.support.kernel import AUDIO, Function, Kernel
 from tests.support.nodes import make_node
 
-WRITE_SECONDS = 1.0
+WRITE_SECONDS = 5.0
 
 
 @pytest.fixture

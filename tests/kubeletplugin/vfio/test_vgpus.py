@@ -356,7 +356,7 @@ def test_a_write_that_does_not_return_is_waited_for(tmp_path: Path) -> None:
     with a_host(tmp_path, MDEV, T4) as node:
         claim, released = node.api.add(["gpu-0-vgpu-4q-1102-0"]), threading.Event()
         node.plugin.stop()
-        node.write_seconds = 1.0
+        node.write_seconds = 3.0
         node.another()
         node.kernel.strike = lambda *_: (released.wait(), None)[1]
         with pytest.raises(StuckError, match="the kernel does not finish writing"):
