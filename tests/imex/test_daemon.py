@@ -37,7 +37,6 @@ def addresses() -> Iterator[Network]:
 
 @pytest.fixture
 def new_domain(tmp_path: Path, client: ApiClient, kubeconfig: Path, addresses: Network) -> Iterator[NewDomain]:
-    serve_cliques(client)
     made: list[Domain] = []
 
     def make() -> Domain:

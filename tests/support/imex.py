@@ -87,8 +87,7 @@ def serve_cliques(admin: ApiClient) -> None:
         "metadata": {"name": f"{CLIQUES.plural}.{group}"},
         "spec": spec,
     }
-    with contextlib.suppress(ConflictError):
-        admin.create(_CRDS, value)
+    admin.create(_CRDS, value)
     wait_for(lambda: _is_served(admin), "the kind")
 
 
