@@ -125,7 +125,7 @@ def test_a_plugin_that_is_killed_at_a_write_brings_everything_back(
             bound = kernel.picture()
             assert bound != before
             try:
-                for point in points(made, 24 if others else 12):
+                for point in points(made, 40 if others else 20):
                     bring(plugin, claim, OPPOSITE[verb])
                     where = kill_at(kernel, plugin, claim, verb, point, made)
                     if not where:
@@ -176,7 +176,7 @@ def test_a_write_that_fails_or_hangs_changes_nothing_in_the_end(
         seconds = 2.0 if fault is Hung else WRITE_SECONDS
         plugin = InsidePlugin(tmp_path, api, hardware=str(NODE), write_seconds=seconds, policy=policy)
         claim, before = api.add([DEVICE]), kernel.picture()
-        for point in points(0, 9 if others else 5):
+        for point in points(0, 14 if others else 8):
             settle(plugin, claim, OPPOSITE[verb])
             struck = fault(kernel, point)
             error = attempt(plugin, claim, verb)
