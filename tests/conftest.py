@@ -87,6 +87,11 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(3 * (os.cpu_count() or 1), 24)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """At the end of a run, the processors would be idle until the tests that only wait have ended."""
+    items.sort(key=lambda item: item.get_closest_marker("waits") is None)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name why tests were skipped, and how many for each reason: -ra has a line for each place."""
     reasons = Counter(one.longrepr[2].removeprefix("Skipped: ") for one in terminalreporter.getreports("skipped"))

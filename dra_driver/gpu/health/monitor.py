@@ -35,7 +35,7 @@ class MonitorTiming:
     its GPUs count as unmonitored.
     """
 
-    wait: float = 2.0
+    wait: float = 0.5  # a GPU goes to a virtual machine only after this call has ended
     look: float = 10.0
     settle: float = 0.2
     first_retry: float = 0.2

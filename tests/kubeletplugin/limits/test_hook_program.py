@@ -258,6 +258,7 @@ def test_no_state_crashes_the_program(program: Path, given: bytes) -> None:
     assert done.returncode in (0, 1), done.stderr
 
 
+@pytest.mark.waits
 @settings(ANY, max_examples=20)  # the program tries again for a second after most of them
 @given(st.binary(max_size=100) | st.sampled_from([b"ok", b"ok \n", b"\n", b"later\n", b"error\n", b"x" * 9000]))
 def test_only_the_word_ok_starts_a_container(program: Path, answer: bytes) -> None:
