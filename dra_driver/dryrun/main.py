@@ -26,6 +26,10 @@ EXTRA: Final = Extra("dryrun", ("celpy", "kubernetes", "lark", "re2"))
 class _Questions(click.Group):
     """A group whose most frequent subcommand may be left out: `dra-dryrun FILE` is `dra-dryrun fit FILE`."""
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """The names, as in `Subcommand`."""
+        return list(SETTINGS["help_option_names"])
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         flags_of_the_group = {"--help", "-h", "--version"}
         first_word_is_completed = ctx.resilient_parsing and not args

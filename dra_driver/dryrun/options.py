@@ -79,6 +79,10 @@ class Subcommand(click.Command):
             one.envvar = one.envvar or f"{PREFIX}{str(name).upper()}_{_word(one.opts)}"
             one.show_envvar = False
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """The names, also for a context without settings, such as that of manual pages: click keeps the first ones."""
+        return list(SETTINGS["help_option_names"])
+
     def invoke(self, ctx: click.Context) -> object:
         """Runs the command. If Ctrl-C comes before there is an answer, a line tells it."""
         try:

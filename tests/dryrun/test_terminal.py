@@ -17,6 +17,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
 from dra_driver import __version__
@@ -27,6 +28,8 @@ from dra_driver.dryrun.lint.catalog import Origin
 from dra_driver.dryrun.lint.check import check
 from dra_driver.dryrun.lint.source import read
 from dra_driver.dryrun.main import complete
+from dra_driver.dryrun.main import dryrun as dryrun_group
+from dra_driver.dryrun.options import Subcommand
 from dra_driver.dryrun.progress import bar
 from dra_driver.dryrun.sources import Source
 from dra_driver.dryrun.workload import Demand
@@ -65,6 +68,12 @@ def test_help_has_examples_and_every_variable_once(command: str, dryrun: DryRun)
     assert len(variables) == len(set(variables))
     assert all(one.startswith("DRA_DRYRUN_") for one in variables)
     assert "env var" not in out
+
+
+@pytest.mark.parametrize("command", [Subcommand("x"), dryrun_group], ids=["a subcommand", "the program"])
+def test_the_short_flag_for_help_does_not_depend_on_who_described_the_command_before(command: click.Command) -> None:
+    """As the generator of manual pages does: click keeps the flag that it made first."""
+    assert command.get_help_option_names(click.Context(command)) == ["-h", "--help"]
 
 
 def test_summaries_of_subcommands_are_not_cut(dryrun: DryRun) -> None:
