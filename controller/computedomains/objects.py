@@ -27,6 +27,7 @@ from dra_driver.computedomains.objects import (
     encode_member,
 )
 from dra_driver.computedomains.template import channel_claim, daemon_claim
+from dra_driver.imex import COMMAND_PORT, PEER_PORT
 from dra_driver.kubeapi import Kind
 from dra_driver.kubeapi.client import JSON
 from dra_driver.resource.codec import Dialect, encode_claim_spec
@@ -42,7 +43,7 @@ TLS_FOLDER: Final = "/imexd-tls"
 STATE_FOLDER: Final = "/var/run/nvidia-imex"
 """Where nvidia-imex keeps what it needs to recover after a restart of the container."""
 HTTP_PORT: Final = 8080
-IMEX_PORTS: Final = {"imex": 50000, "imex-command": 50005}
+IMEX_PORTS: Final = {"imex": PEER_PORT, "imex-command": COMMAND_PORT}
 _GRACE_SECONDS = 30
 
 

@@ -17,18 +17,14 @@ from .fit import fit
 from .lint import lint
 from .listing import capacity, devices, nodes
 from .migrate.command import migrate
-from .options import SETTINGS, complete_files
+from .options import HelpInShort, complete_files
 from .snapshot import snapshot
 
 EXTRA: Final = Extra("dryrun", ("celpy", "kubernetes", "lark", "re2"))
 
 
-class _Questions(click.Group):
+class _Questions(HelpInShort, click.Group):
     """A group whose most frequent subcommand may be left out: `dra-dryrun FILE` is `dra-dryrun fit FILE`."""
-
-    def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        """The names, as in `Subcommand`."""
-        return list(SETTINGS["help_option_names"])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         flags_of_the_group = {"--help", "-h", "--version"}
@@ -52,7 +48,7 @@ class _Questions(click.Group):
             raise InputError(f"there is no command and no file {word!r}: did you mean {close[0]!r}?")
 
 
-@click.group("dra-dryrun", cls=_Questions, context_settings=SETTINGS)
+@click.group("dra-dryrun", cls=_Questions)
 @version_option
 def dryrun() -> None:
     """Tell whether pods and claims would be scheduled, on which node and with which devices, or why not.
@@ -61,13 +57,13 @@ def dryrun() -> None:
     """
 
 
-@click.command("version", context_settings=SETTINGS)
+@click.command("version", cls=HelpInShort)
 def version() -> None:
     """Print the version."""
     click.echo(f"dra-dryrun {__version__}")
 
 
-@click.command("completion", context_settings=SETTINGS, short_help="Print a script for a shell that completes words.")
+@click.command("completion", cls=HelpInShort, short_help="Print a script for a shell that completes words.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print a shell script that completes commands and files.

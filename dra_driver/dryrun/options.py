@@ -19,7 +19,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 PREFIX: Final = "DRA_DRYRUN_"
 """The prefix of all environment variables. An option of one subcommand has its name too: `DRA_DRYRUN_FIT_OUTPUT`."""
 
-SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 _COLORS: Final = {"auto": None, "always": True, "never": False}
 
 
@@ -69,19 +68,25 @@ def general_options(command: F) -> F:
     return version_option(cast(F, colored(logging_options(command, PREFIX))))
 
 
-class Subcommand(click.Command):
+class HelpInShort(click.Command):
+    """A command with the flag -h, also in a context without settings, such as that of manual pages: click keeps the
+    flag that it makes first.
+    """
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """The names of the flag for help."""
+        return ["-h", "--help"]
+
+
+class Subcommand(HelpInShort):
     """A subcommand. Its help ends with examples and with the environment variables of all its options."""
 
     def __init__(self, name: str | None, *, examples: Sequence[str] = (), **settings: Any) -> None:
-        super().__init__(name, context_settings=SETTINGS, **settings)
+        super().__init__(name, **settings)
         self._examples = examples
         for one in self._options():
             one.envvar = one.envvar or f"{PREFIX}{str(name).upper()}_{_word(one.opts)}"
             one.show_envvar = False
-
-    def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        """The names, also for a context without settings, such as that of manual pages: click keeps the first ones."""
-        return list(SETTINGS["help_option_names"])
 
     def invoke(self, ctx: click.Context) -> object:
         """Runs the command. If Ctrl-C comes before there is an answer, a line tells it."""

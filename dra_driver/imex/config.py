@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ..computedomains.names import host_name
+from . import COMMAND_PORT, PEER_PORT
 
 CONFIG_FILE: Final = "imexd.cfg"
 NODES_FILE: Final = "nodes.cfg"
@@ -32,10 +33,10 @@ def render_config(folder: Path, domain_uid: str, address: str, tls: Path | None)
         "LOG_FILE_NAME": "",
         "DAEMONIZE": 0,
         "BIND_INTERFACE_IP": "",
-        "SERVER_PORT": 50000,
+        "SERVER_PORT": PEER_PORT,
         "IMEX_NODE_CONFIG_FILE": folder / NODES_FILE,
         "IMEX_CMD_ENABLED": 1,
-        "IMEX_CMD_PORT": 50005,
+        "IMEX_CMD_PORT": COMMAND_PORT,
         "IMEX_CMD_BIND_INTERFACE_IP": address,
         "IMEX_WAIT_FOR_QUORUM": "RECOVERY",
     }

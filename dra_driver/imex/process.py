@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from . import COMMAND_PORT, PEER_PORT
 from .control import plain
 from .errors import ImexError
 
@@ -46,7 +47,7 @@ CAUSES: Final = (
     ),
     (
         r"address already in use|failed to bind",
-        "port 50000 or 50005 of this pod is in use: another nvidia-imex runs in its network",
+        f"port {PEER_PORT} or {COMMAND_PORT} of this pod is in use: another nvidia-imex runs in its network",
     ),
     (
         r"\b(?:SSL|TLS)\b|certificate|credential",

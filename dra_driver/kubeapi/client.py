@@ -11,7 +11,16 @@ from urllib.parse import quote, urlencode
 import urllib3
 
 from ..resource.codec import DIALECTS, GROUP, Dialect
-from .errors import ApiError, GoneError, NotFoundError, StatusError, UnreachableError, error_of_status, status_error
+from .errors import (
+    ApiError,
+    GoneError,
+    NotFoundError,
+    StatusError,
+    UnreachableError,
+    error_of_status,
+    status_error,
+    text_of,
+)
 
 JSON = dict[str, Any]
 
@@ -55,7 +64,7 @@ class EventStream(Iterator[tuple[str, JSON]]):
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from filter(None, lines)
         except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: the file was closed by `end`
-            raise UnreachableError(f"watch {self._path}: {error}") from None
+            raise UnreachableError(f"watch {self._path}: {text_of(error)}") from None
 
 
 def _event(line: bytes, path: str) -> tuple[str, JSON]:

@@ -8,7 +8,6 @@ conflict. A request without either must not be repeated (`ONCE`), except if the 
 
 import logging
 import os
-import re
 import socket
 import ssl
 from typing import Any, Final, Self
@@ -17,7 +16,7 @@ import urllib3
 from urllib3 import BaseHTTPResponse
 from urllib3.util import Retry, Timeout, Url, parse_url
 
-from .errors import ConfigError, UnreachableError
+from .errors import ConfigError, UnreachableError, text_of
 from .kubeconfig import Credentials
 from .proxy import Proxy, environment_proxy
 
@@ -54,7 +53,6 @@ log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 20.0  # two attempts are within the 45 s of a call of kubelet
-_CONNECTION = re.compile(r"HTTPS?Connection(Pool)?\(.*?\): ")  # with which urllib3 begins many texts
 _KEEP_ALIVE = [  # detect within a minute that the peer is gone, also during an idle watch
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -167,8 +165,7 @@ def _reason(error: BaseException, proxy: Proxy | None) -> str:
     cause = cause if isinstance(cause, BaseException) else error
     if isinstance(cause, urllib3.exceptions.ProxyError):
         return f"proxy {proxy}: {cause.original_error}"
-    last = cause.args[-1] if cause.args else None  # the text, or the inner cause; others are objects of urllib3
-    text = _CONNECTION.sub("", str(last if isinstance(last, str | BaseException) else cause))
+    text = text_of(cause)
     return text if proxy is None else f"{text} (through proxy {proxy})"
 
 

@@ -2,6 +2,7 @@
 """Errors of requests to the API server."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,7 +64,14 @@ class GoneError(StatusError):
     """410: the resource version is too old to watch from."""
 
 
+_CONNECTION = re.compile(r"HTTPS?Connection(Pool)?\(.*?\): ")  # with which urllib3 begins many texts
 _CLASSES: Mapping[int, type[StatusError]] = {404: NotFoundError, 409: ConflictError, 410: GoneError}
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an error of urllib3, without the objects that it also has: the inner cause, if there is one."""
+    last = error.args[-1] if error.args else None
+    return _CONNECTION.sub("", str(last if isinstance(last, str | BaseException) else error))
 
 
 def status_error(request: str, status: int, body: bytes, retry_after: str = "") -> StatusError:

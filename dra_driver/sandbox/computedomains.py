@@ -16,6 +16,7 @@ from typing import Final
 import yaml
 
 from ..computedomains.names import CLIQUES
+from ..imex import PEER_PORT
 from ..kubeapi import ApiClient, Kind
 from .controlplane import RELEASE, chart_file, of_release
 from .loop import JSON, NAMESPACES
@@ -35,7 +36,6 @@ _DEFINITIONS: Final = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions
 _LOOPBACK: Final = IPv4Network("127.0.0.0/8")
 _NODE_PREFIX: Final = 24
 _SANDBOX_PREFIX: Final = 18  # 64 nodes
-_PORT: Final = 50000
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ def pod_networks() -> Iterator[tuple[IPv4Network, ...]]:
 def _is_bound(mark: socket.socket, network: IPv4Network) -> bool:
     """Bind the socket to the first address, and return whether that was possible."""
     try:
-        mark.bind((str(network.network_address), _PORT))
+        mark.bind((str(network.network_address), PEER_PORT))
     except OSError:
         return False
     return True

@@ -22,6 +22,7 @@ from dra_driver.gpu.imex import (
     read_management,
 )
 from dra_driver.gpu.nvml import NvmlError
+from dra_driver.imex import PEER_PORT
 
 from ..computedomains.placing import HostDaemon
 from ..computedomains.specs import DAEMON_PROGRAMS
@@ -30,8 +31,6 @@ from ..options import DomainOptions, Node
 from .finding import CheckResult, passed, warned
 
 DOMAINS: Final = "ComputeDomains"
-PEER_PORT: Final = 50000
-"""The port on which IMEX daemons listen for their peers (SERVER_PORT)."""
 
 _LISTENS: Final = "0A"
 

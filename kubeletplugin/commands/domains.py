@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from dra_driver import cdi
-from dra_driver.computedomains import CHANNEL_TYPE, DAEMON_TYPE, DRIVER
+from dra_driver.computedomains import DRIVER
 from dra_driver.imex.report import read_report
 from dra_driver.resource.meta import empty
 
@@ -62,7 +62,7 @@ def _claim(record: DomainRecord, boot_id: str) -> dict[str, Any]:
         "uid": plan.claim.uid,
         "state": record.state.value,
         "ofThisBoot": record.boot_id == boot_id,
-        "type": DAEMON_TYPE if plan.is_daemon else CHANNEL_TYPE,
+        "type": plan.device_type,
         "domain": {"uid": plan.domain, "namespace": plan.domain_namespace, "name": plan.domain_name},
         "clique": plan.clique,
         "devices": [{"name": one.name, "request": one.request} for one in plan.devices],

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dra_driver.computedomains import CHANNEL_DEVICE, DAEMON_DEVICE, DRIVER
+from dra_driver.computedomains import CHANNEL_DEVICE, CHANNEL_TYPE, DAEMON_DEVICE, DAEMON_TYPE, DRIVER
 from dra_driver.computedomains.names import COMPUTE_DOMAINS
 from dra_driver.config import (
     ComputeDomainChannelConfig,
@@ -58,6 +58,11 @@ class DomainPlan:
     domain_name: str = ""
     clique: str = ""
     host_managed: bool = False
+
+    @property
+    def device_type(self) -> str:
+        """The attribute `type` of its devices."""
+        return DAEMON_TYPE if self.is_daemon else CHANNEL_TYPE
 
     @property
     def joins(self) -> bool:

@@ -38,7 +38,7 @@ def encode(record: DomainRecord) -> bytes:
         "state": record.state.value,
         "bootID": record.boot_id,
         "pool": plan.pool,
-        "type": DAEMON_TYPE if plan.is_daemon else CHANNEL_TYPE,
+        "type": plan.device_type,
         "domain": {"uid": plan.domain, "namespace": plan.domain_namespace, "name": plan.domain_name},
         "clique": plan.clique,
         "allChannels": plan.all_channels,

@@ -8,7 +8,7 @@ common CDI spec, metrics and the way to the API server are those of the process.
 import logging
 
 from dra_driver.boot import boot_id
-from dra_driver.computedomains import CHANNEL_TYPE, DAEMON_TYPE, DRIVER
+from dra_driver.computedomains import DRIVER
 from dra_driver.kubeapi import ApiClient, Connection
 from dra_driver.kubeapi.events import EventRecorder, ObjectReference
 from dra_driver.resource.codec import V1
@@ -112,7 +112,7 @@ class DomainService:
         """The type of each device of a prepared claim."""
         records, _ = read_domain_records(self._folder.records)
         prepared = [one.plan for one in records if one.state is State.PREPARED]
-        return [DAEMON_TYPE if plan.is_daemon else CHANNEL_TYPE for plan in prepared for _ in plan.devices]
+        return [plan.device_type for plan in prepared for _ in plan.devices]
 
     def _claim_event(self, claim: ClaimRef, reason: str, message: str) -> None:
         self._metrics.claim_event(reason, DRIVER)

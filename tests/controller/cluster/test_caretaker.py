@@ -18,6 +18,7 @@ from dra_driver.kubeapi.client import Page
 from dra_driver.kubeapi.events import EVENTS, EventRecorder
 from dra_driver.resource.codec import V1
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RequestFault
+from tests.support import loops
 from tests.support.apiserver import CLAIMS, SLICES, api_server, connect
 from tests.support.waiting import wait_for
 
@@ -54,17 +55,11 @@ class Work:
 
 @contextmanager
 def at_work(client: ApiClient, grace: float = 0.0) -> Iterator[Work]:
-    others = set(threading.enumerate())
-    work, stop = Work(client, grace), threading.Event()
-    thread = threading.Thread(target=work.caretaker.run, args=(stop,))
-    thread.start()
+    others, work = set(threading.enumerate()), Work(client, grace)
     try:
-        yield work
+        with loops.at_work(work.caretaker.run, work.recorder):
+            yield work
     finally:
-        stop.set()
-        thread.join(60)
-        work.recorder.close(30)
-        assert not thread.is_alive(), "the caretaker does not stop"
         watches = {one for one in threading.enumerate() if one.name.startswith("watch-")} - others
         assert all(map(ended, watches))
 

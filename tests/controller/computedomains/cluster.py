@@ -2,7 +2,6 @@
 """A cluster for tests of ComputeDomains: an API server, nodes with cliques, claims, and what kubelets would do."""
 
 import itertools
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -24,6 +23,7 @@ from dra_driver.kubeapi import NODES, ApiClient, ApiError, Kind, NotFoundError, 
 from dra_driver.kubeapi.events import EVENTS, EventRecorder
 from dra_driver.resource.codec import V1, encode_claim_spec
 from dra_driver.sandbox.computedomains import custom_kinds
+from tests.support import loops
 from tests.support.apiserver import CLAIMS, SLICES
 from tests.support.waiting import wait_for
 
@@ -218,16 +218,11 @@ class Work:
 
 @contextmanager
 def at_work(client: ApiClient, settings: Settings = SETTINGS) -> Iterator[Work]:
-    work, stop = Work(client, settings), threading.Event()
-    thread = threading.Thread(target=work.controller.run, args=(stop,))
-    thread.start()
+    work = Work(client, settings)
     try:
-        yield work
+        with loops.at_work(work.controller.run, work.recorder):
+            yield work
     finally:
-        stop.set()
-        thread.join(60)
-        work.recorder.close(30)
-        assert not thread.is_alive(), "the controller does not stop"
         assert work.unexpected == []
 
 
