@@ -146,7 +146,7 @@ class Demo:
         self._console.print(f"[dim]{file.name}, the first of its 4 devices:[/]")
         self._console.print(Syntax(json.dumps(spec, indent=1), "json", background_color="default"))
         container = self._node.kubelet.container("default", MIG_POD, "large")
-        self._require(container is not None and container.variable("NVIDIA_VISIBLE_DEVICES") == "void", "CDI edits")
+        self._require(container is not None and container.env["NVIDIA_VISIBLE_DEVICES"] == "void", "CDI edits")
 
     def _kill_halfway(self) -> None:
         node = self._node

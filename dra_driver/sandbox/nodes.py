@@ -18,7 +18,7 @@ from ..gpu.inventory import Inventory, read_inventory
 from ..gpu.simulation import NodeDescription, SimulatedNode
 from ..mps.processes import end_processes
 from .computedomains import NAMESPACE
-from .kubelet import Backoff, Kubelet, KubernetesCluster, Options, Periods, stat_device, stat_stand_in
+from .kubelet import Backoff, Kubelet, KubernetesCluster, Options, Periods
 from .processes import STOP_SECONDS, Processes, SandboxError
 from .programs import PodPrograms
 
@@ -75,9 +75,9 @@ class SandboxNode(Processes):
         options = Options(
             self.name,
             self.kubelet_root,
-            cdi_dirs=(self.cdi_root,),
+            self.cdi_root,
             periods=_PERIODS,
-            device_stat=stat_device if real else stat_stand_in,
+            plain_files=not real,
             programs=programs if self._pod_network else None,
             pod_network=self._pod_network,
         )

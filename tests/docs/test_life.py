@@ -22,7 +22,7 @@ from dra_driver.gpu.simulation import SimulatedNode, load_description
 from dra_driver.kubeapi import ApiClient, Kind
 from dra_driver.sandbox.apiserver import ApiServer, ApiServerOptions, RunningServer
 from dra_driver.sandbox.claimcontroller import ClaimController
-from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options, Periods, stat_device, stat_stand_in
+from dra_driver.sandbox.kubelet import Kubelet, KubernetesCluster, Options, Periods
 from dra_driver.sandbox.loop import CLAIMS, PODS, SLICES, TEMPLATES, ControlLoop
 from dra_driver.sandbox.scheduler import Scheduler
 from tests.charts.policies import DEFINITIONS
@@ -166,9 +166,9 @@ def cluster() -> Iterator[Cluster]:
         options = Options(
             NODE,
             folder / "kubelet",
-            cdi_dirs=(folder / "cdi",),
+            folder / "cdi",
             periods=QUICK,
-            device_stat=stat_device if real else stat_stand_in,
+            plain_files=not real,
         )
         kubelet = stack.enter_context(Kubelet(options, KubernetesCluster(folder / "admin", node_name=NODE)))
         kubelet.wait_ready()

@@ -256,7 +256,7 @@ class TestPlugin:
 
     @pytest.mark.parametrize("services", [tuple(f"{one}.DRAResourceHealth" for one in VERSIONS), OLDER])
     def test_kubelet_hears_of_a_gpu_that_falls_ill(self, plugin: Plugin, services: tuple[str, ...]) -> None:
-        options = Options(POOL, plugin.folder, cdi_dirs=(plugin.cdi,), health_services=services)
+        options = Options(POOL, plugin.folder, plugin.cdi, health_services=services)
         with Kubelet(options, MemoryCluster()) as kubelet:
             kubelet.wait_registered(DRIVER_NAME)
 
@@ -277,7 +277,7 @@ class TestPlugin:
         policy.write_text("", encoding="utf-8")
         with plugin_on(kubeconfig, f"--policy-file={policy}") as plugin:
             plugin.start()
-            options = Options(POOL, plugin.folder, cdi_dirs=(plugin.cdi,))
+            options = Options(POOL, plugin.folder, plugin.cdi)
             with Kubelet(options, MemoryCluster()) as kubelet:
                 kubelet.wait_registered(DRIVER_NAME)
 

@@ -30,7 +30,7 @@ PERIODS = Periods(
 @contextmanager
 def kubelet_of(plugin: Plugin, **options: Any) -> Iterator[Kubelet]:
     """A kubelet that looks where the plugin registers."""
-    given = Options(POOL, plugin.folder, cdi_dirs=(plugin.cdi,), periods=PERIODS)
+    given = Options(POOL, plugin.folder, plugin.cdi, periods=PERIODS)
     with Kubelet(replace(given, **options), MemoryCluster()) as kubelet:
         yield kubelet
 

@@ -146,8 +146,7 @@ def test_containers_are_served_by_the_mps_daemon_of_their_claim(sandbox: Sandbox
     found = []
     for name in ("first", "second"):
         spec = container(sandbox, example, name)
-        inside = spec.variable("CUDA_MPS_PIPE_DIRECTORY")
-        assert inside is not None
+        inside = spec.env["CUDA_MPS_PIPE_DIRECTORY"]
         (pipe,) = (Path(mount.host_path) for mount in spec.mounts if mount.container_path == inside)
         assert any(mount.container_path == "/dev/shm" for mount in spec.mounts)
         found.append(connect(pipe))
@@ -169,7 +168,7 @@ def test_an_mps_daemon_outlives_a_killed_plugin(sandbox: Sandbox) -> None:
     run_example(sandbox, "mps")
     node = sandbox.nodes[0]
     spec = container(sandbox, "mps", "first")
-    inside = spec.variable("CUDA_MPS_PIPE_DIRECTORY")
+    inside = spec.env["CUDA_MPS_PIPE_DIRECTORY"]
     (pipe,) = (Path(mount.host_path) for mount in spec.mounts if mount.container_path == inside)
     before, recoveries = connect(pipe), node.log("kubeletplugin").count(_READY)
     node.kill("kubeletplugin")
@@ -219,7 +218,7 @@ def test_an_extended_resource_is_prepared_like_a_claim(sandbox: Sandbox) -> None
 def test_containers_get_libraries_and_are_not_served_by_the_legacy_hook(sandbox: Sandbox) -> None:
     run_example(sandbox, "shared-gpu")
     spec = container(sandbox, "shared-gpu", "first")
-    assert spec.variable("NVIDIA_VISIBLE_DEVICES") == "void"
+    assert spec.env["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert {device.path for device in spec.devices} >= {"/dev/nvidiactl", "/dev/nvidia-uvm"}
     assert any(
         mount.container_path.endswith("libcuda.so.1") or "libcuda.so" in mount.container_path for mount in spec.mounts

@@ -7,7 +7,7 @@ devices like a container runtime, and reports pods as running. Containers run no
 protocol and from the behaviour of kubelet 1.36, and it shares no code with the plugin, so that each of them tests the
 other.
 
-    options = Options("node-1", Path("/tmp/node-1/kubelet"), cdi_dirs=(Path("/tmp/node-1/cdi"),))
+    options = Options("node-1", Path("/tmp/node-1/kubelet"), Path("/tmp/node-1/cdi"))
     with Kubelet(options, KubernetesCluster(kubeconfig, node_name="node-1")) as kubelet:
         kubelet.wait_registered("gpu.nvidia.com")
         kubelet.wait_pod_running("default", "pod-1")
@@ -18,47 +18,21 @@ The modules, from the lowest layer: `wire` (messages), `model` and `state` (pods
 `manager` (claims), `podstatus` and `pods` (pods), `kubelet` (all of it).
 """
 
-from .apiclient import Cluster, KubeletApiError, KubernetesCluster
-from .cdi import CdiError, DeviceNode, Hook, Mount
-from .health import DeviceHealth
-from .journal import Entry, Journal
+from .apiclient import KubernetesCluster
 from .kubelet import Kubelet
 from .options import Backoff, Options, Periods
-from .plugin import Registration
-from .programs import Launch, Program, Programs
-from .runtime import ContainerSpec, DeviceStat, OciDevice, stat_device, stat_stand_in
-from .state import CheckpointError, ClaimError, ClaimInfo
-from .wire import ClaimAnswer, ClaimRef, Health, PreparedDevice
+from .programs import Launch
+from .runtime import ContainerSpec
+from .wire import ClaimRef, Health
 
 __all__ = [
     "Backoff",
-    "CdiError",
-    "CheckpointError",
-    "ClaimAnswer",
-    "ClaimError",
-    "ClaimInfo",
     "ClaimRef",
-    "Cluster",
     "ContainerSpec",
-    "DeviceHealth",
-    "DeviceNode",
-    "DeviceStat",
-    "Entry",
     "Health",
-    "Hook",
-    "Journal",
     "Kubelet",
-    "KubeletApiError",
     "KubernetesCluster",
     "Launch",
-    "Mount",
-    "OciDevice",
     "Options",
     "Periods",
-    "PreparedDevice",
-    "Program",
-    "Programs",
-    "Registration",
-    "stat_device",
-    "stat_stand_in",
 ]

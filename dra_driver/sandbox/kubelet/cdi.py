@@ -6,19 +6,17 @@ module that writes specs, so each tests the other. An unknown field, an unknown 
 the content, or a malformed edit makes the whole file invalid. The fields netDevices and intelRdt, which the driver does
 not write, count as unknown.
 
-Files of later directories have precedence. If a name occurs twice in one directory, the device is unavailable. An
-invalid file makes only its own devices unavailable.
+If a name occurs twice, the device is unavailable. An invalid file makes only its own devices unavailable. YAML files,
+which the driver does not write, are not read.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
-
-import yaml
 
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -109,14 +107,14 @@ class Spec:
     edits: Edits = Edits()
 
 
-def load(text: str, *, is_yaml: bool = False, newest: str = VERSIONS[-1]) -> Spec:
-    """Parse a spec for a runtime that knows versions up to `newest`. Raises CdiError."""
+def load(text: str) -> Spec:
+    """Parse a spec. Raises CdiError."""
     try:
-        raw = yaml.load(text, _UniqueKeys) if is_yaml else json.loads(text, object_pairs_hook=_unique)  # noqa: S506
-    except (ValueError, yaml.YAMLError) as error:
+        raw = json.loads(text, object_pairs_hook=_unique)
+    except ValueError as error:
         raise CdiError(f"failed to unmarshal CDI Spec: {error}") from error
     spec = _spec(raw, "spec")
-    _check(spec, newest)
+    _check(spec)
     return spec
 
 
@@ -135,9 +133,9 @@ def minimum_version(spec: Spec) -> str:
     return next((version for version, needed in needs.items() if needed), "0.3.0")
 
 
-def _check(spec: Spec, newest: str) -> None:
+def _check(spec: Spec) -> None:
     version = spec.version.removeprefix("v")
-    if version not in VERSIONS[: VERSIONS.index(newest) + 1]:
+    if version not in VERSIONS:
         raise CdiError(f'invalid CDI Spec: invalid version "{spec.version}"')
     least = minimum_version(spec)
     if VERSIONS.index(version) < VERSIONS.index(least):
@@ -286,75 +284,34 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """A YAML loader that refuses duplicate keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        mapping = super().construct_mapping(node, deep)
-        if len(mapping) < len(node.value):
-            raise yaml.YAMLError(f"duplicate key in the mapping{node.start_mark}")
-        return mapping
-
-
-_SUFFIXES = (".json", ".yaml")
-
-
-@dataclass(frozen=True, slots=True)
-class SpecFile:
-    """A spec and its file. `priority` is the index of the directory."""
-
-    path: str
-    priority: int
-    spec: Spec
-
-
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The devices by qualified name, with their files, and the errors of files by path."""
+    """The devices by qualified name, each with its spec, and what is wrong with the files."""
 
-    devices: Mapping[str, tuple[SpecFile, Device]]
-    errors: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-
-
-def resolve(files: Iterable[SpecFile]) -> Registry:
-    """Return the devices of all files. Files are in ascending priority."""
-    devices: dict[str, tuple[SpecFile, Device]] = {}
-    errors: dict[str, tuple[str, ...]] = {}
-    conflicts = set()
-    for file in files:
-        for device in file.spec.devices:
-            name = f"{file.spec.kind}={device.name}"
-            other = devices[name][0] if name in devices else None
-            if other is not None and other.priority == file.priority:
-                conflicts.add(name)
-                message = f'conflicting device "{name}" (specs "{file.path}", "{other.path}")'
-                for path in (file.path, other.path):
-                    errors[path] = (*errors.get(path, ()), message)
-            else:
-                devices[name] = (file, device)
-    return Registry({name: found for name, found in devices.items() if name not in conflicts}, errors)
+    devices: Mapping[str, tuple[Spec, Device]]
+    errors: tuple[str, ...]
 
 
-def scan(directories: Sequence[Path], newest: str = VERSIONS[-1]) -> Registry:
-    """Return the devices in these directories (in ascending priority) for a runtime that knows CDI up to `newest`."""
-    files, errors = [], {}
-    for priority, directory in enumerate(directories):
-        for path in _spec_paths(directory):
-            try:
-                spec = load(path.read_text(encoding="utf-8"), is_yaml=path.suffix == ".yaml", newest=newest)
-            except FileNotFoundError:
-                continue  # removed after the directory was read
-            except (OSError, UnicodeDecodeError, CdiError) as error:
-                errors[str(path)] = (f'failed to load CDI Spec "{path}": {error}',)
-            else:
-                files.append(SpecFile(str(path), priority, spec))
-    registry = resolve(files)
-    return Registry(registry.devices, {**errors, **registry.errors})
-
-
-def _spec_paths(directory: Path) -> Iterator[Path]:
-    if directory.is_dir():
-        yield from sorted(path for path in directory.iterdir() if path.suffix in _SUFFIXES and path.is_file())
+def scan(directory: Path) -> Registry:
+    """Return the devices in a directory."""
+    found: dict[str, list[tuple[Path, Spec, Device]]] = {}
+    errors = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            spec = load(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue  # removed after the directory was read
+        except (OSError, UnicodeDecodeError, CdiError) as error:
+            errors.append(f'failed to load CDI Spec "{path}": {error}')
+            continue
+        for device in spec.devices:
+            found.setdefault(f"{spec.kind}={device.name}", []).append((path, spec, device))
+    for name, places in found.items():
+        if len(places) > 1:
+            files = ", ".join(f'"{path}"' for path, _, _ in places)
+            errors.append(f'conflicting device "{name}" (specs {files})')
+    devices = {name: (spec, device) for name, [(_, spec, device), *others] in found.items() if not others}
+    return Registry(devices, tuple(errors))
 
 
 def inject(registry: Registry, names: Iterable[str]) -> Edits:
@@ -363,11 +320,11 @@ def inject(registry: Registry, names: Iterable[str]) -> Edits:
     unknown = [name for name in wanted if name not in registry.devices]
     if unknown:
         raise CdiError(f"unresolvable CDI devices {', '.join(unknown)}")
-    edits, seen = Edits(), set()
+    edits, seen = Edits(), list[Spec]()
     for name in wanted:
-        file, device = registry.devices[name]
-        if file.path not in seen:
-            seen.add(file.path)
-            edits += file.spec.edits
+        spec, device = registry.devices[name]
+        if spec not in seen:
+            seen.append(spec)
+            edits += spec.edits
         edits += device.edits
     return edits

@@ -89,7 +89,7 @@ class Kubelet:
         watch = HealthWatch(self._health, periods, self.journal, self._health_changed)
         self._plugins = Plugins(periods, self._wipe, watch, self.journal)
         self._runtime = Runtime(
-            *(options.cdi_dirs, options.cdi_version, options.device_stat, options.pod_network),
+            *(options.cdi_dir, options.plain_files, options.pod_network),
             supervise=self._supervise,
             clean_up=options.programs.clean_up if options.programs else lambda _: None,
         )

@@ -52,7 +52,7 @@ class Container:
     name: str
     image: str = ""
     command: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     fields: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     readiness: HttpProbe | None = None
     claims: tuple[ContainerClaim, ...] = ()
@@ -182,7 +182,7 @@ def _container(raw: Mapping[str, Any]) -> Container:
         image=raw.get("image") or "",
         command=(*(raw.get("command") or ()), *(raw.get("args") or ())),
         # variables with other sources are empty, because no program reads them
-        env=tuple(f"{entry['name']}={entry.get('value') or ''}" for entry in variables),
+        env={entry["name"]: entry.get("value") or "" for entry in variables},
         fields={name: reference["fieldPath"] for name, reference in fields.items() if reference},
         readiness=_http_probe(raw.get("readinessProbe") or {}, raw.get("ports") or ()),
         claims=tuple(

@@ -4,15 +4,13 @@
 The defaults are kubelet's. Tests use shorter periods.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import MappingProxyType
 
-from .cdi import VERSIONS
 from .programs import Programs
-from .runtime import DeviceStat, stat_device
 from .wire import HEALTH_SERVICES, PLUGIN_SERVICES
 
 
@@ -66,29 +64,23 @@ class Periods:
 class Options:
     """Options of one node's kubelet.
 
-    `root` stands for /var/lib/kubelet; kubelet creates it. `cdi_dirs` are in ascending priority, like containerd's
-    `cdi_spec_dirs`. `services` and `health_services` are the gRPC services that this kubelet knows; an older kubelet
-    knows fewer. `device_stat` returns the type and numbers of device nodes whose CDI spec does not give them.
+    `root` stands for /var/lib/kubelet; kubelet creates it. `cdi_dir` is the only directory of CDI specs. `services` and
+    `health_services` are the gRPC services that this kubelet knows; an older kubelet knows fewer.
     """
 
     node_name: str
     root: Path
-    cdi_dirs: tuple[Path, ...] = (Path("/etc/cdi"), Path("/var/run/cdi"))
+    cdi_dir: Path
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     periods: Periods = Periods()
     services: tuple[str, ...] = tuple(PLUGIN_SERVICES)
     health_services: tuple[str, ...] = tuple(HEALTH_SERVICES)
-    cdi_version: str = VERSIONS[-1]
-    """The newest cdiVersion that the container runtime knows: 0.8.0 for containerd 1.7, 1.0.0 for 2.0."""
-    device_stat: Callable[[str], DeviceStat] = stat_device
+    plain_files: bool = False
+    """Whether regular files count as device nodes, for a host that does not allow device nodes."""
     programs: Programs | None = None
     """Starts programs in containers. None: containers run no programs."""
     pod_network: IPv4Network | None = None
     """The addresses of pods, which must be local ones. None: pods have no addresses."""
-
-    def __post_init__(self) -> None:
-        if self.cdi_version not in VERSIONS:
-            raise ValueError(f"cdi_version {self.cdi_version!r} is not one of {', '.join(VERSIONS)}")
 
     @property
     def registration_dir(self) -> Path:

@@ -11,128 +11,69 @@ import stat
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from .cdi import HOOK_NAMES, CdiError, DeviceNode, Edits, Hook, Mount, inject, scan
+from .cdi import CdiError, DeviceNode, Edits, Hook, Mount, inject, scan
 from .model import Container, Pod
 from .programs import Launch, Supervisor, expand
 
 _log = logging.getLogger(__name__)
 
-_DEFAULT_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceStat:
-    """The type (c, b or p) and the numbers of a device on the host."""
+def stat_device(path: str, *, plain_files: bool) -> tuple[str, int, int]:
+    """Return the type (c, b or p) and the numbers of the device node at `path`, without following links.
 
-    type: str
-    major: int
-    minor: int
-
-
-def stat_device(path: str) -> DeviceStat:
-    """Return what the device node at `path` is, without following links. Raises CdiError for any other file."""
+    With `plain_files`, a regular file counts as a character device. Raises CdiError for any other file.
+    """
     try:
         status = os.lstat(path)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         raise CdiError(f'failed to stat CDI host device "{path}": {reason}') from error
-    kinds = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
+    kinds = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"} | ({stat.S_IFREG: "c"} if plain_files else {})
     kind = kinds.get(stat.S_IFMT(status.st_mode))
     if kind is None:
         raise CdiError(f'failed to stat CDI host device "{path}": not a device node')
-    return DeviceStat(kind, os.major(status.st_rdev), os.minor(status.st_rdev))
-
-
-def stat_stand_in(path: str) -> DeviceStat:
-    """Like `stat_device`, but a regular file counts as a character device. For hosts that forbid device nodes."""
-    file = Path(path)
-    return DeviceStat("c", 0, 0) if file.is_file() and not file.is_symlink() else stat_device(path)
-
-
-@dataclass(frozen=True, slots=True)
-class OciDevice:
-    """A device node in the container."""
-
-    path: str
-    host_path: str
-    type: str
-    major: int
-    minor: int
-    access: str
-    """The access that the device cgroup allows, of `rwm`. Empty for types that cgroups do not control."""
-    file_mode: int | None = None
-    uid: int | None = None
-    gid: int | None = None
+    return kind, os.major(status.st_rdev), os.minor(status.st_rdev)
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """The part of an OCI runtime config that CDI edits can change. `hooks` are by OCI name, in the order they run."""
+    """A container: its variables, and what CDI edits have added. Device nodes have the numbers of the host's."""
 
-    env: tuple[str, ...] = ()
-    devices: tuple[OciDevice, ...] = ()
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    devices: tuple[DeviceNode, ...] = ()
     mounts: tuple[Mount, ...] = ()
-    hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    additional_gids: tuple[int, ...] = ()
-    cdi_devices: tuple[str, ...] = ()
-
-    def variable(self, name: str) -> str | None:
-        """Return the value of an environment variable, or None."""
-        return next((value for key, _, value in (e.partition("=") for e in self.env) if key == name), None)
+    hooks: tuple[Hook, ...] = ()
 
 
-def apply(edits: Edits, base: ContainerSpec, device_stat: Callable[[str], DeviceStat]) -> ContainerSpec:
-    """Return `base` with the edits. They replace entries of `base` with the same name or path. Raises CdiError."""
-    env = {entry.partition("=")[0]: entry for entry in (*base.env, *edits.env)}
-    devices = _by_last((device.path, device) for device in base.devices)
-    devices |= _by_last((node.path, _device(node, device_stat)) for node in edits.device_nodes)
-    mounts = _by_last((mount.container_path, mount) for mount in (*base.mounts, *edits.mounts))
-    return replace(
-        base,
-        env=tuple(env.values()),
-        devices=tuple(devices.values()),
-        mounts=tuple(sorted(mounts.values(), key=_depth)) if edits.mounts else tuple(mounts.values()),
-        hooks={
-            name: hooks
-            for name in HOOK_NAMES
-            if (hooks := (*base.hooks.get(name, ()), *(h for h in edits.hooks if h.hook_name == name)))
-        },
-        additional_gids=tuple(dict.fromkeys((*base.additional_gids, *(gid for gid in edits.additional_gids if gid)))),
+def apply(edits: Edits, env: Mapping[str, str], *, plain_files: bool) -> ContainerSpec:
+    """Return a container with these variables and edits. The last edit of a name or path counts. Raises CdiError."""
+    return ContainerSpec(
+        {**env, **dict(entry.split("=", 1) for entry in edits.env)},
+        tuple({node.path: _device(node, plain_files=plain_files) for node in edits.device_nodes}.values()),
+        tuple({mount.container_path: mount for mount in edits.mounts}.values()),
+        edits.hooks,
     )
 
 
-def _by_last(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the last entry of each name, in the order of these last entries."""
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        result.pop(key, None)
-        result[key] = value
-    return result
-
-
-def _depth(mount: Mount) -> int:
-    return os.path.normpath(mount.container_path).count("/")
-
-
-def _device(node: DeviceNode, device_stat: Callable[[str], DeviceStat]) -> OciDevice:
+def _device(node: DeviceNode, *, plain_files: bool) -> DeviceNode:
+    """Return the node with what it leaves open: type and numbers are those of the node on the host."""
     host_path = node.host_path or node.path
-    kind, major, minor, file_mode = node.type, node.major, node.minor, node.file_mode
-    if not kind or (not major and kind != "p"):
-        found = device_stat(host_path)
-        if kind and kind != found.type:
-            raise CdiError(f'CDI device ("{node.path}", "{host_path}"), host type mismatch ({kind}, {found.type})')
-        kind = found.type
-        if not major and kind != "p":
-            major, minor = found.major, found.minor
-    access = (node.permissions or "rwm") if kind in ("b", "c") else ""
-    return OciDevice(node.path, host_path, kind, major, minor, access, file_mode, node.uid, node.gid)
+    if node.type == "p" or (node.type and node.major):
+        return replace(node, host_path=host_path)
+    kind, major, minor = stat_device(host_path, plain_files=plain_files)
+    if node.type and node.type != kind:
+        raise CdiError(f'CDI device ("{node.path}", "{host_path}"), host type mismatch ({node.type}, {kind})')
+    if node.major:
+        major, minor = node.major, node.minor
+    return replace(node, host_path=host_path, type=kind, major=major, minor=minor)
 
 
 def problems_on_host(spec: ContainerSpec) -> tuple[str, ...]:
@@ -143,9 +84,8 @@ def problems_on_host(spec: ContainerSpec) -> tuple[str, ...]:
         if mount.host_path.startswith("/") and not Path(mount.host_path).exists()
     ]
     hooks = [
-        f'error running {name} hook "{hook.path}": no such program'
-        for name, all_hooks in spec.hooks.items()
-        for hook in all_hooks
+        f'error running {hook.hook_name} hook "{hook.path}": no such program'
+        for hook in spec.hooks
         if not os.access(hook.path, os.X_OK)
     ]
     return (*mounts, *hooks)
@@ -187,9 +127,8 @@ class Runtime:
 
     def __init__(
         self,
-        cdi_dirs: Sequence[Path],
-        cdi_version: str,
-        device_stat: Callable[[str], DeviceStat],
+        cdi_dir: Path,
+        plain_files: bool,
         network: IPv4Network | None,
         supervise: Supervise,
         clean_up: Callable[[str], None],
@@ -197,9 +136,8 @@ class Runtime:
         """`network` has the addresses of pods. None: they have no addresses. `clean_up` is called with the UID of each
         pod that was removed.
         """
-        self._cdi_dirs = cdi_dirs
-        self._cdi_version = cdi_version
-        self._device_stat = device_stat
+        self._cdi_dir = cdi_dir
+        self._plain_files = plain_files
         self._network = network
         self._supervise = supervise
         self._clean_up = clean_up
@@ -236,15 +174,13 @@ class Runtime:
         Raises ContainerError.
         """
         address = self._pods[pod.uid].address
-        base = ContainerSpec(env=(_DEFAULT_PATH, *_variables(pod, container, address)), cdi_devices=tuple(cdi_ids))
         try:
-            spec = self._inject(base)
+            spec = self._inject(_variables(pod, container, address), cdi_ids)
         except CdiError as error:
             raise ContainerError("CreateContainerError", f"CDI device injection failed: {error}") from error
         if problems := problems_on_host(spec):
             raise ContainerError("RunContainerError", f"unable to start container process: {'; '.join(problems)}")
-        variables = {key: value for key, _, value in (entry.partition("=") for entry in spec.env)}
-        launch = Launch(pod, container, variables, spec.mounts, address)
+        launch = Launch(pod, container, spec.env, spec.mounts, address)
         with self._lock:
             if self._stopped:
                 raise ContainerError("RunContainerError", "the container runtime has stopped")
@@ -255,13 +191,13 @@ class Runtime:
             running = RunningContainer(uuid.uuid4().hex, spec, time.time(), supervisor)
             self._pods[pod.uid].containers[container.name] = running
 
-    def _inject(self, base: ContainerSpec) -> ContainerSpec:
-        registry = scan(self._cdi_dirs, self._cdi_version)
-        for error in sum(registry.errors.values(), ()):
+    def _inject(self, env: Mapping[str, str], cdi_ids: Sequence[str]) -> ContainerSpec:
+        registry = scan(self._cdi_dir)
+        for error in registry.errors:
             _log.warning("%s", error)
-        edits = inject(registry, base.cdi_devices)
+        edits = inject(registry, cdi_ids)
         try:
-            return apply(edits, base, self._device_stat)
+            return apply(edits, env, plain_files=self._plain_files)
         except CdiError as error:
             raise CdiError(f"failed to inject devices: {error}") from error
 
@@ -284,11 +220,10 @@ class Runtime:
             self.stop_pod(uid, 0)
 
 
-def _variables(pod: Pod, container: Container, address: str) -> list[str]:
+def _variables(pod: Pod, container: Container, address: str) -> Mapping[str, str]:
     """Return the variables of a container, with fields of the pod and the values of earlier variables."""
-    values: dict[str, str] = {}
-    for entry in container.env:
-        name, _, value = entry.partition("=")
-        field = container.fields.get(name)
-        values[name] = expand(value, values) if field is None else pod.field(field, address)
-    return [f"{name}={value}" for name, value in values.items()]
+    values = {"PATH": _DEFAULT_PATH}
+    for name, value in container.env.items():
+        path = container.fields.get(name)
+        values[name] = expand(value, values) if path is None else pod.field(path, address)
+    return values

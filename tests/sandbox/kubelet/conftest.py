@@ -49,7 +49,7 @@ def cluster() -> MemoryCluster:
 @pytest.fixture
 def options(root: Path) -> Options:
     """How the node's kubelet is told to be."""
-    return Options(NODE, root, cdi_dirs=(root / "cdi",), periods=QUICK)
+    return Options(NODE, root, root / "cdi", periods=QUICK)
 
 
 @pytest.fixture

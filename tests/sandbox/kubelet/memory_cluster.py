@@ -17,8 +17,7 @@ from dra_driver.resource import (
     OwnerReference,
     ResourceClaim,
 )
-from dra_driver.sandbox.kubelet import KubeletApiError
-from dra_driver.sandbox.kubelet.apiclient import PodChanged, PodGone, PodNews, PodsListed
+from dra_driver.sandbox.kubelet.apiclient import KubeletApiError, PodChanged, PodGone, PodNews, PodsListed
 from dra_driver.sandbox.kubelet.model import Pod, decode_pod
 
 from .scripted_plugin import DRIVER

@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 from dra_driver.resource import AllocatedConfiguration, OpaqueConfiguration, ResourceClaim
-from dra_driver.sandbox.kubelet import ClaimAnswer, ClaimError, ClaimRef, PreparedDevice
+from dra_driver.sandbox.kubelet import ClaimRef
 from dra_driver.sandbox.kubelet.model import Pod, PodClaim, decode_pod
-from dra_driver.sandbox.kubelet.state import ClaimName, cdi_ids, check_answer, check_claim, claim_name, claim_names
+from dra_driver.sandbox.kubelet.state import (
+    ClaimError,
+    ClaimName,
+    cdi_ids,
+    check_answer,
+    check_claim,
+    claim_name,
+    claim_names,
+)
+from dra_driver.sandbox.kubelet.wire import ClaimAnswer, PreparedDevice
 
 from .memory_cluster import make_claim, make_pod
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.kubelet import DeviceHealth, Health, Kubelet, Options
-from dra_driver.sandbox.kubelet.health import HealthCache, truncate
+from dra_driver.sandbox.kubelet import Health, Kubelet, Options
+from dra_driver.sandbox.kubelet.health import DeviceHealth, HealthCache, truncate
 from dra_driver.sandbox.kubelet.wire import HEALTH_V1, HEALTH_V1ALPHA1, ReportedHealth
 
 from .conftest import WriteCdi

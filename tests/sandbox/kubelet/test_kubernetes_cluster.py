@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.sandbox.kubelet import KubeletApiError, KubernetesCluster
-from dra_driver.sandbox.kubelet.apiclient import PodChanged, PodGone, PodsListed
+from dra_driver.sandbox.kubelet import KubernetesCluster
+from dra_driver.sandbox.kubelet.apiclient import KubeletApiError, PodChanged, PodGone, PodsListed
 from dra_driver.sandbox.kubelet.model import decode_pod
 
 from .memory_cluster import NODE, make_pod

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.sandbox.kubelet import ClaimError, ClaimRef, Kubelet, KubeletApiError, Options
+from dra_driver.sandbox.kubelet import ClaimRef, Kubelet, Options
+from dra_driver.sandbox.kubelet.apiclient import KubeletApiError
+from dra_driver.sandbox.kubelet.state import ClaimError
 from dra_driver.sandbox.kubelet.wire import DRA_V1, DRA_V1BETA1
 
 from .memory_cluster import NODE, MemoryCluster

@@ -29,7 +29,7 @@ def test_a_pod_runs_with_what_its_claims_inject(
         assert plugin.calls == [("k8s.io.kubelet.pkg.apis.dra.v1", "Prepare", (ClaimRef("default", "gpu", "uid-gpu"),))]
     container = kubelet.container("default", "pod", "main")
     assert container is not None
-    assert container.variable("CLAIM") == "uid-gpu"
+    assert container.env["CLAIM"] == "uid-gpu"
     status = cluster.status("pod")
     assert status["phase"] == "Running"
     assert {c["type"]: c["status"] for c in status["conditions"]} == dict.fromkeys(
@@ -74,7 +74,7 @@ def test_a_generated_claim_and_an_init_container_work_too(
     for name in ("init", "main"):
         container = kubelet.container("default", "pod", name)
         assert container is not None
-        assert container.variable("CLAIM") == "uid-pod-gpu-x"
+        assert container.env["CLAIM"] == "uid-pod-gpu-x"
     (init,) = cluster.status("pod")["initContainerStatuses"]
     assert init["state"]["terminated"]["exitCode"] == 0
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.kubelet import ClaimInfo, ClaimRef, DeviceHealth, Health, PreparedDevice
+from dra_driver.sandbox.kubelet import ClaimRef, Health
+from dra_driver.sandbox.kubelet.health import DeviceHealth
 from dra_driver.sandbox.kubelet.model import decode_pod, differs
 from dra_driver.sandbox.kubelet.podstatus import (
     ContainerState,
@@ -17,6 +18,8 @@ from dra_driver.sandbox.kubelet.podstatus import (
     phase_of,
     pod_status,
 )
+from dra_driver.sandbox.kubelet.state import ClaimInfo
+from dra_driver.sandbox.kubelet.wire import PreparedDevice
 
 from .memory_cluster import make_pod
 

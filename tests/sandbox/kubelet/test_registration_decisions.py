@@ -3,8 +3,14 @@
 
 import pytest
 
-from dra_driver.sandbox.kubelet import Backoff, Registration
-from dra_driver.sandbox.kubelet.plugin import RegistrationError, choose_health_service, choose_service, decide
+from dra_driver.sandbox.kubelet import Backoff
+from dra_driver.sandbox.kubelet.plugin import (
+    Registration,
+    RegistrationError,
+    choose_health_service,
+    choose_service,
+    decide,
+)
 from dra_driver.sandbox.kubelet.plugins import Failures, Registered, SocketChanges, plan
 from dra_driver.sandbox.kubelet.wire import PluginInfo
 

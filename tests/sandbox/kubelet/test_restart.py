@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.sandbox.kubelet import ClaimInfo, Kubelet, Options
+from dra_driver.sandbox.kubelet import Kubelet, Options
+from dra_driver.sandbox.kubelet.state import ClaimInfo
 
 from .conftest import WriteCdi
 from .memory_cluster import MemoryCluster
@@ -48,7 +49,7 @@ def test_a_checkpointed_claim_is_prepared_again_for_its_pod_and_not_for_the_next
     # the second answer is appended to the first; the runtime injects a repeated name once
     assert [device.device for device in claim.all_devices] == ["dev-gpu"] * 2
     assert container is not None
-    assert container.env.count("CLAIM=uid-gpu") == 1
+    assert container.env["CLAIM"] == "uid-gpu"
 
 
 def test_claims_of_pods_that_went_while_no_kubelet_was_there_are_unprepared(

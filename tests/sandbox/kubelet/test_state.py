@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_driver.sandbox.kubelet import CheckpointError, ClaimInfo, ClaimRef, PreparedDevice
-from dra_driver.sandbox.kubelet.state import ClaimCache, decode, encode
+from dra_driver.sandbox.kubelet import ClaimRef
+from dra_driver.sandbox.kubelet.state import CheckpointError, ClaimCache, ClaimInfo, decode, encode
+from dra_driver.sandbox.kubelet.wire import PreparedDevice
 
 CLAIM = ClaimInfo(
     ClaimRef("default", "claim", "uid-7"),

@@ -4,7 +4,8 @@
 import pytest
 from google.protobuf import descriptor_pool
 
-from dra_driver.sandbox.kubelet import ClaimAnswer, ClaimRef, Health, PreparedDevice, wire
+from dra_driver.sandbox.kubelet import ClaimRef, Health, wire
+from dra_driver.sandbox.kubelet.wire import ClaimAnswer, PreparedDevice
 
 
 def field(number: int, value: bytes | str | int | bool) -> bytes:

@@ -94,7 +94,7 @@ def test_a_pod_lives_and_ends(options: Options, kubeconfig: Path, root: Path, cd
         assert plugin.called("Prepare") == [("claim",)]
         container = kubelet.container("default", "pod", "main")
         assert container is not None
-        assert container.variable("CLAIM") == claim_uid
+        assert container.env["CLAIM"] == claim_uid
         pod = api.pod("pod")
         assert pod.status.phase == "Running"
         assert {c.type: c.status for c in pod.status.conditions}["Ready"] == "True"
