@@ -13,7 +13,7 @@ from .health import DeviceHealth, HealthCache, HealthWatch
 from .journal import Journal
 from .manager import ClaimManager
 from .options import Options
-from .plugin import Registration, decide, register
+from .plugin import Registration
 from .plugins import Plugins, PluginWatcher
 from .pods import Phase, PodManager, Services
 from .podstatus import HOST_IP, timestamp
@@ -97,14 +97,7 @@ class Kubelet:
         self._pods = PodManager(
             Services(cluster, manager, self._claims, self._health, self._runtime, self.journal, periods)
         )
-        self._watcher = PluginWatcher(
-            options.registration_dir,
-            periods.scan,
-            periods.register_retry,
-            self._register,
-            self._plugins.remove,
-            self.journal,
-        )
+        self._watcher = PluginWatcher(options, self._plugins, self.journal)
         self._watching = threading.Thread(target=self._watcher.run, args=(self._stop,), name="plugins", daemon=True)
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
@@ -224,17 +217,6 @@ class Kubelet:
         return self._plugins.get(driver).unprepare(claims)
 
     # Threads
-
-    def _register(self, socket: str) -> Registration:
-        options = self.options
-        return register(
-            socket,
-            options.periods,
-            self._stop,
-            lambda info: decide(info, socket, options.services, options.health_services),
-            self._plugins.add,
-            self._plugins.remove,
-        )
 
     def _supervise(self, launch: Launch, changed: Callable[[], None]) -> Supervisor | None:
         """Run the program of a container, if it has one. Raises OSError."""

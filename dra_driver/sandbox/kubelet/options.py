@@ -34,7 +34,6 @@ class Periods:
 
     scan: float = 0.05
     """Between two scans of the registration directory. Kubelet uses inotify and a loop of 1 s."""
-    dial: float = 10.0
     get_info: float = 1.0
     notify: float = 5.0
     call: float = 45.0

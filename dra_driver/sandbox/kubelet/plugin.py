@@ -6,7 +6,6 @@ and a lost connection is restored automatically.
 """
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +14,14 @@ from urllib.parse import quote
 
 import grpc
 
-from .options import Periods
+from .options import Options, Periods
 from .state import PREPARE, UNPREPARE, ClaimError, rpc_text
 from .wire import (
     GET_INFO,
     HEALTH_SERVICES,
     NOTIFY_REGISTRATION_STATUS,
     PLUGIN_SERVICES,
+    REGISTRATION,
     ClaimAnswer,
     ClaimRef,
     PluginInfo,
@@ -169,8 +169,6 @@ def _nothing(_: grpc.ChannelConnectivity) -> None:
     return None
 
 
-_LOOK_AGAIN = 0.1
-
 PLUGIN_TYPE = "DRAPlugin"
 
 
@@ -178,127 +176,76 @@ class RegistrationError(Exception):
     """A plugin could not be registered. The text is kubelet's."""
 
 
-def choose_service(advertised: Sequence[str], known: Sequence[str]) -> str:
-    """Return the first advertised service that kubelet knows. Raises RegistrationError."""
-    if not advertised:
-        raise RegistrationError("empty list of supported gRPC services (aka supported versions)")
-    for service in advertised:
-        if service in known:
-            return service
-    raise RegistrationError(
-        f"none of services supported by the plugin ({_quoted(advertised)}) "
-        f"are supported by the kubelet ({_quoted(known)})"
-    )
+def decide(info: PluginInfo, socket: str, services: Sequence[str], health_services: Sequence[str]) -> Registration:
+    """Return the registration of a plugin that answered GetInfo on `socket`. Raises RegistrationError.
 
-
-def choose_health_service(advertised: Sequence[str], known: Sequence[str]) -> str | None:
-    """Return the first health service, in kubelet's order, that the plugin advertises, or None."""
-    return next((service for service in known if service in advertised), None)
+    The service is the first advertised one that kubelet knows. The optional health service is the first one, in
+    kubelet's order, that the plugin advertises.
+    """
+    if info.type != PLUGIN_TYPE:
+        raise RegistrationError(
+            f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {socket}"
+        )
+    endpoint, advertised = info.endpoint or socket, info.supported_versions
+    service = next((one for one in advertised if one in services), None)
+    if service is None:
+        problem = (
+            f"none of services supported by the plugin ({_quoted(advertised)}) "
+            f"are supported by the kubelet ({_quoted(services)})"
+        )
+        raise RegistrationError(
+            "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of "
+            f"DRA driver plugin {info.name} at endpoint {endpoint}: "
+            + (problem if advertised else "empty list of supported gRPC services (aka supported versions)")
+        )
+    health_service = next((one for one in health_services if one in advertised), None)
+    return Registration(info.name, endpoint, service, health_service)
 
 
 def _quoted(names: Sequence[str]) -> str:
     return "[" + " ".join(f'"{name}"' for name in names) + "]"
 
 
-def decide(info: PluginInfo, socket: str, services: Sequence[str], health_services: Sequence[str]) -> Registration:
-    """Return the registration of a plugin that answered GetInfo on `socket`. Raises RegistrationError."""
-    if info.type != PLUGIN_TYPE:
-        raise RegistrationError(
-            f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {socket}"
-        )
-    endpoint = info.endpoint or socket
-    try:
-        service = choose_service(info.supported_versions, services)
-    except RegistrationError as error:
-        raise RegistrationError(
-            "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of "
-            f"DRA driver plugin {info.name} at endpoint {endpoint}: {error}"
-        ) from None
-    health_service = choose_health_service(info.supported_versions, health_services)
-    return Registration(info.name, endpoint, service, health_service)
-
-
-class Dialogue:
-    """The calls on one registration socket. Use it as a context manager."""
-
-    def __init__(self, socket: str, periods: Periods, stop: threading.Event) -> None:
-        """`stop` interrupts the wait for a connection."""
-        self._stop = stop
-        self._socket = socket
-        self._periods = periods
-        self._channel = registration_channel(socket)
-
-    def __enter__(self) -> "Dialogue":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._channel.close()
-
-    def get_info(self) -> PluginInfo:
-        """Connect and call GetInfo. Raises RegistrationError."""
-        self._dial()
-        call: grpc.UnaryUnaryMultiCallable[None, PluginInfo] = self._channel.unary_unary(
-            GET_INFO, encode_info_request, decode_info
-        )
-        try:
-            return call(None, timeout=self._periods.get_info)
-        except grpc.RpcError as error:
-            raise RegistrationError(
-                "RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket "
-                f"{self._socket}, err: {rpc_text(error)}"
-            ) from error
-
-    def _dial(self) -> None:
-        deadline = time.monotonic() + self._periods.dial
-        ready = grpc.channel_ready_future(self._channel)
-        while True:
-            try:
-                ready.result(timeout=_LOOK_AGAIN)
-                return
-            except grpc.FutureTimeoutError:
-                if self._stop.is_set() or time.monotonic() > deadline:
-                    ready.cancel()
-                    raise RegistrationError(
-                        f"RegisterPlugin error -- dial failed at socket {self._socket}, err: "
-                        f"failed to dial socket {self._socket}, err: context deadline exceeded"
-                    ) from None
-
-    def notify(self, error: str = "") -> None:
-        """Tell the plugin that it is registered, or why not. Raises RegistrationError if the call fails."""
-        response = message_class("pluginregistration", "RegistrationStatusResponse")
-        call = self._channel.unary_unary(NOTIFY_REGISTRATION_STATUS, encode_status, response.FromString)
-        try:
-            call(error, timeout=self._periods.notify)
-        except grpc.RpcError as failure:
-            raise RegistrationError(
-                f"RegisterPlugin error -- failed to send registration status at socket {self._socket}, "
-                f"err: {error}: {rpc_text(failure)}"
-            ) from failure
-
-
 def register(
-    socket: str,
-    periods: Periods,
-    stop: threading.Event,
-    decide_on: Callable[[PluginInfo], Registration],
-    add: Callable[[Registration], None],
-    remove: Callable[[Registration], None],
+    socket: str, options: Options, add: Callable[[Registration], None], remove: Callable[[Registration], None]
 ) -> Registration:
     """Register one plugin: call `add` and tell the plugin, or call `remove` if the plugin objects.
 
     Raises RegistrationError, and tells the plugin if possible.
     """
-    with Dialogue(socket, periods, stop) as dialogue:
-        info = dialogue.get_info()
+    with registration_channel(socket) as channel:
+        get_info: grpc.UnaryUnaryMultiCallable[None, PluginInfo] = channel.unary_unary(
+            GET_INFO, encode_info_request, decode_info
+        )
         try:
-            registration = decide_on(info)
+            info = get_info(None, timeout=options.periods.get_info)
+        except grpc.RpcError as error:
+            raise RegistrationError(
+                "RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket "
+                f"{socket}, err: {rpc_text(error)}"
+            ) from error
+        try:
+            registration = decide(info, socket, options.services, options.health_services)
             add(registration)
         except RegistrationError as error:
-            dialogue.notify(str(error))
+            _notify(channel, socket, options.periods.notify, str(error))
             raise
         try:
-            dialogue.notify()
+            _notify(channel, socket, options.periods.notify)
         except RegistrationError:
             remove(registration)
             raise
     return registration
+
+
+def _notify(channel: grpc.Channel, socket: str, timeout: float, error: str = "") -> None:
+    """Tell the plugin that it is registered, or why not. Raises RegistrationError if the call fails."""
+    response = message_class(REGISTRATION, "RegistrationStatusResponse")
+    call = channel.unary_unary(NOTIFY_REGISTRATION_STATUS, encode_status, response.FromString)
+    try:
+        call(error, timeout=timeout)
+    except grpc.RpcError as failure:
+        raise RegistrationError(
+            f"RegisterPlugin error -- failed to send registration status at socket {socket}, "
+            f"err: {error}: {rpc_text(failure)}"
+        ) from failure

@@ -6,7 +6,8 @@ or else the newest. If no instance has been connected for some time, `wipe` is c
 driver must not be scheduled.
 
 Kubelet learns of sockets from inotify. This kubelet scans the directory often, and sees the same changes. A replaced
-socket counts as a new one; inode and birth distinguish the two (a bound socket's mtime does not change).
+socket counts as a new one; inode and birth distinguish the two (a bound socket's mtime does not change). Plugins are
+registered one after the other.
 """
 
 import os
@@ -19,8 +20,8 @@ from pathlib import Path
 
 from .health import HealthWatch
 from .journal import Journal
-from .options import Backoff, Periods
-from .plugin import Plugin, Registration, RegistrationError
+from .options import Options, Periods
+from .plugin import Plugin, Registration, RegistrationError, register
 from .state import ClaimError
 
 
@@ -168,107 +169,45 @@ def _scan(directory: Path) -> Iterator[tuple[str, SocketId]]:
             yield entry.path, (status.st_ino, status.st_mtime_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A registration and its socket."""
+@dataclass(slots=True)
+class _Socket:
+    """A socket: its registration, or how often its registration has failed, and when it is tried again."""
 
-    socket: SocketId
-    registration: Registration
-
-
-@dataclass(frozen=True, slots=True)
-class Failures:
-    """The failed registrations of a socket in a row, and the time of the next attempt (monotonic seconds)."""
-
-    count: int
-    retry_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class SocketChanges:
-    """The paths to deregister, and the paths to register."""
-
-    deregister: tuple[str, ...]
-    register: tuple[str, ...]
-
-
-def plan(
-    sockets: Mapping[str, SocketId],
-    registered: Mapping[str, Registered],
-    busy: frozenset[str],
-    failures: Mapping[str, Failures],
-    now: float,
-) -> SocketChanges:
-    """Return the changes for these `sockets`. Paths in `busy` have a registration in progress."""
-    gone = tuple(path for path, known in registered.items() if path not in busy and sockets.get(path) != known.socket)
-    new = tuple(
-        path
-        for path in sockets
-        if path not in busy
-        and (path not in registered or path in gone)
-        and (path not in failures or failures[path].retry_at <= now)
-    )
-    return SocketChanges(gone, new)
+    id: SocketId
+    registration: Registration | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+    """Monotonic seconds."""
 
 
 class PluginWatcher:
-    """Keeps registrations in line with the sockets. Each registration runs on its own thread."""
+    """Keeps registrations in line with the sockets."""
 
-    def __init__(
-        self,
-        directory: Path,
-        period: float,
-        retry: Backoff,
-        register: Callable[[str], Registration],
-        deregister: Callable[[Registration], None],
-        journal: Journal,
-    ) -> None:
-        """`register(path)` returns a registration or raises RegistrationError."""
-        self._directory = directory
-        self._period = period
-        self._retry = retry
-        self._register = register
-        self._deregister = deregister
+    def __init__(self, options: Options, plugins: Plugins, journal: Journal) -> None:
+        self._options = options
+        self._plugins = plugins
         self._journal = journal
-        self._lock = threading.Lock()
-        self._registered: dict[str, Registered] = {}
-        self._failures: dict[str, Failures] = {}
-        self._operations: dict[str, threading.Thread] = {}
+        self._sockets: dict[str, _Socket] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Watch until `stop` is set, then wait for registrations in progress."""
+        """Watch until `stop` is set."""
         while not stop.is_set():
-            self._reconcile(scan(self._directory))
-            stop.wait(self._period)
-        for operation in list(self._operations.values()):
-            operation.join()
+            found = scan(self._options.registration_dir)
+            for path, socket in list(self._sockets.items()):
+                if found.get(path) != socket.id:
+                    del self._sockets[path]
+                    if socket.registration is not None:
+                        self._plugins.remove(socket.registration)
+            for path, id in found.items():
+                socket = self._sockets.setdefault(path, _Socket(id))
+                if socket.registration is None and socket.retry_at <= time.monotonic():
+                    self._register(path, socket)
+            stop.wait(self._options.periods.scan)
 
-    def _reconcile(self, sockets: Mapping[str, SocketId]) -> None:
-        with self._lock:
-            todo = plan(sockets, self._registered, frozenset(self._operations), self._failures, time.monotonic())
-            gone = [self._registered.pop(path) for path in todo.deregister]
-        for known in gone:
-            self._deregister(known.registration)
-        for path in todo.register:
-            operation = threading.Thread(target=self._attempt, args=(path, sockets[path]), daemon=True)
-            self._operations[path] = operation
-            operation.start()
-
-    def _attempt(self, path: str, socket: SocketId) -> None:
-        registration = None
+    def _register(self, path: str, socket: _Socket) -> None:
         try:
-            registration = self._register(path)
+            socket.registration = register(path, self._options, self._plugins.add, self._plugins.remove)
         except RegistrationError as error:
-            self._failed(path, str(error))
-        with self._lock:
-            if registration is not None:
-                self._registered[path] = Registered(socket, registration)
-                self._failures.pop(path, None)
-            self._operations.pop(path, None)
-
-    def _failed(self, path: str, error: str) -> None:
-        with self._lock:
-            known = self._failures.get(path)
-            count = known.count + 1 if known else 1
-            self._failures[path] = Failures(count, time.monotonic() + self._retry.delay(count))
-        self._journal.record("PluginRegistrationFailed", path, error)
+            socket.failures += 1
+            socket.retry_at = time.monotonic() + self._options.periods.register_retry.delay(socket.failures)
+            self._journal.record("PluginRegistrationFailed", path, str(error))

@@ -16,7 +16,6 @@ from .memory_cluster import NODE, MemoryCluster
 
 QUICK = Periods(
     scan=0.01,
-    dial=2.0,
     call=5.0,
     register_retry=Backoff(0.05, 0.1),
     reconnect=Backoff(0.05, 0.1),

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """What kubelet decides about plugins, without sockets."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from dra_driver.sandbox.kubelet import Backoff
 from dra_driver.sandbox.kubelet.plugin import (
     Registration,
     RegistrationError,
-    choose_health_service,
-    choose_service,
     decide,
 )
-from dra_driver.sandbox.kubelet.plugins import Failures, Registered, SocketChanges, plan
 from dra_driver.sandbox.kubelet.wire import PluginInfo
 
 V1, V1BETA1, UNKNOWN = "v1.DRAPlugin", "v1beta1.DRAPlugin", "v9.DRAPlugin"
 HEALTH_V1, HEALTH_V1ALPHA1 = "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"
+
+
+def decided(*advertised: str, known: Sequence[str] = (V1, V1BETA1)) -> Registration:
+    return decide(PluginInfo("DRAPlugin", "driver", "/e", advertised), "/reg.sock", known, [HEALTH_V1, HEALTH_V1ALPHA1])
 
 
 @pytest.mark.parametrize(
@@ -30,7 +33,7 @@ HEALTH_V1, HEALTH_V1ALPHA1 = "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth
 def test_the_first_advertised_service_that_kubelet_knows_is_chosen(
     advertised: list[str], known: list[str], chosen: str
 ) -> None:
-    assert choose_service(advertised, known) == chosen
+    assert decided(*advertised, known=known).service == chosen
 
 
 @pytest.mark.parametrize(
@@ -46,8 +49,8 @@ def test_the_first_advertised_service_that_kubelet_knows_is_chosen(
 )
 def test_without_a_known_service_there_is_no_registration(advertised: list[str], error: str) -> None:
     with pytest.raises(RegistrationError) as caught:
-        choose_service(advertised, [V1, V1BETA1])
-    assert str(caught.value) == error
+        decided(*advertised)
+    assert str(caught.value).endswith(f" of DRA driver plugin driver at endpoint /e: {error}")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_without_a_known_service_there_is_no_registration(advertised: list[str],
     ],
 )
 def test_the_newest_health_service_is_preferred_and_none_is_fine(advertised: list[str], chosen: str | None) -> None:
-    assert choose_health_service(advertised, [HEALTH_V1, HEALTH_V1ALPHA1]) == chosen
+    assert decided(*advertised).health_service == chosen
 
 
 @pytest.mark.parametrize(("endpoint", "registered"), [("/plugins/dra.sock", "/plugins/dra.sock"), ("", "/reg.sock")])
@@ -81,35 +84,3 @@ def test_waits_grow_up_to_a_limit(backoff: Backoff, delays: list[float]) -> None
 
 def test_waits_stay_at_the_limit_forever() -> None:
     assert Backoff(0.5, 122.0).delay(100_000) == 122.0
-
-
-OLD, NEW = (1, 10), (1, 20)
-KNOWN = {"/s": Registered(OLD, Registration("driver", "/e", V1))}
-
-
-@pytest.mark.parametrize(
-    ("sockets", "registered", "busy", "failures", "expected"),
-    [
-        pytest.param({"/s": OLD}, {}, [], {}, SocketChanges((), ("/s",)), id="new"),
-        pytest.param({"/s": OLD}, KNOWN, [], {}, SocketChanges((), ()), id="unchanged"),
-        pytest.param({}, KNOWN, [], {}, SocketChanges(("/s",), ()), id="gone"),
-        pytest.param({"/s": NEW}, KNOWN, [], {}, SocketChanges(("/s",), ("/s",)), id="replaced"),
-        pytest.param({"/s": OLD}, {}, ["/s"], {}, SocketChanges((), ()), id="under-way"),
-        pytest.param({"/s": NEW}, KNOWN, ["/s"], {}, SocketChanges((), ()), id="replaced-while-under-way"),
-        pytest.param({"/s": OLD}, {}, [], {"/s": Failures(1, 101.0)}, SocketChanges((), ()), id="failed-just-now"),
-        pytest.param(
-            {"/s": OLD}, {}, [], {"/s": Failures(1, 100.0)}, SocketChanges((), ("/s",)), id="failed-a-while-ago"
-        ),
-        pytest.param(
-            {"/s": NEW}, KNOWN, [], {"/s": Failures(1, 101.0)}, SocketChanges(("/s",), ()), id="replaced-and-failed"
-        ),
-    ],
-)
-def test_registrations_follow_the_sockets(
-    sockets: dict[str, tuple[int, int]],
-    registered: dict[str, Registered],
-    busy: list[str],
-    failures: dict[str, Failures],
-    expected: SocketChanges,
-) -> None:
-    assert plan(sockets, registered, frozenset(busy), failures, now=100.0) == expected
