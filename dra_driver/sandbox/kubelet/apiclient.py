@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of kubelet to the API server: an interface, and its implementation with the official client.
+"""The calls of kubelet to the API server, with the official client, which is independent of this project's own client.
 
-The official client is independent of this project's own client. Tests use a cluster in memory instead. Objects are
-parsed JSON, except claims, which are decoded to the project's types.
+Tests use a cluster in memory instead. Objects are parsed JSON, except claims, which are decoded to the project's types.
 """
 
+import hashlib
 import json
 import threading
 import time
-import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import urllib3
 from kubernetes import client, config, watch
@@ -33,55 +32,6 @@ class KubeletApiError(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class PodsListed:
-    """All pods of the node. Pods that are not listed are gone."""
-
-    pods: tuple[Pod, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PodChanged:
-    """A new pod, or a new version of a known pod."""
-
-    pod: Pod
-
-
-@dataclass(frozen=True, slots=True)
-class PodGone:
-    """A pod was deleted."""
-
-    uid: str
-
-
-PodNews = PodsListed | PodChanged | PodGone
-
-
-class Cluster(Protocol):
-    """The requests of kubelet. Every method raises KubeletApiError."""
-
-    def get_claim(self, namespace: str, name: str) -> ResourceClaim:
-        """Return a ResourceClaim. Implementations must not use a cache."""
-
-    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[PodNews]:
-        """Yield the pods bound to `node`, then their changes, until `stop` is set or the watch ends."""
-
-    def patch_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> None:
-        """Merge `status` into the pod's status, conditions by type. Fails with 409 if the UID has changed."""
-
-    def delete_pod(self, pod: Pod) -> None:
-        """Delete the pod without a grace period. Does nothing if the pod is gone."""
-
-    def record_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
-        """Write an Event about a pod, or count a repeated one. `type` is Normal or Warning."""
-
-    def apply_node(self, name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> None:
-        """Create the Node or update its labels, then set its status."""
-
-    def delete_slices(self, node: str, driver: str | None) -> None:
-        """Delete the ResourceSlices of `node`, or those of one driver, with one deletecollection request."""
-
-
 _T = TypeVar("_T")
 _WATCH_SECONDS = 240
 _CUT_OFF_SECONDS = 0.05
@@ -89,7 +39,7 @@ _COMPONENT = "kubelet"
 
 
 class KubernetesCluster:
-    """The implementation with the official client."""
+    """The requests of kubelet. Every method raises KubeletApiError."""
 
     def __init__(self, kubeconfig: Path, *, node_name: str) -> None:
         """Use the current context of the kubeconfig. `node_name` is the source of Events."""
@@ -99,17 +49,19 @@ class KubernetesCluster:
         self._core = client.CoreV1Api(self._client)
         self._resource = client.ResourceV1Api(self._client)
         self._node_name = node_name
-        # UID of the pod, type, reason and message -> name of the Event and its count
-        self._events: dict[tuple[str, ...], tuple[str, int]] = {}
+        self._events = Counter[tuple[str, ...]]()
 
     def get_claim(self, namespace: str, name: str) -> ResourceClaim:
+        """Return a ResourceClaim."""
         claim = _call(lambda: self._resource.read_namespaced_resource_claim(name, namespace))
         return decode_claim(self._json(claim), V1, strict=False)
 
-    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[PodNews]:
+    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[Mapping[str, Pod]]:
+        """Yield the pods bound to `node` by UID, again after each change, until `stop` is set or the watch ends."""
         selector = f"spec.nodeName={node}"
         listed = _call(lambda: self._core.list_pod_for_all_namespaces(field_selector=selector))
-        yield PodsListed(tuple(decode_pod(self._json(pod)) for pod in listed.items))
+        pods = {pod.uid: pod for pod in (decode_pod(self._json(one)) for one in listed.items)}
+        yield pods
         assert listed.metadata is not None
         stream = watch.Watch()  # type: ignore[no-untyped-call]
         events = stream.stream(  # type: ignore[no-untyped-call]
@@ -123,15 +75,21 @@ class KubernetesCluster:
         try:
             while (event := _call(lambda: next(events, None))) is not None and not stop.is_set():
                 pod = decode_pod(event["raw_object"])
-                yield PodGone(pod.uid) if event["type"] == "DELETED" else PodChanged(pod)
+                if event["type"] == "DELETED":
+                    pods.pop(pod.uid, None)
+                else:
+                    pods[pod.uid] = pod
+                yield pods
         finally:
             ended.set()
 
     def patch_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> None:
+        """Merge `status` into the pod's status, conditions by type. Fails with 409 if the UID has changed."""
         patch = {"metadata": {"uid": pod.uid}, "status": status}
         _call(lambda: self._core.patch_namespaced_pod_status(pod.name, pod.namespace, patch))
 
     def delete_pod(self, pod: Pod) -> None:
+        """Delete the pod without a grace period. Does nothing if the pod is gone."""
         options = client.V1DeleteOptions(grace_period_seconds=0, preconditions=client.V1Preconditions(uid=pod.uid))
         try:
             _call(lambda: self._core.delete_namespaced_pod(pod.name, pod.namespace, body=options))
@@ -139,53 +97,38 @@ class KubernetesCluster:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
 
-    def record_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
-        what = (pod.uid, type, reason, message)
-        name, count = self._events.get(what, ("", 0))
-        if not (name and self._count_event(pod.namespace, name, count + 1)):
-            name, count = self._create_event(pod, type, reason, message), 0
-        self._events[what] = (name, count + 1)
-
-    def _count_event(self, namespace: str, name: str, count: int) -> bool:
-        """Increment the count of an Event. Return False if the Event no longer exists."""
-        change = {"count": count, "lastTimestamp": timestamp(time.time())}
+    def record_event(self, pod: Pod, reason: str, message: str) -> None:
+        """Write a Warning about a pod, or count a repeated one."""
+        what = (pod.uid, reason, message)
+        self._events[what] += 1
+        name = f"{pod.name}.{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}"
+        now = timestamp(time.time())
+        seen = {"count": self._events[what], "lastTimestamp": now}
         try:
-            _call(lambda: self._core.patch_namespaced_event(name, namespace, change))
+            _call(lambda: self._core.patch_namespaced_event(name, pod.namespace, seen))
+            return
         except KubeletApiError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
-            return False
-        return True
-
-    def _create_event(self, pod: Pod, type: str, reason: str, message: str) -> str:
-        """Create an Event and return its name."""
-        now = timestamp(time.time())
-        name = f"{pod.name}.{uuid.uuid4().hex[:16]}"
+        about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
         event: Any = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": pod.namespace},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": pod.namespace,
-                "name": pod.name,
-                "uid": pod.uid,
-            },
-            "type": type,
+            "involvedObject": about,
+            "type": "Warning",
             "reason": reason,
             "message": message,
             "source": {"component": _COMPONENT, "host": self._node_name},
             "reportingComponent": _COMPONENT,
             "reportingInstance": self._node_name,
             "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
+            **seen,
         }
         _call(lambda: self._core.create_namespaced_event(pod.namespace, event))
-        return name
 
     def apply_node(self, name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> None:
+        """Create the Node or update its labels, then set its status."""
         node: Any = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels)}, "spec": {}}
         try:
             _call(lambda: self._core.create_node(node))
@@ -196,6 +139,7 @@ class KubernetesCluster:
         _call(lambda: self._core.patch_node_status(name, {"status": status}))
 
     def delete_slices(self, node: str, driver: str | None) -> None:
+        """Delete the ResourceSlices of `node`, or those of one driver, with one deletecollection request."""
         selector = f"spec.nodeName={node}" + (f",spec.driver={driver}" if driver else "")
         _call(lambda: self._resource.delete_collection_resource_slice(field_selector=selector))
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .apiclient import Cluster, KubeletApiError
+from .apiclient import KubeletApiError, KubernetesCluster
 from .health import DeviceHealth, HealthCache, HealthWatch
 from .journal import Journal
 from .manager import ClaimManager
@@ -75,7 +75,7 @@ DEFAULT_TIMEOUT = 30.0
 class Kubelet:
     """The kubelet. Use it as a context manager, or with `start` and `stop`. The `wait_` methods raise TimeoutError."""
 
-    def __init__(self, options: Options, cluster: Cluster) -> None:
+    def __init__(self, options: Options, cluster: KubernetesCluster) -> None:
         """Create the directories and read the checkpoint. Raises CheckpointError if it is damaged."""
         self.options = options
         self.journal = Journal()
@@ -262,11 +262,11 @@ class Kubelet:
         failures = 0
         while not self._stop.is_set():
             try:
-                for news in self._cluster.watch_pods(self.options.node_name, self._stop):
+                for pods in self._cluster.watch_pods(self.options.node_name, self._stop):
                     failures = 0
                     if self._stop.is_set():
                         return
-                    self._pods.handle(news)
+                    self._pods.handle(pods)
             except KubeletApiError as error:
                 if self._stop.is_set():
                     return

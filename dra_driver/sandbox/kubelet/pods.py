@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from .apiclient import Cluster, KubeletApiError, PodChanged, PodGone, PodNews, PodsListed
+from .apiclient import KubeletApiError, KubernetesCluster
 from .health import HealthCache
 from .journal import Journal
 from .manager import ClaimManager
@@ -39,7 +39,7 @@ class Phase(Enum):
 class Services:
     """The objects that all workers use."""
 
-    cluster: Cluster
+    cluster: KubernetesCluster
     manager: ClaimManager
     claims: ClaimCache
     health: HealthCache
@@ -238,7 +238,7 @@ class PodWorker:
         if self._stopped:
             return  # errors during kubelet's own shutdown are not the pod's
         self._services.journal.record(reason, str(pod), message)
-        self._services.cluster.record_event(pod, "Warning", reason, message)
+        self._services.cluster.record_event(pod, reason, message)
 
 
 def _state(container: Container, running: RunningContainer) -> ContainerState:
@@ -272,21 +272,14 @@ class PodManager:
         self._stopped = False
         self._listed = threading.Event()
 
-    def handle(self, news: PodNews) -> None:
-        """Process a message of the watch."""
-        match news:
-            case PodsListed(pods):
-                for pod in pods:
-                    self._update(pod)
-                known = {pod.uid for pod in pods}
-                for worker in self._all():
-                    if worker.pod.uid not in known:
-                        worker.vanish()
-                self._listed.set()
-            case PodChanged(pod):
-                self._update(pod)
-            case PodGone(uid):
-                self._remove(uid)
+    def handle(self, pods: Mapping[str, Pod]) -> None:
+        """Process the current pods of the node by UID. Pods that are not among them are gone."""
+        for pod in pods.values():
+            self._update(pod)
+        for worker in self._all():
+            if worker.pod.uid not in pods:
+                worker.vanish()
+        self._listed.set()
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
         """Return the worker of the pod of that name, or None."""
@@ -331,12 +324,6 @@ class PodManager:
                 worker.start()
                 return
         worker.update(pod)
-
-    def _remove(self, uid: str) -> None:
-        with self._lock:
-            worker = self._workers.get(uid)
-        if worker is not None:
-            worker.vanish()
 
     def _forget(self, pod: Pod) -> None:
         with self._lock:

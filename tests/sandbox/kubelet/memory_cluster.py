@@ -17,7 +17,7 @@ from dra_driver.resource import (
     OwnerReference,
     ResourceClaim,
 )
-from dra_driver.sandbox.kubelet.apiclient import KubeletApiError, PodChanged, PodGone, PodNews, PodsListed
+from dra_driver.sandbox.kubelet.apiclient import KubeletApiError, KubernetesCluster
 from dra_driver.sandbox.kubelet.model import Pod, decode_pod
 
 from .scripted_plugin import DRIVER
@@ -69,12 +69,11 @@ class EventSeen:
     """An Event as it was sent."""
 
     pod: str
-    type: str
     reason: str
     message: str
 
 
-class MemoryCluster:
+class MemoryCluster(KubernetesCluster):
     """Pods and claims, and a log of every write: ("status", pod, phase), ("delete", pod), ("event", ...)."""
 
     def __init__(self) -> None:
@@ -85,7 +84,7 @@ class MemoryCluster:
         self.failing: KubeletApiError | None = None
         self._pods: dict[str, dict[str, Any]] = {}
         self._changed = threading.Condition()
-        self._news: list[PodNews] = []
+        self._changes = 0
 
     # what a test does
 
@@ -95,7 +94,7 @@ class MemoryCluster:
     def add_pod(self, raw: Mapping[str, Any]) -> None:
         with self._changed:
             self._pods[raw["metadata"]["name"]] = copy.deepcopy(dict(raw))
-            self._tell(raw["metadata"]["name"])
+            self._tell()
 
     def run_pod(self, name: str, *claims: str, **options: Any) -> None:
         """Add a pod, and the claims that it refers to, reserved for it."""
@@ -109,21 +108,20 @@ class MemoryCluster:
         """Change an annotation, which makes kubelet look at the pod."""
         with self._changed:
             self._pods[name]["metadata"].setdefault("annotations", {})["touched"] = uuid.uuid4().hex
-            self._tell(name)
+            self._tell()
 
     def ask_to_delete(self, name: str) -> None:
         """What `kubectl delete` does to a bound pod."""
         with self._changed:
             metadata = self._pods[name]["metadata"]
             metadata.update(deletionTimestamp="2030-01-01T00:00:00Z", deletionGracePeriodSeconds=1)
-            self._tell(name)
+            self._tell()
 
     def force_delete(self, name: str) -> None:
         """What `kubectl delete --force` does."""
         with self._changed:
-            raw = self._pods.pop(name)
-            self._news.append(PodGone(raw["metadata"]["uid"]))
-            self._changed.notify_all()
+            del self._pods[name]
+            self._tell()
 
     def status(self, name: str) -> Mapping[str, Any]:
         with self._changed:
@@ -134,8 +132,8 @@ class MemoryCluster:
         with self._changed:
             return name in self._pods
 
-    def _tell(self, name: str) -> None:
-        self._news.append(PodChanged(decode_pod(copy.deepcopy(self._pods[name]))))
+    def _tell(self) -> None:
+        self._changes += 1
         self._changed.notify_all()
 
     # what kubelet does
@@ -145,19 +143,18 @@ class MemoryCluster:
             raise KubeletApiError(404, f'resourceclaims.resource.k8s.io "{name}" not found')
         return self.claims[name]
 
-    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[PodNews]:
-        with self._changed:
-            if self.failing:
-                raise self.failing
-            seen = len(self._news)
-            listed = PodsListed(tuple(decode_pod(copy.deepcopy(raw)) for raw in self._pods.values()))
-        yield listed
+    def watch_pods(self, node: str, stop: threading.Event) -> Iterator[Mapping[str, Pod]]:
+        seen = -1
         while not stop.is_set():
             with self._changed:
-                if len(self._news) == seen:
+                if self.failing:
+                    raise self.failing
+                if self._changes == seen:
                     self._changed.wait(0.02)
-                news, seen = self._news[seen:], len(self._news)
-            yield from news
+                    continue
+                seen = self._changes
+                pods = [decode_pod(copy.deepcopy(raw)) for raw in self._pods.values()]
+            yield {pod.uid: pod for pod in pods}
 
     def patch_pod_status(self, pod: Pod, status: Mapping[str, Any]) -> None:
         with self._changed:
@@ -168,7 +165,7 @@ class MemoryCluster:
                 raise KubeletApiError(409, "Precondition failed: UID in precondition")
             raw["status"].update(copy.deepcopy(dict(status)))
             self.writes.append(("status", pod.name, status["phase"]))
-            self._tell(pod.name)
+            self._tell()
 
     def delete_pod(self, pod: Pod) -> None:
         with self._changed:
@@ -176,8 +173,8 @@ class MemoryCluster:
                 self.writes.append(("delete", pod.name))
                 self.force_delete(pod.name)
 
-    def record_event(self, pod: Pod, type: str, reason: str, message: str) -> None:
-        self.events.append(EventSeen(pod.name, type, reason, message))
+    def record_event(self, pod: Pod, reason: str, message: str) -> None:
+        self.events.append(EventSeen(pod.name, reason, message))
 
     def apply_node(self, name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> None:
         if self.failing:

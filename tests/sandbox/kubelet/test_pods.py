@@ -127,7 +127,7 @@ def test_a_failed_prepare_is_an_event_and_is_tried_again_when_the_pod_changes(
         kubelet.wait_pod_running("default", "pod")
         assert plugin.called("Prepare") == [("gpu",)] * 2
     message = f"Failed to prepare dynamic resources: prepare dynamic resources: {error}"
-    assert cluster.events == [EventSeen("pod", "Warning", "FailedPrepareDynamicResources", message)]
+    assert cluster.events == [EventSeen("pod", "FailedPrepareDynamicResources", message)]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_an_unresolvable_cdi_device_keeps_the_container_waiting_without_another_
         kubelet.wait(lambda: len(cluster.events) >= 2, what="two attempts")
         waiting = cluster.status("pod")["containerStatuses"][0]["state"]["waiting"]
         assert waiting == {"reason": "CreateContainerError", "message": error}
-        assert cluster.events[0] == EventSeen("pod", "Warning", "Failed", f"Error: {error}")
+        assert cluster.events[0] == EventSeen("pod", "Failed", f"Error: {error}")
         cdi("uid-gpu")
         kubelet.wait_pod_running("default", "pod")
         assert plugin.called("Prepare") == [("gpu",)]
