@@ -7,96 +7,49 @@ report is valid until its timeout. After that, and when the stream ends, the hea
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import grpc
 
 from .journal import Journal
 from .options import Periods
-from .plugin import HealthStream, Plugin
+from .plugin import HealthReport, Plugin
 from .state import rpc_text
-from .wire import Health, ReportedHealth
-
-_MESSAGE_LIMIT = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceHealth:
-    """The current health of a device."""
-
-    health: Health = Health.UNKNOWN
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    state: DeviceHealth
-    received: float
-    timeout: float
-
-
-def truncate(message: str) -> str:
-    """Return a health message, cut to the 1024 bytes that pod.status allows."""
-    encoded = message.encode()
-    if len(encoded) <= _MESSAGE_LIMIT:
-        return message
-    return encoded[: _MESSAGE_LIMIT - 3].decode(errors="ignore") + "..."
-
-
-class HealthCache:
-    """The latest reports of all drivers. `clock` returns monotonic seconds."""
-
-    def __init__(self, default_timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._default_timeout = default_timeout
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._devices: dict[str, dict[tuple[str, str], _Known]] = {}
-
-    def get(self, driver: str, pool: str, device: str) -> DeviceHealth:
-        """Return the health of a device. It is unknown if there is no valid report."""
-        with self._lock:
-            known = self._devices.get(driver, {}).get((pool, device))
-        if known is None or self._clock() - known.received > known.timeout:
-            return DeviceHealth()
-        return known.state
-
-    def update(self, driver: str, report: Iterable[ReportedHealth]) -> frozenset[tuple[str, str]]:
-        """Store a report, and return the devices (pool, device) whose health has changed."""
-        now, changed = self._clock(), set()
-        with self._lock:
-            devices = self._devices.setdefault(driver, {})
-            for entry in report:
-                key = (entry.pool, entry.device)
-                state = DeviceHealth(entry.health, truncate(entry.message))
-                if key not in devices or devices[key].state != state:
-                    changed.add(key)
-                # the report has the plugin's time; kubelet counts from the time when it gets the report
-                devices[key] = _Known(state, now, entry.timeout if entry.timeout > 0 else self._default_timeout)
-        return frozenset(changed)
-
-    def clear(self, driver: str) -> None:
-        """Discard the reports of a driver."""
-        with self._lock:
-            self._devices.pop(driver, None)
+from .wire import DeviceHealth
 
 
 class HealthWatch:
-    """Reads the streams. `changed(driver, devices)` is called on a stream's thread after each change."""
+    """The latest reports of all drivers, and the streams that bring them."""
 
     def __init__(
-        self,
-        cache: HealthCache,
-        periods: Periods,
-        journal: Journal,
-        changed: Callable[[str, frozenset[tuple[str, str]]], None],
+        self, periods: Periods, journal: Journal, changed: Callable[[str, frozenset[tuple[str, str]]], None]
     ) -> None:
-        self._cache = cache
+        """`changed(driver, devices)` is called on a stream's thread after each change of devices (pool, name)."""
         self._periods = periods
         self._journal = journal
         self._changed = changed
         self._lock = threading.Lock()
+        self._devices: dict[str, dict[tuple[str, str], tuple[DeviceHealth, float]]] = {}
         self._watched: dict[str, _Watch] = {}
+
+    def get(self, driver: str, pool: str, device: str) -> DeviceHealth:
+        """Return the health of a device. It is unknown if there is no valid report."""
+        with self._lock:
+            health, until = self._devices.get(driver, {}).get((pool, device), (DeviceHealth(), 0.0))
+        return health if time.monotonic() <= until else DeviceHealth()
+
+    def update(self, driver: str, report: HealthReport) -> frozenset[tuple[str, str]]:
+        """Store a report, and return the devices whose health has changed."""
+        now, changed = time.monotonic(), set()
+        with self._lock:
+            devices = self._devices.setdefault(driver, {})
+            for key, health in report.items():
+                if key not in devices or devices[key][0] != health:
+                    changed.add(key)
+                # the report has the plugin's time; kubelet counts from the time when it gets the report
+                timeout = health.timeout if health.timeout > 0 else self._periods.health_timeout
+                devices[key] = health, now + timeout
+        return frozenset(changed)
 
     def follow(self, driver: str, plugin: Plugin | None) -> None:
         """Watch only this instance of the driver. None: watch no instance."""
@@ -115,7 +68,7 @@ class HealthWatch:
         while (stream := watch.open()) is not None:
             try:
                 for report in stream:
-                    changed = self._cache.update(driver, report)
+                    changed = self.update(driver, report)
                     self._journal.record("HealthReported", driver, f"{len(report)} devices, {len(changed)} changed")
                     if changed:
                         self._changed(driver, changed)
@@ -126,7 +79,7 @@ class HealthWatch:
                     watch.cancel()
             with self._lock:
                 if self._watched.get(driver) in (None, watch):  # the reports of a newer stream stay
-                    self._cache.clear(driver)
+                    self._devices.pop(driver, None)
             self._journal.record("HealthStreamEnded", driver, end)
             watch.wait(self._periods.health_retry)
 
@@ -138,9 +91,9 @@ class _Watch:
         self.plugin = plugin
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
-        self._stream: HealthStream | None = None
+        self._stream: grpc.CallIterator[HealthReport] | None = None
 
-    def open(self) -> HealthStream | None:
+    def open(self) -> "grpc.CallIterator[HealthReport] | None":
         """Return a new stream, or None after `cancel`."""
         with self._lock:
             if self._cancelled.is_set():
@@ -152,7 +105,7 @@ class _Watch:
         with self._lock:
             self._cancelled.set()
             if self._stream is not None:
-                self._stream.cancel()
+                self._stream.cancel()  # type: ignore[no-untyped-call]
 
     def wait(self, seconds: float) -> None:
         self._cancelled.wait(seconds)

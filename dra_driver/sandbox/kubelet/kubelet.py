@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .apiclient import KubeletApiError, KubernetesCluster
-from .health import DeviceHealth, HealthCache, HealthWatch
+from .health import HealthWatch
 from .journal import Journal
 from .manager import ClaimManager
 from .options import Options
@@ -19,8 +19,8 @@ from .pods import Phase, PodManager, Services
 from .podstatus import HOST_IP, timestamp
 from .programs import Launch, Supervisor, answers
 from .runtime import ContainerSpec, Runtime
-from .state import ClaimCache, ClaimInfo
-from .wire import ClaimAnswer, ClaimRef
+from .state import PREPARE, UNPREPARE, ClaimCache, ClaimInfo
+from .wire import ClaimAnswer, ClaimRef, DeviceHealth
 
 KUBELET_VERSION = "v1.36.2"
 """The release of kubelet that this one behaves like."""
@@ -85,15 +85,14 @@ class Kubelet:
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         periods = options.periods
         self._claims = ClaimCache(options.checkpoint)
-        self._health = HealthCache(periods.health_timeout)
-        watch = HealthWatch(self._health, periods, self.journal, self._health_changed)
-        self._plugins = Plugins(periods, self._wipe, watch, self.journal)
+        self._health = HealthWatch(periods, self.journal, self._health_changed)
+        self._plugins = Plugins(periods, self._wipe, self._health, self.journal)
         self._runtime = Runtime(
             *(options.cdi_dir, options.plain_files, options.pod_network),
             supervise=self._supervise,
             clean_up=options.programs.clean_up if options.programs else lambda _: None,
         )
-        manager = ClaimManager(self._claims, cluster.get_claim, self._plugins.get, self.journal)
+        manager = ClaimManager(self._claims, cluster, self._plugins, self.journal)
         self._pods = PodManager(
             Services(cluster, manager, self._claims, self._health, self._runtime, self.journal, periods)
         )
@@ -210,11 +209,11 @@ class Kubelet:
 
     def prepare(self, driver: str, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
         """Call NodePrepareResources without pods and checkpoint. Return unchecked answers by UID. Raises ClaimError."""
-        return self._plugins.get(driver).prepare(claims)
+        return self._plugins.get(driver).call(PREPARE, claims)
 
     def unprepare(self, driver: str, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
         """Call NodeUnprepareResources in the same way."""
-        return self._plugins.get(driver).unprepare(claims)
+        return self._plugins.get(driver).call(UNPREPARE, claims)
 
     # Threads
 

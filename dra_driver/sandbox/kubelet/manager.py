@@ -6,15 +6,16 @@ driver with all claims that are not prepared, claims in the checkpoint before th
 whose prepare never succeeded.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from dra_driver.resource import ResourceClaim
 
-from .apiclient import KubeletApiError
+from .apiclient import KubeletApiError, KubernetesCluster
 from .journal import Journal
 from .model import Container, Pod
+from .plugin import Plugin
+from .plugins import Plugins
 from .state import (
     PREPARE,
     UNPREPARE,
@@ -27,31 +28,16 @@ from .state import (
     claim_names,
 )
 from .state import cdi_ids as cdi_ids_of
-from .wire import ClaimAnswer, ClaimRef
-
-
-class DriverPlugin(Protocol):
-    """The methods of a plugin that the manager calls."""
-
-    def prepare(self, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]: ...
-
-    def unprepare(self, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]: ...
+from .wire import ClaimRef
 
 
 class ClaimManager:
     """Prepares and unprepares claims. All methods may be called from any thread, for different pods concurrently."""
 
-    def __init__(
-        self,
-        cache: ClaimCache,
-        get_claim: Callable[[str, str], ResourceClaim],
-        get_plugin: Callable[[str], DriverPlugin],
-        journal: Journal,
-    ) -> None:
-        """`get_claim(namespace, name)` raises KubeletApiError; `get_plugin(driver)` raises ClaimError."""
+    def __init__(self, cache: ClaimCache, cluster: KubernetesCluster, plugins: Plugins, journal: Journal) -> None:
         self._cache = cache
-        self._get_claim = get_claim
-        self._get_plugin = get_plugin
+        self._cluster = cluster
+        self._plugins = plugins
         self._journal = journal
 
     def prepare(self, pod: Pod) -> None:
@@ -101,14 +87,14 @@ class ClaimManager:
                 self._cache.put(replace(self._known(ref), prepared=True))
             self._save()
 
-    def _checked(self, pod: Pod, name: ClaimName) -> tuple[ResourceClaim, Mapping[str, DriverPlugin]]:
+    def _checked(self, pod: Pod, name: ClaimName) -> tuple[ResourceClaim, Mapping[str, Plugin]]:
         """Return the claim, and the plugin of each of its drivers. This changes nothing."""
         try:
-            claim = self._get_claim(pod.namespace, name.name)
+            claim = self._cluster.get_claim(pod.namespace, name.name)
         except KubeletApiError as error:
             raise ClaimError(f"fetch ResourceClaim {name.name}: {error}") from error
         drivers = check_claim(pod, name, claim)
-        return claim, {driver: self._get_plugin(driver) for driver in sorted(drivers)}
+        return claim, {driver: self._plugins.get(driver) for driver in sorted(drivers)}
 
     def _reference(self, pod: Pod, claim: ResourceClaim, drivers: frozenset[str]) -> ClaimInfo:
         """Record in the checkpoint that the pod uses the claim."""
@@ -127,8 +113,8 @@ class ClaimManager:
         self._save()
         return info
 
-    def _prepare_batch(self, driver: str, plugin: DriverPlugin, refs: list[ClaimRef]) -> None:
-        answer = plugin.prepare(refs)
+    def _prepare_batch(self, driver: str, plugin: Plugin, refs: list[ClaimRef]) -> None:
+        answer = plugin.call(PREPARE, refs)
         check_answer(PREPARE, refs, answer)
         with self._cache.lock:
             for ref in refs:
@@ -158,7 +144,7 @@ class ClaimManager:
                 for driver in info.devices:
                     batches.setdefault(driver, []).append(info.ref)
         for driver, refs in sorted(batches.items()):
-            check_answer(UNPREPARE, refs, self._get_plugin(driver).unprepare(refs))
+            check_answer(UNPREPARE, refs, self._plugins.get(driver).call(UNPREPARE, refs))
             self._journal.record("ClaimsUnprepared", driver, ", ".join(f"{ref.namespace}/{ref.name}" for ref in refs))
         with self._cache.lock:
             for ref in last:

@@ -7,7 +7,7 @@ and a lost connection is restored automatically.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote
@@ -15,7 +15,7 @@ from urllib.parse import quote
 import grpc
 
 from .options import Options, Periods
-from .state import PREPARE, UNPREPARE, ClaimError, rpc_text
+from .state import ClaimError, rpc_text
 from .wire import (
     GET_INFO,
     HEALTH_SERVICES,
@@ -24,15 +24,15 @@ from .wire import (
     REGISTRATION,
     ClaimAnswer,
     ClaimRef,
+    DeviceHealth,
     PluginInfo,
-    ReportedHealth,
+    decode_answers,
     decode_health,
     decode_info,
-    decode_prepared,
-    decode_unprepared,
     encode_claims,
     encode_info_request,
     encode_status,
+    encode_watch_request,
     message_class,
 )
 
@@ -62,6 +62,10 @@ def service_channel(endpoint: str, periods: Periods) -> grpc.Channel:
         ("grpc.max_reconnect_backoff_ms", int(periods.reconnect.limit * 1000)),
     ]
     return grpc.insecure_channel(f"unix:{endpoint}", options=options)
+
+
+HealthReport = Mapping[tuple[str, str], DeviceHealth]
+"""The health of devices by pool and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,38 +101,24 @@ class Plugin:
         time.sleep(max(0.0, self._nudged + _NUDGE_HEARD - time.monotonic()))
         self._channel.close()
 
-    def prepare(self, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
-        """Call NodePrepareResources and return unchecked answers by claim UID. Raises ClaimError if the call fails."""
-        return self._call(PREPARE, claims, decode_prepared)
-
-    def unprepare(self, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
-        """Call NodeUnprepareResources in the same way."""
-        return self._call(UNPREPARE, claims, decode_unprepared)
-
-    def watch_health(self) -> "HealthStream":
-        """Call NodeWatchResources of the plugin's health service, which must exist."""
+    def watch_health(self) -> "grpc.CallIterator[HealthReport]":
+        """Call NodeWatchResources of the plugin's health service, which must exist. Iteration raises grpc.RpcError."""
         assert self.registration.health_service is not None
         package = HEALTH_SERVICES[self.registration.health_service]
-        method = self._channel.unary_stream(
+        method: grpc.UnaryStreamMultiCallable[None, HealthReport] = self._channel.unary_stream(
             f"/{self.registration.health_service}/NodeWatchResources",
-            request_serializer=lambda _: bytes(
-                message_class(package, "NodeWatchResourcesRequest")().SerializeToString()
-            ),
+            request_serializer=partial(encode_watch_request, package),
             response_deserializer=partial(decode_health, package),
         )
-        return HealthStream(method(None))
+        return method(None)
 
-    def _call(
-        self,
-        method: str,
-        claims: Iterable[ClaimRef],
-        decode: Callable[[str, bytes], Mapping[str, ClaimAnswer]],
-    ) -> Mapping[str, ClaimAnswer]:
+    def call(self, method: str, claims: Iterable[ClaimRef]) -> Mapping[str, ClaimAnswer]:
+        """Call `method`, PREPARE or UNPREPARE, and return unchecked answers by UID. Raises ClaimError if it fails."""
         package = PLUGIN_SERVICES[self.registration.service]
         call: grpc.UnaryUnaryMultiCallable[Iterable[ClaimRef], Mapping[str, ClaimAnswer]] = self._channel.unary_unary(
             f"/{package}.DRAPlugin/{method}",
             request_serializer=partial(encode_claims, package, method),
-            response_deserializer=partial(decode, package),
+            response_deserializer=partial(decode_answers, package, method),
         )
         try:
             return call(claims, timeout=self._periods.call)
@@ -148,21 +138,6 @@ class Plugin:
         if connected != self._connected:
             self._connected = connected
             self._on_connection(connected)
-
-
-class HealthStream:
-    """A running NodeWatchResources call."""
-
-    def __init__(self, call: "grpc.CallIterator[tuple[ReportedHealth, ...]]") -> None:
-        self._call = call
-
-    def __iter__(self) -> Iterator[tuple[ReportedHealth, ...]]:
-        """Return the reports of the stream. Raises grpc.RpcError if the stream breaks or is cancelled."""
-        return iter(self._call)
-
-    def cancel(self) -> None:
-        """Cancel the call."""
-        self._call.cancel()  # type: ignore[no-untyped-call]
 
 
 def _nothing(_: grpc.ChannelConnectivity) -> None:

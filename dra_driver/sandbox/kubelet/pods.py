@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from .apiclient import KubeletApiError, KubernetesCluster
-from .health import HealthCache
+from .health import HealthWatch
 from .journal import Journal
 from .manager import ClaimManager
 from .model import Container, Pod, differs
@@ -42,7 +42,7 @@ class Services:
     cluster: KubernetesCluster
     manager: ClaimManager
     claims: ClaimCache
-    health: HealthCache
+    health: HealthWatch
     runtime: Runtime
     journal: Journal
     periods: Periods

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from .health import DeviceHealth
 from .model import Container, Pod
 from .state import ClaimError, ClaimInfo, claim_name
-from .wire import PreparedDevice
+from .wire import DeviceHealth, PreparedDevice
 
 HOST_IP = "127.0.0.1"
 

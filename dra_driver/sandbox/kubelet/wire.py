@@ -7,7 +7,7 @@ values, never protobuf messages.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ HEALTH_SERVICES: Final[Mapping[str, str]] = {
 """The optional health services with their protobuf packages, in kubelet's order of preference."""
 
 _Field = tuple[str, int, str]
-"""A field: name, number and type. Types are scalars, `Message`, `repeated TYPE`, `optional TYPE` and `map Message`."""
+"""A field: name, number and type. Types are scalars, `Message`, `repeated TYPE` and `map Message`."""
 
 _REGISTRATION_MESSAGES: Mapping[str, tuple[_Field, ...]] = {
     "InfoRequest": (),
@@ -45,15 +45,14 @@ _REGISTRATION_MESSAGES: Mapping[str, tuple[_Field, ...]] = {
     "RegistrationStatus": (("plugin_registered", 1, "bool"), ("error", 2, "string")),
     "RegistrationStatusResponse": (),
 }
-_DEVICE_V1BETA1: tuple[_Field, ...] = (
-    ("request_names", 1, "repeated string"),
-    ("pool_name", 2, "string"),
-    ("device_name", 3, "string"),
-    ("cdi_device_ids", 4, "repeated string"),
-)
-_DRA_V1BETA1_MESSAGES: Mapping[str, tuple[_Field, ...]] = {
+_DRA_MESSAGES: Mapping[str, tuple[_Field, ...]] = {
     "Claim": (("namespace", 1, "string"), ("uid", 2, "string"), ("name", 3, "string")),
-    "Device": _DEVICE_V1BETA1,
+    "Device": (
+        ("request_names", 1, "repeated string"),
+        ("pool_name", 2, "string"),
+        ("device_name", 3, "string"),
+        ("cdi_device_ids", 4, "repeated string"),
+    ),
     "NodePrepareResourcesRequest": (("claims", 1, "repeated Claim"),),
     "NodePrepareResourceResponse": (("devices", 1, "repeated Device"), ("error", 2, "string")),
     "NodePrepareResourcesResponse": (("claims", 1, "map NodePrepareResourceResponse"),),
@@ -61,7 +60,7 @@ _DRA_V1BETA1_MESSAGES: Mapping[str, tuple[_Field, ...]] = {
     "NodeUnprepareResourceResponse": (("error", 1, "string"),),
     "NodeUnprepareResourcesResponse": (("claims", 1, "map NodeUnprepareResourceResponse"),),
 }
-_DRA_V1_MESSAGES = {**_DRA_V1BETA1_MESSAGES, "Device": (*_DEVICE_V1BETA1, ("share_id", 5, "optional string"))}
+"""The messages of both packages. Kubelet does not use field 5 of v1's Device, its share."""
 _HEALTH_MESSAGES: Mapping[str, tuple[_Field, ...]] = {
     "NodeWatchResourcesRequest": (),
     "DeviceIdentifier": (("pool_name", 1, "string"), ("device_name", 2, "string")),
@@ -84,9 +83,9 @@ def _add_message(file: descriptor_pb2.FileDescriptorProto, name: str, fields: It
     message = file.message_type.add(name=name)
     for field_name, number, declared in fields:
         label, _, type_name = declared.rpartition(" ")
-        field = message.field.add(name=field_name, number=number, label=_Proto.LABEL_OPTIONAL)
+        made = message.field.add(name=field_name, number=number, label=_Proto.LABEL_OPTIONAL)
         if label in ("repeated", "map"):
-            field.label = _Proto.LABEL_REPEATED
+            made.label = _Proto.LABEL_REPEATED
         if label == "map":
             entry = message.nested_type.add(name=f"{field_name.title()}Entry")
             entry.options.map_entry = True
@@ -94,24 +93,20 @@ def _add_message(file: descriptor_pb2.FileDescriptorProto, name: str, fields: It
             value = entry.field.add(name="value", number=2, label=_Proto.LABEL_OPTIONAL, type=_Proto.TYPE_MESSAGE)
             value.type_name = f".{file.package}.{type_name}"
             type_name = f"{name}.{entry.name}"
-        if label == "optional":  # proto3 distinguishes an absent value by a oneof with one field
-            message.oneof_decl.add(name=f"_{field_name}")
-            field.oneof_index = len(message.oneof_decl) - 1
-            field.proto3_optional = True
         if type_name in _SCALARS:
-            field.type = _SCALARS[type_name]
+            made.type = _SCALARS[type_name]
         else:
             is_enum = any(enum.name == type_name for enum in file.enum_type)
-            field.type = _Proto.TYPE_ENUM if is_enum else _Proto.TYPE_MESSAGE
-            field.type_name = f".{file.package}.{type_name}"
+            made.type = _Proto.TYPE_ENUM if is_enum else _Proto.TYPE_MESSAGE
+            made.type_name = f".{file.package}.{type_name}"
 
 
 def _pool() -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.DescriptorPool()
     for package, messages in (
         (REGISTRATION, _REGISTRATION_MESSAGES),
-        (DRA_V1, _DRA_V1_MESSAGES),
-        (DRA_V1BETA1, _DRA_V1BETA1_MESSAGES),
+        (DRA_V1, _DRA_MESSAGES),
+        (DRA_V1BETA1, _DRA_MESSAGES),
         (HEALTH_V1, _HEALTH_MESSAGES),
         (HEALTH_V1ALPHA1, _HEALTH_MESSAGES),
     ):
@@ -161,7 +156,6 @@ class PreparedDevice:
     device: str
     request_names: tuple[str, ...] = ()
     cdi_ids: tuple[str, ...] = ()
-    share_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +175,12 @@ class Health(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ReportedHealth:
-    """A device in a health report. `timeout` is in seconds; 0 or less selects kubelet's default."""
+class DeviceHealth:
+    """The health that a plugin reports of a device. `timeout` is in seconds; 0 or less selects the default."""
 
-    pool: str
-    device: str
-    health: Health
-    timeout: int = 0
+    health: Health = Health.UNKNOWN
     message: str = ""
+    timeout: int = field(default=0, compare=False)
 
 
 def encode_info_request(_: None) -> bytes:
@@ -216,39 +208,33 @@ def encode_claims(package: str, method: str, claims: Iterable[ClaimRef]) -> byte
     return bytes(request.SerializeToString())
 
 
-def decode_prepared(package: str, data: bytes) -> Mapping[str, ClaimAnswer]:
-    """Decode a NodePrepareResourcesResponse. Return the answers by claim UID."""
-    response = message_class(package, "NodePrepareResourcesResponse").FromString(data)
+def decode_answers(package: str, method: str, data: bytes) -> Mapping[str, ClaimAnswer]:
+    """Decode the response of `method`, NodePrepareResources or NodeUnprepareResources, to answers by claim UID."""
+    response = message_class(package, f"{method}Response").FromString(data)
     return {
-        uid: ClaimAnswer(tuple(_device(package, device) for device in claim.devices), claim.error)
+        uid: ClaimAnswer(tuple(map(_device, getattr(claim, "devices", ()))), claim.error)
         for uid, claim in response.claims.items()
     }
 
 
-def _device(package: str, device: Any) -> PreparedDevice:
-    share_id = device.share_id if package == DRA_V1 and device.HasField("share_id") else None
+def _device(device: Any) -> PreparedDevice:
     return PreparedDevice(
-        device.pool_name, device.device_name, tuple(device.request_names), tuple(device.cdi_device_ids), share_id
+        device.pool_name, device.device_name, tuple(device.request_names), tuple(device.cdi_device_ids)
     )
 
 
-def decode_unprepared(package: str, data: bytes) -> Mapping[str, ClaimAnswer]:
-    """Decode a NodeUnprepareResourcesResponse. Return the answers by claim UID."""
-    response = message_class(package, "NodeUnprepareResourcesResponse").FromString(data)
-    return {uid: ClaimAnswer(error=claim.error) for uid, claim in response.claims.items()}
+def encode_watch_request(package: str, _: None) -> bytes:
+    """Encode a NodeWatchResourcesRequest, which is empty."""
+    return bytes(message_class(package, "NodeWatchResourcesRequest")().SerializeToString())
 
 
-def decode_health(package: str, data: bytes) -> tuple[ReportedHealth, ...]:
-    """Decode a NodeWatchResourcesResponse. A status outside of the table counts as unknown."""
+def decode_health(package: str, data: bytes) -> Mapping[tuple[str, str], DeviceHealth]:
+    """Decode a NodeWatchResourcesResponse to reports by pool and device. A status outside of the table is unknown."""
     response = message_class(package, "NodeWatchResourcesResponse").FromString(data)
     known = dict(enumerate((Health.UNKNOWN, Health.HEALTHY, Health.UNHEALTHY)))
-    return tuple(
-        ReportedHealth(
-            device.device.pool_name,
-            device.device.device_name,
-            known.get(device.health, Health.UNKNOWN),
-            device.health_check_timeout_seconds,
-            device.message,
+    return {
+        (one.device.pool_name, one.device.device_name): DeviceHealth(
+            known.get(one.health, Health.UNKNOWN), one.message, one.health_check_timeout_seconds
         )
-        for device in response.devices
-    )
+        for one in response.devices
+    }

@@ -4,50 +4,49 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dra_driver.sandbox.kubelet import Health, Kubelet, Options
-from dra_driver.sandbox.kubelet.health import DeviceHealth, HealthCache, truncate
-from dra_driver.sandbox.kubelet.wire import HEALTH_V1, HEALTH_V1ALPHA1, ReportedHealth
+from dra_driver.sandbox.kubelet import Health, Kubelet, Options, Periods
+from dra_driver.sandbox.kubelet.health import HealthWatch
+from dra_driver.sandbox.kubelet.journal import Journal
+from dra_driver.sandbox.kubelet.plugin import HealthReport
+from dra_driver.sandbox.kubelet.wire import HEALTH_V1, HEALTH_V1ALPHA1, DeviceHealth
 
 from .conftest import WriteCdi
 from .memory_cluster import MemoryCluster
 from .scripted_plugin import ALL_SERVICES, DRIVER, ScriptedPlugin
 
-
-class Clock:
-    """Seconds that a test sets."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 SICK = DeviceHealth(Health.UNHEALTHY, "XID 79")
 
 
-def report(health: Health, timeout: int = 0, message: str = "") -> list[ReportedHealth]:
-    return [ReportedHealth("pool", "dev", health, timeout, message)]
+@pytest.fixture
+def watch() -> HealthWatch:
+    return HealthWatch(Periods(), Journal(), lambda *_: None)
+
+
+def report(health: Health, timeout: int = 0, message: str = "") -> HealthReport:
+    return {("pool", "dev"): DeviceHealth(health, message, timeout)}
 
 
 @pytest.mark.parametrize(("timeout", "counts"), [(0, 30.0), (-5, 30.0), (90, 90.0)])
-def test_a_report_counts_until_its_timeout(timeout: int, counts: float) -> None:
-    clock = Clock()
-    cache = HealthCache(30.0, clock)
-    cache.update(DRIVER, report(Health.UNHEALTHY, timeout, "XID 79"))
-    clock.now = counts
-    assert cache.get(DRIVER, "pool", "dev") == SICK
-    clock.now = counts + 0.1
-    assert cache.get(DRIVER, "pool", "dev") == DeviceHealth(Health.UNKNOWN)
+def test_a_report_counts_until_its_timeout(
+    watch: HealthWatch, monkeypatch: pytest.MonkeyPatch, timeout: int, counts: float
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 7.0)
+    monkeypatch.setattr("dra_driver.sandbox.kubelet.health.time", clock)
+    watch.update(DRIVER, report(Health.UNHEALTHY, timeout, "XID 79"))
+    clock.monotonic = lambda: 7.0 + counts
+    assert watch.get(DRIVER, "pool", "dev") == SICK
+    clock.monotonic = lambda: 7.1 + counts
+    assert watch.get(DRIVER, "pool", "dev") == DeviceHealth(Health.UNKNOWN)
 
 
-def test_only_another_state_is_a_change() -> None:
-    cache = HealthCache(30.0, Clock())
+def test_only_another_state_is_a_change(watch: HealthWatch) -> None:
     changes = [
-        cache.update(DRIVER, report(health, message=message))
+        watch.update(DRIVER, report(health, message=message))
         for health, message in [
             (Health.HEALTHY, ""),
             (Health.HEALTHY, ""),
@@ -58,20 +57,9 @@ def test_only_another_state_is_a_change() -> None:
     assert [bool(changed) for changed in changes] == [True, False, True, True]
 
 
-def test_drivers_do_not_know_each_others_devices() -> None:
-    cache = HealthCache(30.0, Clock())
-    cache.update(DRIVER, report(Health.HEALTHY))
-    assert cache.get("other.example.com", "pool", "dev").health is Health.UNKNOWN
-    cache.clear(DRIVER)
-    assert cache.get(DRIVER, "pool", "dev").health is Health.UNKNOWN
-
-
-@pytest.mark.parametrize(
-    ("message", "kept"),
-    [("short", "short"), ("x" * 1024, "x" * 1024), ("x" * 1025, "x" * 1021 + "..."), ("é" * 600, "é" * 510 + "...")],
-)
-def test_long_messages_are_cut_to_what_a_status_may_hold(message: str, kept: str) -> None:
-    assert truncate(message) == kept
+def test_drivers_do_not_know_each_others_devices(watch: HealthWatch) -> None:
+    watch.update(DRIVER, report(Health.HEALTHY))
+    assert watch.get("other.example.com", "pool", "dev").health is Health.UNKNOWN
 
 
 def device(health: int, message: str = "", name: str = "dev-gpu") -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from dra_driver.sandbox.kubelet import ClaimRef, Health
-from dra_driver.sandbox.kubelet.health import DeviceHealth
 from dra_driver.sandbox.kubelet.model import decode_pod, differs
 from dra_driver.sandbox.kubelet.podstatus import (
     ContainerState,
@@ -19,7 +18,7 @@ from dra_driver.sandbox.kubelet.podstatus import (
     pod_status,
 )
 from dra_driver.sandbox.kubelet.state import ClaimInfo
-from dra_driver.sandbox.kubelet.wire import PreparedDevice
+from dra_driver.sandbox.kubelet.wire import DeviceHealth, PreparedDevice
 
 from .memory_cluster import make_pod
 

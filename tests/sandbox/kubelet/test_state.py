@@ -17,13 +17,13 @@ CLAIM = ClaimInfo(
     frozenset({"uid-p"}),
     {
         "a.example.com": (),
-        "gpu.example.com": (PreparedDevice("node-1", "gpu-0", ("gpu",), ("example.com/claim=uid-7",), "s"),),
+        "gpu.example.com": (PreparedDevice("node-1", "gpu-0", ("gpu",), ("example.com/claim=uid-7",)),),
     },
 )
 
 _text = st.text(max_size=8)
 _names = st.lists(_text, max_size=3).map(tuple)
-_devices = st.lists(st.builds(PreparedDevice, _text, _text, _names, _names, st.none() | _text), max_size=2).map(tuple)
+_devices = st.lists(st.builds(PreparedDevice, _text, _text, _names, _names), max_size=2).map(tuple)
 _claims = st.builds(
     ClaimInfo,
     st.builds(ClaimRef, _text, _text, _text),

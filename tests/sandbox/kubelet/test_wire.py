@@ -31,30 +31,19 @@ def test_a_prepare_response_maps_uids_to_devices_or_an_error(package: str) -> No
     data = field(1, field(1, "uid-1") + field(2, field(1, DEVICE))) + field(
         1, field(1, "uid-2") + field(2, field(2, "broken"))
     )
-    assert wire.decode_prepared(package, data) == {
+    assert wire.decode_answers(package, "NodePrepareResources", data) == {
         "uid-1": ClaimAnswer((PreparedDevice("pool", "dev", ("req-a", "req-b"), ("v/c=d",)),)),
         "uid-2": ClaimAnswer(error="broken"),
     }
 
 
-@pytest.mark.parametrize(
-    ("package", "suffix", "share_id"),
-    [
-        (wire.DRA_V1, b"", None),
-        (wire.DRA_V1, field(5, ""), ""),
-        (wire.DRA_V1, field(5, "share"), "share"),
-        (wire.DRA_V1BETA1, field(5, "share"), None),
-    ],
-)
-def test_a_share_id_is_optional_and_only_v1_has_it(package: str, suffix: bytes, share_id: str | None) -> None:
-    data = field(1, field(1, "u") + field(2, field(1, DEVICE + suffix)))
-    assert wire.decode_prepared(package, data)["u"].devices[0].share_id == share_id
-
-
 @pytest.mark.parametrize("package", [wire.DRA_V1, wire.DRA_V1BETA1])
 def test_an_unprepare_response_may_have_empty_entries(package: str) -> None:
     data = field(1, field(1, "uid-1") + field(2, b"")) + field(1, field(1, "uid-2") + field(2, field(1, "busy")))
-    assert wire.decode_unprepared(package, data) == {"uid-1": ClaimAnswer(), "uid-2": ClaimAnswer(error="busy")}
+    assert wire.decode_answers(package, "NodeUnprepareResources", data) == {
+        "uid-1": ClaimAnswer(),
+        "uid-2": ClaimAnswer(error="busy"),
+    }
 
 
 def test_plugin_info_is_read_from_its_four_fields() -> None:
@@ -75,7 +64,9 @@ def test_a_registration_status_is_success_or_an_error(error: str, data: bytes) -
 def test_a_health_report_lists_devices(package: str, number: int, health: Health) -> None:
     device = field(1, field(1, "pool") + field(2, "dev"))
     data = field(1, device + field(2, number) + field(3, 99) + field(4, 20) + field(5, "why"))
-    assert wire.decode_health(package, data) == (wire.ReportedHealth("pool", "dev", health, 20, "why"),)
+    report = wire.decode_health(package, data)
+    assert report == {("pool", "dev"): wire.DeviceHealth(health, "why")}
+    assert report["pool", "dev"].timeout == 20
 
 
 def test_the_messages_are_not_in_the_pool_that_generated_code_shares() -> None:
