@@ -13,21 +13,10 @@ from dra_driver.resource import ResourceClaim
 
 from .apiclient import KubeletApiError, KubernetesCluster
 from .journal import Journal
-from .model import Container, Pod
+from .model import Pod, PodClaim
 from .plugin import Plugin
 from .plugins import Plugins
-from .state import (
-    PREPARE,
-    UNPREPARE,
-    ClaimCache,
-    ClaimError,
-    ClaimInfo,
-    ClaimName,
-    check_answer,
-    check_claim,
-    claim_names,
-)
-from .state import cdi_ids as cdi_ids_of
+from .state import PREPARE, UNPREPARE, ClaimCache, ClaimError, ClaimInfo, check_answer, check_claim, claims_of
 from .wire import ClaimRef
 
 
@@ -42,40 +31,12 @@ class ClaimManager:
 
     def prepare(self, pod: Pod) -> None:
         """Prepare all claims of the pod. Raises ClaimError with kubelet's text. It can be called again."""
-        try:
-            self._prepare(pod)
-        except ClaimError as error:
-            raise ClaimError(f"prepare dynamic resources: {error}") from error
-
-    def unprepare(self, pod: Pod) -> None:
-        """Unprepare the pod's claims that no other pod uses. Raises ClaimError. It can be called again."""
-        try:
-            self._unprepare(pod.uid, self._cache.of_pod(pod.uid))
-        except ClaimError as error:
-            raise ClaimError(f"unprepare dynamic resources: {error}") from error
-
-    def reconcile(self, active: frozenset[str]) -> None:
-        """Unprepare claims that only pods other than `active` (UIDs) use. Failures are recorded and retried later."""
-        for uid in frozenset().union(*(info.pods for info in self._cache.all())) - active:
-            try:
-                self._unprepare(uid, self._cache.of_pod(uid))
-            except ClaimError as error:
-                self._journal.record("ClaimReconcileFailed", uid, str(error))
-
-    def cdi_ids(self, pod: Pod, container: Container) -> tuple[str, ...]:
-        """Return the CDI devices of a container of a prepared pod. Raises ClaimError."""
-        prepared = {
-            info.ref.name: info.all_devices for info in self._cache.all() if info.ref.namespace == pod.namespace
-        }
-        return cdi_ids_of(pod, container, prepared)
-
-    def _prepare(self, pod: Pod) -> None:
-        checked = [self._checked(pod, name) for name in claim_names(pod)]
+        checked = [self._checked(pod, wanted) for wanted in claims_of(pod)]
         plugins = {driver: plugin for _, usable in checked for driver, plugin in usable.items()}
         batches: dict[str, list[ClaimRef]] = {}
         with self._cache.lock:
             for claim, usable in checked:
-                info = self._reference(pod, claim, frozenset(usable))
+                info = self._reference(pod, claim, usable)
                 if not info.prepared:
                     for driver in info.devices:
                         batches.setdefault(driver, []).append(info.ref)
@@ -84,25 +45,54 @@ class ClaimManager:
         with self._cache.lock:
             # only after every driver succeeded: if one fails, all of them are called again
             for ref in {ref for refs in batches.values() for ref in refs}:
-                self._cache.put(replace(self._known(ref), prepared=True))
+                self._cache.put(replace(self._cache.known(ref.namespace, ref.name), prepared=True))
             self._save()
 
-    def _checked(self, pod: Pod, name: ClaimName) -> tuple[ResourceClaim, Mapping[str, Plugin]]:
+    def unprepare(self, pod_uid: str) -> None:
+        """Unprepare the pod's claims that no other pod uses. Raises ClaimError. It can be called again."""
+        batches: dict[str, list[ClaimRef]] = {}
+        last = []
+        with self._cache.lock:
+            for info in self._cache.all():
+                if pod_uid not in info.pods:
+                    continue
+                if others := info.pods - {pod_uid}:
+                    self._cache.put(replace(info, pods=others))
+                    continue
+                last.append(info.ref)
+                for driver in info.devices:
+                    batches.setdefault(driver, []).append(info.ref)
+        for driver, refs in sorted(batches.items()):
+            check_answer(UNPREPARE, refs, self._plugins.get(driver).call(UNPREPARE, refs))
+            self._record("ClaimsUnprepared", driver, refs)
+        with self._cache.lock:
+            for ref in last:
+                self._cache.remove(ref)
+            self._save()
+
+    def reconcile(self, active: frozenset[str]) -> None:
+        """Unprepare claims that only pods other than `active` (UIDs) use. Failures are recorded and retried later."""
+        for uid in frozenset().union(*(info.pods for info in self._cache.all())) - active:
+            try:
+                self.unprepare(uid)
+            except ClaimError as error:
+                self._journal.record("ClaimReconcileFailed", uid, str(error))
+
+    def _checked(self, pod: Pod, wanted: PodClaim) -> tuple[ResourceClaim, Mapping[str, Plugin]]:
         """Return the claim, and the plugin of each of its drivers. This changes nothing."""
         try:
-            claim = self._cluster.get_claim(pod.namespace, name.name)
+            claim = self._cluster.get_claim(pod.namespace, wanted.claim)
         except KubeletApiError as error:
-            raise ClaimError(f"fetch ResourceClaim {name.name}: {error}") from error
-        drivers = check_claim(pod, name, claim)
+            raise ClaimError(f"fetch ResourceClaim {wanted.claim}: {error}") from error
+        drivers = check_claim(pod, wanted, claim)
         return claim, {driver: self._plugins.get(driver) for driver in sorted(drivers)}
 
-    def _reference(self, pod: Pod, claim: ResourceClaim, drivers: frozenset[str]) -> ClaimInfo:
+    def _reference(self, pod: Pod, claim: ResourceClaim, drivers: Iterable[str]) -> ClaimInfo:
         """Record in the checkpoint that the pod uses the claim."""
         meta = claim.metadata
         info = self._cache.get(meta.namespace, meta.name)
         if info is None:
-            ref = ClaimRef(meta.namespace, meta.name, meta.uid)
-            info = ClaimInfo(ref, devices=dict.fromkeys(sorted(drivers), ()))
+            info = ClaimInfo(ClaimRef(meta.namespace, meta.name, meta.uid), devices=dict.fromkeys(drivers, ()))
         elif info.ref.uid != meta.uid:
             raise ClaimError(
                 f"old ResourceClaim with same name {meta.name} and different UID {info.ref.uid} "
@@ -118,38 +108,14 @@ class ClaimManager:
         check_answer(PREPARE, refs, answer)
         with self._cache.lock:
             for ref in refs:
-                info = self._known(ref)
+                info = self._cache.known(ref.namespace, ref.name)
                 # devices are added, because a plugin that is called again must return the same ids
                 devices = (*info.devices.get(driver, ()), *answer[ref.uid].devices)
                 self._cache.put(replace(info, devices={**info.devices, driver: devices}))
-        self._journal.record("ClaimsPrepared", driver, ", ".join(f"{ref.namespace}/{ref.name}" for ref in refs))
+        self._record("ClaimsPrepared", driver, refs)
 
-    def _known(self, ref: ClaimRef) -> ClaimInfo:
-        info = self._cache.get(ref.namespace, ref.name)
-        if info is None:
-            raise ClaimError(
-                f"internal error: unable to get claim info for ResourceClaim {ref.name} in namespace {ref.namespace}"
-            )
-        return info
-
-    def _unprepare(self, pod_uid: str, infos: Iterable[ClaimInfo]) -> None:
-        batches: dict[str, list[ClaimRef]] = {}
-        last = []
-        with self._cache.lock:
-            for info in infos:
-                if others := info.pods - {pod_uid}:
-                    self._cache.put(replace(info, pods=others))
-                    continue
-                last.append(info.ref)
-                for driver in info.devices:
-                    batches.setdefault(driver, []).append(info.ref)
-        for driver, refs in sorted(batches.items()):
-            check_answer(UNPREPARE, refs, self._plugins.get(driver).call(UNPREPARE, refs))
-            self._journal.record("ClaimsUnprepared", driver, ", ".join(f"{ref.namespace}/{ref.name}" for ref in refs))
-        with self._cache.lock:
-            for ref in last:
-                self._cache.remove(ref)
-            self._save()
+    def _record(self, reason: str, driver: str, refs: Iterable[ClaimRef]) -> None:
+        self._journal.record(reason, driver, ", ".join(f"{ref.namespace}/{ref.name}" for ref in refs))
 
     def _save(self) -> None:
         try:

@@ -5,7 +5,7 @@ ResourceClaims are read as the project's own types (`dra_driver.resource`).
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -16,18 +16,25 @@ RUN_SECONDS = "sandbox.gpu.nvidia.com/run-seconds"
 """An annotation of pods: after so many seconds, the containers end successfully. Without it, they run on."""
 
 
+EXTENDED = ""
+"""The name of the PodClaim for extended resources, which no entry of a pod has."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """An entry of spec.resourceClaims: a claim by name, or a claim from a template."""
+    """An entry of spec.resourceClaims and its ResourceClaim, or the claim that the scheduler made (`EXTENDED`)."""
 
     name: str
-    claim_name: str | None = None
-    template_name: str | None = None
+    claim: str
+    """Empty: no claim was needed, or it is not `created` yet."""
+    generated: bool = False
+    """Whether the claim is made from a template. It must belong to the pod."""
+    created: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerClaim:
-    """An entry of resources.claims: a PodClaim by name, and a request in it (empty: all requests)."""
+    """What a container uses: a PodClaim by name, and a request in it (empty: all requests)."""
 
     name: str
     request: str = ""
@@ -44,7 +51,7 @@ class HttpProbe:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container. `requested` are the resources that it requests. A `sidecar` is an init container that stays.
+    """A container. A `sidecar` is an init container that stays.
 
     `command` includes the arguments. `fields` has the variables of `env` whose value is a field of the pod.
     """
@@ -56,17 +63,7 @@ class Container:
     fields: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     readiness: HttpProbe | None = None
     claims: tuple[ContainerClaim, ...] = ()
-    requested: frozenset[str] = frozenset()
     sidecar: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RequestMapping:
-    """The request of the pod's claim for extended resources that serves a resource of a container."""
-
-    container: str
-    resource: str
-    request: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +74,8 @@ class Pod:
     name: str
     uid: str
     claims: tuple[PodClaim, ...] = ()
-    generated_claims: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
-    """The claim that was created for each PodClaim by its name. None: no claim was needed."""
     init_containers: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
-    extended_claim: str | None = None
-    """The claim that the scheduler created for the pod's extended resources."""
-    extended_requests: tuple[RequestMapping, ...] = ()
     phase: str = "Pending"
     deleting: bool = False
     run_seconds: float | None = None
@@ -137,24 +129,14 @@ def decode_pod(raw: Mapping[str, Any]) -> Pod:
     """Decode a pod. `raw` keeps all other fields."""
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     extended = status.get("extendedResourceClaimStatus") or {}
+    mappings = extended.get("requestMappings") or ()
     return Pod(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
-        claims=tuple(
-            PodClaim(claim["name"], claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName"))
-            for claim in spec.get("resourceClaims") or ()
-        ),
-        generated_claims={
-            claim["name"]: claim.get("resourceClaimName") for claim in status.get("resourceClaimStatuses") or ()
-        },
-        init_containers=_containers(spec.get("initContainers")),
-        containers=_containers(spec.get("containers")),
-        extended_claim=extended.get("resourceClaimName"),
-        extended_requests=tuple(
-            RequestMapping(entry["containerName"], entry["resourceName"], entry["requestName"])
-            for entry in extended.get("requestMappings") or ()
-        ),
+        claims=tuple(_claims(spec, status)),
+        init_containers=tuple(_container(one, mappings) for one in spec.get("initContainers") or ()),
+        containers=tuple(_container(one, mappings) for one in spec.get("containers") or ()),
         phase=status.get("phase") or "Pending",
         deleting=bool(metadata.get("deletionTimestamp")),
         run_seconds=_seconds((metadata.get("annotations") or {}).get(RUN_SECONDS)),
@@ -170,11 +152,20 @@ def _seconds(text: str | None) -> float | None:
         return None
 
 
-def _containers(raw: Iterable[Mapping[str, Any]] | None) -> tuple[Container, ...]:
-    return tuple(_container(container) for container in raw or ())
+def _claims(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[PodClaim]:
+    made = {one["name"]: one.get("resourceClaimName") for one in status.get("resourceClaimStatuses") or ()}
+    for one in spec.get("resourceClaims") or ():
+        name = one["name"]
+        if claim := one.get("resourceClaimName"):
+            yield PodClaim(name, claim)
+        else:
+            yield PodClaim(name, made.get(name) or "", generated=True, created=name in made)
+    if extended := status.get("extendedResourceClaimStatus"):
+        yield PodClaim(EXTENDED, extended["resourceClaimName"])
 
 
-def _container(raw: Mapping[str, Any]) -> Container:
+def _container(raw: Mapping[str, Any], mappings: Iterable[Mapping[str, str]]) -> Container:
+    """Decode a container. `mappings` are the requests that serve the extended resources of containers."""
     resources, variables = raw.get("resources") or {}, raw.get("env") or ()
     fields = {entry["name"]: (entry.get("valueFrom") or {}).get("fieldRef") for entry in variables}
     return Container(
@@ -185,11 +176,9 @@ def _container(raw: Mapping[str, Any]) -> Container:
         env={entry["name"]: entry.get("value") or "" for entry in variables},
         fields={name: reference["fieldPath"] for name, reference in fields.items() if reference},
         readiness=_http_probe(raw.get("readinessProbe") or {}, raw.get("ports") or ()),
-        claims=tuple(
-            ContainerClaim(claim["name"], claim.get("request") or "") for claim in resources.get("claims") or ()
-        ),
-        requested=frozenset(
-            name for name, quantity in (resources.get("requests") or {}).items() if str(quantity) != "0"
+        claims=(
+            *(ContainerClaim(one["name"], one.get("request") or "") for one in resources.get("claims") or ()),
+            *(ContainerClaim(EXTENDED, one["requestName"]) for one in mappings if one["containerName"] == raw["name"]),
         ),
         sidecar=raw.get("restartPolicy") == "Always",
     )

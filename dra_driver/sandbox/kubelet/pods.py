@@ -21,8 +21,9 @@ from .model import Container, Pod, differs
 from .options import Periods
 from .podstatus import ContainerState, Running, Terminated, Waiting, allocated_resources, pod_status
 from .runtime import ContainerError, RunningContainer, Runtime
-from .state import ClaimCache, ClaimError
+from .state import ClaimCache, ClaimError, cdi_ids
 
+_PREPARE_FAILED = "Failed to prepare dynamic resources: prepare dynamic resources: {}"
 _NEVER_RAN = 137
 """The exit code that kubelet reports for containers that never ran."""
 
@@ -136,7 +137,7 @@ class PodWorker:
             try:
                 services.manager.prepare(pod)
             except ClaimError as error:
-                self._event(pod, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
+                self._event(pod, "FailedPrepareDynamicResources", _PREPARE_FAILED.format(error))
                 return _jittered(services.periods.pod_resync)
             services.runtime.create_pod(pod.uid)
         failed = self._start_containers(pod)
@@ -167,7 +168,7 @@ class PodWorker:
             if container.name in started:
                 continue
             try:
-                ids = services.manager.cdi_ids(pod, container)
+                ids = cdi_ids(pod, container, services.claims)
                 services.runtime.create_container(pod, container, ids, self.look)
             except (ContainerError, ClaimError) as error:
                 reason = error.reason if isinstance(error, ContainerError) else "CreateContainerConfigError"
@@ -186,9 +187,10 @@ class PodWorker:
             services.runtime.stop_pod(pod.uid, pod.grace_period)
             containers = services.runtime.containers(pod.uid)
             try:
-                services.manager.unprepare(pod)
+                services.manager.unprepare(pod.uid)
             except ClaimError as error:
-                services.journal.record("FailedUnprepareDynamicResources", str(pod), str(error))
+                message = f"unprepare dynamic resources: {error}"
+                services.journal.record("FailedUnprepareDynamicResources", str(pod), message)
                 return _jittered(services.periods.unprepare_retry)
             if not vanished and not pod.terminal:
                 now = time.time()
@@ -222,9 +224,7 @@ class PodWorker:
             else:
                 states[container.name] = _state(container, known)
         allocated = {
-            container.name: allocated_resources(
-                pod, container, lambda name: services.claims.get(pod.namespace, name), services.health.get
-            )
+            container.name: allocated_resources(pod, container, services.claims.get, services.health.get)
             for container in pod.containers
         }
         previous = self._reported or pod.raw.get("status") or {}

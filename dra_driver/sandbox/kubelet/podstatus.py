@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The status of a pod: phase, conditions, containers, and the health of their devices."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from .model import Container, Pod
-from .state import ClaimError, ClaimInfo, claim_name
-from .wire import DeviceHealth, PreparedDevice
+from .model import EXTENDED, Container, Pod
+from .state import ClaimInfo, device_serves
+from .wire import DeviceHealth
 
 HOST_IP = "127.0.0.1"
 
@@ -43,8 +43,8 @@ class Terminated:
 
 
 ContainerState = Waiting | Running | Terminated
-Devices = Callable[[str], ClaimInfo | None]
-"""A function that returns the prepared claim of that name in the pod's namespace, or None."""
+ClaimOf = Callable[[str, str], ClaimInfo | None]
+"""A function from namespace and name to the claim in the checkpoint, or None."""
 HealthOf = Callable[[str, str, str], DeviceHealth]
 """A function from driver, pool and device to the health of the device."""
 
@@ -161,34 +161,24 @@ def _container(
 
 
 def allocated_resources(
-    pod: Pod, container: Container, claim_of: Devices, health_of: HealthOf
+    pod: Pod, container: Container, claim_of: ClaimOf, health_of: HealthOf
 ) -> list[Mapping[str, Any]]:
     """Return allocatedResourcesStatus of a container: the health of the devices of each of its claims."""
-    entries = {entry.name: entry for entry in pod.claims}
+    names = {entry.name: entry.claim for entry in pod.claims if entry.name != EXTENDED}
     result: list[Mapping[str, Any]] = []
     for use in container.claims:
-        try:
-            name = claim_name(pod, entries[use.name]) if use.name in entries else None
-        except ClaimError:
-            continue  # the claim does not exist yet
-        info = claim_of(name.name) if name else None
+        info = claim_of(pod.namespace, names.get(use.name, ""))
         base = use.request.partition("/")[0]
         found: dict[str, Mapping[str, Any]] = {}
-        for driver, device in _devices(info):
-            if base and device.request_names and base not in device.request_names:
-                continue
-            health = health_of(driver, device.pool, device.device)
-            id = device.cdi_ids[0] if device.cdi_ids else f"{driver}/{device.pool}/{device.device}"
-            entry = {"resourceID": id, "health": health.health.value}
-            found.setdefault(id, entry | ({"message": health.message} if health.message else {}))
+        for driver, devices in info.devices.items() if info else ():
+            for device in devices:
+                if not device_serves(device, base):
+                    continue
+                health = health_of(driver, device.pool, device.device)
+                id = device.cdi_ids[0] if device.cdi_ids else f"{driver}/{device.pool}/{device.device}"
+                entry = {"resourceID": id, "health": health.health.value}
+                found.setdefault(id, entry | ({"message": health.message} if health.message else {}))
         if found:
             full = f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}"
             result.append({"name": full, "resources": list(found.values())})
     return result
-
-
-def _devices(info: ClaimInfo | None) -> Iterable[tuple[str, PreparedDevice]]:
-    if info is not None:
-        for driver, devices in info.devices.items():
-            for device in devices:
-                yield driver, device

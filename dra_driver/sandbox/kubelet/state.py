@@ -10,7 +10,6 @@ complete, and the resulting CDI devices. Their texts are those of kubelet's Even
 import json
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -44,67 +43,61 @@ class ClaimInfo:
 
 
 class ClaimCache:
-    """The claims by (namespace, name). Take `lock` for several steps that belong together."""
+    """The claims by (namespace, name). Take the reentrant `lock` for several steps that belong together."""
 
     def __init__(self, checkpoint: Path) -> None:
         """Read `checkpoint` if it exists. Raises CheckpointError if it is damaged."""
         self._path = checkpoint
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._claims = {(info.ref.namespace, info.ref.name): info for info in load(checkpoint)}
-
-    @property
-    def lock(self) -> AbstractContextManager[object]:
-        """The reentrant lock of the cache."""
-        return self._lock
 
     def get(self, namespace: str, name: str) -> ClaimInfo | None:
         """Return the claim of that name. It may be older than the claim in the API server."""
-        with self._lock:
+        with self.lock:
             return self._claims.get((namespace, name))
+
+    def known(self, namespace: str, name: str) -> ClaimInfo:
+        """Return the claim of that name. Raises ClaimError if there is none."""
+        info = self.get(namespace, name)
+        if info is None:
+            raise ClaimError(
+                f"internal error: unable to get claim info for ResourceClaim {name} in namespace {namespace}"
+            )
+        return info
 
     def all(self) -> tuple[ClaimInfo, ...]:
         """Return all claims."""
-        with self._lock:
+        with self.lock:
             return tuple(self._claims.values())
-
-    def of_pod(self, uid: str) -> tuple[ClaimInfo, ...]:
-        """Return the claims that a pod uses."""
-        return tuple(info for info in self.all() if uid in info.pods)
 
     def put(self, info: ClaimInfo) -> None:
         """Add or replace a claim in memory."""
-        with self._lock:
+        with self.lock:
             self._claims[info.ref.namespace, info.ref.name] = info
 
     def remove(self, ref: ClaimRef) -> None:
         """Remove a claim from memory."""
-        with self._lock:
+        with self.lock:
             self._claims.pop((ref.namespace, ref.name), None)
 
     def save(self) -> None:
         """Write the checkpoint. Raises OSError."""
-        with self._lock:
+        with self.lock:
+            claims = [
+                {
+                    "ref": asdict(info.ref),
+                    "pods": sorted(info.pods),
+                    "devices": {driver: [asdict(device) for device in found] for driver, found in info.devices.items()},
+                }
+                for info in self._claims.values()
+            ]
             temporary = self._path.with_suffix(".tmp")
-            temporary.write_text(encode(self._claims.values()), encoding="utf-8")
+            temporary.write_text(json.dumps(claims), encoding="utf-8")
             temporary.replace(self._path)
 
 
-def encode(claims: Iterable[ClaimInfo]) -> str:
-    """Return the text of the checkpoint."""
-    return json.dumps(
-        [
-            {
-                "ref": asdict(info.ref),
-                "pods": sorted(info.pods),
-                "devices": {driver: [asdict(device) for device in found] for driver, found in info.devices.items()},
-            }
-            for info in claims
-        ]
-    )
-
-
-def decode(text: str) -> tuple[ClaimInfo, ...]:
-    """Return the claims in a checkpoint's text. None of them is marked as prepared. Raises CheckpointError."""
+def load(path: Path) -> tuple[ClaimInfo, ...]:
+    """Return the claims in a checkpoint, or none without a file. None of them is prepared. Raises CheckpointError."""
     try:
         return tuple(
             ClaimInfo(
@@ -112,25 +105,16 @@ def decode(text: str) -> tuple[ClaimInfo, ...]:
                 frozenset(one["pods"]),
                 {driver: tuple(map(_device, devices)) for driver, devices in one["devices"].items()},
             )
-            for one in json.loads(text)
+            for one in json.loads(path.read_text(encoding="utf-8"))
         )
+    except FileNotFoundError:
+        return ()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"not a checkpoint: {error!r}") from error
+        raise CheckpointError(f"{path}: not a checkpoint: {error!r}; drain the node and remove the file") from error
 
 
 def _device(raw: Mapping[str, Any]) -> PreparedDevice:
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
-    return PreparedDevice(**fields)
-
-
-def load(path: Path) -> tuple[ClaimInfo, ...]:
-    """Return the claims in a checkpoint file, or none without a file. Raises CheckpointError."""
-    try:
-        return decode(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return ()
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}; drain the node and remove the file") from error
+    return PreparedDevice(raw["pool"], raw["device"], tuple(raw["request_names"]), tuple(raw["cdi_ids"]))
 
 
 PREPARE = "NodePrepareResources"
@@ -141,36 +125,14 @@ class ClaimError(Exception):
     """Claims of a pod cannot be prepared or unprepared. The text is kubelet's."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimName:
-    """The claim of an entry of a pod. A `generated` claim must belong to the pod."""
-
-    name: str
-    generated: bool = False
-
-
-def claim_name(pod: Pod, entry: PodClaim) -> ClaimName | None:
-    """Return the claim of an `entry` of the pod, or None if no claim was needed.
-
-    Raises ClaimError if the claim does not exist yet.
-    """
-    if entry.claim_name is not None:
-        return ClaimName(entry.claim_name)
-    if entry.template_name is None:
-        raise ClaimError(f'pod "{pod}", spec.resourceClaim "{entry.name}": none of the supported fields are set')
-    if entry.name not in pod.generated_claims:
+def claims_of(pod: Pod) -> tuple[PodClaim, ...]:
+    """Return the pod's claims in kubelet's order. Raises ClaimError if one of them does not exist yet."""
+    if not all(entry.created for entry in pod.claims):
         raise ClaimError(f'pod "{pod}": ResourceClaim not created yet')
-    name = pod.generated_claims[entry.name]
-    return None if name is None else ClaimName(name, generated=True)
+    return tuple(entry for entry in pod.claims if entry.claim)
 
 
-def claim_names(pod: Pod) -> tuple[ClaimName, ...]:
-    """Return all claims of a pod in kubelet's order. The claim for extended resources comes last."""
-    named = [name for entry in pod.claims if (name := claim_name(pod, entry)) is not None]
-    return (*named, ClaimName(pod.extended_claim)) if pod.extended_claim else tuple(named)
-
-
-def check_claim(pod: Pod, wanted: ClaimName, claim: ResourceClaim) -> frozenset[str]:
+def check_claim(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> frozenset[str]:
     """Return the drivers to call for a claim of the pod. Raises ClaimError if the pod may not use the claim."""
     meta = claim.metadata
     if wanted.generated and not any(owner.controller and owner.uid == pod.uid for owner in meta.owner_references):
@@ -214,27 +176,17 @@ def device_serves(device: PreparedDevice, request: str) -> bool:
     return not request or not device.request_names or request in device.request_names
 
 
-def cdi_ids(pod: Pod, container: Container, prepared: Mapping[str, Iterable[PreparedDevice]]) -> tuple[str, ...]:
+def cdi_ids(pod: Pod, container: Container, claims: ClaimCache) -> tuple[str, ...]:
     """Return the CDI devices of a container that kubelet passes to the runtime, including duplicates.
 
-    `prepared` has the devices of all drivers by claim name. Raises ClaimError for a claim that is not in it.
+    Raises ClaimError for a claim that was not prepared.
     """
-    wanted = [
-        (claim.name, use.request)
-        for entry in pod.claims
+    return tuple(
+        id
+        for entry in claims_of(pod)
         for use in container.claims
-        if use.name == entry.name and (claim := claim_name(pod, entry)) is not None
-    ]
-    wanted += [
-        (pod.extended_claim, mapping.request)
-        for mapping in pod.extended_requests
-        if pod.extended_claim and mapping.container == container.name and mapping.resource in container.requested
-    ]
-    ids: list[str] = []
-    for name, request in wanted:
-        if name not in prepared:
-            raise ClaimError(
-                f"internal error: unable to get claim info for ResourceClaim {name} in namespace {pod.namespace}"
-            )
-        ids += [id for device in prepared[name] if device_serves(device, request) for id in device.cdi_ids]
-    return tuple(ids)
+        if use.name == entry.name
+        for device in claims.known(pod.namespace, entry.claim).all_devices
+        if device_serves(device, use.request)
+        for id in device.cdi_ids
+    )

@@ -3,57 +3,59 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dra_driver.resource import AllocatedConfiguration, OpaqueConfiguration, ResourceClaim
 from dra_driver.sandbox.kubelet import ClaimRef
-from dra_driver.sandbox.kubelet.model import Pod, PodClaim, decode_pod
+from dra_driver.sandbox.kubelet.model import EXTENDED, Pod, PodClaim, decode_pod
 from dra_driver.sandbox.kubelet.state import (
+    ClaimCache,
     ClaimError,
-    ClaimName,
+    ClaimInfo,
     cdi_ids,
     check_answer,
     check_claim,
-    claim_name,
-    claim_names,
+    claims_of,
 )
 from dra_driver.sandbox.kubelet.wire import ClaimAnswer, PreparedDevice
 
 from .memory_cluster import make_claim, make_pod
 
-POD = Pod("default", "pod", "uid-pod", generated_claims={"made": "pod-made-abc", "unneeded": None})
+POD = Pod("default", "pod", "uid-pod")
 
 
-@pytest.mark.parametrize(
-    ("entry", "expected"),
-    [
-        (PodClaim("named", claim_name="shared"), ClaimName("shared")),
-        (PodClaim("made", template_name="template"), ClaimName("pod-made-abc", generated=True)),
-        (PodClaim("unneeded", template_name="template"), None),
-    ],
-)
-def test_an_entry_of_a_pod_means_a_claim(entry: PodClaim, expected: ClaimName | None) -> None:
-    assert claim_name(POD, entry) == expected
+def with_claims(*entries: Mapping[str, str], made: Mapping[str, str | None], **status: Any) -> Pod:
+    """A pod with these entries, for which claims were made."""
+    raw = make_pod("pod")
+    raw["spec"]["resourceClaims"] = entries
+    statuses = [{"name": name} | ({"resourceClaimName": claim} if claim else {}) for name, claim in made.items()]
+    raw["status"] = {"resourceClaimStatuses": statuses, **status}
+    return decode_pod(raw)
 
 
-@pytest.mark.parametrize(
-    ("entry", "error"),
-    [
-        (PodClaim("late", template_name="template"), 'pod "default/pod": ResourceClaim not created yet'),
-        (PodClaim("odd"), 'pod "default/pod", spec.resourceClaim "odd": none of the supported fields are set'),
-    ],
-)
-def test_an_entry_without_a_claim_is_an_error(entry: PodClaim, error: str) -> None:
+def test_entries_of_a_pod_mean_claims_and_the_claim_for_extended_resources_comes_last() -> None:
+    pod = with_claims(
+        {"name": "named", "resourceClaimName": "shared"},
+        {"name": "unneeded", "resourceClaimTemplateName": "template"},
+        {"name": "made", "resourceClaimTemplateName": "template"},
+        made={"made": "pod-made-abc", "unneeded": None},
+        extendedResourceClaimStatus={"resourceClaimName": "pod-extended-resources-x"},
+    )
+    assert claims_of(pod) == (
+        PodClaim("named", "shared"),
+        PodClaim("made", "pod-made-abc", generated=True),
+        PodClaim(EXTENDED, "pod-extended-resources-x"),
+    )
+
+
+def test_an_entry_without_a_claim_is_an_error() -> None:
+    pod = with_claims({"name": "late", "resourceClaimTemplateName": "template"}, made={})
     with pytest.raises(ClaimError) as caught:
-        claim_name(POD, entry)
-    assert str(caught.value) == error
-
-
-def test_the_claim_for_extended_resources_comes_last() -> None:
-    pod = replace(POD, claims=(PodClaim("a", claim_name="one"),), extended_claim="pod-extended-resources-x")
-    assert claim_names(pod) == (ClaimName("one"), ClaimName("pod-extended-resources-x"))
+        claims_of(pod)
+    assert str(caught.value) == 'pod "default/pod": ResourceClaim not created yet'
 
 
 def test_the_drivers_to_call_are_those_of_the_results() -> None:
@@ -61,7 +63,7 @@ def test_the_drivers_to_call_are_those_of_the_results() -> None:
     config = AllocatedConfiguration("FromClass", (), OpaqueConfiguration("only-config.example.com", {}))
     assert claim.allocation is not None
     claim = replace(claim, allocation=replace(claim.allocation, config=(config,)))
-    assert check_claim(POD, ClaimName("c"), claim) == {"a.example.com", "b.example.com"}
+    assert check_claim(POD, PodClaim("c", "c"), claim) == {"a.example.com", "b.example.com"}
 
 
 @pytest.mark.parametrize(
@@ -82,13 +84,13 @@ def test_the_drivers_to_call_are_those_of_the_results() -> None:
 )
 def test_a_claim_that_the_pod_may_not_use_is_refused(generated: bool, claim: ResourceClaim, error: str) -> None:
     with pytest.raises(ClaimError) as caught:
-        check_claim(POD, ClaimName("c", generated), claim)
+        check_claim(POD, PodClaim("c", "c", generated), claim)
     assert str(caught.value) == error
 
 
 def test_a_generated_claim_has_to_belong_to_the_pod_and_a_named_one_has_not() -> None:
-    assert check_claim(POD, ClaimName("c", generated=True), make_claim("c", pods=["uid-pod"], owner="uid-pod"))
-    assert check_claim(POD, ClaimName("c"), make_claim("c", pods=["uid-pod"], owner="uid-other"))
+    assert check_claim(POD, PodClaim("c", "c", generated=True), make_claim("c", pods=["uid-pod"], owner="uid-pod"))
+    assert check_claim(POD, PodClaim("c", "c"), make_claim("c", pods=["uid-pod"], owner="uid-other"))
 
 
 ONE, TWO = ClaimRef("default", "one", "uid-1"), ClaimRef("default", "two", "uid-2")
@@ -113,15 +115,21 @@ def test_an_answer_with_every_claim_is_whole() -> None:
     check_answer("M", [ONE, TWO], {"uid-1": ClaimAnswer(), "uid-2": ClaimAnswer()})
 
 
-PREPARED = {
-    "claim": [
-        PreparedDevice("p", "a", ("gpu",), ("v/c=a", "v/c=common")),
-        PreparedDevice("p", "b", ("mig",), ("v/c=b",)),
-        PreparedDevice("p", "all", (), ("v/c=all",)),
-        PreparedDevice("p", "sub", ("first/best",), ("v/c=sub",)),
-        PreparedDevice("p", "none", ("gpu",), ()),
-    ]
-}
+DEVICES = (
+    PreparedDevice("p", "a", ("gpu",), ("v/c=a", "v/c=common")),
+    PreparedDevice("p", "b", ("mig",), ("v/c=b",)),
+    PreparedDevice("p", "all", (), ("v/c=all",)),
+    PreparedDevice("p", "sub", ("first/best",), ("v/c=sub",)),
+    PreparedDevice("p", "none", ("gpu",), ()),
+)
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> ClaimCache:
+    """The node's claims: one, with these devices."""
+    claims = ClaimCache(tmp_path / "none")
+    claims.put(ClaimInfo(ClaimRef("default", "claim", "uid"), devices={"gpu.example.com": DEVICES}))
+    return claims
 
 
 @pytest.mark.parametrize(
@@ -134,47 +142,46 @@ PREPARED = {
         ("other", ("v/c=all",)),
     ],
 )
-def test_a_container_gets_the_devices_of_the_request_it_names(request_name: str, ids: tuple[str, ...]) -> None:
+def test_a_container_gets_the_devices_of_the_request_it_names(
+    prepared: ClaimCache, request_name: str, ids: tuple[str, ...]
+) -> None:
     pod = decode_pod(make_pod("pod", "claim", request=request_name))
-    assert cdi_ids(pod, pod.containers[0], PREPARED) == ids
+    assert cdi_ids(pod, pod.containers[0], prepared) == ids
 
 
-def test_a_container_that_names_two_requests_gets_shared_devices_twice() -> None:
+def test_a_container_that_names_two_requests_gets_shared_devices_twice(prepared: ClaimCache) -> None:
     raw = make_pod("pod", "claim")
     raw["spec"]["containers"][0]["resources"]["claims"] = [
         {"name": "claim", "request": "gpu"},
         {"name": "claim", "request": "mig"},
     ]
     pod = decode_pod(raw)
-    assert cdi_ids(pod, pod.containers[0], PREPARED).count("v/c=all") == 2
+    assert cdi_ids(pod, pod.containers[0], prepared).count("v/c=all") == 2
 
 
-def test_a_container_without_claims_gets_nothing() -> None:
+def test_a_container_without_claims_gets_nothing(prepared: ClaimCache) -> None:
     raw: dict[str, Any] = make_pod("pod", "claim")
     raw["spec"]["containers"].append({"name": "plain"})
     pod = decode_pod(raw)
-    assert cdi_ids(pod, pod.containers[1], PREPARED) == ()
+    assert cdi_ids(pod, pod.containers[1], prepared) == ()
 
 
-def test_an_extended_resource_finds_its_request_through_the_pods_status() -> None:
+def test_an_extended_resource_finds_its_request_through_the_pods_status(prepared: ClaimCache) -> None:
     raw: dict[str, Any] = make_pod("pod")
     raw["spec"]["containers"] = [
         {"name": "main", "resources": {"requests": {"example.com/gpu": "1"}}},
-        {"name": "idle", "resources": {"requests": {"example.com/gpu": "0"}}},
+        {"name": "idle"},
     ]
     raw["status"]["extendedResourceClaimStatus"] = {
         "resourceClaimName": "claim",
-        "requestMappings": [
-            {"containerName": name, "resourceName": "example.com/gpu", "requestName": "gpu"}
-            for name in ("main", "idle")
-        ],
+        "requestMappings": [{"containerName": "main", "resourceName": "example.com/gpu", "requestName": "gpu"}],
     }
     pod = decode_pod(raw)
-    assert cdi_ids(pod, pod.containers[0], PREPARED) == ("v/c=a", "v/c=common", "v/c=all")
-    assert cdi_ids(pod, pod.containers[1], PREPARED) == ()
+    assert cdi_ids(pod, pod.containers[0], prepared) == ("v/c=a", "v/c=common", "v/c=all")
+    assert cdi_ids(pod, pod.containers[1], prepared) == ()
 
 
-def test_a_claim_that_was_never_prepared_is_an_internal_error() -> None:
-    pod = decode_pod(make_pod("pod", "claim"))
-    with pytest.raises(ClaimError, match="internal error: unable to get claim info for ResourceClaim claim"):
-        cdi_ids(pod, pod.containers[0], {})
+def test_a_claim_that_was_never_prepared_is_an_internal_error(prepared: ClaimCache) -> None:
+    pod = decode_pod(make_pod("pod", "other"))
+    with pytest.raises(ClaimError, match="internal error: unable to get claim info for ResourceClaim other"):
+        cdi_ids(pod, pod.containers[0], prepared)

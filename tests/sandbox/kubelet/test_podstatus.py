@@ -96,7 +96,10 @@ def test_allocated_resources_name_claims_and_collapse_devices_of_one_cdi_id() ->
     info = ClaimInfo(ClaimRef("default", "claim", "uid"), devices={"gpu.example.com": devices})
     health = {"gpu-0": DeviceHealth(Health.HEALTHY), "bare": DeviceHealth(Health.UNHEALTHY, "XID 79")}
     resources = allocated_resources(
-        pod, pod.containers[0], {"claim": info}.get, lambda driver, pool, device: health.get(device, DeviceHealth())
+        pod,
+        pod.containers[0],
+        lambda namespace, name: {"claim": info}.get(name),
+        lambda driver, pool, device: health.get(device, DeviceHealth()),
     )
     gpus = {"resourceID": "v/c=claim", "health": "Healthy"}
     bare = {"resourceID": "gpu.example.com/p/bare", "health": "Unhealthy", "message": "XID 79"}
