@@ -26,7 +26,7 @@ KUBELET_VERSION = "v1.36.2"
 """The release of kubelet that this one behaves like."""
 
 
-def default_labels(name: str) -> Mapping[str, str]:
+def node_labels(name: str) -> Mapping[str, str]:
     """Return the labels that kubelet sets on every node."""
     return {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": _architecture()}
 
@@ -164,22 +164,16 @@ class Kubelet:
 
     def wait_pod_running(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until all containers of the pod are started and its status says so."""
-        self._wait_pod(namespace, name, Phase.RUNNING, timeout)
 
-    def wait_pod_finished(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Wait until the pod has ended and its claims are unprepared."""
-        self._wait_pod(namespace, name, Phase.FINISHED, timeout)
+        def is_so() -> bool:
+            worker = self._pods.find(namespace, name)
+            return worker is not None and worker.phase is Phase.RUNNING
+
+        self.wait(is_so, timeout, f"pod {namespace}/{name} running")
 
     def wait_pod_gone(self, namespace: str, name: str, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Wait until kubelet has no pod of that name."""
         self.wait(lambda: self._pods.find(namespace, name) is None, timeout, f"pod {namespace}/{name} gone")
-
-    def _wait_pod(self, namespace: str, name: str, phase: Phase, timeout: float) -> None:
-        def is_so() -> bool:
-            worker = self._pods.find(namespace, name)
-            return worker is not None and worker.phase is phase
-
-        self.wait(is_so, timeout, f"pod {namespace}/{name} {phase.value}")
 
     # State
 
@@ -233,8 +227,9 @@ class Kubelet:
     def _keep_node(self) -> None:
         """Create the Node, then delete its slices: no device is usable before its plugin has registered again."""
         name = self.options.node_name
-        labels = {**default_labels(name), **self.options.labels}
-        if self._until_done(lambda: self._cluster.apply_node(name, labels, node_status(name, time.time())), "Node"):
+        if self._until_done(
+            lambda: self._cluster.apply_node(name, node_labels(name), node_status(name, time.time())), "Node"
+        ):
             self.journal.record("NodeReady", name)
             self._wipe(None)
 

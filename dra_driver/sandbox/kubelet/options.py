@@ -4,11 +4,9 @@
 The defaults are kubelet's. Tests use shorter periods.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
-from types import MappingProxyType
 
 from .programs import Programs
 from .wire import HEALTH_SERVICES, PLUGIN_SERVICES
@@ -47,10 +45,9 @@ class Periods:
     """From the disconnection of a driver's last plugin to the deletion of its ResourceSlices."""
     wipe_retry: Backoff = Backoff(1.0, 300.0)
     pod_resync: float = 60.0
-    """Between two checks of a pod without changes, and after a failed prepare; at most half as much again."""
+    """Between two checks of a pod without changes, and after a failed prepare."""
     container_retry: float = 10.0
     unprepare_retry: float = 10.0
-    """After a failed unprepare; at most half as much again."""
     claim_reconcile: float = 60.0
     watch_retry: Backoff = Backoff(0.2, 30.0)
     program_restart: Backoff = Backoff(10.0, 300.0)
@@ -70,7 +67,6 @@ class Options:
     node_name: str
     root: Path
     cdi_dir: Path
-    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     periods: Periods = Periods()
     services: tuple[str, ...] = tuple(PLUGIN_SERVICES)
     health_services: tuple[str, ...] = tuple(HEALTH_SERVICES)

@@ -5,7 +5,6 @@ A worker starts its pod (claims, sandbox, containers, status). At the end it fol
 unprepare claims, report the final status, delete the object.
 """
 
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -50,7 +49,7 @@ class Services:
 
 
 class PodWorker:
-    """The worker of one pod. `update`, `vanish`, `finish` and `look` may be called from any thread."""
+    """The worker of one pod. `update`, `vanish` and `wake` may be called from any thread."""
 
     def __init__(self, pod: Pod, services: Services, gone: Callable[[Pod], None]) -> None:
         """`gone(pod)` is called at the end, unless the worker is stopped before."""
@@ -87,31 +86,24 @@ class PodWorker:
 
     def vanish(self) -> None:
         """Tell the worker that the object was deleted without waiting for this node."""
-        self._wake(vanished=True)
+        if not self._vanished:
+            self._vanished = True
+            self.wake()
 
-    def finish(self) -> None:
-        """Let all containers of the pod end successfully."""
-        self._wake(completed=True)
-
-    def look(self) -> None:
-        """Report the status again, because something in it has changed."""
-        self._wake()
+    def wake(self) -> None:
+        """Look at the pod and report its status again, because something has changed."""
+        with self._news:
+            self._awake = True
+            self._news.notify()
 
     def stop(self) -> None:
         """Stop the worker. The pod stays."""
-        self._wake(stopped=True)
+        self._stopped = True
+        self.wake()
 
     def join(self) -> None:
         """Wait for the thread of a stopped worker."""
         self._thread.join()
-
-    def _wake(self, *, vanished: bool = False, completed: bool = False, stopped: bool = False) -> None:
-        with self._news:
-            self._vanished |= vanished
-            self._completed |= completed
-            self._stopped |= stopped
-            self._awake = True
-            self._news.notify()
 
     def _run(self) -> None:
         delay: float | None = 0.0
@@ -126,7 +118,7 @@ class PodWorker:
                 delay = self._take_down(pod) if ends else self._bring_up(pod)
             except KubeletApiError as error:
                 self._services.journal.record("PodSyncFailed", str(pod), str(error))
-                delay = _jittered(self._services.periods.container_retry)
+                delay = self._services.periods.container_retry
         self._gone(pod)
 
     def _bring_up(self, pod: Pod) -> float:
@@ -138,26 +130,21 @@ class PodWorker:
                 services.manager.prepare(pod)
             except ClaimError as error:
                 self._event(pod, "FailedPrepareDynamicResources", _PREPARE_FAILED.format(error))
-                return _jittered(services.periods.pod_resync)
+                return services.periods.pod_resync
             services.runtime.create_pod(pod.uid)
         failed = self._start_containers(pod)
         self._report(pod, {})
         if failed:
-            return _jittered(services.periods.container_retry)
+            return services.periods.container_retry
         if self.phase is Phase.STARTING:
             self.phase = Phase.RUNNING
             services.journal.record("PodRunning", str(pod))
-        return self._until_end(pod, _jittered(services.periods.pod_resync))
-
-    def _until_end(self, pod: Pod, period: float) -> float:
-        """Return `period`, or the seconds until the pod ends by itself. If that time has come, finish the pod."""
         if pod.run_seconds is None:
-            return period
-        started = max(one.started_at for one in self._services.runtime.containers(pod.uid).values())
+            return services.periods.pod_resync
+        started = max(one.started_at for one in services.runtime.containers(pod.uid).values())
         left = started + pod.run_seconds - time.time()
-        if left <= 0:
-            self.finish()
-        return max(0.0, min(left, period))
+        self._completed = left <= 0
+        return max(0.0, min(left, services.periods.pod_resync))
 
     def _start_containers(self, pod: Pod) -> bool:
         """Start missing containers. Return whether this failed. A failed init container delays those after it."""
@@ -169,7 +156,7 @@ class PodWorker:
                 continue
             try:
                 ids = cdi_ids(pod, container, services.claims)
-                services.runtime.create_container(pod, container, ids, self.look)
+                services.runtime.create_container(pod, container, ids, self.wake)
             except (ContainerError, ClaimError) as error:
                 reason = error.reason if isinstance(error, ContainerError) else "CreateContainerConfigError"
                 self._waiting[container.name] = Waiting(reason, str(error))
@@ -181,8 +168,7 @@ class PodWorker:
     def _take_down(self, pod: Pod) -> float | None:
         """Do one step to end the pod. Return the seconds until the next attempt, or None if the object is gone."""
         services = self._services
-        with self._news:
-            vanished = self._vanished
+        vanished = self._vanished
         if self.phase is not Phase.FINISHED:
             services.runtime.stop_pod(pod.uid, pod.grace_period)
             containers = services.runtime.containers(pod.uid)
@@ -191,7 +177,7 @@ class PodWorker:
             except ClaimError as error:
                 message = f"unprepare dynamic resources: {error}"
                 services.journal.record("FailedUnprepareDynamicResources", str(pod), message)
-                return _jittered(services.periods.unprepare_retry)
+                return services.periods.unprepare_retry
             if not vanished and not pod.terminal:
                 now = time.time()
                 ended: dict[str, ContainerState] = {
@@ -257,11 +243,6 @@ def _exit_code(container: RunningContainer) -> int:
     return 0 if container.supervisor is None else container.supervisor.state.exit_code or 0
 
 
-def _jittered(period: float) -> float:
-    """Return a random time from `period` to one and a half times as much, so that pods do not synchronize."""
-    return period * random.uniform(1.0, 1.5)  # noqa: S311
-
-
 class PodManager:
     """Runs the workers, as the watch on pods demands."""
 
@@ -290,7 +271,7 @@ class PodManager:
         """Make the workers of these pods report their status again."""
         for worker in self._all():
             if worker.pod.uid in uids:
-                worker.look()
+                worker.wake()
 
     def reconcile_claims(self) -> None:
         """Unprepare the claims of pods that no longer exist. Does nothing before all pods are known."""

@@ -20,7 +20,6 @@ from .model import Container, HttpProbe, Pod
 _log = logging.getLogger(__name__)
 
 _PROBE_SECONDS = 1.0
-_RESET_SECONDS = 600.0  # after a program ran so long, the pauses between restarts are short again
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 
 
@@ -119,8 +118,6 @@ class Supervisor:
         while not self._stopping.is_set():
             code = self._watch()
             self._program.kill()  # what it has started ends with it, as in a container
-            if time.time() - self.state.started_at > _RESET_SECONDS:
-                failures = 0
             self.state = replace(self.state, ready=False, exit_code=code)
             restarted = False
             while not (self._stopping.is_set() or restarted):

@@ -242,7 +242,7 @@ def test_a_pod_that_ends_by_itself_is_unprepared_and_stays_as_an_object(
         job["metadata"]["annotations"] = {RUN_SECONDS: "0"}
         cluster.add_claim(make_claim("gpu", pods=["uid-job"]))
         cluster.add_pod(job)
-        kubelet.wait_pod_finished("default", "job")
+        kubelet.wait_event("PodFinished", "default/job")
         assert plugin.called("Unprepare") == [("gpu",)]
         assert cluster.status("job")["phase"] == "Succeeded"
         cluster.ask_to_delete("job")
