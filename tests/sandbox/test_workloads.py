@@ -41,7 +41,9 @@ def cluster(server: RunningServer) -> Iterator[ApiClient]:
         loop.start()
         stack.callback(loop.stop)
         for name in NODE_NAMES:
-            kubelet = Kubelet(Options(name, folder / name, ()), KubernetesCluster(kubeconfig, node_name=name))
+            kubelet = Kubelet(
+                Options(name, folder / name, folder / "cdi"), KubernetesCluster(kubeconfig, node_name=name)
+            )
             stack.enter_context(kubelet).wait_ready()
         yield client
 

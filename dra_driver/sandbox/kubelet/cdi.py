@@ -12,11 +12,12 @@ which the driver does not write, are not read.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -24,6 +25,9 @@ HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", 
 _NAME = r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _KIND = re.compile(rf"({_NAME})/({_NAME})")
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+
+
+Unsigned = Annotated[int, "not negative"]
 
 
 class CdiError(Exception):
@@ -39,10 +43,10 @@ class DeviceNode:
     type: str = ""
     major: int = 0
     minor: int = 0
-    file_mode: int | None = None
+    file_mode: Unsigned = 0
     permissions: str = ""
-    uid: int | None = None
-    gid: int | None = None
+    uid: Unsigned = 0
+    gid: Unsigned = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class Hook:
     path: str = ""
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
-    timeout: int | None = None
+    timeout: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +78,11 @@ class Edits:
     device_nodes: tuple[DeviceNode, ...] = ()
     hooks: tuple[Hook, ...] = ()
     mounts: tuple[Mount, ...] = ()
-    additional_gids: tuple[int, ...] = ()
+    additional_gids: tuple[Unsigned, ...] = ()
 
     def __add__(self, other: "Edits") -> "Edits":
         """Return these edits followed by the other edits."""
-        return Edits(
-            self.env + other.env,
-            self.device_nodes + other.device_nodes,
-            self.hooks + other.hooks,
-            self.mounts + other.mounts,
-            self.additional_gids + other.additional_gids,
-        )
+        return Edits(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ def load(text: str) -> Spec:
         raw = json.loads(text, object_pairs_hook=_unique)
     except ValueError as error:
         raise CdiError(f"failed to unmarshal CDI Spec: {error}") from error
-    spec = _spec(raw, "spec")
+    spec: Spec = _decode(Spec, raw, "spec")
     _check(spec)
     return spec
 
@@ -183,98 +181,47 @@ def _check_env(env: Iterable[str]) -> None:
             raise CdiError(f'invalid CDI Spec: invalid environment variable "{entry}"')
 
 
-_T = TypeVar("_T")
-_Reader = Callable[[Any, str], Any]
-"""A function that reads a parsed JSON value. The string is the position in the document."""
+_EXPECTED = {str: "a string", int: "an integer", list: "a list", dict: "an object"}
+_RENAMED = {"version": "cdiVersion", "edits": "containerEdits"}
 
 
-def _read(raw: Any, where: str, table: Mapping[str, tuple[str, _Reader]]) -> dict[str, Any]:
-    """Return the fields of a JSON object under the names of a dataclass. Null counts as absent."""
-    if not isinstance(raw, dict):
-        raise CdiError(f"failed to unmarshal CDI Spec: {where} is not an object")
-    for key in raw:
-        if key not in table:
-            raise CdiError(f'failed to unmarshal CDI Spec: {where}: unknown field "{key}"')
-    return {table[key][0]: table[key][1](value, f"{where}.{key}") for key, value in raw.items() if value is not None}
+def _decode(kind: Any, raw: Any, where: str) -> Any:
+    """Return a parsed JSON value as `kind`, which is one of the types above or the type of one of their fields.
 
-
-def _scalar(kind: type, description: str) -> _Reader:
-    def read(raw: Any, where: str) -> Any:
-        if type(raw) is not kind:  # isinstance would accept a bool as an int
-            raise CdiError(f"failed to unmarshal CDI Spec: {where} is not {description}")
-        return raw
-
-    return read
-
-
-_string, _integer = _scalar(str, "a string"), _scalar(int, "an integer")
-
-
-def _natural(raw: Any, where: str) -> Any:
-    if _integer(raw, where) < 0:
-        raise CdiError(f"failed to unmarshal CDI Spec: {where} is negative")
-    return raw
-
-
-def _list_of(read: _Reader) -> _Reader:
-    def read_all(raw: Any, where: str) -> Any:
-        if not isinstance(raw, list):
-            raise CdiError(f"failed to unmarshal CDI Spec: {where} is not a list")
-        return tuple(read(value, f"{where}[{index}]") for index, value in enumerate(raw))
-
-    return read_all
-
-
-def _strings_by_name(raw: Any, where: str) -> Any:
-    if not isinstance(raw, dict):
-        raise CdiError(f"failed to unmarshal CDI Spec: {where} is not an object")
-    return {key: _string(value, f"{where}.{key}") for key, value in raw.items()}
-
-
-def _object(
-    made: Callable[..., _T], renamed: Mapping[str, str] = MappingProxyType({}), /, **fields: _Reader
-) -> Callable[[Any, str], _T]:
-    """Return a reader of a dataclass. Absent fields have their defaults, which `_check` validates.
-
-    JSON has the names of `fields` in camel case, except those in `renamed`.
+    Fields that are absent or null have their defaults, which `_check` validates. `where` is the position in the
+    document. Raises CdiError.
     """
-    table = {renamed.get(name, _camel_case(name)): (name, read) for name, read in fields.items()}
-    return lambda raw, where: made(**_read(raw, where, table))
+    origin = get_origin(kind)
+    wanted = {tuple: list, Mapping: dict, Annotated: int}.get(origin, dict if is_dataclass(kind) else kind)
+    if type(raw) is not wanted:  # isinstance would accept a bool as an int
+        raise CdiError(f"failed to unmarshal CDI Spec: {where} is not {_EXPECTED[wanted]}")
+    if origin is tuple:
+        (item, _) = get_args(kind)
+        return tuple(_decode(item, value, f"{where}[{index}]") for index, value in enumerate(raw))
+    if origin is Mapping:
+        return {key: _decode(str, value, f"{where}.{key}") for key, value in raw.items()}
+    if origin is Annotated and raw < 0:
+        raise CdiError(f"failed to unmarshal CDI Spec: {where} is negative")
+    if not is_dataclass(kind):
+        return raw
+    known = _fields(kind)
+    for key in raw:
+        if key not in known:
+            raise CdiError(f'failed to unmarshal CDI Spec: {where}: unknown field "{key}"')
+    present = {key: value for key, value in raw.items() if value is not None}
+    return kind(**{known[key][0]: _decode(known[key][1], value, f"{where}.{key}") for key, value in present.items()})
+
+
+@cache
+def _fields(kind: type) -> Mapping[str, tuple[str, Any]]:
+    """Return the fields of a dataclass and their types by the names in JSON: in camel case, except `_RENAMED`."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {_RENAMED.get(name, _camel_case(name)): (name, hint) for name, hint in hints.items()}
 
 
 def _camel_case(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(other.title() for other in others)
-
-
-_strings = _list_of(_string)
-_device_node = _object(
-    DeviceNode,
-    **dict.fromkeys(("path", "host_path", "type", "permissions"), _string),
-    **dict.fromkeys(("major", "minor"), _integer),
-    **dict.fromkeys(("file_mode", "uid", "gid"), _natural),
-)
-_mount = _object(Mount, host_path=_string, container_path=_string, options=_strings, type=_string)
-_hook = _object(Hook, hook_name=_string, path=_string, args=_strings, env=_strings, timeout=_integer)
-_edits = _object(
-    Edits,
-    env=_strings,
-    device_nodes=_list_of(_device_node),
-    hooks=_list_of(_hook),
-    mounts=_list_of(_mount),
-    additional_gids=_list_of(_natural),
-)
-_RENAMED = {"version": "cdiVersion", "edits": "containerEdits"}
-_device = _object(Device, _RENAMED, name=_string, annotations=_strings_by_name, edits=_edits)
-_spec = _object(
-    Spec,
-    _RENAMED,
-    version=_string,
-    kind=_string,
-    annotations=_strings_by_name,
-    devices=_list_of(_device),
-    edits=_edits,
-)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
