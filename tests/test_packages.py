@@ -65,7 +65,7 @@ FOLDERS = (
 """The packages of kubeletplugin, the lowest layer first. Modules outside of these packages may import all of them."""
 
 SANDBOX = (
-    *("kubelet", "apiserver", "child", "processes", "programs", "loop"),
+    *("kubelet", "apiserver", "child", "processes", "loop", "programs"),
     *(
         "claimcontroller",
         "scheduler",

@@ -24,18 +24,17 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from .. import __version__
 from ..allocation import Features
 from ..allocation.features import DEFAULT_RELEASE, GATES
 from ..cel import COST_LIMIT, CompileError, Environment, compile_selector
-from ..errors import DriverError
-from ..kubeapi import ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials
+from ..kubeapi import ApiClient, ApiError, ConfigError, Kind
 from ..resource.codec import V1
 from .apiserver import ApiServer, ApiServerOptions, Release
 from .apiserver.server import kubeconfig as kubeconfig_document
 from .apiserver.server import make_certificates, write_kubeconfig
 from .claimcontroller import ClaimController
-from .loop import JSON, Controller, ControlLoop
+from .loop import JSON, NAMESPACES, Controller, ControlLoop, connected
+from .processes import SandboxError
 from .scheduler import Scheduler
 from .workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets
 
@@ -63,7 +62,7 @@ def control_plane(
     """Run the control plane inside the context, with the administrator's kubeconfig in `kubeconfig`.
 
     The context is a function that starts the controllers and the scheduler. Programs keep their files in `folder`
-    and inherit the descriptor `lock`. Raises RealControlPlaneError, SchemaError and OSError.
+    and inherit the descriptor `lock`. Raises SandboxError, SchemaError and OSError.
     """
     if kubernetes.assets is None:
         return _embedded(kubernetes, kubeconfig)
@@ -83,8 +82,7 @@ def _embedded(kubernetes: Kubernetes, kubeconfig: Path) -> Iterator[Callable[[],
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(ApiServer(options))
         server.write_kubeconfig(kubeconfig)
-        credentials = load_credentials(str(kubeconfig))
-        client = ApiClient(stack.enter_context(Connection(credentials, f"dra-sandbox/{__version__}")))
+        client = stack.enter_context(connected(kubeconfig))
         loop = ControlLoop(client, controllers(client, kubernetes.version, release))
 
         def start() -> None:
@@ -160,14 +158,9 @@ def of_release(value: JSON) -> JSON:
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _START_SECONDS: Final = 90.0
 _PAUSE_SECONDS: Final = 0.1
-_NAMESPACES: Final = Kind("v1", "namespaces")
 _ACCOUNTS: Final = Kind("v1", "serviceaccounts", namespaced=True)
 _INDEPENDENT: Final = ("--leader-elect=false", "--secure-port=0")
 """Flags of a component without replicas and without an endpoint."""
-
-
-class RealControlPlaneError(DriverError):
-    """A program is missing or does not start. The text names the program and has the last line of its log."""
 
 
 @contextlib.contextmanager
@@ -177,10 +170,10 @@ def real_control_plane(
     """Run the programs in `assets` inside the context, with the administrator's kubeconfig in `kubeconfig`.
 
     The context is a function that starts kube-scheduler and kube-controller-manager, and waits until namespace
-    `default` has a service account. The programs inherit the descriptor `lock`. Raises RealControlPlaneError.
+    `default` has a service account. The programs inherit the descriptor `lock`. Raises SandboxError.
     """
     if missing := [name for name in PROGRAMS if not (assets / name).is_file()]:
-        raise RealControlPlaneError(f"{assets} has no {', '.join(missing)}; --real needs {', '.join(PROGRAMS)} there")
+        raise SandboxError(f"{assets} has no {', '.join(missing)}; --real needs {', '.join(PROGRAMS)} there")
     flags = [f"--feature-gates={','.join(f'{name}={str(on).lower()}' for name, on in gates.items())}"] if gates else []
     with contextlib.ExitStack() as stack:
         # The plugin that taints new nodes is disabled, because the sandbox runs no node lifecycle controller that would
@@ -199,7 +192,7 @@ def real_control_plane(
             stack.enter_context(_program(assets / "kube-scheduler", common, folder, lock))
             running = _program(assets / "kube-controller-manager", [*common, *manager], folder, lock)
             program = stack.enter_context(running)
-            with _client(kubeconfig) as client:
+            with connected(kubeconfig) as client:
                 program.wait(lambda: client.get(_ACCOUNTS, "default", "default"))
 
         yield start_controllers
@@ -211,7 +204,7 @@ def real_api_server(
 ) -> Iterator[None]:
     """Run etcd and kube-apiserver inside the context, with the administrator's kubeconfig in `kubeconfig`.
 
-    `flags` are additional flags of kube-apiserver. Raises RealControlPlaneError.
+    `flags` are additional flags of kube-apiserver. Raises SandboxError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder / "etcd", ignore_errors=True)  # left by a sandbox that was killed
@@ -259,15 +252,9 @@ def real_api_server(
         _program(assets / "etcd", etcd_flags, folder, lock),
         _program(assets / "kube-apiserver", server_flags, folder, lock) as program,
     ):
-        with _client(kubeconfig) as client:
-            program.wait(lambda: client.get(_NAMESPACES, "default"))
+        with connected(kubeconfig) as client:
+            program.wait(lambda: client.get(NAMESPACES, "default"))
         yield
-
-
-@contextlib.contextmanager
-def _client(kubeconfig: Path) -> Iterator[ApiClient]:
-    with Connection(load_credentials(str(kubeconfig)), f"dra-sandbox/{__version__}") as connection:
-        yield ApiClient(connection)
 
 
 def _service_account_key() -> bytes:
@@ -311,7 +298,7 @@ class _Program:
     log: Path
 
     def wait(self, request: Callable[[], object]) -> None:
-        """Repeat a request until it succeeds. Raises RealControlPlaneError if the program ends, or after 90 seconds."""
+        """Repeat a request until it succeeds. Raises SandboxError if the program ends, or after 90 seconds."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
@@ -325,6 +312,6 @@ class _Program:
             else:
                 return
 
-    def _error(self, what: str) -> RealControlPlaneError:
+    def _error(self, what: str) -> SandboxError:
         said = self.log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-        return RealControlPlaneError(f"{self.name} {what}; the last line of its log {self.log} is: {said}")
+        return SandboxError(f"{self.name} {what}; the last line of its log {self.log} is: {said}")

@@ -153,7 +153,7 @@ class Demo:
         node.hardware.inject(Fault(_CREATE, seconds=0.5))
         self._apply_second_pod()
         node.kubelet.wait(lambda: self._count() >= 6, what="two more MIG instances")
-        pid = node.pid("kubeletplugin")
+        pid = node.processes["kubeletplugin"].pid
         node.kill("kubeletplugin")
         node.hardware.clear_faults()
         self._console.print(f"killed process {pid}; this is what it left:")

@@ -21,14 +21,14 @@ from types import TracebackType
 
 import yaml
 
-from .. import DRIVER_NAME, __version__
+from .. import DRIVER_NAME
 from ..errors import DriverError
 from ..files import try_lock
 from ..gpu.simulation import load_description
-from ..kubeapi import ApiClient, Connection, load_credentials
+from ..kubeapi import load_credentials
 from . import computedomains
 from .controlplane import Kubernetes, control_plane, device_classes
-from .loop import CLAIMS, CLASSES, JSON, PODS, SLICES, TEMPLATES
+from .loop import CLAIMS, CLASSES, JSON, PODS, SLICES, TEMPLATES, connected
 from .nodes import SandboxNode
 from .processes import Processes, SandboxError
 
@@ -132,8 +132,8 @@ class Sandbox:
     def start(self) -> None:
         """Start everything, and return after the plugins are registered and the nodes' devices are published.
 
-        Raises SandboxError, DescriptionError (the folder has other hardware), RealControlPlaneError, or OSError
-        (another sandbox uses the folder).
+        Raises SandboxError, DescriptionError (the folder has other hardware), or OSError (another sandbox uses
+        the folder).
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = self._running.enter_context(held(self.folder))
@@ -152,9 +152,8 @@ class Sandbox:
         )
         self.cluster = computedomains.ClusterProcesses(self.folder / "logs", self.kubeconfig, lock)
         start_controllers = self._running.enter_context(plane)
-        credentials = load_credentials(str(self.kubeconfig))
-        self.client = ApiClient(self._running.enter_context(Connection(credentials, f"dra-sandbox/{__version__}")))
-        self.url = credentials.server
+        self.client = self._running.enter_context(connected(self.kubeconfig))
+        self.url = load_credentials(str(self.kubeconfig)).server
         for value in device_classes(compute_domains=self.compute_domains):
             self.client.create(CLASSES, value)
         if self.compute_domains:
@@ -176,8 +175,8 @@ class Sandbox:
         with contextlib.ExitStack() as opened:
             ends: dict[int, tuple[Processes, str]] = {}
             for place in (self.cluster, *self.nodes):
-                for name in place.processes():
-                    descriptor = os.pidfd_open(place.pid(name))
+                for name, process in place.processes.items():
+                    descriptor = os.pidfd_open(process.pid)
                     opened.callback(os.close, descriptor)
                     ends[descriptor] = place, name
             ended: list[int] = []

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop that runs the stand-in controllers after every change, and the kinds and helpers that they share.
+"""The loop that runs the stand-in controllers after every change, and what they share: kinds, a client, helpers.
 
 The controllers compare the current objects with what they should be. They do not process events.
 """
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
-from ..kubeapi import NODES, ApiClient, ApiError, Kind, Watcher
+from .. import __version__
+from ..kubeapi import NODES, ApiClient, ApiError, Connection, Kind, Watcher, load_credentials
 from ..kubeapi.events import ObjectReference
 from ..resource.codec import V1
 
@@ -72,6 +75,13 @@ def reference(pod: JSON) -> ObjectReference:
     """Return the reference to the pod in Events."""
     meta = pod["metadata"]
     return ObjectReference("v1", "Pod", meta["name"], meta["namespace"], meta["uid"])
+
+
+@contextmanager
+def connected(kubeconfig: Path) -> Iterator[ApiClient]:
+    """Give a client of the API server that the kubeconfig names. Raises ConfigError."""
+    with Connection(load_credentials(str(kubeconfig)), f"dra-sandbox/{__version__}") as connection:
+        yield ApiClient(connection)
 
 
 log = logging.getLogger(__name__)

@@ -149,7 +149,6 @@ def up(
     from ..dryrun.options import parse_gates
     from ..gpu.policy import PolicyError, load_policy
     from .apiserver import ReleaseError
-    from .controlplane import RealControlPlaneError
     from .environment import Kubernetes, Sandbox, SandboxError
 
     try:
@@ -168,7 +167,7 @@ def up(
             raise UserError(f"the sandbox in {folder} has ended: {it.wait()}")
     except (DescriptionError, PolicyError, ReleaseError) as error:
         raise InputError(str(error)) from None
-    except (SandboxError, RealControlPlaneError, ApiError, OSError) as error:
+    except (SandboxError, ApiError, OSError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise UserError(f"port {port} is taken: choose another --port, or 0 for a free one") from None
         raise UserError(f"the sandbox in {folder} did not start: {error}") from None

@@ -133,7 +133,7 @@ class SandboxNode(Processes):
 
     def wait(self, name: str, is_so: Callable[[], object]) -> None:
         """Wait until a process has done something. Raises SandboxError if the process ends."""
-        process = self.process(name)
+        process = self.processes[name]
         what = f"{name} of {self.name} to be at work"
         self.kubelet.wait(lambda: bool(is_so()) or process.poll() is not None, what=what)
         if process.poll() is not None:

@@ -18,7 +18,7 @@ STOP_SECONDS: Final = 10.0
 
 
 class SandboxError(DriverError):
-    """A part of the sandbox did not start."""
+    """A part of the sandbox did not start. The text names it and has the last line of its log."""
 
 
 class Processes:
@@ -29,42 +29,25 @@ class Processes:
         self.logs = logs
         self.lock = lock
         self._place = place
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        """The running processes by name, such as `controller`, `mps` and `kubeletplugin`."""
         logs.mkdir(parents=True, exist_ok=True)
 
     def launch(self, name: str, module: str, *arguments: str) -> None:
         """Start a process."""
-        self._processes[name] = child.start(module, arguments, self.logs / f"{name}.log", self.lock)
-
-    def processes(self) -> tuple[str, ...]:
-        """Return the names of the running processes, such as `controller`, `mps` and `kubeletplugin`."""
-        return tuple(self._processes)
-
-    def process(self, name: str) -> "subprocess.Popen[bytes]":
-        """Return a process."""
-        return self._processes[name]
-
-    def pid(self, name: str) -> int:
-        """Return the id of a process."""
-        return self._processes[name].pid
+        self.processes[name] = child.start(module, arguments, self.logs / f"{name}.log", self.lock)
 
     def kill(self, name: str) -> None:
         """Kill a process with SIGKILL."""
-        self._processes[name].kill()
+        self.processes[name].kill()
         self._reap(name, None)
-
-    def terminate(self, name: str) -> int:
-        """End a process with SIGTERM and return its exit code. Raises TimeoutExpired."""
-        with contextlib.suppress(ProcessLookupError):
-            self._processes[name].send_signal(signal.SIGTERM)
-        return self._reap(name, STOP_SECONDS)
 
     def stop(self) -> None:
         """End all processes. Those that do not end in time are killed."""
-        for process in self._processes.values():
+        for process in self.processes.values():
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
-        for name in list(self._processes):
+        for name in list(self.processes):
             try:
                 self._reap(name, STOP_SECONDS)
             except subprocess.TimeoutExpired:
@@ -77,7 +60,7 @@ class Processes:
 
     def ending(self, name: str) -> str:
         """Return how a process ended, and where its log is."""
-        process = self._processes[name]
+        process = self.processes[name]
         code = process.wait()
         if code < 0:
             how = f"was ended by signal {-code} ({signal.strsignal(-code)})"
@@ -88,9 +71,9 @@ class Processes:
 
     def _reap(self, name: str, seconds: float | None) -> int:
         """Wait for a process to end and return its exit code. Raises TimeoutExpired."""
-        process = self._processes[name]
+        process = self.processes[name]
         code = process.wait(seconds)
         if process.stdin is not None:
             process.stdin.close()
-        del self._processes[name]
+        del self.processes[name]
         return code

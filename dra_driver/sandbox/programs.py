@@ -18,14 +18,14 @@ from typing import Final
 
 import yaml
 
-from .. import __version__
 from ..computedomains.names import IMEX_FOLDER
-from ..kubeapi import ApiClient, ApiError, ConfigError, Connection, Kind, load_credentials
+from ..kubeapi import ApiError, ConfigError, Kind
 from ..mps.processes import processes_of
 from . import child
 from .apiserver.server import write_kubeconfig
 from .kubelet import Launch
 from .kubelet.model import Container, Pod
+from .loop import connected
 
 MODULES: Final = {"dra-imex-daemon": "dra_driver.imex.main"}
 """The programs, and the modules that have them."""
@@ -101,8 +101,7 @@ class PodPrograms:
             "spec": {"audiences": [], "expirationSeconds": _TOKEN_SECONDS, "boundObjectRef": bound},
         }
         try:
-            with Connection(load_credentials(str(self._kubeconfig)), f"dra-sandbox/{__version__}") as connection:
-                client = ApiClient(connection)
+            with connected(self._kubeconfig) as client:
                 answer = client.create(_ACCOUNTS, request, pod.namespace, name=account, subresource="token")
         except (ApiError, ConfigError) as error:
             raise OSError(f"no token of service account {pod.namespace}/{account}: {error}") from error

@@ -145,7 +145,7 @@ def test_another_controller_leads_when_one_is_killed(domains: Domains) -> None:
         wait_ready(domains, uid, 3)
         assert domains.leader() != leader
     finally:
-        for name in set(cluster.processes()) & {"first", "second"}:
+        for name in set(cluster.processes) & {"first", "second"}:
             cluster.terminate(name)
         cluster.start_controller()
 

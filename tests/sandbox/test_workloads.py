@@ -94,7 +94,7 @@ def status(client: ApiClient, kind: Kind) -> JSON:
 
 
 def has(client: ApiClient, kind: Kind, **counts: Any) -> Callable[[], bool]:
-    """Whether the status is of the last generation and has these fields; None for an absent one."""
+    """Whether the status is of the last generation and has these fields."""
 
     def is_so() -> bool:
         one = client.get(kind, "w", "default")
@@ -166,7 +166,7 @@ def test_a_paused_deployment_is_not_rolled_out(client: ApiClient) -> None:
     create(client, DEPLOYMENTS, replicas=1)
     ready(client, DEPLOYMENTS, 1)
     change(client, DEPLOYMENTS, paused=True, template=template("a:2"))
-    wait_for(has(client, DEPLOYMENTS, replicas=1, updatedReplicas=None), "the change to be seen")
+    wait_for(has(client, DEPLOYMENTS, replicas=1, updatedReplicas=0), "the change to be seen")
     assert images(client) == ["a:1"]
     change(client, DEPLOYMENTS, paused=False)
     wait_for(lambda: images(client) == ["a:2"], "the new pod")
@@ -299,7 +299,7 @@ def test_a_job_is_complete_when_enough_pods_have_succeeded(client: ApiClient) ->
     create(client, JOBS, completions=3, parallelism=2, template=job_template())
     wait_for(finished(client, "Complete"), "the Job to be complete")
     found = status(client, JOBS)
-    assert (found["succeeded"], found.get("active"), found.get("failed")) == (3, None, None)
+    assert (found["succeeded"], found["active"], found["failed"]) == (3, 0, 0)
     assert found["startTime"] <= found["completionTime"]
     assert {pod["status"]["phase"] for pod in pods(client).values()} == {"Succeeded"}
     client.delete(PODS, next(iter(pods(client))), "default")

@@ -78,7 +78,7 @@ class Domains:
         """Let a node lose its power: nothing on it can clean up."""
         node = self.node(number)
         node.kubelet.stop()
-        for name in node.processes():
+        for name in list(node.processes):
             node.kill(name)
 
     def restore(self, number: int) -> None:

@@ -24,7 +24,7 @@ class DaemonSets(Workloads):
 
     def _sync(self, one: JSON, pods: list[JSON], nodes: list[JSON]) -> None:
         template = one["spec"]["template"]
-        spec = {**template["spec"], "tolerations": _tolerations(template["spec"])}
+        spec = {**template["spec"], "tolerations": [*(template["spec"].get("tolerations") or []), _CORDONED]}
         wanted = [node["metadata"]["name"] for node in nodes if _runs_on(spec, node)]
         revision = revision_of(template)
         by_node: dict[str, list[JSON]] = {name: [] for name in wanted}
@@ -50,6 +50,7 @@ class DaemonSets(Workloads):
         self.write_status(
             one,
             {
+                "observedGeneration": one["metadata"]["generation"],
                 "desiredNumberScheduled": len(wanted),
                 "currentNumberScheduled": len(running),
                 "numberMisscheduled": sum(1 for pod in misplaced if _node(pod) not in by_node),
@@ -72,24 +73,8 @@ class DaemonSets(Workloads):
         self.delete(PODS, [pod for pod in outdated if is_ready(pod)][: max(0, most - unavailable)])
 
 
-_TOLERATED = {
-    "not-ready": "NoExecute",
-    "unreachable": "NoExecute",
-    "disk-pressure": "NoSchedule",
-    "memory-pressure": "NoSchedule",
-    "pid-pressure": "NoSchedule",
-    "unschedulable": "NoSchedule",
-}
-"""Taints of nodes that pods of DaemonSets tolerate, by the part after `node.kubernetes.io/`."""
-
-
-def _tolerations(spec: JSON) -> list[JSON]:
-    """Return the template's tolerations, and those that every pod of a DaemonSet gets."""
-    added = [
-        {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
-        for name, effect in _TOLERATED.items()
-    ]
-    return [*(spec.get("tolerations") or []), *added]
+_CORDONED = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+"""A toleration that every pod of a DaemonSet gets. Nodes of the sandbox have no other taints of their own."""
 
 
 def _runs_on(spec: JSON, node: JSON) -> bool:

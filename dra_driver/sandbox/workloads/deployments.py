@@ -82,6 +82,7 @@ class Deployments(Workloads):
         reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
         message = f"Deployment {'has' if enough else 'does not have'} minimum availability."
         status = {
+            "observedGeneration": one["metadata"]["generation"],
             "replicas": total,
             "updatedReplicas": updated,
             "readyReplicas": ready,
@@ -135,24 +136,19 @@ def _targets(spec: JSON, current: JSON, old: list[JSON]) -> dict[str, int]:
     if spec["strategy"]["type"] == "Recreate":
         return {each["metadata"]["name"]: 0 for each in active}
     surge, unavailable = _bounds(spec)
-    replicas = {each["metadata"]["name"]: each["spec"]["replicas"] for each in (current, *active)}
     available = {
         each["metadata"]["name"]: min(_count(each, "availableReplicas"), each["spec"]["replicas"])
         for each in (current, *active)
     }
-    targets = dict(replicas)
-    least = wanted - unavailable
-    removable = sum(replicas.values()) - least - (replicas[name] - available[name])
-    surplus = sum(available.values()) - least
-    for each in active:
+    surplus = max(0, sum(available.values()) - (wanted - unavailable))
+    targets = {}
+    for each in active:  # pods that are not available go at once
         key = each["metadata"]["name"]
-        unhealthy = max(0, min(replicas[key] - available[key], removable))
-        healthy = max(0, min(available[key], surplus))
-        targets[key] -= unhealthy + healthy
-        removable -= unhealthy
-        surplus -= healthy
-    room = wanted + surge - sum(replicas.values())
-    targets[name] = min(wanted, replicas[name] + max(0, room)) if replicas[name] < wanted else wanted
+        going = min(available[key], surplus)
+        surplus -= going
+        targets[key] = available[key] - going
+    room = wanted + surge - sum(each["spec"]["replicas"] for each in active)
+    targets[name] = min(wanted, max(current["spec"]["replicas"], room))
     return targets
 
 
@@ -173,5 +169,13 @@ class ReplicaSets(Workloads):
             newest.sort(key=lambda pod: (bool(pod["spec"].get("nodeName")), is_ready(pod)))
             self.delete(PODS, newest[: len(alive) - wanted])
         ready = count_ready(alive)
-        status = {"replicas": len(alive), "fullyLabeledReplicas": len(alive)}
-        self.write_status(one, {**status, "readyReplicas": ready, "availableReplicas": ready})
+        self.write_status(
+            one,
+            {
+                "observedGeneration": one["metadata"]["generation"],
+                "replicas": len(alive),
+                "fullyLabeledReplicas": len(alive),
+                "readyReplicas": ready,
+                "availableReplicas": ready,
+            },
+        )

@@ -53,10 +53,10 @@ class Jobs(Workloads):
             if conditions:
                 status["conditions"] = with_condition(conditions, "Suspended", False, "JobResumed", "Job resumed")
             self._run(one, alive, succeeded)
-            self._write(one, status)
+            self.write_status(one, status)
             return
         self.delete(PODS, alive)
-        self._write(one, status)
+        self.write_status(one, status)
 
     def _run(self, one: JSON, alive: list[JSON], succeeded: list[JSON]) -> None:
         """Create the pods that may run now, and delete surplus pods."""
@@ -76,12 +76,6 @@ class Jobs(Workloads):
         for _ in range(wanted - len(alive)):
             self.create_pod(one, annotations=annotations)
         self.delete(PODS, alive[max(0, wanted) :])
-
-    def _write(self, one: JSON, status: JSON) -> None:
-        """Write the status like `write_status`. The status of a Job has no generation."""
-        kept = {key: value for key, value in status.items() if value not in (0, None)}
-        if kept != one.get("status"):
-            self.client.update(JOBS, {**one, "status": kept}, subresource="status")
 
 
 def _phase(pod: JSON) -> str:

@@ -94,25 +94,10 @@ class Workloads:
                 self.client.delete(kind, meta["name"], meta["namespace"], uid=meta["uid"])
 
     def write_status(self, one: JSON, status: JSON) -> None:
-        """Write the status, with the observed generation, if it has changed. Counts of 0 are omitted."""
-        kept = {key: value for key, value in status.items() if value not in (0, None)}
-        wanted = {**kept, "observedGeneration": one["metadata"]["generation"]}
-        if wanted != {key: value for key, value in (one.get("status") or {}).items() if value != 0}:
-            required = {key: 0 for key, value in status.items() if value == 0 and key in _ALWAYS}
-            self.client.update(self.kind, {**one, "status": {**required, **wanted}}, subresource="status")
-
-
-_ALWAYS = frozenset(
-    {
-        "replicas",
-        "availableReplicas",
-        "currentNumberScheduled",
-        "desiredNumberScheduled",
-        "numberMisscheduled",
-        "numberReady",
-    }
-)
-"""Counts that are required in some kinds, so they are written even if they are 0."""
+        """Write the status if it has changed. Fields that are None are omitted."""
+        wanted = {key: value for key, value in status.items() if value is not None}
+        if wanted != one.get("status"):
+            self.client.update(self.kind, {**one, "status": wanted}, subresource="status")
 
 
 def is_going(one: JSON) -> bool:

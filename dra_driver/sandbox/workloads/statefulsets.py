@@ -34,6 +34,7 @@ class StatefulSets(Workloads):
         self.write_status(
             one,
             {
+                "observedGeneration": one["metadata"]["generation"],
                 "replicas": len(pods),
                 "readyReplicas": ready,
                 "availableReplicas": ready,
