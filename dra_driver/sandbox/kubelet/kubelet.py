@@ -17,7 +17,6 @@ from .plugin import Registration
 from .plugins import Plugins, PluginWatcher
 from .pods import Phase, PodManager, Services
 from .podstatus import HOST_IP, timestamp
-from .programs import Launch, Supervisor, answers
 from .runtime import ContainerSpec, Runtime
 from .state import PREPARE, UNPREPARE, ClaimCache, ClaimInfo
 from .wire import ClaimAnswer, ClaimRef, DeviceHealth
@@ -87,11 +86,7 @@ class Kubelet:
         self._claims = ClaimCache(options.checkpoint)
         self._health = HealthWatch(periods, self.journal, self._health_changed)
         self._plugins = Plugins(periods, self._wipe, self._health, self.journal)
-        self._runtime = Runtime(
-            *(options.cdi_dir, options.plain_files, options.pod_network),
-            supervise=self._supervise,
-            clean_up=options.programs.clean_up if options.programs else lambda _: None,
-        )
+        self._runtime = Runtime(options)
         manager = ClaimManager(self._claims, cluster, self._plugins, self.journal)
         self._pods = PodManager(
             Services(cluster, manager, self._claims, self._health, self._runtime, self.journal, periods)
@@ -210,19 +205,6 @@ class Kubelet:
         return self._plugins.get(driver).call(UNPREPARE, claims)
 
     # Threads
-
-    def _supervise(self, launch: Launch, changed: Callable[[], None]) -> Supervisor | None:
-        """Run the program of a container, if it has one. Raises OSError."""
-        programs, probe, periods = self.options.programs, launch.container.readiness, self.options.periods
-        if programs is None or not programs.runs(launch.container):
-            return None
-        return Supervisor(
-            lambda: programs.start(launch),
-            None if probe is None else lambda: answers(probe, launch.address),
-            min(probe.period if probe else periods.longest_probe, periods.longest_probe),
-            periods.program_restart.delay,
-            changed,
-        )
 
     def _keep_node(self) -> None:
         """Create the Node, then delete its slices: no device is usable before its plugin has registered again."""

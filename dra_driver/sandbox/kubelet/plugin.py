@@ -30,9 +30,8 @@ from .wire import (
     decode_health,
     decode_info,
     encode_claims,
-    encode_info_request,
+    encode_nothing,
     encode_status,
-    encode_watch_request,
     message_class,
 )
 
@@ -107,7 +106,7 @@ class Plugin:
         package = HEALTH_SERVICES[self.registration.health_service]
         method: grpc.UnaryStreamMultiCallable[None, HealthReport] = self._channel.unary_stream(
             f"/{self.registration.health_service}/NodeWatchResources",
-            request_serializer=partial(encode_watch_request, package),
+            request_serializer=encode_nothing,
             response_deserializer=partial(decode_health, package),
         )
         return method(None)
@@ -190,7 +189,7 @@ def register(
     """
     with registration_channel(socket) as channel:
         get_info: grpc.UnaryUnaryMultiCallable[None, PluginInfo] = channel.unary_unary(
-            GET_INFO, encode_info_request, decode_info
+            GET_INFO, encode_nothing, decode_info
         )
         try:
             info = get_info(None, timeout=options.periods.get_info)

@@ -10,11 +10,11 @@ socket counts as a new one; inode and birth distinguish the two (a bound socket'
 registered one after the other.
 """
 
-import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,26 +147,15 @@ SocketId = tuple[int, int]
 
 
 def scan(directory: Path) -> Mapping[str, SocketId]:
-    """Return all sockets below `directory`, by path. Names that begin with a dot are ignored."""
-    return dict(_scan(directory))
-
-
-def _scan(directory: Path) -> Iterator[tuple[str, SocketId]]:
-    try:
-        entries = list(os.scandir(directory))
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        try:
-            status = entry.stat()
-        except FileNotFoundError:
-            continue  # removed after the directory was read
-        if stat.S_ISDIR(status.st_mode):
-            yield from _scan(Path(entry.path))
-        elif stat.S_ISSOCK(status.st_mode):
-            yield entry.path, (status.st_ino, status.st_mtime_ns)
+    """Return all sockets in `directory`, by path. Names that begin with a dot are ignored."""
+    found = {}
+    with suppress(FileNotFoundError):
+        for path in directory.iterdir():
+            with suppress(FileNotFoundError):  # removed after the directory was read
+                status = path.stat()
+                if stat.S_ISSOCK(status.st_mode) and not path.name.startswith("."):
+                    found[str(path)] = (status.st_ino, status.st_mtime_ns)
+    return found
 
 
 @dataclass(slots=True)

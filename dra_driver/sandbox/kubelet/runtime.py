@@ -13,13 +13,13 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Network
 from pathlib import Path
 from types import MappingProxyType
 
 from .cdi import CdiError, DeviceNode, Edits, Hook, Mount, inject, scan
 from .model import Container, Pod
-from .programs import Launch, Supervisor, expand
+from .options import Options
+from .programs import Launch, Supervisor, answers, expand
 
 _log = logging.getLogger(__name__)
 
@@ -116,31 +116,11 @@ class _PodSandbox:
     containers: dict[str, RunningContainer] = field(default_factory=dict)
 
 
-Supervise = Callable[[Launch, Callable[[], None]], Supervisor | None]
-"""A function that starts the program of a container, if it has one. The second argument is called when its state
-changes. Raises OSError.
-"""
-
-
 class Runtime:
     """The containers of one node. Callers serialize the calls for one pod; calls for different pods may overlap."""
 
-    def __init__(
-        self,
-        cdi_dir: Path,
-        plain_files: bool,
-        network: IPv4Network | None,
-        supervise: Supervise,
-        clean_up: Callable[[str], None],
-    ) -> None:
-        """`network` has the addresses of pods. None: they have no addresses. `clean_up` is called with the UID of each
-        pod that was removed.
-        """
-        self._cdi_dir = cdi_dir
-        self._plain_files = plain_files
-        self._network = network
-        self._supervise = supervise
-        self._clean_up = clean_up
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self._lock = threading.Lock()
         self._pods: dict[str, _PodSandbox] = {}
         self._stopped = False
@@ -153,8 +133,9 @@ class Runtime:
         """Create the pod's sandbox. It gets the first free address, so addresses are soon used again."""
         with self._lock:
             used = {pod.address for pod in self._pods.values()}
-            free = (str(one) for one in self._network.hosts() if str(one) not in used) if self._network else iter(())
-            self._pods[uid] = _PodSandbox(next(free, ""))
+            network = self._options.pod_network
+            addresses = map(str, network.hosts()) if network else iter(())
+            self._pods[uid] = _PodSandbox(next((one for one in addresses if one not in used), ""))
 
     def address(self, uid: str) -> str:
         """Return the pod's address. Empty: it has none."""
@@ -192,14 +173,27 @@ class Runtime:
             self._pods[pod.uid].containers[container.name] = running
 
     def _inject(self, env: Mapping[str, str], cdi_ids: Sequence[str]) -> ContainerSpec:
-        registry = scan(self._cdi_dir)
+        registry = scan(self._options.cdi_dir)
         for error in registry.errors:
             _log.warning("%s", error)
         edits = inject(registry, cdi_ids)
         try:
-            return apply(edits, env, plain_files=self._plain_files)
+            return apply(edits, env, plain_files=self._options.plain_files)
         except CdiError as error:
             raise CdiError(f"failed to inject devices: {error}") from error
+
+    def _supervise(self, launch: Launch, changed: Callable[[], None]) -> Supervisor | None:
+        """Run the program of a container, if it has one. `changed` is called when its state changes. Raises OSError."""
+        programs, probe, periods = self._options.programs, launch.container.readiness, self._options.periods
+        if programs is None or not programs.runs(launch.container):
+            return None
+        return Supervisor(
+            lambda: programs.start(launch),
+            None if probe is None else lambda: answers(probe, launch.address),
+            min(probe.period if probe else periods.longest_probe, periods.longest_probe),
+            periods.program_restart.delay,
+            changed,
+        )
 
     def stop_pod(self, uid: str, grace: float) -> None:
         """End the programs of a pod. They have `grace` seconds."""
@@ -209,8 +203,8 @@ class Runtime:
 
     def remove_pod(self, uid: str) -> None:
         """Remove a pod with its containers. Does nothing if the pod does not exist."""
-        if self._pods.pop(uid, None) is not None:
-            self._clean_up(uid)
+        if self._pods.pop(uid, None) is not None and self._options.programs is not None:
+            self._options.programs.clean_up(uid)
 
     def stop(self) -> None:
         """Kill all programs, as when the node loses its power. No container is created after that."""

@@ -183,9 +183,9 @@ class DeviceHealth:
     timeout: int = field(default=0, compare=False)
 
 
-def encode_info_request(_: None) -> bytes:
-    """Encode an InfoRequest, which is empty."""
-    return bytes(message_class(REGISTRATION, "InfoRequest")().SerializeToString())
+def encode_nothing(_: None) -> bytes:
+    """Encode an InfoRequest or a NodeWatchResourcesRequest. They have no fields, so they are empty."""
+    return b""
 
 
 def decode_info(data: bytes) -> PluginInfo:
@@ -221,11 +221,6 @@ def _device(device: Any) -> PreparedDevice:
     return PreparedDevice(
         device.pool_name, device.device_name, tuple(device.request_names), tuple(device.cdi_device_ids)
     )
-
-
-def encode_watch_request(package: str, _: None) -> bytes:
-    """Encode a NodeWatchResourcesRequest, which is empty."""
-    return bytes(message_class(package, "NodeWatchResourcesRequest")().SerializeToString())
 
 
 def decode_health(package: str, data: bytes) -> Mapping[tuple[str, str], DeviceHealth]:

@@ -136,7 +136,7 @@ def test_a_pod_is_ready_while_its_probe_succeeds(
     running: Kubelet, cluster: MemoryCluster, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "dra_driver.sandbox.kubelet.kubelet.answers",
+        "dra_driver.sandbox.kubelet.runtime.answers",
         lambda probe, address: answers(replace(probe, port=servers.started[-1].port), address),
     )
     made = pod("pod")

@@ -49,7 +49,7 @@ def test_an_unprepare_response_may_have_empty_entries(package: str) -> None:
 def test_plugin_info_is_read_from_its_four_fields() -> None:
     data = field(1, "DRAPlugin") + field(2, "d") + field(3, "/s") + field(4, "v1.DRAPlugin") + field(4, "x")
     assert wire.decode_info(data) == wire.PluginInfo("DRAPlugin", "d", "/s", ("v1.DRAPlugin", "x"))
-    assert wire.encode_info_request(None) == b""
+    assert wire.encode_nothing(None) == b""
 
 
 @pytest.mark.parametrize(("error", "data"), [("", field(1, True)), ("no", field(2, "no"))])
