@@ -6,7 +6,8 @@ The controllers compare the current objects with what they should be. They do no
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from .. import __version__
 from ..kubeapi import NODES, ApiClient, ApiError, Connection, Kind, Watcher, load_credentials
 from ..kubeapi.events import ObjectReference
 from ..resource.codec import V1
+from .kubelet.podstatus import timestamp
 
 JSON = dict[str, Any]
 
@@ -69,6 +71,18 @@ def without_protection(claim: JSON) -> JSON:
     meta = claim["metadata"]
     finalizers = [one for one in meta.get("finalizers") or [] if one != FINALIZER]
     return {**claim, "metadata": {**meta, "finalizers": finalizers}}
+
+
+def with_condition(conditions: Iterable[JSON] | None, kind: str, status: bool, reason: str, message: str) -> list[JSON]:
+    """Return the conditions with one of them set. The transition time changes only with the status."""
+    others = [one for one in conditions or () if one["type"] != kind]
+    before: JSON = next((one for one in conditions or () if one["type"] == kind), {})
+    said = {"type": kind, "status": str(status), "reason": reason, "message": message}
+    if said.items() <= before.items():
+        return [*others, before]
+    now = timestamp(time.time())
+    since = before.get("lastTransitionTime", now) if before.get("status") == said["status"] else now
+    return [*others, {**said, "lastTransitionTime": since}]
 
 
 def reference(pod: JSON) -> ObjectReference:

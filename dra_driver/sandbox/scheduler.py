@@ -33,6 +33,7 @@ from .loop import (
     controlled_by,
     is_alive,
     reference,
+    with_condition,
     without_protection,
 )
 
@@ -170,17 +171,12 @@ class Scheduler:
         """Write why the pod is not scheduled: into its status, and as an Event that counts the attempts."""
         message = attempt.event or "; ".join(sorted(attempt.errors))
         self._events.warning(reference(pod), "FailedScheduling", message)
-        conditions = pod.get("status", {}).get("conditions") or []
-        before: JSON = next((one for one in conditions if one["type"] == "PodScheduled"), {})
+        before = pod.get("status", {}).get("conditions") or []
         reason = "SchedulerError" if attempt.errors else "Unschedulable"
-        wanted = {"status": "False", "reason": reason, "message": message}
-        if wanted.items() <= before.items():
-            return
-        since = before.get("lastTransitionTime") if before.get("status") == "False" else None
-        condition = {"type": "PodScheduled", **wanted, "lastTransitionTime": since or timestamp(time.time())}
-        others = [one for one in conditions if one["type"] != "PodScheduled"]
-        status = {**pod.get("status", {}), "conditions": [*others, condition]}
-        self._client.update(PODS, {**pod, "status": status}, subresource="status")
+        conditions = with_condition(before, "PodScheduled", False, reason, message)
+        if conditions[-1] not in before:
+            status = {**pod.get("status", {}), "conditions": conditions}
+            self._client.update(PODS, {**pod, "status": status}, subresource="status")
 
 
 def is_special_claim(claim: JSON, pod: JSON) -> bool:

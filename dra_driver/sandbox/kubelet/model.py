@@ -4,14 +4,12 @@
 ResourceClaims are read as the project's own types (`dra_driver.resource`).
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
-_KEYED_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 RUN_SECONDS = "sandbox.gpu.nvidia.com/run-seconds"
 """An annotation of pods: after so many seconds, the containers end successfully. Without it, they run on."""
 
@@ -85,20 +83,17 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
     def field(self, path: str, address: str) -> str:
-        """Return the value of a field for a variable of a container (fieldRef). `address` is the pod's."""
-        metadata, spec = self.raw.get("metadata", {}), self.raw.get("spec", {})
-        if found := _KEYED_FIELD.fullmatch(path):
-            return str((metadata.get(found[1]) or {}).get(found[2], ""))
+        """Return the value of a field for a variable of a container (fieldRef). `address` is the pod's.
+
+        Fields that no program of the sandbox reads are empty.
+        """
         values = {
             "metadata.name": self.name,
             "metadata.namespace": self.namespace,
-            "metadata.uid": self.uid,
-            "spec.nodeName": spec.get("nodeName"),
-            "spec.serviceAccountName": spec.get("serviceAccountName"),
+            "spec.nodeName": str(self.raw["spec"].get("nodeName", "")),
             "status.podIP": address,
-            "status.podIPs": address,
         }
-        return str(values.get(path) or "")
+        return values.get(path, "")
 
     @property
     def grace_period(self) -> float:

@@ -7,8 +7,8 @@ creates at most `maxSurge` additional pods, and at most `maxUnavailable` of the 
 
 from collections.abc import Callable
 
-from ..loop import DEPLOYMENTS, JSON, PODS, REPLICA_SETS, is_alive
-from .owned import Workloads, count_ready, is_owned, is_ready, revision_of, share, with_condition
+from ..loop import DEPLOYMENTS, JSON, PODS, REPLICA_SETS, is_alive, with_condition
+from .owned import Workloads, count_ready, is_owned, is_ready, revision_of, share
 
 HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"

@@ -9,8 +9,8 @@ import time
 
 from ..kubelet.model import RUN_SECONDS
 from ..kubelet.podstatus import timestamp
-from ..loop import JOBS, JSON, PODS, is_alive
-from .owned import Workloads, count_ready, with_condition
+from ..loop import JOBS, JSON, PODS, is_alive, with_condition
+from .owned import Workloads, count_ready
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _SECONDS = "5"

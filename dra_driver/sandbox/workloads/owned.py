@@ -4,12 +4,10 @@
 import hashlib
 import json
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...kubeapi import ApiClient, ApiError, Kind
-from ..kubelet.podstatus import timestamp
 from ..loop import JSON, PODS
 
 HASH_LABEL = "controller-revision-hash"
@@ -135,15 +133,3 @@ def share(value: int | str | None, total: int, *, up: bool) -> int:
         part = int(value[:-1]) * total / 100
         return math.ceil(part) if up else math.floor(part)
     return int(value or 0)
-
-
-def with_condition(conditions: Iterable[JSON] | None, kind: str, status: bool, reason: str, message: str) -> list[JSON]:
-    """Return the conditions with one of them set. The transition time changes only with the status."""
-    others = [one for one in conditions or () if one["type"] != kind]
-    before: JSON = next((one for one in conditions or () if one["type"] == kind), {})
-    said = {"type": kind, "status": str(status), "reason": reason, "message": message}
-    if said.items() <= before.items():
-        return [*others, before]
-    now = timestamp(time.time())
-    since = before["lastTransitionTime"] if before.get("status") == said["status"] else now
-    return [*others, {**said, "lastTransitionTime": since}]

@@ -95,7 +95,7 @@ def running(options: Options, cluster: MemoryCluster, servers: Servers) -> Itera
 
 def pod(name: str, how: str = "polite") -> dict[str, Any]:
     made = make_pod(name)
-    by_field = {"NAME": "metadata.name", "POD_IP": "status.podIP", "APP": "metadata.labels['app']"}
+    by_field = {"NAME": "metadata.name", "POD_IP": "status.podIP", "NODE": "spec.nodeName"}
     variables: list[dict[str, Any]] = [
         {"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in by_field.items()
     ]
@@ -105,7 +105,6 @@ def pod(name: str, how: str = "polite") -> dict[str, Any]:
         "args": ["$(HOW)"],
         "env": [*variables, {"name": "HOW", "value": how}, {"name": "WHO", "value": "$(NAME)@$(POD_IP)"}],
     }
-    made["metadata"]["labels"] = {"app": "a"}
     return made
 
 
@@ -121,7 +120,7 @@ def test_a_program_gets_fields_of_its_pod_and_an_address_of_its_own(
         cluster.add_pod(pod(name))
         running.wait_pod_running("default", name)
     assert [one.address for one in servers.launches] == ["127.77.7.1", "127.77.7.2"]
-    assert servers.launches[0].env["APP"] == "a"
+    assert servers.launches[0].env["NODE"] == "node-1"
     wait_for(lambda: cluster.status("two").get("podIP") == "127.77.7.2", "the address")
     cluster.ask_to_delete("one")
     running.wait_pod_gone("default", "one")
