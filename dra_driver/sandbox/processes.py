@@ -42,6 +42,12 @@ class Processes:
         self.processes[name].kill()
         self._reap(name, None)
 
+    def terminate(self, name: str) -> int:
+        """End a process with SIGTERM and return its exit code. Raises TimeoutExpired."""
+        with contextlib.suppress(ProcessLookupError):
+            self.processes[name].send_signal(signal.SIGTERM)
+        return self._reap(name, STOP_SECONDS)
+
     def stop(self) -> None:
         """End all processes. Those that do not end in time are killed."""
         for process in self.processes.values():

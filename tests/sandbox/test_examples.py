@@ -269,10 +269,7 @@ def test_pods_deleted_while_the_plugin_is_dead_are_cleaned_up_when_it_is_back(sa
 
 def test_a_terminated_plugin_leaves_pods_running_and_exits_with_0(sandbox: Sandbox) -> None:
     run_example(sandbox, "mig-slices")
-    process = sandbox.nodes[0].processes["kubeletplugin"]
-    process.terminate()
-    assert process.wait(10) == 0
-    sandbox.nodes[0].kill("kubeletplugin")  # it has ended
+    assert sandbox.nodes[0].terminate("kubeletplugin") == 0
     assert len(sandbox.nodes[0].claim_specs()) == 1
     restart_plugin(sandbox)
 
@@ -302,7 +299,7 @@ def test_the_sandbox_tells_which_process_has_ended(
     node = sandbox.nodes[0]
     os.kill(pid := node.processes[name].pid, number)
     assert sandbox.wait().startswith(f"{name} of node-1 (process {pid}) {how}")
-    node.kill(name)
+    node.terminate(name)
     if name == "controller":
         node.start_controller()
     else:

@@ -191,9 +191,9 @@ def _decode(kind: Any, raw: Any, where: str) -> Any:
     Fields that are absent or null have their defaults, which `_check` validates. `where` is the position in the
     document. Raises CdiError.
     """
-    origin = get_origin(kind)
-    wanted = {tuple: list, Mapping: dict, Annotated: int}.get(origin, dict if is_dataclass(kind) else kind)
-    if type(raw) is not wanted:  # isinstance would accept a bool as an int
+    origin, is_object, given = get_origin(kind), is_dataclass(kind), type(raw)
+    wanted = {tuple: list, Mapping: dict, Annotated: int}.get(origin, dict if is_object else kind)
+    if given is not wanted:  # isinstance would accept a bool as an int
         raise CdiError(f"failed to unmarshal CDI Spec: {where} is not {_EXPECTED[wanted]}")
     if origin is tuple:
         (item, _) = get_args(kind)
@@ -202,7 +202,7 @@ def _decode(kind: Any, raw: Any, where: str) -> Any:
         return {key: _decode(str, value, f"{where}.{key}") for key, value in raw.items()}
     if origin is Annotated and raw < 0:
         raise CdiError(f"failed to unmarshal CDI Spec: {where} is negative")
-    if not is_dataclass(kind):
+    if not is_object:
         return raw
     known = _fields(kind)
     for key in raw:
