@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
-from types import TracebackType
 
 import yaml
 
@@ -87,7 +86,7 @@ __all__ = ["JSON", "NODE", "Kubernetes", "Sandbox", "SandboxError", "SandboxNode
 
 
 class Sandbox:
-    """A sandbox. Everything runs from `start` (or the start of the context) to `stop`. Its files are in `folder`.
+    """A sandbox. Everything runs inside its context. Its files are in `folder`.
 
     `simulated` names or describes the hardware of each of the `nodes`. `policy` is the driver's policy file. If the
     nodes have IMEX channels, there are ComputeDomains.
@@ -119,22 +118,23 @@ class Sandbox:
         self._running = contextlib.ExitStack()
 
     def __enter__(self) -> "Sandbox":
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.stop()
-
-    def start(self) -> None:
         """Start everything, and return after the plugins are registered and the nodes' devices are published.
 
         Raises SandboxError, DescriptionError (the folder has other hardware), or OSError (another sandbox uses
         the folder).
         """
+        try:
+            self._start()
+        except BaseException:
+            self._running.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop everything. The files stay."""
+        self._running.close()
+
+    def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = self._running.enter_context(held(self.folder))
         plane = control_plane(self._kubernetes, self.folder / "control-plane", self.kubeconfig, lock)
@@ -184,10 +184,6 @@ class Sandbox:
                 ended = select.select(list(ends), [], [], _LOOK_SECONDS)[0]
         place, name = ends[ended[0]]
         return place.ending(name)
-
-    def stop(self) -> None:
-        """Stop everything. The files stay."""
-        self._running.close()
 
     def apply(self, path: Path | str) -> list[JSON]:
         """Create the objects of a manifest in namespace default, and return them as stored."""

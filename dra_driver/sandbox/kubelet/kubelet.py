@@ -72,7 +72,7 @@ DEFAULT_TIMEOUT = 30.0
 
 
 class Kubelet:
-    """The kubelet. Use it as a context manager, or with `start` and `stop`. The `wait_` methods raise TimeoutError."""
+    """The kubelet. It runs inside its context. The `wait_` methods raise TimeoutError."""
 
     def __init__(self, options: Options, cluster: KubernetesCluster) -> None:
         """Create the directories and read the checkpoint. Raises CheckpointError if it is damaged."""
@@ -103,17 +103,14 @@ class Kubelet:
         ]
 
     def __enter__(self) -> "Kubelet":
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
         """Start the threads. Pods can be scheduled to the node when its object is Ready."""
         _log.info("kubelet of node %s below %s", self.options.node_name, self.options.root)
         for thread in (self._watching, *self._threads):
             thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def stop(self) -> None:
         """Stop, and kill the programs of containers. Claims stay prepared, as with a real kubelet."""
