@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dra_driver.gpu.devices import describe
 from dra_driver.gpu.fabric import Partition, SwitchFacts
-from dra_driver.gpu.health import documented
+from dra_driver.gpu.health.meanings import MEANINGS, XID, Gravity, Lasts, Meaning
 from dra_driver.gpu.policy import Enforcement, GpuRule, HealthPolicy, MigPolicy, NodePolicy, PassthroughMode
 from dra_driver.gpu.simulation.board import boards
 from dra_driver.gpu.vgpus import VgpuFramework, VgpuHost, VgpuPlace, VgpuType, VgpuTypes
@@ -128,9 +128,14 @@ def capacities() -> Iterator[Sequence[str]]:
 def taints() -> Iterator[Sequence[str]]:
     """Key, value, effect, when it ends, meaning."""
     yield "key", "value", "effect", "ends", "meaning"
-    for key, value, effect, goes, meaning in documented(HealthPolicy()):
+    xids = {
+        "application XIDs": Meaning(Gravity.NOTE, Lasts.QUIET, "an error of an application"),
+        "XIDs that need no reset": Meaning(Gravity.DEGRADED, Lasts.QUIET, "a temporary error"),
+        "other XIDs": Meaning(Gravity.FATAL, Lasts.RESET, "an error of the GPU"),
+    }
+    for (key, value), one in {**{(XID, value): one for value, one in xids.items()}, **MEANINGS}.items():
         shown = "" if not value else value if " " in value else f"`{value}`"
-        yield f"`{key}`", shown, str(effect), goes, meaning
+        yield f"`{key}`", shown, str(one.effect(HealthPolicy())), one.lasts.value, one.text
 
 
 TABLES: Mapping[str, Callable[[], Iterator[Sequence[str]]]] = {

@@ -15,8 +15,8 @@ from dra_driver.gpu.devices import Reason, describe
 from dra_driver.gpu.fabric import NO_SWITCHES, FabricCode, FabricError, Partition, SwitchFacts
 from dra_driver.gpu.fabric_access import FabricAccess
 from dra_driver.gpu.fabric_marks import FabricMark, FabricMarks
-from dra_driver.gpu.health.conditions import Reading, switch_conditions
-from dra_driver.gpu.health.records import GpuRecord, looked
+from dra_driver.gpu.health.conditions import Reading, switch_values
+from dra_driver.gpu.health.records import GpuRecord
 from dra_driver.gpu.layout import node_slices
 from dra_driver.gpu.nvml import Fabric, FabricState
 from dra_driver.gpu.policy import GpuRule, HealthPolicy, NodePolicy
@@ -263,17 +263,17 @@ def test_links_of_a_gpu_with_partitions_are_judged_while_they_are_in_use(
     reading: Reading, with_partitions: set[str], without: set[str]
 ) -> None:
     for switches, expected in ((frozenset(), with_partitions), (None, without)):
-        before = looked(GpuRecord("GPU-0"), Reading(links_up=18), 0.0, HealthPolicy(), switches=switches)
-        record = looked(before, reading, 1.0, HealthPolicy(), switches=switches)
-        assert {one.value for one in record.findings} == expected
-        after = looked(record, Reading(links_up=18, fabric=REGISTERED), 2.0, HealthPolicy(), switches=switches)
-        assert after.findings == ()
+        record, policy = GpuRecord("GPU-0", switches=switches), HealthPolicy()
+        record.looked(Reading(links_up=18), 0.0, policy)
+        record.looked(reading, 1.0, policy)
+        assert {one.value for one in record.findings(policy)} == expected
+        record.looked(Reading(links_up=18, fabric=REGISTERED), 2.0, policy)
+        assert record.findings(policy) == ()
 
 
 def test_only_gpus_with_partitions_have_problems_of_fabric_manager() -> None:
     gpu = board_inventory(boards()["H100-SXM5-80GB"], 1).gpus[0]
     facts = SwitchFacts((Partition(1, (2,)),), True, failed=frozenset({gpu.uuid}))
-    assert switch_conditions(gpu, facts) is None
-    assert switch_conditions(gpu, NO_SWITCHES) is None
-    found = switch_conditions(gpu, replace(facts, partitions=(Partition(1, (1,)),)))
-    assert [one.value for one in found or ()] == ["nvlink-failed"]
+    assert switch_values(gpu, facts) is None
+    assert switch_values(gpu, NO_SWITCHES) is None
+    assert switch_values(gpu, replace(facts, partitions=(Partition(1, (1,)),))) == {"nvlink-failed"}

@@ -4,7 +4,7 @@
 The bits of a fabric's health mask are those of NVML_GPU_FABRIC_HEALTH_MASK_* in nvml.h.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -153,14 +153,6 @@ class Condition:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """The problems that were found when a GPU was read. Keys that are not `known` could not be read."""
-
-    found: frozenset[Condition]
-    known: frozenset[str]
-
-
 def event_condition(event: Event) -> Condition | None:
     """The problem that an event reports. None if the event only means that the state must be read."""
     if event.type is EventType.XID:
@@ -169,48 +161,48 @@ def event_condition(event: Event) -> Condition | None:
     return None if known is None else Condition(*known)
 
 
-def reading_conditions(reading: Reading, expected_links: int) -> Conditions:
-    """The problems in a state that was read. `expected_links` is the largest number of NVLinks that were up."""
-    found: set[Condition] = set()
-    known: set[str] = set()
-
-    def tell(key: str, *values: str) -> None:
-        known.add(key)
-        found.update(Condition(key, value) for value in values)
-
+def reading_values(reading: Reading, expected_links: int) -> dict[str, set[str]]:
+    """The problems in a state that was read: values by key. Keys that could not be read are missing. `expected_links`
+    is the largest number of NVLinks that were up.
+    """
+    found: dict[str, set[str]] = {}
     if reading.lost:
-        tell(GPU_LOST, "")
+        found[GPU_LOST] = {""}
     elif reading.hung:
-        tell(GPU_LOST, HUNG)
+        found[GPU_LOST] = {HUNG}
     elif reading.problem is None:
-        tell(GPU_LOST)
-    if reading.recovery_action is not None:
-        asked = reading.recovery_action is not RecoveryAction.NONE
-        tell(RECOVERY_ACTION, *([_action_value(reading.recovery_action)] if asked else []))
-    rows = reading.remapped_rows
+        found[GPU_LOST] = set()
+    action, rows = reading.recovery_action, reading.remapped_rows
+    if action is not None:
+        found[RECOVERY_ACTION] = set() if action is RecoveryAction.NONE else {_action_value(action)}
     if rows is not None:
-        tell(ROW_REMAP, *(["failed"] if rows.failed else []), *(["pending"] if rows.pending else []))
+        found[ROW_REMAP] = _true({"failed": rows.failed, "pending": rows.pending})
     if reading.retired_pages_pending is not None:
-        tell(PAGE_RETIREMENT, *(["pending"] if reading.retired_pages_pending else []))
+        found[PAGE_RETIREMENT] = _true({"pending": reading.retired_pages_pending})
     if reading.split:
-        tell(NVLINK)
-        tell(FABRIC)
+        found |= {NVLINK: set(), FABRIC: set()}
     if reading.links_up is not None:
         down = reading.links_up < expected_links
-        tell(NVLINK, *([links_value(reading.links_up, expected_links)] if down else []))
+        found[NVLINK] = {links_value(reading.links_up, expected_links)} if down else set()
     if reading.fabric is not None:
-        tell(FABRIC, *_fabric_values(reading.fabric))
-    return Conditions(frozenset(found), frozenset(known))
+        found[FABRIC] = set(_fabric_values(reading.fabric))
+    return found
 
 
-def switch_conditions(gpu: Gpu, switches: SwitchFacts) -> frozenset[Condition] | None:
-    """The problems that Fabric Manager reports about a GPU. None if the GPU has no NVSwitch partitions."""
+def switch_values(gpu: Gpu, switches: SwitchFacts) -> Set[str] | None:
+    """The problems that Fabric Manager reports about a GPU: values of FABRIC. None if the GPU has no NVSwitch
+    partitions.
+    """
     unsupported = any(gpu.module_id in one.modules for one in switches.unsupported)
     if not (unsupported or switches.of_module(gpu.module_id)):
         return None
     failed = not switches.failed.isdisjoint({gpu.uuid, str(gpu.pci_address)})
-    values = [*(["nvlink-failed"] if failed else []), *(["partition-unsupported"] if unsupported else [])]
-    return frozenset(Condition(FABRIC, value) for value in values)
+    return _true({"nvlink-failed": failed, "partition-unsupported": unsupported})
+
+
+def _true(values: Mapping[str, bool]) -> set[str]:
+    """The values that are true."""
+    return {value for value, is_true in values.items() if is_true}
 
 
 def without_links(reading: Reading) -> Reading:

@@ -2,7 +2,7 @@
 """The health taints: keys, values, effects, and when each of them ends; and the meanings of XIDs.
 
 `gpu.nvidia.com/xid`, `gpu-lost` and `unmonitored` are those of NVIDIA's driver; the others are ours. MEANINGS has all
-of them except XIDs, which are in CATALOG. `documented` has both for docs/devices.md.
+of them except XIDs, which are in CATALOG.
 
 Numbers and advice of XIDs are those of NVIDIA's "Xid Errors" document, chapter "Analyzing Xid Errors with the Xid
 Catalog" (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), where the advice is called the
@@ -12,7 +12,6 @@ only one application, and with MIG only one instance, which the NVML event names
 
 import enum
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -203,12 +202,12 @@ def meaning(key: str, value: str, policy: HealthPolicy) -> Meaning | None:
 
 def xid_meaning(number: int, policy: HealthPolicy) -> Meaning:
     """The meaning of an XID: an error of an application, a temporary error, or an error that only a reset ends."""
-    xid = describe_xid(number)
+    what, advice = CATALOG.get(number, _UNKNOWN_XID)
     if number in APPLICATION_XIDS or number in policy.application_xids:
-        text = f"XID {number}: {xid.text}; treated as an error of the application: {Advice.RESTART_APP.value}"
+        text = f"XID {number}: {what}; treated as an error of the application: {Advice.RESTART_APP.value}"
         return Meaning(Gravity.NOTE, Lasts.QUIET, text)
-    text = f"XID {number}: {xid.text}; {xid.advice.value}"
-    if xid.advice.needs_reset:
+    text = f"XID {number}: {what}; {advice.value}"
+    if advice.needs_reset:
         return Meaning(Gravity.FATAL, Lasts.RESET, text)
     return Meaning(Gravity.DEGRADED, Lasts.QUIET, text)
 
@@ -222,18 +221,6 @@ def expected_links(value: str) -> int:
     """How many links should be up according to a value of NVLINK; 0 if the text is not such a value."""
     match = _LINKS.fullmatch(value)
     return int(match[2]) if match else 0
-
-
-def documented(policy: HealthPolicy) -> Iterator[tuple[str, str, str, str, str]]:
-    """The table for the documentation: key, value, effect under `policy`, when it ends, meaning."""
-    xids = {
-        "application XIDs": Meaning(Gravity.NOTE, Lasts.QUIET, "an error of an application"),
-        "XIDs that need no reset": Meaning(Gravity.DEGRADED, Lasts.QUIET, "a temporary error"),
-        "other XIDs": Meaning(Gravity.FATAL, Lasts.RESET, "an error of the GPU"),
-    }
-    rows = {**{(XID, value): one for value, one in xids.items()}, **MEANINGS}
-    for (key, value), one in rows.items():
-        yield key, value, one.effect(policy), one.lasts.value, one.text
 
 
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
@@ -264,76 +251,61 @@ class Advice(enum.Enum):
         return self not in (Advice.IGNORE, Advice.RESTART_APP)
 
 
-@dataclass(frozen=True, slots=True)
-class Xid:
-    """An XID of the catalog."""
+_UNKNOWN_XID: Final = "not in the catalog of this driver", Advice.RESET_GPU
 
-    number: int
-    text: str
-    advice: Advice
-
-
-def _entries(numbers: Iterable[int], text: str, advice: Advice) -> dict[int, Xid]:
-    return {number: Xid(number, text, advice) for number in numbers}
-
-
-CATALOG: Final[dict[int, Xid]] = {
-    **_entries([8, 43], "the GPU stopped processing for an application", Advice.RESTART_APP),
-    **_entries([11, 25, 32], "commands sent to the GPU were invalid or damaged", Advice.RESTART_APP),
-    **_entries([13], "exception in the graphics engine, mostly an access out of bounds", Advice.RESTART_APP),
-    **_entries([14], "an injected error", Advice.IGNORE),
-    **_entries([31], "page fault in GPU memory, mostly an illegal access", Advice.RESTART_APP),
-    **_entries([37, 38], "error in the driver's firmware", Advice.IGNORE),
-    **_entries(
-        [39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)], "error in a copy engine", Advice.RESTART_APP
-    ),
-    **_entries([44], "fault of the graphics engine while it switched contexts", Advice.IGNORE),
-    **_entries([45], "the work of an application was removed from the GPU", Advice.RESTART_APP),
-    **_entries([46], "the GPU stopped processing", Advice.RESET_GPU),
-    **_entries([48], "double-bit ECC error: memory cannot be corrected", Advice.RESET_GPU),
-    **_entries([54], "auxiliary power is not connected", Advice.CHECK_MECHANICALS),
-    **_entries([60], "exception in the security processor", Advice.RESTART_APP),
-    **_entries([62, 169], "an internal micro-controller halted", Advice.RESET_GPU),
-    **_entries([63], "bad memory is marked to be replaced or retired", Advice.IGNORE),
-    **_entries([64], "bad memory could not be replaced or retired", Advice.RESET_GPU),
-    **_entries([66, 67], "illegal access by the driver", Advice.IGNORE),
-    **_entries([68, 83, 84, 88, 89, *range(96, 99)], "exception in a video decoder", Advice.RESTART_APP),
-    **_entries([69], "error of an engine class", Advice.RESTART_APP),
-    **_entries([74], "NVLink error", Advice.RESET_LINKED_GPUS),
-    **_entries([78], "a vGPU could not be started", Advice.UPDATE),
-    **_entries([79], "the GPU has fallen off the bus", Advice.POWER_CYCLE),
-    **_entries([80], "data came damaged to the GPU", Advice.RESTART_APP),
-    **_entries([82, *range(99, 106)], "error in a JPEG engine", Advice.RESTART_APP),
-    **_entries([86, 139], "exception in the optical flow accelerator", Advice.RESTART_APP),
-    **_entries([92], "single-bit ECC errors come often", Advice.IGNORE),
-    **_entries([93], "the InfoROM may not be written so often", Advice.IGNORE),
-    **_entries([94], "memory error, contained to one application", Advice.RESTART_APP),
-    **_entries([95], "memory error that is not contained", Advice.RESET_GPU),
-    **_entries([106, 107], "a test message", Advice.IGNORE),
-    **_entries([109], "switching contexts took too long", Advice.RESET_GPU),
-    **_entries([110], "security fault", Advice.RESET_GPU),
-    **_entries([119, 120], "the GPU system processor (GSP) failed or does not answer", Advice.RESET_GPU),
-    **_entries([121], "corrected errors on the link to the CPU", Advice.IGNORE),
-    **_entries([136], "an NVLink could not be trained", Advice.RESET_GPU),
-    **_entries([137], "a peer's illegal access over NVLink", Advice.IGNORE),
-    **_entries([140], "ECC error that the driver could not handle", Advice.RESET_GPU),
-    **_entries([141], "error in a CUDA fast path", Advice.IGNORE),
-    **_entries([142], "error in a video encoder", Advice.SUPPORT),
-    **_entries([143], "the GPU could not be initialized", Advice.RESET_GPU),
-    **_entries(range(144, 151), "NVLink error", Advice.RESET_LINKED_GPUS),
-    **_entries([151], "keys could not be changed", Advice.RESTART_VM),
-    **_entries([155], "an NVLink went down", Advice.RESET_GPU),
-    **_entries([156], "a damaged part of the GPU is marked to be retired", Advice.RESET_GPU),
-    **_entries([157], "a damaged part of the GPU could not be retired", Advice.IGNORE),
-    **_entries([158], "the GPU did not answer in time", Advice.RESET_GPU),
-    **_entries([160, 161], "a channel to memory is retired, or could not be", Advice.IGNORE),
-    **_entries(range(162, 166), "a change of power smoothing", Advice.IGNORE),
-    **_entries([167], "PCIe did not answer in time", Advice.RESET_GPU),
-    **_entries([171, 172], "memory cannot be corrected", Advice.RESET_GPU),
+CATALOG: Final[dict[int, tuple[str, Advice]]] = {
+    number: (text, advice)
+    for numbers, text, advice in (
+        ([8, 43], "the GPU stopped processing for an application", Advice.RESTART_APP),
+        ([11, 25, 32], "commands sent to the GPU were invalid or damaged", Advice.RESTART_APP),
+        ([13], "exception in the graphics engine, mostly an access out of bounds", Advice.RESTART_APP),
+        ([14], "an injected error", Advice.IGNORE),
+        ([31], "page fault in GPU memory, mostly an illegal access", Advice.RESTART_APP),
+        ([37, 38], "error in the driver's firmware", Advice.IGNORE),
+        ([39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)], "error in a copy engine", Advice.RESTART_APP),
+        ([44], "fault of the graphics engine while it switched contexts", Advice.IGNORE),
+        ([45], "the work of an application was removed from the GPU", Advice.RESTART_APP),
+        ([46], "the GPU stopped processing", Advice.RESET_GPU),
+        ([48], "double-bit ECC error: memory cannot be corrected", Advice.RESET_GPU),
+        ([54], "auxiliary power is not connected", Advice.CHECK_MECHANICALS),
+        ([60], "exception in the security processor", Advice.RESTART_APP),
+        ([62, 169], "an internal micro-controller halted", Advice.RESET_GPU),
+        ([63], "bad memory is marked to be replaced or retired", Advice.IGNORE),
+        ([64], "bad memory could not be replaced or retired", Advice.RESET_GPU),
+        ([66, 67], "illegal access by the driver", Advice.IGNORE),
+        ([68, 83, 84, 88, 89, *range(96, 99)], "exception in a video decoder", Advice.RESTART_APP),
+        ([69], "error of an engine class", Advice.RESTART_APP),
+        ([74, *range(144, 151)], "NVLink error", Advice.RESET_LINKED_GPUS),
+        ([78], "a vGPU could not be started", Advice.UPDATE),
+        ([79], "the GPU has fallen off the bus", Advice.POWER_CYCLE),
+        ([80], "data came damaged to the GPU", Advice.RESTART_APP),
+        ([82, *range(99, 106)], "error in a JPEG engine", Advice.RESTART_APP),
+        ([86, 139], "exception in the optical flow accelerator", Advice.RESTART_APP),
+        ([92], "single-bit ECC errors come often", Advice.IGNORE),
+        ([93], "the InfoROM may not be written so often", Advice.IGNORE),
+        ([94], "memory error, contained to one application", Advice.RESTART_APP),
+        ([95], "memory error that is not contained", Advice.RESET_GPU),
+        ([106, 107], "a test message", Advice.IGNORE),
+        ([109], "switching contexts took too long", Advice.RESET_GPU),
+        ([110], "security fault", Advice.RESET_GPU),
+        ([119, 120], "the GPU system processor (GSP) failed or does not answer", Advice.RESET_GPU),
+        ([121], "corrected errors on the link to the CPU", Advice.IGNORE),
+        ([136], "an NVLink could not be trained", Advice.RESET_GPU),
+        ([137], "a peer's illegal access over NVLink", Advice.IGNORE),
+        ([140], "ECC error that the driver could not handle", Advice.RESET_GPU),
+        ([141], "error in a CUDA fast path", Advice.IGNORE),
+        ([142], "error in a video encoder", Advice.SUPPORT),
+        ([143], "the GPU could not be initialized", Advice.RESET_GPU),
+        ([151], "keys could not be changed", Advice.RESTART_VM),
+        ([155], "an NVLink went down", Advice.RESET_GPU),
+        ([156], "a damaged part of the GPU is marked to be retired", Advice.RESET_GPU),
+        ([157], "a damaged part of the GPU could not be retired", Advice.IGNORE),
+        ([158], "the GPU did not answer in time", Advice.RESET_GPU),
+        ([160, 161], "a channel to memory is retired, or could not be", Advice.IGNORE),
+        (range(162, 166), "a change of power smoothing", Advice.IGNORE),
+        ([167], "PCIe did not answer in time", Advice.RESET_GPU),
+        ([171, 172], "memory cannot be corrected", Advice.RESET_GPU),
+    )
+    for number in numbers
 }
-"""The catalog, without XIDs of newer drivers and without RECOVERY_ACTION_CHANGED."""
-
-
-def describe_xid(number: int) -> Xid:
-    """The entry of the catalog. An unknown number is treated as an error that needs a reset."""
-    return CATALOG.get(number) or Xid(number, "not in the catalog of this driver", Advice.RESET_GPU)
+"""The text and the advice for each XID. XIDs of newer drivers and RECOVERY_ACTION_CHANGED are not in the catalog."""

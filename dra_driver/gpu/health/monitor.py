@@ -20,8 +20,8 @@ from ..nvml import NO_INSTANCE, DeviceHandle, Event, Nvml, NvmlError, Placement,
 from ..policy import NodePolicy
 from ..session import LettingGoError, Session
 from .conditions import DRIVER_GONE, Reading, event_condition, failed_reading, read_gpu
-from .lost import HealthRecords
-from .records import Finding
+from .records import HealthRecords
+from .taints import Finding
 from .watching import EventWatch
 
 log = logging.getLogger(__name__)

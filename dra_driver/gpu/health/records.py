@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The findings of one GPU: how they begin, stay and end. Values and pure functions; times are passed in.
+"""The findings of GPUs: how they begin, stay and end. Times are passed in.
 
 A finding says what is wrong with a GPU, or with one MIG instance of it. A finding that NVML can be queried for ends
 when NVML no longer reports it. A finding from an event ends after a quiet time or with a reset of the GPU, depending
@@ -8,188 +8,235 @@ did not answer answers again, a recovery action is no longer requested, or a row
 finding of a MIG instance ends with the instance.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field
 
-from ...resource import TaintEffect
-from ..fabric_marks import FabricTrouble
+from ...resource import ResourceSlice, Version
+from ...resource.device import from_dotted
+from ..inventory import Inventory
 from ..nvml import Placement
-from ..policy import HealthPolicy
-from .conditions import Condition, Reading, reading_conditions, without_links
-from .meanings import FABRIC, MEANINGS, NVLINK, UNMONITORED, Lasts, Meaning, expected_links, meaning
+from ..policy import HealthPolicy, NodePolicy
+from .conditions import Condition, Reading, reading_values, switch_values, without_links
+from .meanings import FABRIC, NVLINK, UNMONITORED, Lasts, Meaning, expected_links, meaning
+from .taints import Finding, published_findings
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One problem of a GPU, in the form of the taint that reports it.
-
-    `key` is the taint's key (`gpu.nvidia.com/xid`), and `value` the details (the XID). `since` is in seconds of the
-    epoch. `placement` has the memory slices of the affected MIG instance, and is None for the whole GPU. `message`
-    tells people what is wrong and what to do.
+@dataclass(slots=True)
+class Entry:
+    """What is reported for a GPU: for the memory slices of `placement`, or for the whole GPU if that is None. Times are
+    in seconds of the epoch.
     """
 
-    gpu_uuid: str
-    key: str
-    value: str
-    effect: TaintEffect
+    condition: Condition
+    placement: Placement | None
     since: float
-    message: str
-    placement: Placement | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A finding with its meaning, and when it was last reported (seconds of the epoch)."""
-
-    finding: Finding
-    meaning: Meaning
     last_seen: float
 
+    def meaning(self, policy: HealthPolicy) -> Meaning:
+        """The meaning under a policy."""
+        means = meaning(self.condition.key, self.condition.value, policy)
+        assert means is not None  # only taints of somebody else have none
+        return means
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class GpuRecord:
     """All findings of one GPU. `links` is the largest number of NVLinks that were up. `looked_at` is the time when the
-    GPU was last read.
+    GPU was last read. `missing_since` is the time since when the inventory lacks the GPU. `switches` are the problems
+    that Fabric Manager reports, see `switch_values`.
     """
 
     uuid: str
-    entries: tuple[Entry, ...] = ()
+    pci_address: str | None = None
+    switches: Set[str] | None = None
+    missing_since: float | None = None
+    entries: list[Entry] = field(default_factory=list)
     links: int = 0
     looked_at: float | None = None
 
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """The findings, sorted by key and value."""
-        return tuple(sorted((entry.finding for entry in self.entries), key=_order))
+    def findings(self, policy: HealthPolicy) -> tuple[Finding, ...]:
+        """The findings under a policy, sorted by key and value."""
+        return tuple(self._finding(entry, policy) for entry in sorted(self.entries, key=_order))
 
     @property
     def confined(self) -> bool:
         """Whether a finding concerns only a MIG instance."""
-        return any(entry.finding.placement for entry in self.entries)
+        return any(entry.placement for entry in self.entries)
+
+    def noted(self, condition: Condition, now: float, placement: Placement | None = None) -> None:
+        """Note that `condition` was reported. The time since when a known condition is reported stays the same."""
+        known = self._entry(condition, placement)
+        if known is None:
+            self.entries.append(Entry(condition, placement, now, now))
+        else:
+            known.last_seen = now
+
+    def looked(self, reading: Reading, now: float, policy: HealthPolicy, *, watched: bool = True) -> None:
+        """Note what was read. `watched` tells whether the events of the GPU are received."""
+        self.links = max(self.links, reading.links_up or 0)
+        found = reading_values(reading if self.switches is None else without_links(reading), self.links)
+        answers = not (reading.lost or reading.hung)
+        if self.switches is not None and answers:
+            found.setdefault(NVLINK, set())
+            found[FABRIC] = found.get(FABRIC, set()) | self.switches
+        found[UNMONITORED] = set() if watched or not answers else {""}
+
+        def is_over(entry: Entry) -> bool:
+            key, value = entry.condition.key, entry.condition.value
+            return entry.meaning(policy).lasts is Lasts.STATE and key in found and value not in found[key]
+
+        over = self._end(is_over)
+        if any(entry.meaning(policy).proves_reset and not found[entry.condition.key] for entry in over):
+            self.reset(now if self.looked_at is None else self.looked_at, policy)
+        if reading.instances is not None:
+            there = {None, *reading.instances}
+            self._end(lambda entry: entry.placement not in there)
+        for key, values in found.items():
+            for value in values:
+                self.noted(Condition(key, value), now)
+        self.looked_at = now
+
+    def reset(self, until: float, policy: HealthPolicy) -> None:
+        """End the findings from events up to `until`, because the GPU was reset or its driver reloaded."""
+        self._end(lambda entry: entry.meaning(policy).lasts is not Lasts.STATE and entry.last_seen <= until)
+
+    def aged(self, now: float, policy: HealthPolicy) -> None:
+        """End the findings that have not been reported for long enough."""
+        patience = {Lasts.QUIET: policy.quiet_after, Lasts.RESET: policy.clear_after}
+
+        def is_old(entry: Entry) -> bool:
+            seconds = patience.get(entry.meaning(policy).lasts)
+            return seconds is not None and now - entry.last_seen >= seconds
+
+        self._end(is_old)
+
+    def joined(self, findings: Iterable[Finding]) -> None:
+        """Add findings of an earlier process. A finding in both keeps the earlier process's time."""
+        for finding in findings:
+            condition = Condition(finding.key, finding.value)
+            known = self._entry(condition, finding.placement)
+            if known is None:
+                self.entries.append(Entry(condition, finding.placement, finding.since, finding.since))
+            else:
+                known.since = finding.since
+            if finding.key == NVLINK:
+                self.links = max(self.links, expected_links(finding.value))
+
+    def _entry(self, condition: Condition, placement: Placement | None) -> Entry | None:
+        found = (entry for entry in self.entries if (entry.condition, entry.placement) == (condition, placement))
+        return next(found, None)
+
+    def _finding(self, entry: Entry, policy: HealthPolicy) -> Finding:
+        means, condition = entry.meaning(policy), entry.condition
+        effect = means.effect(policy)
+        return Finding(self.uuid, condition.key, condition.value, effect, entry.since, means.text, entry.placement)
+
+    def _end(self, is_over: Callable[[Entry], bool]) -> list[Entry]:
+        """Remove entries, and return those that were removed."""
+        over = [entry for entry in self.entries if is_over(entry)]
+        self.entries = [entry for entry in self.entries if entry not in over]
+        return over
 
 
-def noted(
-    record: GpuRecord, condition: Condition, now: float, policy: HealthPolicy, placement: Placement | None = None
-) -> GpuRecord:
-    """The record after `condition` was reported for the memory slices of `placement`, or for the whole GPU if that is
-    None. The time of a known finding stays the same.
+def _order(entry: Entry) -> tuple[str, str, int, int]:
+    start, size = (-1, 0) if entry.placement is None else (entry.placement.start, entry.placement.size)
+    return entry.condition.key, entry.condition.value, start, size
+
+
+class HealthRecords:
+    """The findings of all GPUs of a node. Not thread-safe. Findings from before `booted_at` (seconds of the epoch) are
+    not restored.
     """
-    known = {_identity(entry.finding): entry for entry in record.entries}
-    fresh = Finding(record.uuid, condition.key, condition.value, TaintEffect.NONE, now, "", placement)
-    before = known.get(_identity(fresh))
-    since = now if before is None else before.finding.since
-    known[_identity(fresh)] = _entry(replace(fresh, since=since), now, policy)
-    return replace(record, entries=tuple(known.values()))
+
+    def __init__(self, booted_at: float = 0.0) -> None:
+        self._booted_at = booted_at
+        self._policy = HealthPolicy()
+        self._gpus: dict[str, GpuRecord] = {}
+        self._ignored: frozenset[str] = frozenset()
+        self._driver: Version | None = None
+
+    def gpus(self) -> dict[str, bool]:
+        """The UUIDs of the GPUs to watch. The value tells whether their MIG instances must be read."""
+        return {uuid: gpu.confined for uuid, gpu in self._gpus.items()}
+
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, by GPU."""
+        return tuple(finding for gpu in self._gpus.values() for finding in gpu.findings(self._policy))
+
+    # What there is
+
+    def watch(self, inventory: Inventory, policy: NodePolicy, now: float) -> None:
+        """Set the GPUs of the node. A GPU that has vanished stays, unless another kernel driver is now bound to it."""
+        self._policy = policy.health
+        there = {gpu.uuid for gpu in inventory.gpus}
+        elsewhere = {pci.address for pci in inventory.pci_gpus if pci.driver != "nvidia"}
+        gpus = {}
+        for gpu in inventory.gpus:
+            if policy.for_gpu(gpu).health:
+                record = gpus[gpu.uuid] = self._gpus.get(gpu.uuid) or GpuRecord(gpu.uuid)
+                record.pci_address, record.missing_since = gpu.pci_address, None
+                record.switches = switch_values(gpu, inventory.switches)
+        for uuid, one in self._gpus.items():
+            if uuid not in there and one.pci_address not in elsewhere:
+                gpus[uuid] = one
+                if one.missing_since is None:
+                    one.missing_since = now
+        self._gpus, self._ignored = gpus, frozenset(there - gpus.keys())
+        self.age(now)
+
+    def restore(self, slices: Sequence[ResourceSlice], now: float) -> None:
+        """Take over the findings in the slices of an earlier process. If the driver has changed since, findings that a
+        reset ends are left out.
+        """
+        before = _published_driver(slices)
+        if self._driver is None:
+            self._driver = before
+        by_gpu: dict[str, list[Finding]] = {}
+        for finding in published_findings(slices, self._policy, self._booted_at):
+            by_gpu.setdefault(finding.gpu_uuid, []).append(finding)
+        for uuid, found in by_gpu.items():
+            if uuid in self._ignored:
+                continue
+            earlier = GpuRecord(uuid)
+            earlier.joined(found)
+            if before is not None and before != self._driver:
+                earlier.reset(now, self._policy)
+            gpu = self._gpus.setdefault(uuid, GpuRecord(uuid, missing_since=now))
+            gpu.joined(earlier.findings(self._policy))
+
+    def driver_runs(self, version: str, was_gone: bool, now: float) -> None:
+        """NVML was initialized with this driver version. `was_gone` tells that the driver was unloaded meanwhile."""
+        runs = from_dotted(version)
+        if was_gone or (None not in (runs, self._driver) and runs != self._driver):
+            for gpu in self._gpus.values():
+                gpu.reset(now, self._policy)
+        self._driver = runs or self._driver
+
+    # What is found
+
+    def noted(self, uuid: str, condition: Condition, now: float, placement: Placement | None) -> None:
+        """An event of a GPU, see GpuRecord. Ignored if the GPU is not watched."""
+        if uuid in self._gpus:
+            self._gpus[uuid].noted(condition, now, placement)
+
+    def looked(self, uuid: str, reading: Reading, now: float, *, watched: bool) -> None:
+        """A GPU was read, see GpuRecord."""
+        if uuid in self._gpus:
+            self._gpus[uuid].looked(reading, now, self._policy, watched=watched)
+
+    def unmonitored(self, now: float) -> None:
+        """No GPU can be watched at the moment."""
+        for gpu in self._gpus.values():
+            gpu.noted(Condition(UNMONITORED, ""), now)
+
+    def age(self, now: float) -> None:
+        """End the findings and GPUs whose time is over."""
+        for uuid, gpu in list(self._gpus.items()):
+            gpu.aged(now, self._policy)
+            if gpu.missing_since is not None and now - gpu.missing_since >= self._policy.withdraw_after:
+                del self._gpus[uuid]
 
 
-def looked(
-    record: GpuRecord,
-    reading: Reading,
-    now: float,
-    policy: HealthPolicy,
-    *,
-    watched: bool = True,
-    switches: frozenset[Condition] | None = None,
-) -> GpuRecord:
-    """The record after the GPU was read. `watched` tells whether its events are received. `switches` are the problems
-    that Fabric Manager reports, see `switch_conditions`.
-    """
-    links = max(record.links, reading.links_up or 0)
-    conditions = reading_conditions(reading if switches is None else without_links(reading), links)
-    found, known = set(conditions.found), {*conditions.known, UNMONITORED}
-    if switches is not None and not (reading.lost or reading.hung):
-        found |= switches
-        known |= {FABRIC, NVLINK}
-    if not (watched or reading.lost or reading.hung):
-        found.add(Condition(UNMONITORED, ""))
-
-    over = [
-        entry
-        for entry in record.entries
-        if entry.meaning.lasts is Lasts.STATE and entry.finding.key in known and _condition(entry) not in found
-    ]
-    still = {condition.key for condition in found}
-    was_reset = any(entry.meaning.proves_reset and entry.finding.key not in still for entry in over)
-    after = _without(record, lambda entry: entry in over)
-    if was_reset:
-        after = reset(after, now if record.looked_at is None else record.looked_at)
-    if reading.instances is not None:
-        there = {None, *reading.instances}
-        after = _without(after, lambda entry: entry.finding.placement not in there)
-    for condition in sorted(found, key=lambda one: (one.key, one.value)):
-        after = noted(after, condition, now, policy)
-    return replace(after, links=links, looked_at=now)
-
-
-def reset(record: GpuRecord, until: float) -> GpuRecord:
-    """The record after a reset of the GPU or a reload of the driver, which ends findings from events up to `until`."""
-    return _without(record, lambda entry: entry.meaning.lasts is not Lasts.STATE and entry.last_seen <= until)
-
-
-def aged(record: GpuRecord, now: float, policy: HealthPolicy) -> GpuRecord:
-    """The record without findings that have not been reported for long enough."""
-    patience = {Lasts.QUIET: policy.quiet_after, Lasts.RESET: policy.clear_after}
-
-    def old(entry: Entry) -> bool:
-        seconds = patience.get(entry.meaning.lasts)
-        return seconds is not None and now - entry.last_seen >= seconds
-
-    return _without(record, old)
-
-
-def judged(record: GpuRecord, policy: HealthPolicy) -> GpuRecord:
-    """The record under another policy. The findings stay, but their effects may change."""
-    return replace(record, entries=tuple(_entry(one.finding, one.last_seen, policy) for one in record.entries))
-
-
-def activation_findings(troubles: Iterable[FabricTrouble], policy: HealthPolicy) -> tuple[Finding, ...]:
-    """The findings of the GPUs whose NVSwitch partition could not be activated."""
-    value = "activation-failed"
-    means = MEANINGS[FABRIC, value]
-    since = {gpu: one.since for one in troubles for gpu in one.gpus}
-    return tuple(Finding(gpu, FABRIC, value, means.effect(policy), at, means.text) for gpu, at in sorted(since.items()))
-
-
-def joined(record: GpuRecord, findings: Iterable[Finding], policy: HealthPolicy) -> GpuRecord:
-    """The record together with findings of an earlier process. A finding in both keeps the earlier process's time."""
-    entries = {_identity(entry.finding): entry for entry in record.entries}
-    links = record.links
-    for finding in findings:
-        earlier = _entry(finding, finding.since, policy)
-        known = entries.get(_identity(finding))
-        if known is not None:
-            earlier = replace(earlier, last_seen=known.last_seen)
-        entries[_identity(finding)] = earlier
-        if finding.key == NVLINK:
-            links = max(links, expected_links(finding.value))
-    return replace(record, entries=tuple(entries.values()), links=links)
-
-
-def _entry(finding: Finding, last_seen: float, policy: HealthPolicy) -> Entry:
-    means = meaning(finding.key, finding.value, policy)
-    if means is None:
-        raise ValueError(f"there is no meaning for taint {finding.key}={finding.value}")
-    return Entry(replace(finding, effect=means.effect(policy), message=means.text), means, last_seen)
-
-
-def _without(record: GpuRecord, gone: Callable[[Entry], bool]) -> GpuRecord:
-    """Without the entries that are gone. Returns the same object if there are none, because this runs every few
-    seconds.
-    """
-    entries = tuple(entry for entry in record.entries if not gone(entry))
-    return record if len(entries) == len(record.entries) else replace(record, entries=entries)
-
-
-def _condition(entry: Entry) -> Condition:
-    return Condition(entry.finding.key, entry.finding.value)
-
-
-def _identity(finding: Finding) -> tuple[str, str, Placement | None]:
-    return finding.key, finding.value, finding.placement
-
-
-def _order(finding: Finding) -> tuple[str, str, int, int]:
-    where = finding.placement
-    return (
-        (finding.key, finding.value, -1, 0) if where is None else (finding.key, finding.value, where.start, where.size)
-    )
+def _published_driver(slices: Sequence[ResourceSlice]) -> Version | None:
+    versions = (device.attributes.get("driverVersion") for one in slices for device in one.devices)
+    return next((version for version in versions if isinstance(version, Version)), None)

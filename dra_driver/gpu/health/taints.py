@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of findings to device taints, and back. The published taints survive a restart of the process.
+"""Findings, their conversion to device taints, and back. The published taints survive a restart of the process.
 
 A finding of a MIG instance taints the whole GPU and the devices whose memory slices overlap those of the instance. A
 finding of a GPU taints all its devices. The API stores a taint's time as it is sent. So an unchanged taint is sent with
@@ -8,7 +8,7 @@ the time with which it was published.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -16,15 +16,41 @@ from ...resource import Device, DeviceTaint, ResourceSlice, TaintEffect
 from ...resource.device import SliceFeatures
 from ...resource.limits import TAINTS_PER_DEVICE
 from ..devices import GPU_TYPE, MIG_TYPE, PCI_BUS_ID, VGPU_TYPE, GpuDevices
+from ..fabric_marks import FabricTrouble
 from ..nvml import Placement
 from ..policy import HealthPolicy
-from .meanings import meaning
-from .records import Finding
+from .meanings import FABRIC, MEANINGS, meaning
 
 _EVERY_FEATURE = SliceFeatures()
 _STRENGTH: Final = {TaintEffect.NONE: 0, TaintEffect.NO_SCHEDULE: 1, TaintEffect.NO_EXECUTE: 2}
 _UUIDS: Final = {GPU_TYPE: "uuid", MIG_TYPE: "parentUUID", VGPU_TYPE: "parentUUID"}
 _MEMORY_SLICE = re.compile(r"memory-slice-(\d+)|memorySlice(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One problem of a GPU, in the form of the taint that reports it.
+
+    `key` is the taint's key (`gpu.nvidia.com/xid`), and `value` the details (the XID). `since` is in seconds of the
+    epoch. `placement` has the memory slices of the affected MIG instance, and is None for the whole GPU. `message`
+    tells people what is wrong and what to do.
+    """
+
+    gpu_uuid: str
+    key: str
+    value: str
+    effect: TaintEffect
+    since: float
+    message: str
+    placement: Placement | None = None
+
+
+def activation_findings(troubles: Iterable[FabricTrouble], policy: HealthPolicy) -> tuple[Finding, ...]:
+    """The findings of the GPUs whose NVSwitch partition could not be activated."""
+    value = "activation-failed"
+    means = MEANINGS[FABRIC, value]
+    since = {gpu: one.since for one in troubles for gpu in one.gpus}
+    return tuple(Finding(gpu, FABRIC, value, means.effect(policy), at, means.text) for gpu, at in sorted(since.items()))
 
 
 def concerns(finding: Finding, gpu: GpuDevices, device: str) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dra_driver.gpu.health.conditions import Condition, Reading, event_condition, reading_conditions
+from dra_driver.gpu.health.conditions import Condition, Reading, event_condition, reading_values
 from dra_driver.gpu.health.meanings import (
     ECC,
     FABRIC,
@@ -93,7 +93,8 @@ def completed(*, status: int = 0, mask: int = 0) -> Fabric:
     ],
 )
 def test_a_look_says_what_is_wrong(reading: Reading, found: set[Condition]) -> None:
-    assert reading_conditions(reading, expected_links=18).found == found
+    values = reading_values(reading, expected_links=18)
+    assert {Condition(key, value) for key, each in values.items() for value in each} == found
 
 
 @pytest.mark.parametrize(
@@ -107,10 +108,10 @@ def test_a_look_says_what_is_wrong(reading: Reading, found: set[Condition]) -> N
     ],
 )
 def test_a_look_says_only_what_it_could_see(reading: Reading, known: set[str]) -> None:
-    assert reading_conditions(reading, expected_links=18).known == known
+    assert reading_values(reading, expected_links=18).keys() == known
 
 
 @pytest.mark.parametrize("action", [one for one in RecoveryAction if one is not RecoveryAction.NONE])
 def test_every_recovery_action_has_a_meaning(action: RecoveryAction) -> None:
-    (condition,) = reading_conditions(replace(FINE, recovery_action=action), 18).found
-    assert (condition.key, condition.value) in MEANINGS
+    (value,) = reading_values(replace(FINE, recovery_action=action), 18)[RECOVERY_ACTION]
+    assert (RECOVERY_ACTION, value) in MEANINGS
