@@ -70,11 +70,6 @@ class PulseTaker:
             self._handles[index] = self._nvml.device_by_index(index)
         return self._handles[index]
 
-    def index(self, device: DeviceHandle) -> int | None:
-        """The index of the GPU with this handle, or None if `handle` never returned this handle."""
-        wanted = self._nvml.identity(device)
-        return next((index for index, one in self._handles.items() if self._nvml.identity(one) == wanted), None)
-
     def _count(self) -> int:
         self._nvml.driver_version()
         return self._nvml.device_count()

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -51,45 +51,37 @@ class LettingGoError(NvmlError):
         super().__init__(Return.IN_USE, "nvmlInitWithFlags", text)
 
 
-@dataclass(slots=True)
 class _Initialization:
-    """One initialization of NVML. `users` is the number of running uses, and `stale` tells that it is out of date.
-    `held` is closed when it is over. `lost` are the GPUs that were lost when the first pulse was taken. `gpus` are the
-    GPUs as they were last read.
-    """
+    """One initialization of NVML, with the threads for its GPUs. A thread has the GPU's UUID as its key as soon as that
+    is known. `users` is the number of running uses, and `stale` tells that it is out of date. `held` is closed when it
+    is over. `lost` are the GPUs that were lost when the first pulse was taken. `before` are the GPUs as they were last
+    read.
 
-    nvml: Nvml
-    driver: KernelDriver
-    generation: int
-    threads: "_Threads"
-    taker: PulseTaker
-    held: contextlib.ExitStack
-    users: int = 0
-    stale: bool = False
-    lost: frozenset[int] | None = None
-    gpus: dict[int, Gpu] = field(default_factory=dict)
-
-
-class _Threads:
-    """The threads for the GPUs of one initialization. A thread has the GPU's UUID as its key as soon as that is known.
-
-    Work on these threads counts as a use of the initialization. Waiting for the work does not, because otherwise the
+    Work on the threads counts as a use of the initialization. Waiting for the work does not, because otherwise the
     initialization could not be ended while a call hangs.
     """
 
-    def __init__(self, session: "Session", generation: int) -> None:
+    def __init__(self, session: "Session", nvml: Nvml, driver: KernelDriver, held: contextlib.ExitStack) -> None:
+        self.nvml = nvml
+        self.driver = driver
+        self.held = held
+        self.generation = session.generation
+        self.taker = PulseTaker(nvml, self)
+        self.users = 0
+        self.stale = False
+        self.lost: frozenset[int] | None = None
+        self.before: dict[int, Gpu] = {}
         self._session = session
-        self._generation = generation
         self._keys: dict[int, str] = {}
 
     def library(self, ask: Callable[[], T]) -> T:
         """See inventory.Threads."""
-        return self._session.ask(LIBRARY, self._generation, _of_nvml(ask))
+        return self._session.ask(LIBRARY, self.generation, _of_nvml(ask))
 
     def gpus(self, asks: Mapping[int, Callable[[], T]]) -> dict[int, T | NvmlError | None]:
         """See inventory.Threads."""
         keys = {index: self._key(index) for index in asks}
-        answers = self._session.gather({keys[index]: _of_nvml(ask) for index, ask in asks.items()}, self._generation)
+        answers = self._session.gather({keys[index]: _of_nvml(ask) for index, ask in asks.items()}, self.generation)
         for answer in answers.values():
             if isinstance(answer, NvmlError) and answer.code is Return.UNINITIALIZED:  # no GPU's fault
                 raise answer
@@ -100,10 +92,6 @@ class _Threads:
         if self._keys.get(index) != uuid:
             self._session.calls.rename(self._key(index), uuid)
             self._keys[index] = uuid
-
-    def uuid(self, index: int) -> str | None:
-        """The UUID of the GPU with this index, if it is known."""
-        return self._keys.get(index)
 
     def index(self, uuid: str) -> int | None:
         """The index of this GPU, if it is known."""
@@ -237,18 +225,9 @@ class Session:
         NVML searches all GPUs for a UUID, also those that hang. So a GPU whose index is known is found by its index.
         """
         current = self._current
-        index = current.threads.index(uuid) if current is not None and current.nvml is nvml else None
-        return nvml.device_by_uuid(uuid) if current is None or index is None else current.taker.handle(index)
-
-    def uuid(self, nvml: Nvml, device: DeviceHandle) -> str:
-        """The UUID of the GPU with this handle of this NVML interface. Raises NvmlError."""
-        current = self._current
-        if current is not None and current.nvml is nvml:
-            index = current.taker.index(device)
-            known = None if index is None else current.threads.uuid(index)
-            if known is not None:
-                return known
-        return nvml.uuid(device)
+        if current is not None and current.nvml is nvml and (index := current.index(uuid)) is not None:
+            return current.taker.handle(index)
+        return nvml.device_by_uuid(uuid)
 
     def pulse(self) -> Pulse:
         """A cheap look at the hardware, to compare with the previous one."""
@@ -272,13 +251,13 @@ class Session:
             self._sys_root,
             dev_root=self._dev_root,
             driver_root=self._driver_root,
-            threads=current.threads,
-            before=current.gpus,
+            threads=current,
+            before=current.before,
         )
-        current.gpus = {gpu.index: gpu for gpu in inventory.gpus}
+        current.before = {gpu.index: gpu for gpu in inventory.gpus}
         for gpu in inventory.gpus:
-            current.threads.name(gpu.index, gpu.uuid)
-        current.threads.keep(len(inventory.gpus) + len(inventory.failures))
+            current.name(gpu.index, gpu.uuid)
+        current.keep(len(inventory.gpus) + len(inventory.failures))
         return inventory
 
     def _named(self, failure: Failure) -> Failure:
@@ -288,12 +267,12 @@ class Session:
 
     def _take(self, current: _Initialization) -> tuple[Pulse, bool]:
         """Take a pulse. Also tells whether GPUs are lost that were not lost when this initialization began."""
-        hosts = {index: gpu.pci_address for index, gpu in current.gpus.items() if gpu.vgpu_host is not None}
+        hosts = {index: gpu.pci_address for index, gpu in current.before.items() if gpu.vgpu_host is not None}
         taken = current.taker.take(current.generation, self._sys_root, hosts)
         pulse = replace(taken, fabric=self.fabric.identity)
         for gpu in pulse.gpus:
             if gpu.uuid is not None:
-                current.threads.name(gpu.index, gpu.uuid)
+                current.name(gpu.index, gpu.uuid)
         lost = frozenset(gpu.index for gpu in pulse.gpus if gpu.problem is Return.GPU_IS_LOST)
         if current.lost is None:
             current.lost = lost
@@ -388,9 +367,7 @@ class Session:
                 held.enter_context(self._taken.using())
             nvml.initialize()
             self._generation += 1
-            threads = _Threads(self, self._generation)
-            taker = PulseTaker(nvml, threads)
-            self._current = _Initialization(nvml, driver, self._generation, threads, taker, held.pop_all())
+            self._current = _Initialization(self, nvml, driver, held.pop_all())
 
 
 def _of_nvml(ask: Callable[[], T]) -> Callable[[Nvml], T]:

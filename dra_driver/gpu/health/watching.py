@@ -4,6 +4,7 @@
 import logging
 import queue
 from collections.abc import Iterable, Set
+from functools import partial
 
 from ..calls import EVENTS, HungError
 from ..nvml import NO_DRIVER, DeviceHandle, Event, EventSetHandle, EventType, Nvml, NvmlError
@@ -24,6 +25,7 @@ class EventWatch:
         self._events: EventSetHandle | None = None
         self._registered: frozenset[str] = frozenset()
         self._problems: dict[str, str] = {}
+        self._uuids: dict[object, str] = {}  # by NVML's identity of the GPU
         self._seen: queue.SimpleQueue[tuple[str, Event]] = queue.SimpleQueue()
 
     def cover(self, uuids: Iterable[str], hung: Iterable[str]) -> Set[str]:
@@ -40,7 +42,8 @@ class EventWatch:
             except HungError as error:
                 self._problems = dict.fromkeys(wanted, str(error))
                 return frozenset()
-        answers = self._session.gpus(dict.fromkeys(wanted - self._registered, self._register), self.generation)
+        asks = {uuid: partial(self._register, uuid) for uuid in wanted - self._registered}
+        answers = self._session.gpus(asks, self.generation)
         for uuid, answer in answers.items():
             if isinstance(answer, NvmlError) and answer.code in NO_DRIVER | DRIVER_GONE:
                 raise answer
@@ -70,7 +73,8 @@ class EventWatch:
             if event is None:
                 return
             try:
-                self._seen.put((self._session.uuid(nvml, event.device), event))
+                uuid = self._uuids.get(nvml.identity(event.device)) or nvml.uuid(event.device)
+                self._seen.put((uuid, event))
             except NvmlError as error:
                 # The GPU is read after each event, which shows that its UUID cannot be read.
                 log.warning("an event of type %r is of an unknown GPU: %s", event.type, error)
@@ -95,7 +99,8 @@ class EventWatch:
             except HungError as error:
                 log.debug("an event set stays: %s", error)
 
-    def _register(self, nvml: Nvml, gpu: DeviceHandle) -> EventType:
+    def _register(self, uuid: str, nvml: Nvml, gpu: DeviceHandle) -> EventType:
         events = self._events
         assert events is not None
+        self._uuids[nvml.identity(gpu)] = uuid
         return nvml.register_events(gpu, WATCHED, events)
