@@ -92,7 +92,7 @@ def read_gpu(nvml: Nvml, index: int, sys_root: Path) -> Gpu | Failure:
     try:
         handle = nvml.device_by_index(index)
         reader = _Reader(nvml, handle)
-        address = reader.pci_address()
+        address = reader.fact(nvml.pci_address)
         uuid = nvml.uuid(handle)
         return reader.gpu(index, uuid, address, sys_root)
     except NvmlError as error:
@@ -107,19 +107,14 @@ class _Reader:
         self._handle = handle
         self._problems: dict[str, list[str]] = {}
 
-    def pci_address(self) -> str | None:
-        """`0000:3b:00.0`."""
-        pci = self._fact(self._nvml.pci)
-        return None if pci is None else pci.address
-
     def gpu(self, index: int, uuid: str, address: str | None, sys_root: Path) -> Gpu:
         """Read everything else. Raises NvmlError if a value that device names or kinds depend on cannot be read."""
         nvml = self._nvml
         minor, mode = nvml.minor(self._handle), mig_mode(nvml, self._handle)
         pcie_root, numa_node = (None, None) if address is None else pci_location(sys_root, address)
-        memory, architecture = self._fact(nvml.memory_total), self._fact(nvml.architecture)
-        brand = self._fact(nvml.brand)
-        virtualization = self._fact(nvml.virtualization_mode)
+        memory, architecture = self.fact(nvml.memory_total), self.fact(nvml.architecture)
+        brand = self.fact(nvml.brand)
+        virtualization = self.fact(nvml.virtualization_mode)
         is_vgpu = virtualization == VirtualizationMode.VGPU
         switches = architecture is not None and _switches_without_reset(architecture)
         switchable = mode is not None and switches and not is_vgpu
@@ -129,16 +124,16 @@ class _Reader:
             index=index,
             minor=minor,
             uuid=uuid,
-            product_name=self._fact(nvml.name),
+            product_name=self.fact(nvml.name),
             brand=None if brand is None else brand_name(brand),
             architecture=None if architecture is None else architecture_name(architecture),
-            compute_capability=self._fact(nvml.compute_capability),
+            compute_capability=self.fact(nvml.compute_capability),
             memory=memory,
             pci_address=address,
             pcie_root=pcie_root,
             numa_node=numa_node,
-            addressing_mode=self._fact(nvml.addressing_mode),
-            module_id=self._fact(nvml.module_id) or None,
+            addressing_mode=self.fact(nvml.addressing_mode),
+            module_id=self.fact(nvml.module_id) or None,
             fabric=self._fabric(),
             is_vgpu=is_vgpu,
             vgpu_host=None if address is None else self._vgpu_host(virtualization, sys_root, uuid, address),
@@ -150,7 +145,8 @@ class _Reader:
             problems=tuple(_problem(error, subjects) for error, subjects in self._problems.items()),
         )
 
-    def _fact(self, query: Callable[[DeviceHandle], T]) -> T | None:
+    def fact(self, query: Callable[[DeviceHandle], T]) -> T | None:
+        """The answer of a query about the GPU, or None if it fails."""
         return self._ask("", query, self._handle)
 
     def _ask(self, subject: str, query: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
@@ -187,7 +183,7 @@ class _Reader:
         return bool(self._ask("limits of memory", has_limits))
 
     def _fabric(self) -> Fabric | None:
-        fabric = self._fact(self._nvml.fabric)
+        fabric = self.fact(self._nvml.fabric)
         return None if fabric is None or fabric.state is FabricState.NOT_SUPPORTED else fabric
 
     def _profile_infos(self) -> list[GpuInstanceProfile]:

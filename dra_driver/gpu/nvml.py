@@ -98,22 +98,6 @@ class Architecture(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pci:
-    """The location of a GPU on the PCI bus. `device_id` has device and vendor as NVML packs them: 0xDDDDVVVV."""
-
-    domain: int
-    bus: int
-    device: int
-    device_id: int
-    subsystem_id: int = 0
-
-    @property
-    def address(self) -> str:
-        """`0000:3b:00.0`, as in /sys/bus/pci/devices. A domain of more than four digits keeps all of them."""
-        return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.0"
-
-
-@dataclass(frozen=True, slots=True)
 class MigMode:
     """The MIG mode of a GPU, now and after its next reset."""
 
@@ -349,8 +333,8 @@ class Nvml(abc.ABC):
         """nvmlDeviceGetMemoryInfo, in bytes. NOT_SUPPORTED by GPUs that share the memory of the system."""
 
     @abc.abstractmethod
-    def pci(self, device: DeviceHandle) -> Pci:
-        """nvmlDeviceGetPciInfo."""
+    def pci_address(self, device: DeviceHandle) -> str:
+        """nvmlDeviceGetPciInfo: `0000:3b:00.0`, as in sysfs. A domain of more than four digits keeps all of them."""
 
     @abc.abstractmethod
     def module_id(self, device: DeviceHandle) -> int:

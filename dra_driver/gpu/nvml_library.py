@@ -39,7 +39,6 @@ from .nvml import (
     MigMode,
     Nvml,
     NvmlError,
-    Pci,
     Placement,
     RecoveryAction,
     RemappedRows,
@@ -233,9 +232,9 @@ class NvmlLibrary(Nvml):
     def memory_total(self, device: DeviceHandle) -> int:
         return int(self._call(pynvml.nvmlDeviceGetMemoryInfo, device).total)
 
-    def pci(self, device: DeviceHandle) -> Pci:
+    def pci_address(self, device: DeviceHandle) -> str:
         info = self._call(pynvml.nvmlDeviceGetPciInfo, device)
-        return Pci(info.domain, info.bus, info.device, info.pciDeviceId, info.pciSubSystemId)
+        return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
     def module_id(self, device: DeviceHandle) -> int:
         # pynvml's default for this argument is an object that all threads share

@@ -123,7 +123,7 @@ def test_libraries_are_found_through_their_links(tmp_path: Path) -> None:
 
 def test_gpus_are_in_sysfs_where_they_are_described(tmp_path: Path) -> None:
     node = make_node(tmp_path, "a30x4")
-    found = [pci_location(node.sys_root, node.nvml.pci(node.nvml.device_by_index(index)).address) for index in range(4)]
+    found = [pci_location(node.sys_root, node.nvml.pci_address(node.nvml.device_by_index(index))) for index in range(4)]
     assert found == [
         ("pci0000:16", 0),
         ("pci0000:64", 0),

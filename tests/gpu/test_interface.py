@@ -12,7 +12,6 @@ from dra_driver.gpu.nvml import (
     EventType,
     FabricState,
     Nvml,
-    Pci,
     RecoveryAction,
     Return,
     VirtualizationMode,
@@ -96,15 +95,3 @@ def test_profile_constants_are_nvmls() -> None:
     named = {value for name, value in vars(pynvml).items() if name.startswith(prefix) and not name.endswith("_COUNT")}
     assert set(PROFILE_CONSTANTS) <= named
     assert len(COMPUTE_PROFILE_CONSTANTS) == pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
-
-
-@pytest.mark.parametrize(
-    ("pci", "address"),
-    [
-        (Pci(0, 0x3B, 0, 0), "0000:3b:00.0"),
-        (Pci(0x1F, 0, 0x1C, 0), "001f:00:1c.0"),
-        (Pci(0x10000, 1, 0, 0), "10000:01:00.0"),
-    ],
-)
-def test_pci_addresses_are_written_as_sysfs_does(pci: Pci, address: str) -> None:
-    assert pci.address == address

@@ -136,7 +136,7 @@ def test_a_lost_gpu_answers_nothing_and_the_others_go_on(split: TestNode) -> Non
         nvml.uuid,
         nvml.minor,
         nvml.name,
-        nvml.pci,
+        nvml.pci_address,
         nvml.memory_total,
         nvml.mig_mode,
         nvml.mig_devices,
@@ -167,7 +167,7 @@ def test_a_reset_brings_a_lost_gpu_back_empty(split: TestNode) -> None:
 
 def addresses(nvml: Nvml) -> list[str]:
     """Where the GPUs are that NVML has, by its indexes."""
-    return [nvml.pci(nvml.device_by_index(index)).address for index in range(nvml.device_count())]
+    return [nvml.pci_address(nvml.device_by_index(index)) for index in range(nvml.device_count())]
 
 
 FIRST, SECOND, THIRD, FOURTH = "0000:17:00.0", "0000:65:00.0", "0000:ca:00.0", "0000:e3:00.0"

@@ -38,7 +38,7 @@ class VgpuManager:
         nvml.initialize()
         for gpu in map(nvml.device_by_index, range(nvml.device_count())):
             try:
-                self._types[nvml.pci(gpu).address] = nvml.vgpu_types(gpu)
+                self._types[nvml.pci_address(gpu)] = nvml.vgpu_types(gpu)
             except NvmlError:
                 continue
 

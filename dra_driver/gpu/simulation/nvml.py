@@ -33,7 +33,6 @@ from ..nvml import (
     MigMode,
     Nvml,
     NvmlError,
-    Pci,
     Placement,
     RecoveryAction,
     RemappedRows,
@@ -180,12 +179,10 @@ class SimulatedNvml(Nvml):
     def memory_total(self, device: DeviceHandle) -> int:
         return self._board("nvmlDeviceGetMemoryInfo", device).model.memory_mib << 20
 
-    def pci(self, device: DeviceHandle) -> Pci:
+    def pci_address(self, device: DeviceHandle) -> str:
         call = "nvmlDeviceGetPciInfo"
-        model = self._board(call, device).model
-        domain, bus, rest = self._access.description.gpus[_position(device, call)].pci_address.split(":")
-        place = int(domain, 16), int(bus, 16), int(rest.split(".")[0], 16)
-        return Pci(*place, model.pci_device_id, model.pci_subsystem_id)
+        self._board(call, device)
+        return self._access.description.gpus[_position(device, call)].pci_address
 
     def module_id(self, device: DeviceHandle) -> int:
         call = "nvmlDeviceGetModuleId"
