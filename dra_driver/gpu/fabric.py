@@ -126,7 +126,7 @@ class FabricManager(ABC):
 
     @abstractmethod
     def has_switches(self) -> bool:
-        """Whether the node has NVSwitches."""
+        """has_switches: whether the node has NVSwitches."""
 
     @abstractmethod
     def supported_partitions(self) -> tuple[Partition, ...]:

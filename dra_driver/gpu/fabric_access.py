@@ -9,14 +9,13 @@ logged.
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Final, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from .calls import FABRIC, Calls, HungError, Limits
 from .fabric import NO_SWITCHES, FabricCode, FabricError, FabricManager, Partition, SwitchFacts
 
 T = TypeVar("T")
-
-_LIST: Final = "fmGetSupportedFabricPartitions"
 
 
 class FabricAccess:
@@ -39,7 +38,7 @@ class FabricAccess:
     def has_switches(self) -> bool:
         """Whether the node has NVSwitches."""
         manager = self._manager
-        return manager is not None and self._run("has_switches", manager.has_switches, self._limits.look)
+        return manager is not None and self._run(manager.has_switches, self._limits.look)
 
     def read(self) -> SwitchFacts:
         """What Fabric Manager reports, or reported last. Never raises an error."""
@@ -48,42 +47,38 @@ class FabricAccess:
             return self._facts
         with self._guard:
             try:
-                self._facts = self._run(_LIST, lambda: _read(manager), self._limits.look)
+                self._facts = self._run(partial(_read, manager), self._limits.look)
             except FabricError as error:
                 self._facts = replace(self._facts, problem=str(error))
             return self._facts
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions as they are now."""
-        return self._run(_LIST, self._require(_LIST).supported_partitions, self._limits.look)
+        return self._run(self._reached().supported_partitions, self._limits.look)
 
     def activate(self, partition: int) -> None:
         """Activate a partition."""
-        self._change("fmActivateFabricPartition", lambda manager: manager.activate(partition))
+        self._run(partial(self._reached().activate, partition), self._limits.partition)
 
     def deactivate(self, partition: int) -> None:
         """Deactivate a partition."""
-        self._change("fmDeactivateFabricPartition", lambda manager: manager.deactivate(partition))
+        self._run(partial(self._reached().deactivate, partition), self._limits.partition)
 
     def set_activated(self, partitions: Collection[int]) -> None:
         """Tell a Fabric Manager that was restarted which partitions are active."""
-        self._change("fmSetActivatedFabricPartitions", lambda manager: manager.set_activated(partitions))
+        self._run(partial(self._reached().set_activated, partitions), self._limits.partition)
 
-    def _change(self, call: str, change: Callable[[FabricManager], None]) -> None:
-        manager = self._require(call)
-        self._run(call, lambda: change(manager), self._limits.partition)
-
-    def _require(self, call: str) -> FabricManager:
+    def _reached(self) -> FabricManager:
         if self._manager is None or not self._manager.identity:
-            raise FabricError(FabricCode.CONNECTION_NOT_VALID, call)
+            raise FabricError(FabricCode.CONNECTION_NOT_VALID, "fmConnect")
         return self._manager
 
-    def _run(self, call: str, work: Callable[[], T], seconds: float) -> T:
+    def _run(self, work: Callable[[], T], seconds: float) -> T:
         try:
             return self._calls.run(FABRIC, lambda _beat: work(), seconds)
         except HungError as error:
             text = f"{error.hang}; restart nvidia-fabricmanager.service if it does not return"
-            raise FabricError(FabricCode.TIMEOUT, call, text) from None
+            raise FabricError(FabricCode.TIMEOUT, error.hang.call, text) from None
 
 
 def _read(manager: FabricManager) -> SwitchFacts:

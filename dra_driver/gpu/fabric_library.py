@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .fabric import FabricCode, FabricError, FabricManager, Partition
-from .nvml_library import LIBRARY_DIRECTORIES
+from .nvml_library import find_library
 
 LIBRARY: Final = "libnvfm.so.1"
 SOCKET: Final = "run/nvidia-fabricmanager/socket"
@@ -138,7 +138,7 @@ class FabricLibrary(FabricManager):
 
     @property
     def identity(self) -> str:
-        if self._find() is None:
+        if find_library(self._driver_root, LIBRARY) is None:
             return ""
         if self.address.socket is None:
             return self.address.host
@@ -200,10 +200,6 @@ class FabricLibrary(FabricManager):
                 self._bridges[vpd] = _MANAGEMENT in file.read(_VPD_BYTES)
         return self._bridges.get(vpd, False)
 
-    def _find(self) -> Path | None:
-        paths = (self._driver_root / folder / LIBRARY for folder in LIBRARY_DIRECTORIES)
-        return next((path for path in paths if path.exists()), None)
-
     def _call(self, name: str, argument: Any) -> None:
         with self._connected() as (library, handle):
             _checked(name, getattr(library, name)(handle, argument))
@@ -228,7 +224,7 @@ class FabricLibrary(FabricManager):
 
     def _load(self) -> Any:
         """The library as it is installed now, initialized."""
-        path = self._find()
+        path = find_library(self._driver_root, LIBRARY)
         try:
             if path is None:
                 raise OSError(f"there is no {LIBRARY} below {self._driver_root}")

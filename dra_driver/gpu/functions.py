@@ -53,7 +53,7 @@ def read_function(sys_root: Path, address: str) -> PciFunction:
 
 def bound_driver(sys_root: Path, address: str) -> str | None:
     """The kernel driver that a function is bound to, or None."""
-    return _link_name(device_folder(sys_root, address) / "driver")
+    return link_name(device_folder(sys_root, address) / "driver")
 
 
 def iommu_group(sys_root: Path, address: str) -> int | None:
@@ -63,7 +63,7 @@ def iommu_group(sys_root: Path, address: str) -> int | None:
 
 def group_of(folder: Path) -> int | None:
     """The number of the IOMMU group of the device with this folder in sysfs, or None if it has none."""
-    name = _link_name(folder / "iommu_group")
+    name = link_name(folder / "iommu_group")
     return int(name) if name is not None and name.isdecimal() else None
 
 
@@ -79,14 +79,14 @@ def slot_functions(sys_root: Path, address: str) -> tuple[str, ...]:
 
 def virtual_functions(sys_root: Path, address: str) -> int:
     """The number of SR-IOV virtual functions that are enabled."""
-    return _number(device_folder(sys_root, address) / "sriov_numvfs") or 0
+    return number_in(device_folder(sys_root, address) / "sriov_numvfs") or 0
 
 
 def virtual_function_addresses(sys_root: Path, address: str) -> tuple[str, ...]:
     """The addresses of the SR-IOV virtual functions that are enabled, in the order of their numbers."""
     folder = device_folder(sys_root, address)
     numbers = sorted(int(name.removeprefix("virtfn")) for name in listed(folder) if name.startswith("virtfn"))
-    found = (_link_name(folder / f"virtfn{number}") for number in numbers)
+    found = (link_name(folder / f"virtfn{number}") for number in numbers)
     return tuple(name for name in found if name is not None)
 
 
@@ -116,7 +116,7 @@ def obstacle_text(group: int, obstacles: Iterable[str]) -> str:
 
 
 def _is_obstacle(sys_root: Path, address: str) -> bool:
-    kind = _number(device_folder(sys_root, address) / "class") or 0
+    kind = number_in(device_folder(sys_root, address) / "class") or 0
     if kind >> 16 == _BRIDGE:
         return False
     if _is_gpu(sys_root, address):
@@ -127,7 +127,7 @@ def _is_obstacle(sys_root: Path, address: str) -> bool:
 
 def _is_gpu(sys_root: Path, address: str) -> bool:
     folder = device_folder(sys_root, address)
-    return _number(folder / "vendor") == NVIDIA_VENDOR and (_number(folder / "class") or 0) >> 8 in GPU_CLASSES
+    return number_in(folder / "vendor") == NVIDIA_VENDOR and (number_in(folder / "class") or 0) >> 8 in GPU_CLASSES
 
 
 def _is_virtual(sys_root: Path, address: str) -> bool:
@@ -142,15 +142,22 @@ def listed(folder: Path) -> list[str]:
         return []
 
 
-def _number(file: Path) -> int | None:
+def read_number(file: Path) -> int:
+    """The number in a file, such as `0x10de`. Raises OSError or ValueError."""
+    return int(file.read_text(encoding="ascii"), 0)
+
+
+def number_in(file: Path) -> int | None:
+    """The number in a file. None if there is none."""
     try:
-        return int(file.read_text(encoding="ascii"), 0)
+        return read_number(file)
     except (OSError, ValueError):
         return None
 
 
-def _link_name(link: Path) -> str | None:
+def link_name(link: Path | str) -> str | None:
+    """The last part of a link's target. None if there is no link. Avoids pathlib, because it is called often."""
     try:
-        return link.readlink().name
+        return os.readlink(link).rpartition("/")[2]  # noqa: PTH115
     except OSError:
         return None

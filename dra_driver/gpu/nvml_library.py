@@ -66,9 +66,9 @@ _process = threading.Lock()
 _users = 0  # the number of NvmlLibrary objects that are or are being initialized; guarded by _process
 
 
-def find_library(driver_root: Path) -> Path | None:
-    """The NVML library below `driver_root`."""
-    candidates = (driver_root / directory / LIBRARY for directory in LIBRARY_DIRECTORIES)
+def find_library(driver_root: Path, name: str = LIBRARY) -> Path | None:
+    """The library with this name below `driver_root`: by default NVML."""
+    candidates = (driver_root / directory / name for directory in LIBRARY_DIRECTORIES)
     return next((path for path in candidates if path.exists()), None)
 
 

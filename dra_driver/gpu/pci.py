@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .facts import PciGpu
-from .functions import GPU_CLASSES, NVIDIA_VENDOR, group_gpus, group_obstacles, virtual_functions
+from .functions import (
+    GPU_CLASSES,
+    NVIDIA_VENDOR,
+    group_gpus,
+    group_obstacles,
+    group_of,
+    link_name,
+    number_in,
+    read_number,
+    virtual_functions,
+)
 
 
 def pci_location(sys_root: Path, address: str) -> tuple[str | None, int | None]:
@@ -32,11 +42,10 @@ def _root_complex(device: Path) -> str | None:
 
 
 def _numa_node(file: Path) -> int | None:
-    try:
-        node = int(file.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None  # -1: the machine has no NUMA, or the firmware does not report the node
+    node = number_in(file)
+    return (
+        None if node is None or node < 0 else node
+    )  # -1: the machine has no NUMA, or the firmware does not report the node
 
 
 log = logging.getLogger(__name__)
@@ -72,7 +81,7 @@ class PciBus:
         kinds = {link: self._gpus[link] if link in self._gpus else _is_gpu(Path(devices, link[0])) for link in links}
         self._gpus = {link: kind for link, kind in kinds.items() if kind is not None}
         addresses = sorted((address for (address, _), kind in kinds.items() if kind), key=_place)
-        return tuple((address, _link_name(f"{devices}/{address}/driver")) for address in addresses)
+        return tuple((address, link_name(f"{devices}/{address}/driver")) for address in addresses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +116,11 @@ def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[Pci
     gpus = []
     for position, folder in enumerate(_gpu_folders(sys_root)):
         try:
-            device_id = _number(folder / "device")
+            device_id = read_number(folder / "device")
         except (OSError, ValueError) as error:
             log.warning("the GPU at %s is left out: its PCI device id cannot be read: %s", folder.name, error)
             continue
         pcie_root, numa_node = pci_location(sys_root, folder.name)
-        group = _link_name(folder / "iommu_group")
         gpus.append(
             PciGpu(
                 position=position,
@@ -120,8 +128,8 @@ def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[Pci
                 vendor_id=NVIDIA_VENDOR,
                 device_id=device_id,
                 product_name=names.get(device_id),
-                driver=_link_name(folder / "driver"),
-                iommu_group=int(group) if group is not None and group.isdecimal() else None,
+                driver=link_name(folder / "driver"),
+                iommu_group=group_of(folder),
                 addressable_memory=_addressable_memory(folder / "resource"),
                 pcie_root=pcie_root,
                 numa_node=numa_node,
@@ -144,8 +152,8 @@ def _is_gpu(folder: Path) -> bool | None:
     """Whether the device is a GPU. None if that cannot be read."""
     try:
         return (
-            _number(folder / "vendor") == NVIDIA_VENDOR
-            and _number(folder / "class") >> 8 in GPU_CLASSES
+            read_number(folder / "vendor") == NVIDIA_VENDOR
+            and read_number(folder / "class") >> 8 in GPU_CLASSES
             and not (folder / "physfn").is_symlink()
         )
     except (OSError, ValueError):
@@ -155,10 +163,6 @@ def _is_gpu(folder: Path) -> bool | None:
 def _place(address: str) -> tuple[int, ...]:
     """A sort key for addresses: `0000:3b:00.0` comes before `10000:01:00.0`."""
     return tuple(int(part, 16) for part in address.replace(".", ":").split(":"))
-
-
-def _number(file: Path) -> int:
-    return int(file.read_text(encoding="ascii"), 0)
 
 
 # The following functions are called often. They avoid pathlib, which takes longer than the system calls themselves.
@@ -187,14 +191,6 @@ def _text(file: str) -> str | None:
             return os.read(descriptor, _PAGE).decode("ascii").strip()
         finally:
             os.close(descriptor)
-    except OSError:
-        return None
-
-
-def _link_name(link: Path | str) -> str | None:
-    """The last part of a link's target. None if there is no link."""
-    try:
-        return os.readlink(link).rpartition("/")[2]  # noqa: PTH115
     except OSError:
         return None
 
