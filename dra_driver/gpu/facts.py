@@ -85,7 +85,6 @@ class PciGpu:
 
     position: int
     address: str
-    vendor_id: int
     device_id: int
     product_name: str | None
     driver: str | None

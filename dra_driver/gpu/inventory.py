@@ -7,7 +7,7 @@ identified, does not report its MIG mode, or its calls do not return.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
@@ -59,18 +59,7 @@ _BRANDS = (
     "GeForceRTX",
     "TitanRTX",
 )
-_ARCHITECTURES = {
-    Architecture.KEPLER: "Kepler",
-    Architecture.MAXWELL: "Maxwell",
-    Architecture.PASCAL: "Pascal",
-    Architecture.VOLTA: "Volta",
-    Architecture.TURING: "Turing",
-    Architecture.AMPERE: "Ampere",
-    Architecture.ADA: "Ada Lovelace",
-    Architecture.HOPPER: "Hopper",
-    Architecture.BLACKWELL: "Blackwell",
-    Architecture.RUBIN: "Rubin",
-}
+_ARCHITECTURES = {one: one.name.capitalize() for one in Architecture} | {Architecture.ADA: "Ada Lovelace"}
 
 
 def mig_mode(nvml: Nvml, gpu: DeviceHandle) -> MigMode | None:
@@ -142,7 +131,10 @@ class _Reader:
             mig_switchable=switchable,
             mig_profiles=self._profiles(infos, memory or 0),
             mig_instances=self._instances(infos) if split else (),
-            problems=tuple(_problem(error, subjects) for error, subjects in self._problems.items()),
+            problems=tuple(
+                f"{error}, for {', '.join(subjects)}" if subjects else error
+                for error, subjects in self._problems.items()
+            ),
         )
 
     def fact(self, query: Callable[[DeviceHandle], T]) -> T | None:
@@ -247,10 +239,6 @@ class _Reader:
         return devices
 
 
-def _problem(error: str, subjects: list[str]) -> str:
-    return f"{error}, for {', '.join(subjects)}" if subjects else error
-
-
 def _switches_without_reset(architecture: int) -> bool:
     return Architecture.HOPPER <= architecture != _UNKNOWN_ARCHITECTURE
 
@@ -262,7 +250,7 @@ def brand_name(brand: int) -> str:
 
 def architecture_name(architecture: int) -> str:
     """The name of an nvmlDeviceArchitecture_t; `Unknown` for newer ones."""
-    return next((name for known, name in _ARCHITECTURES.items() if known == architecture), "Unknown")
+    return {int(one): name for one, name in _ARCHITECTURES.items()}.get(architecture, "Unknown")
 
 
 __all__ = ["Failure", "Gpu", "Inventory", "MigInstance", "MigProfile", "PciGpu", "Threads", "read_inventory"]
@@ -290,13 +278,6 @@ class CallingThread:
         return {index: ask() for index, ask in asks.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _System:
-    driver_version: str
-    cuda_driver_version: int | None
-    gpus: int
-
-
 def read_inventory(
     nvml: Nvml,
     sys_root: Path,
@@ -313,15 +294,15 @@ def read_inventory(
     GPU whose thread is busy is reported as it was `before` (by index).
     """
     threads = threads or CallingThread()
-    system = threads.library(partial(_read_system, nvml))
-    answers = threads.gpus({index: partial(read_gpu, nvml, index, sys_root) for index in range(system.gpus)})
+    driver_version, cuda_driver_version, count = threads.library(partial(_read_system, nvml))
+    answers = threads.gpus({index: partial(read_gpu, nvml, index, sys_root) for index in range(count)})
     found = [_found(index, answer, before or {}) for index, answer in answers.items()]
     found = _with_nvlink_groups(nvml, found, threads)
     gpus = [one for one in found if isinstance(one, Gpu)]
     pci_gpus = read_pci_gpus(sys_root, driver_root)
     return Inventory(
-        driver_version=system.driver_version,
-        cuda_driver_version=system.cuda_driver_version,
+        driver_version=driver_version,
+        cuda_driver_version=cuda_driver_version,
         gpus=tuple(gpus),
         failures=_located([one for one in found if isinstance(one, Failure)], gpus, pci_gpus),
         pci_gpus=pci_gpus,
@@ -329,13 +310,14 @@ def read_inventory(
     )
 
 
-def _read_system(nvml: Nvml) -> _System:
+def _read_system(nvml: Nvml) -> tuple[str, int | None, int]:
+    """The version of the driver, that of CUDA if it is known, and the number of GPUs."""
     driver_version = nvml.driver_version()
     try:
         cuda_driver_version = nvml.cuda_driver_version()
     except NvmlError:
         cuda_driver_version = None
-    return _System(driver_version, cuda_driver_version, nvml.device_count())
+    return driver_version, cuda_driver_version, nvml.device_count()
 
 
 def _found(index: int, answer: Gpu | Failure | NvmlError | None, before: Mapping[int, Gpu]) -> Gpu | Failure:

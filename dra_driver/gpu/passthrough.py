@@ -19,7 +19,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -155,14 +155,8 @@ class VfioMarks:
 
 
 def _encode(mark: VfioMark) -> bytes:
-    functions = [{"address": one.address, "driver": one.driver, "override": one.override} for one in mark.functions]
-    value: dict[str, Any] = {
-        "address": mark.address,
-        "gpu": mark.gpu_uuid,
-        "functions": functions,
-        "persistence": mark.persistence,
-        "stuck": mark.stuck,
-    }
+    value = asdict(mark)
+    value["gpu"] = value.pop("gpu_uuid")
     return json.dumps(value).encode()
 
 

@@ -43,9 +43,7 @@ def _root_complex(device: Path) -> str | None:
 
 def _numa_node(file: Path) -> int | None:
     node = number_in(file)
-    return (
-        None if node is None or node < 0 else node
-    )  # -1: the machine has no NUMA, or the firmware does not report the node
+    return None if node == -1 else node  # -1: the machine has no NUMA, or the firmware does not report the node
 
 
 log = logging.getLogger(__name__)
@@ -125,7 +123,6 @@ def read_pci_gpus(sys_root: Path, pci_ids_root: Path | None = None) -> tuple[Pci
             PciGpu(
                 position=position,
                 address=folder.name,
-                vendor_id=NVIDIA_VENDOR,
                 device_id=device_id,
                 product_name=names.get(device_id),
                 driver=link_name(folder / "driver"),

@@ -75,7 +75,6 @@ def test_all_that_is_known_of_a_gpu(tmp_path: Path) -> None:
         PciGpu(
             position=0,
             address=ONE,
-            vendor_id=0x10DE,
             device_id=0x2330,
             product_name=None,
             driver="nvidia",

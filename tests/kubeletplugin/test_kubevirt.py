@@ -21,7 +21,7 @@ from tests.support.kubevirt import ROOT, NoDeviceError, device_of, plugin_device
 UID = "9d3c6f2e-46a8-4a63-9fd2-b8c2f1d0a111"
 ADDRESSES = ("0000:1b:00.0", "0000:43:00.0")
 GPUS = tuple(
-    PciGpu(position, address, 0x10DE, 0x2330, "GH100 [H100 SXM5 80GB]", "vfio-pci", 16 + position, 1 << 37, None, None)
+    PciGpu(position, address, 0x2330, "GH100 [H100 SXM5 80GB]", "vfio-pci", 16 + position, 1 << 37, None, None)
     for position, address in enumerate(ADDRESSES)
 )
 ATTRIBUTES: Mapping[str, Mapping[str, AttributeValue]] = {

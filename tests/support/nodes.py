@@ -108,9 +108,7 @@ def on_bus(gpu: Gpu, driver: str | None = "nvidia") -> PciGpu:
     """The same GPU on the PCI bus."""
     assert gpu.pci_address is not None
     name = "GH100 [H100 SXM5 80GB]"
-    return PciGpu(
-        gpu.index, gpu.pci_address, 0x10DE, 0x2330, name, driver, gpu.index, 128 << 30, gpu.pcie_root, gpu.numa_node
-    )
+    return PciGpu(gpu.index, gpu.pci_address, 0x2330, name, driver, gpu.index, 128 << 30, gpu.pcie_root, gpu.numa_node)
 
 
 def mig_instances(gpu: Gpu, where: Iterable[tuple[ProfileModel, Placement]]) -> tuple[MigInstance, ...]:

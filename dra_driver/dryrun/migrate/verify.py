@@ -131,7 +131,7 @@ def _inventory(node: GpuNode) -> Inventory:
     gpus = tuple(_gpu(node, index, profiles) for index, profiles in enumerate(node.gpus))
     ids = [device_id for count, device_id in node.machines.values() for _ in range(count)]
     machines = (
-        PciGpu(position, _address(position), 0x10DE, int(device_id, 16), None, "vfio-pci", position, None, None, None)
+        PciGpu(position, _address(position), int(device_id, 16), None, "vfio-pci", position, None, None, None)
         for position, device_id in enumerate(ids, start=len(gpus))
     )
     return Inventory(_DRIVER_VERSION, None, gpus, pci_gpus=tuple(machines))

@@ -14,10 +14,12 @@ from ...resource import AttributeList, AttributeValue, Version
 from ...resource.device import from_dotted
 from ...resource.limits import ATTRIBUTE_VALUE_BYTES
 from ..fabric import Partition
+from ..functions import NVIDIA_VENDOR
 from ..imex import clique_of
 from ..inventory import Gpu, Inventory, PciGpu
 from ..policy import Enforcement
 from ..vgpus import VgpuType
+from .names import MigPlacement
 
 GPU_TYPE = "gpu"
 MIG_TYPE = "mig"
@@ -91,9 +93,9 @@ def partition_attributes(partitions: Iterable[Partition]) -> tuple[Attributes, M
     return {f"partition{size}": ids[0] for size, ids in by_size.items() if size not in several}, several
 
 
-def mig_attributes(gpu: Gpu, profile: str, device_uuid: str | None) -> Attributes:
+def mig_attributes(mig: MigPlacement) -> Attributes:
     """The attributes of MIG devices. The UUID is known only if the MIG device exists."""
-    return _known({"type": MIG_TYPE, "uuid": device_uuid, "parentUUID": gpu.uuid, "profile": profile})
+    return _known({"type": MIG_TYPE, "uuid": mig.uuid, "parentUUID": mig.gpu.uuid, "profile": mig.profile.name})
 
 
 def vgpu_attributes(gpu: Gpu, vgpu: VgpuType, mdev: str) -> Attributes:
@@ -118,7 +120,7 @@ def vfio_attributes(pci: PciGpu, gpu: Gpu | None, iommufd: bool, numa_lists: boo
             "type": VFIO_TYPE,
             "uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, pci.address)),
             "deviceID": f"0x{pci.device_id:04x}",
-            "vendorID": f"0x{pci.vendor_id:04x}",
+            "vendorID": f"0x{NVIDIA_VENDOR:04x}",
             "productName": _fitting(pci.product_name),
             "model": None if pci.product_name is None else _fitting(model_name(pci.product_name)),
             "iommuFDEnabled": iommufd,

@@ -148,9 +148,11 @@ def fits(wanted: Counters, pot: Counters) -> bool:
     return all(name in pot and amount <= pot[name] for name, amount in wanted.items())
 
 
-def consumption(counter_set: CounterSet, counters: Counters) -> tuple[CounterConsumption, ...]:
-    """The counter consumption of a device."""
-    return (CounterConsumption(counter_set.name, counters),)
+def consumption(counter_set: CounterSet | None, counters: Counters | None = None) -> tuple[CounterConsumption, ...]:
+    """The counter consumption of a device: by default all counters. None without a counter set."""
+    if counter_set is None:
+        return ()
+    return (CounterConsumption(counter_set.name, counter_set.counters if counters is None else counters),)
 
 
 @lru_cache(maxsize=64)

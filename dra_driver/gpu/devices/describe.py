@@ -16,7 +16,7 @@ from typing import Final
 
 from ... import DRIVER_NAME
 from ...containment import Count, contained
-from ...resource import CounterConsumption, CounterSet, Device, TaintEffect
+from ...resource import CounterSet, Device, TaintEffect
 from ...resource.device import SliceFeatures
 from ...resource.meta import empty
 from ..inventory import Gpu, Inventory, PciGpu
@@ -173,14 +173,13 @@ class _Node:
         for reason, text in found.complaints:
             self._leave_out(gpu.uuid, reason, text)
         counter_set = None if found.pot is None else CounterSet(set_name(gpu), found.pot)
-        uuids = {one.mig.placement: one.uuid for one in found.static}
-        static = by_preference([one.mig for one in found.static])
+        static = by_preference(found.static)
         placements = by_preference(found.placements)
         partitions = self._partitions(gpu)
         whole = [self._whole(gpu, found, counter_set, partitions)] if found.whole else []
         instances = [
-            *(self._mig(mig, uuids[mig.placement], None) for mig in static),
-            *(self._mig(mig, None, counter_set) for mig in placements),
+            *(self._mig(mig, None) for mig in static),
+            *(self._mig(mig, counter_set) for mig in placements),
         ]
         divisible = self._shared(gpu, wanted, whole, instances)
         exclusive = [self._vgpu(vgpu, counters, counter_set) for vgpu, counters in found.vgpus]
@@ -259,7 +258,7 @@ class _Node:
                 **self._common,
             },
             capacity=largest_capacity(gpu.mig_profiles) if found.placements else capacity,
-            consumes_counters=_all_of(counter_set),
+            consumes_counters=consumption(counter_set),
         )
 
     def _vfio(self, pci: PciGpu, gpu: Gpu | None, counter_set: CounterSet | None, partitions: Attributes) -> Device:
@@ -273,7 +272,7 @@ class _Node:
                 **group_attributes([one.address for one in members], self._numa_lists),
             },
             capacity={"addressableMemory": bytes_of(sum(memory))} if len(memory) == len(members) else {},
-            consumes_counters=_all_of(counter_set),
+            consumes_counters=consumption(counter_set),
         )
 
     def _vgpu(self, vgpu: VgpuDevice, counters: Counters, counter_set: CounterSet | None) -> Device:
@@ -284,18 +283,19 @@ class _Node:
             vgpu_name(vgpu),
             attributes={**vgpu_attributes(gpu, vgpu.type, place.mdev), **common},
             capacity={"memory": bytes_of(vgpu.type.memory)},
-            consumes_counters=() if counter_set is None else consumption(counter_set, counters),
+            consumes_counters=consumption(counter_set, counters),
         )
 
-    def _mig(self, mig: MigPlacement, uuid: str | None, counter_set: CounterSet | None) -> Device:
-        """A MIG device, which exists if it has a `uuid` and can be created otherwise."""
+    def _mig(self, mig: MigPlacement, counter_set: CounterSet | None) -> Device:
+        """A MIG device, which exists if it has a UUID and can be created otherwise."""
         gpu, info = mig.gpu, mig.profile.info
+        capacity = profile_capacity(info)
         common = {**gpu_attributes(gpu, self._numa_lists), **self._common}
         return Device(
             _name(mig),
-            attributes={**mig_attributes(gpu, mig.profile.name, uuid), **common},
-            capacity=profile_capacity(info) if uuid is None else profile_capacity(info) | slice_capacity(mig.placement),
-            consumes_counters=() if counter_set is None else consumption(counter_set, drawn(info, mig.placement)),
+            attributes={**mig_attributes(mig), **common},
+            capacity=capacity if mig.uuid is None else capacity | slice_capacity(mig.placement),
+            consumes_counters=consumption(counter_set, drawn(info, mig.placement)),
         )
 
     def _shared(self, gpu: Gpu, wanted: GpuPolicy, whole: list[Device], instances: list[Device]) -> list[Device]:
@@ -348,10 +348,6 @@ def _unseen_problem(pci: PciGpu, wanted: GpuPolicy) -> Complaint | None:
     if not wanted.passthrough:
         return Reason.POLICY, f"the GPU: it is bound to {pci.driver or 'no driver'}, and the policy has no passthrough"
     return passthrough_problem(pci)
-
-
-def _all_of(counter_set: CounterSet | None) -> tuple[CounterConsumption, ...]:
-    return () if counter_set is None else consumption(counter_set, counter_set.counters)
 
 
 _FORBIDDING = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)

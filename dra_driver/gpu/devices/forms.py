@@ -94,14 +94,6 @@ NO_VGPU_MANAGER: Complaint = (Reason.VGPU_HOST, "its vGPUs: NVIDIA's vGPU manage
 
 
 @dataclass(frozen=True, slots=True)
-class StaticDevice:
-    """A MIG device that an administrator created."""
-
-    mig: MigPlacement
-    uuid: str
-
-
-@dataclass(frozen=True, slots=True)
 class Forms:
     """The devices to publish of a GPU. All except static devices consume counters of `pot`, which is None if no two of
     them exclude each other. `vgpus` has what each vGPU consumes.
@@ -109,7 +101,7 @@ class Forms:
 
     whole: bool = False
     vfio: bool = False
-    static: tuple[StaticDevice, ...] = ()
+    static: tuple[MigPlacement, ...] = ()
     placements: tuple[MigPlacement, ...] = ()
     pot: Counters | None = None
     complaints: tuple[Complaint, ...] = ()
@@ -144,7 +136,7 @@ def forms(gpu: Gpu, pci: PciGpu | None, wanted: GpuPolicy, owned: Set[Owned], pa
     problem = _passthrough_problem(pci, obstacles, partitionable) if wanted.passthrough else None
     vfio = bool(wanted.passthrough) and problem is None
     found = [_static_device(gpu, one) for one in foreign]
-    static = tuple(one for one in found if isinstance(one, StaticDevice))
+    static = tuple(one for one in found if isinstance(one, MigPlacement))
     complaints += [one for one in (*found, problem) if isinstance(one, tuple)]
     if obstacles and (could_be_whole or len(placements) < len(possible)):
         complaints.append(_withheld(gpu, obstacles, len(possible) - len(placements), could_be_whole))
@@ -212,7 +204,7 @@ def _left_beside(gpu: Gpu, obstacles: Sequence[MigInstance]) -> Counters:
     return less(totals(gpu.mig_profiles), (drawn(infos[one.profile_id], one.placement) for one in obstacles))
 
 
-def _static_device(gpu: Gpu, instance: MigInstance) -> StaticDevice | Complaint:
+def _static_device(gpu: Gpu, instance: MigInstance) -> MigPlacement | Complaint:
     """A MIG device is published only if it is all of its GPU instance, because only then it has the profile's
     capacities.
     """
@@ -227,7 +219,7 @@ def _static_device(gpu: Gpu, instance: MigInstance) -> StaticDevice | Complaint:
             f"GPU instance {instance.id} ({profile.name}): one compute instance should fill it, and it has {has}",
         )
     ((_, uuid),) = instance.devices
-    return StaticDevice(MigPlacement(gpu, profile, instance.placement), uuid)
+    return MigPlacement(gpu, profile, instance.placement, uuid)
 
 
 def _passthrough_problem(pci: PciGpu | None, obstacles: Sequence[MigInstance], partitionable: bool) -> Complaint | None:

@@ -15,11 +15,12 @@ from ..vgpus import VgpuFramework, VgpuPlace, VgpuType
 
 @dataclass(frozen=True, slots=True)
 class MigPlacement:
-    """The place of an existing or possible MIG device."""
+    """The place of an existing or possible MIG device. `uuid` is that of a MIG device that an administrator created."""
 
     gpu: Gpu
     profile: MigProfile
     placement: Placement
+    uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from .support import levels, only
 from .test_command import Node as Command
 
 ADDRESS = "0000:1b:00.0"
-PCI = PciGpu(0, ADDRESS, 0x10DE, 0x2330, "GH100", "nvidia", 16, 1 << 37, None, None)
+PCI = PciGpu(0, ADDRESS, 0x2330, "GH100", "nvidia", 16, 1 << 37, None, None)
 GPU = MachineGpu(PCI, "vfio_pci", available=True)
 GOOD = PassthroughFacts(8, iommufd=True, gpus=(GPU,))
 ALL = NodePolicy((GpuRule(passthrough=True),))
